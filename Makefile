@@ -1,6 +1,8 @@
 # make demo    a real model learns on real data, in its own .venv; ends with accuracy, package and picture
-# make test    lint, types and tests
-# Both need only Python (3.11 or newer), pip and make. Another interpreter: make demo PYTHON=python3.12
+# make test    lint, types and the tests of the parts
+# make test-system    whole systems: programs, labs, servers, packages of older versions
+# make gpu     the tests and benchmarks that need a GPU, with the interpreter PYTHON as it is
+# All but the last need only Python (3.11 or newer), pip and make. Another interpreter: make demo PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,7 +10,7 @@ BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
        $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test messages lint types format soak bench clean
+.PHONY: demo test test-system messages lint types format soak bench gpu clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -23,7 +25,12 @@ demo: .venv/.demo
 # Three processes, more than CI has cores, for many tests wait; a file of tests in one of them. They must agree
 # on the tests, and some names come out of sets. Models are tiny: more threads would only wait for each other.
 test: lint types
-	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	  --ignore tests/system
+
+# Whole systems, as a user starts them. Heavier than `make test`, so fewer at once.
+test-system: .venv/.dev
+	OMP_NUM_THREADS=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests/system
 
 # Renews the one snapshot of what errors say, after a message was changed on purpose: read its diff.
 messages: .venv/.dev
@@ -48,6 +55,11 @@ soak: .venv/.dev
 
 bench: .venv/.dev
 	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+# What needs a GPU: its tests and benchmarks, with the interpreter that is given; nothing is installed or fetched.
+# Done pieces are kept in bench/gpu_results.json. One piece: make gpu GPU="--only tests".
+gpu:
+	$(PYTHON) tools/gpu_suite.py $(GPU)
 
 # Leaves demo/ alone: it holds packages, and roost deletes no run to make room.
 clean:

@@ -31,7 +31,7 @@ from loops.roosted import all_on, all_on_fused, train, trainer_of
 from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_batches, new_net, new_optimizer
 
 from roost.base.errors import ConfigError
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from roost.package.results.time_breakdown import OF_A_STEP
 
 Loop = Callable[[Work, list[Any]], Outcome]
@@ -55,7 +55,7 @@ def batches_of(work: Work) -> list[Any]:
 def refusal(mode: str) -> str | None:
     """Why a config may not name this mode; None when it may."""
     try:
-        typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "step_mode": mode})
+        parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "step_mode": mode})
     except ConfigError as error:
         return str(error)
     return None

@@ -44,7 +44,7 @@ from roost.lab.queue.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
 from roost.lab.sessions import session_control
 from roost.operations import lab
 from roost.operations.queue import submit_command
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.package.package import Package
 
 QUIET = subprocess.DEVNULL
@@ -69,7 +69,7 @@ def laboratory(**rules: Any) -> Iterator[Path]:
 
 
 def made(*command: str, begin: float | None = None) -> Task:
-    return submit_command.of_command(command, Wanted(begin=begin))
+    return submit_command.create_command_task(command, TaskOptions(begin=begin))
 
 
 def wait_for(there: Callable[[], object]) -> None:

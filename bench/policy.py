@@ -44,7 +44,7 @@ from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler
-from roost.operations.simulation.virtual_lab import Job, Lab
+from roost.operations.simulation.virtual_lab import Job, VirtualLab
 
 SIZES = (2000, 4000, 6000, 8000, 12000, 16000, 20000, None)
 LIMITS = (None, 1800.0, 3600.0, 4 * 3600.0, 12 * 3600.0, None, 24 * 3600.0, None)
@@ -112,7 +112,7 @@ def timed(
 def whole(name: str, jobs: list[Job], machine: list[Card]) -> None:
     """Simulates them to the end."""
     digest, passes, began, cpu = hashlib.sha256(), 0, time.perf_counter(), time.process_time()
-    for _, decision in Lab(jobs, machine, Rules(cores=16, most_per_card=4)).passes():
+    for _, decision in VirtualLab(jobs, machine, Rules(cores=16, most_per_card=4)).passes():
         digest.update(repr((decision.placements, decision.evictions, decision.head)).encode())
         passes += 1
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -195,11 +195,11 @@ def main() -> None:
     ):
         found: list[tuple[float, float, int]] = []
         rules = Rules(cores=16, most_per_card=4)
-        lab = Lab(tasks(asked.tasks, random_, every), machine, rules, decide=timed(found, policy))
+        lab = VirtualLab(tasks(asked.tasks, random_, every), machine, rules, decide=timed(found, policy))
         for _ in zip(range(asked.passes if not every else 10 * asked.passes), lab.passes(), strict=False):
             pass
         measured(name, found, asked.cards)
-    lab = Lab(tasks(asked.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
+    lab = VirtualLab(tasks(asked.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
     next(lab.passes())
     found = []
     full = State(

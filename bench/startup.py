@@ -32,7 +32,7 @@ from typing import Any
 from roost.lab.queue.task import ENDED
 from roost.operations import lab
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, submit
 from roost.package import progress
 from roost.package.package import Package
@@ -129,7 +129,7 @@ def called(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
 def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
     """Likewise, of a task, since it was queued."""
     overrides = [f"save_root={root}", "max_steps=1"]
-    wanted = Wanted()
+    wanted = TaskOptions()
     [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, wanted=wanted)).tasks
     step = first_step(Path(task.package))
     with lab.opened() as store:

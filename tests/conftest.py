@@ -22,6 +22,7 @@ IN_CI = os.environ.get("ROOST_CI") == "1"
 MARKERS = (
     "needs_program(name): runs a program of Debian; skipped with a reason where it is missing, failed in CI",
     "needs_cgroup: makes a cgroup; skipped with a reason where the machine has none (why_no_cgroup)",
+    "needs_gpu: runs on a CUDA card; skipped where there is none, failed there in `make gpu`",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
 LAUNCHERS = (
@@ -70,6 +71,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
         if program == "strace" and not _may_trace():
             pytest.skip("strace may not trace here: ptrace is refused")
+    if item.get_closest_marker("needs_gpu") and not _has_gpu():
+        if os.environ.get("ROOST_GPU") == "1":
+            pytest.fail("torch sees no GPU", pytrace=False)
+        pytest.skip("there is no GPU (make gpu)")
     if item.get_closest_marker("needs_cgroup") and not cgroup.can_make():
         reason = why_no_cgroup()
         if reason is None:
@@ -94,6 +99,12 @@ def why_no_cgroup() -> str | None:
     if all("ro" in options for options in found):
         return "cgroup v2 is mounted for reading only, as in most containers"
     return None if os.geteuid() == 0 else "cgroup v2 is not delegated to this user"
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @cache

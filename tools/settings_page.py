@@ -52,7 +52,9 @@ def _keys() -> Iterator[str]:
 
 def _row(key: str, known: Mapping[str, Any]) -> str:
     name = key.replace(".N.", ".0.")
-    return f"| `{key}` | {settings.allowed(name)} | {default(key, known)} | {settings.describe(name)} |\n"
+    return (
+        f"| `{key}` | {settings.allowed_values(name)} | {default(key, known)} | {settings.describe(name)} |\n"
+    )
 
 
 def default(key: str, known: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from roost.analysis import analysis_folder, result_file
 from roost.analysis.saved_files import Files
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 from roost.package.checkpoints.checkpoint import Info
 from tests.messages import Messages
 
@@ -21,7 +21,7 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path, messages: Messages
     value = {"loss": float("inf"), "map": np.zeros((40, 40)), "odd": object()}
     result_file.write(
         files,
-        own=Own([]),
+        own=ProjectFiles([]),
         script={"path": "a.py"},
         checkpoint=info,
         device="cpu",
@@ -46,7 +46,7 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path, messages: Messages
 def test_of_an_error(tmp_path: Path) -> None:
     error = ValueError("no")
     result_file.write(
-        Files(tmp_path), own=Own([]), script={}, checkpoint=None, device=None, seconds=0.0, error=error
+        Files(tmp_path), own=ProjectFiles([]), script={}, checkpoint=None, device=None, seconds=0.0, error=error
     )
     found = analysis_folder.read_result(tmp_path)
     assert found["error"] == {"type": "ValueError", "message": "no", "traceback": None}

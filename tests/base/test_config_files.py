@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.base.config_files import MAX_BYTES, Location, parse_scalar, read
+from roost.base.config_files import MAX_BYTES, Location, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound, RoostError
 from tests.messages import Messages
 
@@ -26,12 +26,12 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
 
 
 def values(folder: Path, text: str, name: str = "config.yaml") -> dict[str, Any]:
-    return read(write(folder, name, text)).values
+    return read_config_file(write(folder, name, text)).values
 
 
 def refusal(folder: Path, text: str | bytes, name: str = "config.yaml") -> str:
     with pytest.raises(ConfigError) as caught:
-        read(write(folder, name, text))
+        read_config_file(write(folder, name, text))
     assert caught.value.exit_code == 4
     return str(caught.value)
 
@@ -146,7 +146,7 @@ list:
 
 
 def test_lines_of_yaml_keys(tmp_path: Path) -> None:
-    located = read(write(tmp_path, "config.yaml", YAML))
+    located = read_config_file(write(tmp_path, "config.yaml", YAML))
     expected = {
         ("data",): 2,
         ("data", "batch_size"): 3,
@@ -162,7 +162,7 @@ def test_lines_of_yaml_keys(tmp_path: Path) -> None:
 
 def test_lines_of_json_keys(tmp_path: Path) -> None:
     text = '{\n"a": 1, "b\\n":\n {"c": [1,\n {"d": "x\\"}"}, []]},\n\n"e": true}'
-    located = read(write(tmp_path, "config.json", text))
+    located = read_config_file(write(tmp_path, "config.json", text))
     assert located.values == json.loads(text)
     expected = {
         ("a",): 2,
@@ -177,14 +177,14 @@ def test_lines_of_json_keys(tmp_path: Path) -> None:
 
 
 def test_where_falls_back_to_the_section_around(tmp_path: Path) -> None:
-    located = read(write(tmp_path, "config.yaml", YAML))
+    located = read_config_file(write(tmp_path, "config.yaml", YAML))
     assert located.where(("data", "shuffle")) == Location(tmp_path / "config.yaml", 2, "config.yaml")
     assert located.where(("optimizers", "main")) is None
     assert located.where(()) is None
 
 
 def test_a_file_can_be_shown_by_another_name(tmp_path: Path) -> None:
-    located = read(write(tmp_path, "x.yaml", "a: 1\n"), shown="conf/x.yaml")
+    located = read_config_file(write(tmp_path, "x.yaml", "a: 1\n"), shown="conf/x.yaml")
     assert str(located.where(("a",))) == "conf/x.yaml:1"
     assert str(Location(tmp_path / "x.yaml", 3)) == "x.yaml:3"
 
@@ -193,7 +193,7 @@ def test_merge_keys(tmp_path: Path, messages: Messages) -> None:
     text = (
         "base: &b {x: 1, y: {z: 1}}\nother: &o {x: 5, w: 6}\none:\n  x: 2\n  <<: *b\ntwo:\n  <<: [*b, *o]\n"
     )
-    located = read(write(tmp_path, "config.yaml", text))
+    located = read_config_file(write(tmp_path, "config.yaml", text))
     assert located.values["one"] == {"x": 2, "y": {"z": 1}}
     assert located.values["two"] == {"x": 1, "y": {"z": 1}, "w": 6}
     assert str(located.where(("one", "x"))) == "config.yaml:4"
@@ -267,10 +267,12 @@ def test_bad_files_in_the_words_of_the_library(tmp_path: Path, name: str, text: 
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:
-    located = read(write(tmp_path, "config.yaml", b"\xef\xbb\xbfa: 1\r\nb: x\r\n"))
+    located = read_config_file(write(tmp_path, "config.yaml", b"\xef\xbb\xbfa: 1\r\nb: x\r\n"))
     assert located.values == {"a": 1, "b": "x"}
     assert str(located.where(("b",))) == "config.yaml:2"
-    assert read(write(tmp_path, "config.json", b'\xef\xbb\xbf{"a": "\\ud83d\\ude00"}')).values == {"a": "😀"}
+    assert read_config_file(
+        write(tmp_path, "config.json", b'\xef\xbb\xbf{"a": "\\ud83d\\ude00"}')
+    ).values == {"a": "😀"}
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "config.json"])
@@ -286,7 +288,7 @@ def test_depth_is_limited(tmp_path: Path, name: str, depth: int, messages: Messa
 @pytest.mark.parametrize("name", ["config.yaml", "config.json"])
 def test_depth_64_is_fine(tmp_path: Path, name: str) -> None:
     text = '{"a": ' + "[" * 63 + "]" * 63 + "}"
-    assert read(write(tmp_path, name, text)).values == json.loads(text)
+    assert read_config_file(write(tmp_path, name, text)).values == json.loads(text)
 
 
 def test_aliases_cannot_multiply(tmp_path: Path, messages: Messages) -> None:
@@ -313,7 +315,7 @@ def test_size_is_limited(tmp_path: Path, messages: Messages) -> None:
 
 def test_what_is_no_file(tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound) as caught:
-        read(tmp_path / "none.yaml")
+        read_config_file(tmp_path / "none.yaml")
     messages.check(caught.value)
     assert caught.value.exit_code == 3
     (tmp_path / "folder.yaml").mkdir()
@@ -321,12 +323,12 @@ def test_what_is_no_file(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     for name in ("folder", "fifo", "zero"):
         with pytest.raises(ConfigError) as refused:
-            read(tmp_path / f"{name}.yaml")
+            read_config_file(tmp_path / f"{name}.yaml")
         messages.check(refused.value)
         assert f"{name}.yaml" in str(refused.value)
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     with pytest.raises(RoostError) as unreadable:
-        read(tmp_path / "loop.yaml")
+        read_config_file(tmp_path / "loop.yaml")
     messages.check(unreadable.value)
 
 
@@ -388,7 +390,7 @@ trees = st.dictionaries(
 @given(tree=trees)
 def test_json_round_trip(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     text = json.dumps(tree, indent=1)
-    assert read(write(tmp_path_factory.getbasetemp(), "round.json", text)).values == tree
+    assert read_config_file(write(tmp_path_factory.getbasetemp(), "round.json", text)).values == tree
 
 
 plain_trees = st.dictionaries(
@@ -409,4 +411,4 @@ plain_trees = st.dictionaries(
 @given(tree=plain_trees)
 def test_yaml_round_trip(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> None:
     path = write(tmp_path_factory.getbasetemp(), "round.yaml", yaml.dump(tree))
-    assert read(path).values == tree
+    assert read_config_file(path).values == tree

@@ -300,8 +300,8 @@ def test_what_does_not_fit_on_the_disk_is_refused_with_the_numbers(tmp_path: Pat
 def test_a_file_that_is_written_soon_waits_for_no_disk_until_it_is_synced(
     tmp_path: Path, operations: list[Operation]
 ) -> None:
-    durable.write_soon(tmp_path / "file", b"old")
-    durable.write_soon(tmp_path / "file", b"new")
+    durable.write_unsynced(tmp_path / "file", b"old")
+    durable.write_unsynced(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new" and "fsync" not in {name for name, _ in operations}
     durable.sync_file(tmp_path / "file")
     assert operations[-1] == ("fsync", "file")
@@ -312,7 +312,7 @@ def test_what_cannot_be_written_soon_leaves_what_stood(tmp_path: Path, number: i
     durable.write(tmp_path / "file", b"old")
     _fail_at(number)
     with pytest.raises(OSError, match="Errno 28"):
-        durable.write_soon(tmp_path / "file", b"new")
+        durable.write_unsynced(tmp_path / "file", b"new")
     durable.fault = None
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from roost.base.exception_record import Elsewhere, Raised, raised
+from roost.base.exception_record import ExceptionRecord, RemoteTraceback, record_exception
 from tests.worker.causes.scenes import in_a_worker, in_a_worker_of_ours, of
 
 
@@ -51,20 +51,20 @@ def test_the_chain_tells_cause_from_what_was_handled() -> None:
 def test_a_chain_without_end_is_cut() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
-    assert len(list(raised(first).chain())) == 6
+    assert len(list(record_exception(first).chain())) == 6
 
     error: Exception = ValueError("0")
     for number in range(5000):
         newer = ValueError(str(number))
         newer.__context__ = error
         error = newer
-    assert len(list(raised(error).chain())) == 6
+    assert len(list(record_exception(error).chain())) == 6
 
 
 def test_groups_and_notes() -> None:
     error = ExceptionGroup("two of them", [ValueError("a"), TypeError("b")])
     error.add_note("while reading")
-    found = raised(error)
+    found = record_exception(error)
     assert [one.text for one in found.parts] == ["a", "b"] and found.notes == ("while reading",)
     assert found.is_a("ExceptionGroup")
 
@@ -76,7 +76,7 @@ def test_an_error_that_cannot_be_told_is_told() -> None:
         def __str__(self) -> str:
             return str(1 / 0)
 
-    found = raised(Mute())
+    found = record_exception(Mute())
     assert found.text == "<its str() raised ZeroDivisionError>" and found.notes == ()
 
 
@@ -86,12 +86,12 @@ def test_a_syntax_error_has_its_place() -> None:
     assert found.text == "invalid syntax" and found.caret == "      ^"
     found = of(lambda: compile("if 1:\npass", "/p/net.py", "exec"))
     assert found.kind == "IndentationError" and found.frames[-1].lineno == 2 and found.caret == "^"
-    assert raised(SyntaxError("made by hand")).frames == ()
+    assert record_exception(SyntaxError("made by hand")).frames == ()
 
 
 # --- loader workers ---------------------------------------------------------------------------------------
 
-Worker = Callable[[Callable[[], object]], Raised]
+Worker = Callable[[Callable[[], object]], ExceptionRecord]
 of_any_loader = pytest.mark.parametrize("in_a_worker", [in_a_worker, in_a_worker_of_ours])
 
 
@@ -194,8 +194,8 @@ def test_what_only_a_worker_of_ours_keeps() -> None:
 
 def test_a_traceback_from_elsewhere_that_is_none() -> None:
     error = ValueError("a")
-    error.__cause__ = Elsewhere("nothing", "in loader worker 1")
-    found = raised(error)
+    error.__cause__ = RemoteTraceback("nothing", "in loader worker 1")
+    found = record_exception(error)
     assert (found.kind, found.text, found.place, found.frames) == (
         "ValueError",
         "a",
@@ -214,13 +214,13 @@ def test_a_traceback_from_elsewhere_that_is_none() -> None:
     ],
 )
 def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
-    found = raised(RuntimeError(text))
+    found = record_exception(RuntimeError(text))
     assert (found.text, found.place) == (text, "")
 
 
 def test_an_os_error_reads_as_python_writes_it() -> None:
     assert (
-        raised(OSError(errno.EMFILE, "Too many open files", "/x")).text
+        record_exception(OSError(errno.EMFILE, "Too many open files", "/x")).text
         == "[Errno 24] Too many open files: '/x'"
     )
 
@@ -228,4 +228,4 @@ def test_an_os_error_reads_as_python_writes_it() -> None:
 def test_what_it_says_in_one_piece() -> None:
     error = ValueError("a")
     error.add_note("b")
-    assert raised(error).said == "a; b"
+    assert record_exception(error).said == "a; b"

@@ -42,7 +42,7 @@ STATE = {
 
 
 def written(leaves: Mapping[str, Leaf]) -> bytes:
-    return b"".join(bytes(chunk) for chunk in safetensors_format.chunks(leaves))
+    return b"".join(bytes(chunk) for chunk in safetensors_format.serialize(leaves))
 
 
 def test_the_library_reads_ours(tmp_path: Path) -> None:
@@ -168,14 +168,16 @@ def test_what_is_said_beside_the_tensors(tmp_path: Path) -> None:
     data = b"".join(
         map(
             bytes,
-            safetensors_format.chunks({"x": state_tree.tensor_leaf(torch.ones(2))}, metadata={"of": "me"}),
+            safetensors_format.serialize({"x": state_tree.tensor_leaf(torch.ones(2))}, metadata={"of": "me"}),
         )
     )
     (tmp_path / "file").write_bytes(data)
     with safe_open(tmp_path / "file", "pt") as file:
         assert file.metadata() == {"of": "me"}
     assert list(safetensors_format.parse(bytearray(data))) == ["x"]
-    assert safetensors_format.knows("bfloat16") and not safetensors_format.knows("complex128")
+    assert safetensors_format.supports_dtype("bfloat16") and not safetensors_format.supports_dtype(
+        "complex128"
+    )
 
 
 def test_what_ranks_wrote_in_shards_is_joined_row_by_row(messages: Messages) -> None:
@@ -190,17 +192,17 @@ def test_what_ranks_wrote_in_shards_is_joined_row_by_row(messages: Messages) -> 
             {"rows": every[6:], "wide": wide[6:], "alias": every[7:]},
         )
     ]
-    joined = safetensors_format.Joined(files)
+    joined = safetensors_format.JoinedLeaves(files)
     assert sorted(joined) == ["alias", "rows", "whole", "wide"] and len(joined) == 4
     skeleton = state_tree.pack({"rows": every, "wide": wide, "whole": torch.ones(3)})[0]
     found = state_tree.unpack(skeleton, joined)
     assert found["rows"].equal(every) and found["wide"].equal(wide) and found["whole"].equal(torch.ones(3))
     assert (state_tree.unpack(skeleton, joined, to="numpy")["rows"] == every.numpy()).all()
     with pytest.raises(CheckpointError) as refused:  # a rank's file is not there
-        state_tree.unpack(skeleton, safetensors_format.Joined(files[:3]))
+        state_tree.unpack(skeleton, safetensors_format.JoinedLeaves(files[:3]))
     messages.check(refused.value)
     assert "48 bytes" in str(refused.value)
     with pytest.raises(CheckpointError) as refused:
-        state_tree.unpack(skeleton, safetensors_format.Joined(files[:1]))
+        state_tree.unpack(skeleton, safetensors_format.JoinedLeaves(files[:1]))
     messages.check(refused.value)
     assert "'rows'" in str(refused.value)

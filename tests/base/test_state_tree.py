@@ -30,7 +30,7 @@ def through_a_file(value: Any, *, to: str = "torch") -> Any:
     """What a checkpoint does: both files as bytes, and back."""
     skeleton, leaves = state_tree.pack(value)
     text = json.dumps(skeleton, allow_nan=False)
-    data = bytearray(b"".join(bytes(chunk) for chunk in safetensors_format.chunks(leaves)))
+    data = bytearray(b"".join(bytes(chunk) for chunk in safetensors_format.serialize(leaves)))
     return state_tree.unpack(json.loads(text), safetensors_format.parse(data) if leaves else {}, to=to)  # type: ignore[arg-type]
 
 
@@ -501,7 +501,7 @@ def test_numpy_readers_never_import_torch(tmp_path: Path) -> None:
     skeleton, leaves = state_tree.pack(state)
     (tmp_path / "s.json").write_text(json.dumps(skeleton))
     (tmp_path / "s.safetensors").write_bytes(
-        b"".join(bytes(chunk) for chunk in safetensors_format.chunks(leaves))
+        b"".join(bytes(chunk) for chunk in safetensors_format.serialize(leaves))
     )
     program = (
         "import json, pathlib, sys\n"
@@ -637,7 +637,7 @@ def test_no_skeleton_does_more_than_raise_our_error(skeleton: Any, to: Any) -> N
 def test_tensors_go_to_a_device_and_tied_ones_stay_one() -> None:
     weight = torch.ones(2, 3)
     skeleton, leaves = state_tree.pack({"a": weight, "b": [weight], "n": np.arange(2), "t": 1.5})
-    made = state_tree.moved(state_tree.unpack(skeleton, leaves), "meta")
+    made = state_tree.move_to_device(state_tree.unpack(skeleton, leaves), "meta")
     assert made["a"].device.type == "meta" and made["a"].shape == (2, 3) and made["b"][0] is made["a"]
     assert list(made["n"]) == [0, 1] and made["t"] == 1.5
 
@@ -651,7 +651,7 @@ def test_whatever_holds_tensors_goes_along_and_stays_what_it_is() -> None:
         "count": Counter(x=2),
         3: "three",
     }
-    made = state_tree.moved(value, "meta")
+    made = state_tree.move_to_device(value, "meta")
     one = made["tied"]["a"]
     assert one.device.type == "meta" and type(made["tied"]) is OrderedDict and made["set"] == {one}
     assert made["tied"]["b"][0] is one and made["tied"]["b"][1][0] is one and made["queue"][0] is one

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from roost.base import traceback_frames
-from roost.base.exception_record import raised
-from roost.base.traceback_frames import Own
+from roost.base.exception_record import record_exception
+from roost.base.traceback_frames import ProjectFiles
 from tests.messages import Messages
 
 
@@ -34,7 +34,7 @@ def module(folder: Path, code: str, name: str = "net.py") -> ModuleType:
 def told(folder: Path, function: Any, *arguments: object) -> list[str]:
     with pytest.raises(BaseException) as found:
         function(*arguments)
-    return list(traceback_frames.lines(raised(found.value), Own([folder])))
+    return list(traceback_frames.format_chain(record_exception(found.value), ProjectFiles([folder])))
 
 
 @pytest.fixture(autouse=True)
@@ -89,25 +89,25 @@ def test_without_an_own_line(tmp_path: Path) -> None:
     ],
 )
 def test_whose_code_it_is(file: str, whose: str) -> None:
-    assert traceback_frames.library(file) == whose
+    assert traceback_frames.library_name(file) == whose
 
 
 def test_a_library_beside_the_project_goes_by_its_package(tmp_path: Path) -> None:
     for part in ("mylib", "mylib/inner"):
         (tmp_path / part).mkdir()
         (tmp_path / part / "__init__.py").touch()
-    assert traceback_frames.library(str(tmp_path / "mylib" / "inner" / "x.py")) == "mylib"
+    assert traceback_frames.library_name(str(tmp_path / "mylib" / "inner" / "x.py")) == "mylib"
 
 
 def test_what_is_own(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real").mkdir()
-    own = Own([tmp_path / "link", tmp_path / "other"])
+    own = ProjectFiles([tmp_path / "link", tmp_path / "other"])
     assert own.name(str(tmp_path / "link" / "a.py")) == own.name(str(tmp_path / "real" / "a.py")) == "a.py"
     assert own.name(str(tmp_path / "other" / "b" / "c.py")) == "b/c.py"
     assert own.name(str(tmp_path / "real" / ".venv" / "site-packages" / "x.py")) is None
     assert own.name(str(tmp_path / "elsewhere.py")) is None and own.name("<string>") is None
-    assert Own([Path(traceback_frames.__file__).parent]).name(traceback_frames.__file__) is None, (
+    assert ProjectFiles([Path(traceback_frames.__file__).parent]).name(traceback_frames.__file__) is None, (
         "roost itself never is"
     )
 
@@ -155,13 +155,15 @@ def test_groups_show_each_of_theirs(tmp_path: Path) -> None:
 
 
 def test_a_huge_message_and_one_of_many_lines_are_cut(messages: Messages) -> None:
-    own = Own([])
-    (line,) = traceback_frames.lines(raised(ValueError("x" * 10**6)), own)
+    own = ProjectFiles([])
+    (line,) = traceback_frames.format_chain(record_exception(ValueError("x" * 10**6)), own)
     assert len(line) < 500
-    shown = list(traceback_frames.lines(raised(ValueError("\n".join(map(str, range(100))))), own))
+    shown = list(
+        traceback_frames.format_chain(record_exception(ValueError("\n".join(map(str, range(100))))), own)
+    )
     messages.check(shown[-1])
     assert len(shown) == 13 and shown[-1].startswith("… 88 ")
-    shown = list(traceback_frames.lines(raised(ValueError("a\nb")), own, briefly=True))
+    shown = list(traceback_frames.format_chain(record_exception(ValueError("a\nb")), own, briefly=True))
     assert shown[0] == "ValueError: a" and shown[1].startswith("… 1 ") and len(shown) == 2
 
 
@@ -170,24 +172,26 @@ def test_nothing_gets_at_the_terminal() -> None:
     shown = traceback_frames.harmless(text)
     assert shown == "\\x1b]0;title\\x07 \\x1b[31mred \\udcff \\u202e rtl \\x9b\\r"
     assert traceback_frames.harmless("straße 数据\u3000ok\n\t") == "straße 数据\u3000ok\n\t"
-    (line,) = traceback_frames.lines(raised(ValueError("\x1b[2J")), Own([]))
+    (line,) = traceback_frames.format_chain(record_exception(ValueError("\x1b[2J")), ProjectFiles([]))
     assert line == "ValueError: \\x1b[2J"
 
 
 def test_an_empty_traceback() -> None:
-    assert traceback_frames.own_frames(raised(ValueError("x")), Own([])) == []
-    assert list(traceback_frames.lines(raised(ValueError()), Own([]))) == ["ValueError"]
+    assert traceback_frames.format_project_frames(record_exception(ValueError("x")), ProjectFiles([])) == []
+    assert list(traceback_frames.format_chain(record_exception(ValueError()), ProjectFiles([]))) == [
+        "ValueError"
+    ]
 
 
 def test_a_file_that_is_gone_has_no_code(tmp_path: Path) -> None:
     file = str(tmp_path / "gone.py")
-    found = replace(raised(ValueError("x")), frames=(FrameSummary(file, 3, "f"),))
-    assert traceback_frames.own_frames(found, Own([tmp_path])) == ["  gone.py:3 in f"]
+    found = replace(record_exception(ValueError("x")), frames=(FrameSummary(file, 3, "f"),))
+    assert traceback_frames.format_project_frames(found, ProjectFiles([tmp_path])) == ["  gone.py:3 in f"]
 
 
 def test_in_one_line() -> None:
     error = ValueError("first\nsecond \x1b[2J")
     error.add_note("noted")
-    assert traceback_frames.in_one_line(raised(error)) == "ValueError: first; noted"
-    assert len(traceback_frames.in_one_line(raised(ValueError("x" * 10**6)))) < 510
-    assert traceback_frames.in_one_line(raised(ValueError())) == "ValueError"
+    assert traceback_frames.exception_summary(record_exception(error)) == "ValueError: first; noted"
+    assert len(traceback_frames.exception_summary(record_exception(ValueError("x" * 10**6)))) < 510
+    assert traceback_frames.exception_summary(record_exception(ValueError())) == "ValueError"

@@ -16,7 +16,7 @@ import pytest
 from roost.cli import live_run
 from roost.cli.live_run import Screen, _metrics
 from roost.cli.plain_output import Plain
-from roost.operations.sessions.running_session import Running, session_of
+from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.package import progress, sessions
 from roost.package.package import Package
 from roost.package.results import skipped_steps
@@ -103,7 +103,7 @@ def test_what_is_mended_is_what_the_failed_rank_names(
     made = package(tmp_path / "runs", state="failed", reason="exception", error=error, exit_code=1)
     for rank, name in ((0, "Dataset/Dataset.py"), (2, "Model/Runner.py")):
         sessions.traceback_file(made.path, 1, rank).write_text(f'  File "{made.path / name}", line 3, in f\n')
-    assert live_run.watch(session_of(made, 1), live_run.stop_or_end, "") == 1
+    assert live_run.watch(running_session(made, 1), live_run.stop_or_end, "") == 1
     assert "roost continue" in (said := capsys.readouterr().err)
     assert "Model/Runner.py" in said and "Dataset.py" not in said
 
@@ -114,16 +114,16 @@ def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: 
     made.output.write_bytes(b"x")  # something to show of the first
     asked = []
 
-    def screen(running: Running) -> Plain:
+    def screen(running: RunningSession) -> Plain:
         os.kill(os.getpid(), signal.SIGINT)
         return Plain()
 
-    def note(running: Running, screen: Screen, number: int) -> bool:
+    def note(running: RunningSession, screen: Screen, number: int) -> bool:
         asked.append((running.number, number))
         return True
 
     monkeypatch.setattr(live_run, "_screen", screen)
-    assert live_run.watch(session_of(made, 1), note, "") == 0
+    assert live_run.watch(running_session(made, 1), note, "") == 0
     assert asked == [(1, 1), (2, 1)]
 
 
@@ -133,7 +133,7 @@ def test_the_output_that_is_named_is_that_of_this_machine(
     made = package(tmp_path / "runs", state="failed", error="ValueError: no good", exit_code=1)
     output = made.path / "_output_node_1.txt"
     output.touch()
-    assert live_run.watch(replace(session_of(made, 1), output=output), live_run.stop_or_end, "") == 1
+    assert live_run.watch(replace(running_session(made, 1), output=output), live_run.stop_or_end, "") == 1
     assert f" {output}\n" in capsys.readouterr().err
 
 

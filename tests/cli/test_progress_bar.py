@@ -11,7 +11,7 @@ from roost.cli.progress_bar import Eta, Newest, _place
 from roost.package import progress
 from roost.package.progress import Board
 from roost.train.progress import Progress
-from roost.train.reporting.progress_publisher import Publisher
+from roost.train.reporting.progress_publisher import ProgressPublisher
 
 
 def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
     board = Board(tmp_path / "progress")
     for total_steps, place in ((NEVER, "epoch 2  step 1,005"), (2000, "epoch 2/2  step 1,005/2,000")):
         run = Progress(step=1005, epoch=1, batch=5, total_steps=total_steps, total_seconds=60.0)
-        Publisher(board, steps_per_epoch=1000).publish(run, "training")
+        ProgressPublisher(board, steps_per_epoch=1000).publish(run, "training")
         seen = progress.read(tmp_path / "progress")
         assert seen is not None and _place(seen) == place
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import roost
-from roost.config.allowed_classes import Unfit, check, located, may_name
+from roost.config.allowed_classes import ClassPathError, import_allowed, is_allowed, require_allowed
 from tests.messages import Messages
 
 
@@ -18,15 +18,15 @@ from tests.messages import Messages
     + [f"sklearn.datasets.load_{name}" for name in ("digits", "iris", "wine", "breast_cancer", "diabetes")],
 )
 def test_named(path: str) -> None:
-    check(path)
-    assert may_name(path) and callable(located(path))
+    require_allowed(path)
+    assert is_allowed(path) and callable(import_allowed(path))
 
 
 def test_they_are_those_of_the_libraries() -> None:
     from sklearn.datasets import load_digits
 
-    assert located("roost.Arrays") is roost.Arrays
-    assert located("sklearn.datasets.load_digits") is load_digits
+    assert import_allowed("roost.Arrays") is roost.Arrays
+    assert import_allowed("sklearn.datasets.load_digits") is load_digits
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_they_are_those_of_the_libraries() -> None:
     ],
 )
 def test_refused(path: str, proposed: str | None, messages: Messages) -> None:
-    assert not may_name(path)
-    with pytest.raises(Unfit) as caught:
-        check(path)
+    assert not is_allowed(path)
+    with pytest.raises(ClassPathError) as caught:
+        require_allowed(path)
     messages.check(caught.value.said)  # what it proposes depends on what is loaded
     assert repr(path) in caught.value.said
     assert proposed is None or proposed in str(caught.value)
@@ -70,8 +70,8 @@ def test_a_library_that_is_missing_is_named_as_it_is_installed(
         raise ModuleNotFoundError(name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(Unfit) as refused:
-        located("sklearn.datasets.load_digits")
+    with pytest.raises(ClassPathError) as refused:
+        import_allowed("sklearn.datasets.load_digits")
     messages.check(refused.value)
     assert "sklearn" in str(refused.value) and "pip install scikit-learn" in str(refused.value)
 

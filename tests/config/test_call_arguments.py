@@ -9,10 +9,10 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config import call_arguments
-from roost.config.call_arguments import Place
+from roost.config.call_arguments import SpecLocation
 from tests.messages import Messages
 
-PLACE = Place("made.it", lambda key: f"line of {key}")
+PLACE = SpecLocation("made.it", lambda key: f"line of {key}")
 
 
 class Made:
@@ -61,7 +61,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("name", "value", "wanted"), GOOD)
 def test_what_fits_comes_as_the_class_wants_it(name: str, value: object, wanted: object) -> None:
-    (found,) = call_arguments.typed(Made, {name: value}, PLACE).values()
+    (found,) = call_arguments.convert_types(Made, {name: value}, PLACE).values()
     assert found == wanted and type(found) is type(wanted)
 
 
@@ -95,7 +95,7 @@ BAD: list[tuple[str, object]] = [
 @pytest.mark.parametrize(("name", "value"), BAD)
 def test_what_does_not_fit_is_named(name: str, value: object, messages: Messages) -> None:
     with pytest.raises(ConfigError) as caught:
-        call_arguments.typed(Made, {"text": "b", name: value}, PLACE)
+        call_arguments.convert_types(Made, {"text": "b", name: value}, PLACE)
     said = str(caught.value)
     messages.check(caught.value)
     assert (caught.value.setting, caught.value.where) == (f"made.it.{name}", f"line of made.it.{name}")
@@ -108,8 +108,8 @@ def test_what_does_not_fit_is_named(name: str, value: object, messages: Messages
 def test_annotations_that_only_a_type_checker_knows_are_passed_over() -> None:
     def made(a: NotThere, b: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    assert call_arguments.typed(made, {"a": 1, "b": "x"}, PLACE) == {"a": 1, "b": "x"}
-    assert call_arguments.typed(max, {"a": 1}, PLACE) == {"a": 1}, "in C, without a signature"
+    assert call_arguments.convert_types(made, {"a": 1, "b": "x"}, PLACE) == {"a": 1, "b": "x"}
+    assert call_arguments.convert_types(max, {"a": 1}, PLACE) == {"a": 1}, "in C, without a signature"
     call_arguments.check_names("max", max, {"a": 1}, {}, PLACE)
 
 
@@ -123,9 +123,9 @@ def test_names(messages: Messages) -> None:
     assert refused.value.setting == "made.it.class"
     assert all(fact in str(refused.value) for fact in ("'a'", "line of made.it.class"))
     assert (
-        call_arguments.takes(open_one, "a")
-        and not call_arguments.takes(open_one, "b")
-        and not call_arguments.takes(max, "a")
+        call_arguments.accepts(open_one, "a")
+        and not call_arguments.accepts(open_one, "b")
+        and not call_arguments.accepts(max, "a")
     )
 
 
@@ -134,10 +134,10 @@ def test_the_culprit_is_the_one_without_which_it_works() -> None:
         if spec.get("a", 1) < 0 or spec["b"] == 0:
             raise ValueError
 
-    assert call_arguments.culprit({"class": "c", "a": -1, "b": 1}, attempt) == "a"
-    assert call_arguments.culprit({"class": "c", "a": 1, "b": 0}, attempt) == "b", (
+    assert call_arguments.find_bad_argument({"class": "c", "a": -1, "b": 1}, attempt) == "a"
+    assert call_arguments.find_bad_argument({"class": "c", "a": 1, "b": 0}, attempt) == "b", (
         "it is needed: 1 in its place"
     )
-    assert call_arguments.culprit({"class": "c", "a": -1, "b": 0}, attempt) is None
-    assert call_arguments.culprit({"class": "c", "b": 0}, attempt) == "b"
-    assert call_arguments.culprit({"class": "c"}, attempt) is None
+    assert call_arguments.find_bad_argument({"class": "c", "a": -1, "b": 0}, attempt) is None
+    assert call_arguments.find_bad_argument({"class": "c", "b": 0}, attempt) == "b"
+    assert call_arguments.find_bad_argument({"class": "c"}, attempt) is None

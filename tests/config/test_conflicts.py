@@ -6,13 +6,13 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.conflicts import check_ranks
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from tests.messages import Messages
 
 
 def settings(**values: Any) -> Settings:
     given = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, **values}
-    return typed(given, where=lambda key: f"line of {key}")
+    return parse_settings(given, where=lambda key: f"line of {key}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.config.interpolation import LATE, fill, resolve, waiting
+from roost.config.interpolation import LATE_NAMES, fill_late, find_references, resolve
 from tests.messages import Messages
 
 
@@ -67,14 +67,14 @@ def test_late_names_stay_until_they_are_known() -> None:
     assert resolve(values, {}) == waiting
     known = {"total_steps": 100, "steps_per_epoch": 10}
     assert resolve(values, known) == {"T": 100, "u": 100, "t": "2-10", "b": 2}
-    assert fill(waiting, known) == {"T": 100, "u": 100, "t": "2-10", "b": 2}
-    assert fill(waiting, {"total_steps": 100}) == {**waiting, "T": 100, "u": 100}
+    assert fill_late(waiting, known) == {"T": 100, "u": 100, "t": "2-10", "b": 2}
+    assert fill_late(waiting, {"total_steps": 100}) == {**waiting, "T": 100, "u": 100}
 
 
 def test_what_is_still_waiting() -> None:
     values = {"a": ["x-${total_steps}"], "b": {"c": "${steps_per_epoch}"}, "d": "$${total_steps}", "e": 1}
-    assert list(waiting(values, LATE)) == [("a.0", "total_steps"), ("b.c", "steps_per_epoch")]
-    assert list(waiting(values, {"steps_per_epoch"}, "o")) == [("o.b.c", "steps_per_epoch")]
+    assert list(find_references(values, LATE_NAMES)) == [("a.0", "total_steps"), ("b.c", "steps_per_epoch")]
+    assert list(find_references(values, {"steps_per_epoch"}, "o")) == [("o.b.c", "steps_per_epoch")]
 
 
 def test_without_late_names_they_are_unknown(messages: Messages) -> None:
@@ -111,7 +111,7 @@ def test_resolving_in_two_passes_is_resolving_in_one(text: str) -> None:
         with pytest.raises(ConfigError):
             resolve(values, {})
         return
-    assert fill(resolve(values, {}), context) == at_once
+    assert fill_late(resolve(values, {}), context) == at_once
 
 
 @given(st.text())
@@ -184,5 +184,5 @@ def test_the_given_values_stay_untouched() -> None:
     values = {"a": ["${b}"], "b": {"c": "${env:HOME}"}}
     before = repr(values)
     resolve(values, {})
-    fill(values, {"b": 1})
+    fill_late(values, {"b": 1})
     assert repr(values) == before

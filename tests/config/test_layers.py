@@ -15,7 +15,7 @@ from roost.base.errors import ConfigError, NotFound
 from roost.config.layers import (
     ABSENT,
     Config,
-    Difference,
+    ConfigDifference,
     apply_overrides,
     differences,
     load,
@@ -426,13 +426,13 @@ def test_differences_are_dotted_sorted_and_typed() -> None:
     }
     new = {"b": 2, "a": {"x": 1, "y": [1, 3]}, "new": None, "t": 1, "f": 1.0, "n": math.nan, "s": 4}
     assert differences(old, new) == [
-        Difference("a.y", [1, 2], [1, 3]),
-        Difference("b", 1, 2),
-        Difference("gone.k", 1, ABSENT),
-        Difference("new", ABSENT, None),
-        Difference("s", ABSENT, 4),
-        Difference("s.q", 1, ABSENT),
-        Difference("t", True, 1),
+        ConfigDifference("a.y", [1, 2], [1, 3]),
+        ConfigDifference("b", 1, 2),
+        ConfigDifference("gone.k", 1, ABSENT),
+        ConfigDifference("new", ABSENT, None),
+        ConfigDifference("s", ABSENT, 4),
+        ConfigDifference("s.q", 1, ABSENT),
+        ConfigDifference("t", True, 1),
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import ConfigError
-from roost.config.objects import build, forget, locate, to_call
+from roost.config.objects import build, build_callable, locate, unload_project
 from tests.messages import Messages
 
 
@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     yield tmp_path
-    forget(tmp_path)
+    unload_project(tmp_path)
     assert sys.path == path
 
 
@@ -299,9 +299,9 @@ def test_two_projects_in_one_process(
     (other / "Hooks.py").write_text("class Rules:\n    other = True\n")
     assert not hasattr(locate("Hooks.py:Rules", root=project), "other")
     messages.check(refusal("Hooks.py:Rules", other))
-    forget(project)
+    unload_project(project)
     assert locate("Hooks.py:Rules", root=other).other  # type: ignore[attr-defined]
-    forget(other)
+    unload_project(other)
     assert "Hooks" not in sys.modules and str(other) not in sys.path
 
 
@@ -312,7 +312,7 @@ def test_forgetting_keeps_what_lies_in_a_virtual_environment(project: Path) -> N
     sys.path.append(str(packages))
     try:
         __import__("roost_test_library")
-        forget(project)
+        unload_project(project)
         assert "roost_test_library" in sys.modules and str(packages) in sys.path
     finally:
         sys.path.remove(str(packages))
@@ -476,17 +476,20 @@ def test_what_is_called_later(project: Path) -> None:
         "def f(x, y, scale=1, other=None):\n    return (x + y) * scale, other\n\n"
         "class Adds:\n    def __init__(self, n): self.n = n\n    def __call__(self, x): return x + self.n\n"
     )
-    assert to_call({"class": "own.py:f"}, project, inputs=2)(1, 2) == (3, None)
-    assert to_call({"class": "own.py:f", "scale": 2, "other": "own.py:f"}, project, inputs=2)(1, 2)[0] == 6
-    assert to_call({"class": "own.py:Adds", "n": 3}, project, inputs=1)(4) == 7
-    loss = to_call({"class": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, inputs=2)
+    assert build_callable({"class": "own.py:f"}, project, inputs=2)(1, 2) == (3, None)
+    assert (
+        build_callable({"class": "own.py:f", "scale": 2, "other": "own.py:f"}, project, inputs=2)(1, 2)[0]
+        == 6
+    )
+    assert build_callable({"class": "own.py:Adds", "n": 3}, project, inputs=1)(4) == 7
+    loss = build_callable({"class": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, inputs=2)
     assert loss.label_smoothing == 0.1
 
 
 def test_a_setting_of_its_own_may_say_how_many_inputs(project: Path) -> None:
     spec = {"class": "torch.nn.MSELoss"}
     with pytest.raises(ConfigError) as refused:
-        to_call(spec, project, "it", lambda key: f"line of {key}", inputs=1, counted="runner.inputs")
+        build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=1, counted="runner.inputs")
     assert (refused.value.setting, refused.value.where) == ("runner.inputs", "line of runner.inputs")
     assert "torch.nn.MSELoss" in str(refused.value)
 
@@ -514,7 +517,7 @@ def test_what_cannot_be_called_so(
 ) -> None:
     (project / "own.py").write_text("def f(x, y): ...\n\nclass Plain: ...\n")
     with pytest.raises(ConfigError) as caught:
-        to_call(spec, project, "it", lambda key: f"line of {key}", inputs=inputs)
+        build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=inputs)
     messages.check(caught.value.what)
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
     assert str(caught.value.where).startswith("line of it")

@@ -28,7 +28,7 @@ class Bicycle(Struct, frozen=True, kw_only=True):
 
 
 def read(values: dict[str, Any], *, is_open: bool = False) -> Bicycle:
-    return section_schema.read(Bicycle, values, where=lambda key: f"line of {key}", is_open=is_open)
+    return section_schema.read_section(Bicycle, values, where=lambda key: f"line of {key}", is_open=is_open)
 
 
 def test_reads_sections_names_lists_and_arguments() -> None:
@@ -74,7 +74,7 @@ def test_an_open_section_passes_over_what_is_not_its_own() -> None:
 
 def test_keys_defaults_and_help(messages: Messages) -> None:
     values = {"name": "a", "wheels": {"left": {}}}
-    assert list(section_schema.known(Bicycle, values)) == [
+    assert list(section_schema.known_keys(Bicycle, values)) == [
         "name", "front", "front.size", "front.class", "spare", "spare.size", "spare.class",
         "wheels", "wheels.left", "wheels.left.size", "wheels.left.class", "stops", "colours",
     ]  # fmt: skip

@@ -9,7 +9,15 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import load, merge
-from roost.config.settings import Settings, allowed, defaults, describe, known_keys, typed, typed_state
+from roost.config.settings import (
+    Settings,
+    allowed_values,
+    defaults,
+    describe,
+    known_keys,
+    parse_settings,
+    parse_state_settings,
+)
 from tests.messages import Messages
 
 NEEDED: dict[str, Any] = {
@@ -20,12 +28,12 @@ NEEDED: dict[str, Any] = {
 
 
 def accept(**values: Any) -> Settings:
-    return typed({**NEEDED, **values})
+    return parse_settings({**NEEDED, **values})
 
 
 def refusal(**values: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        typed({**NEEDED, **values}, where=lambda key: f"config.yaml:{len(key)}" if key else None)
+        parse_settings({**NEEDED, **values}, where=lambda key: f"config.yaml:{len(key)}" if key else None)
     assert caught.value.exit_code == 4
     return str(caught.value)
 
@@ -60,7 +68,7 @@ model: {width: 3}
 def test_the_example_of_the_design(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(EXAMPLE)
     config = load(tmp_path / "config.yaml")
-    settings = typed(config.values, where=config.where)
+    settings = parse_settings(config.values, where=config.where)
     main = settings.optimizers["main"]
     assert settings.hooks == ["Hooks.py:Rules"]
     assert (settings.data.batch_size, settings.data.valid.batch_size) == (64, 256)
@@ -102,7 +110,7 @@ def test_defaults() -> None:
 
 def test_defaults_as_values_are_those_of_the_structs() -> None:
     values = {**NEEDED, "early_stopping": {"monitor": "x"}, "optimizers": {"main": {"class": "y"}}}
-    assert typed(merge(defaults(values), values)) == typed(values)
+    assert parse_settings(merge(defaults(values), values)) == parse_settings(values)
     assert "early_stopping" not in defaults(NEEDED) and "optimizers" not in defaults(NEEDED)
 
 
@@ -353,7 +361,7 @@ def test_refused(values: dict[str, Any], facts: list[str], messages: Messages) -
 @pytest.mark.parametrize("key", ["runner", "dataset"])
 def test_needed_settings(key: str, messages: Messages) -> None:
     with pytest.raises(ConfigError) as refused:
-        typed({name: value for name, value in NEEDED.items() if name != key})
+        parse_settings({name: value for name, value in NEEDED.items() if name != key})
     messages.check(refused.value)
     assert refused.value.setting == key and refused.value.fix is not None and ".py:" in refused.value.fix
 
@@ -363,7 +371,7 @@ def test_file_and_line_of_a_real_config(tmp_path: Path, messages: Messages) -> N
     (tmp_path / "data.yaml").write_text("data:\n  batch_size: 3\n  shufle: true\n")
     config = load(tmp_path / "config.yaml")
     with pytest.raises(ConfigError) as refused:
-        typed(config.values, where=config.where)
+        parse_settings(config.values, where=config.where)
     messages.check(refused.value)
     assert all(fact in str(refused.value) for fact in ("'shufle'", "data.yaml:3", "'shuffle'"))
 
@@ -379,15 +387,17 @@ def test_every_setting_has_a_line_of_help() -> None:
 
 def test_what_each_setting_takes_is_told_in_the_words_of_the_messages(messages: Messages) -> None:
     values: dict[str, Any] = {"optimizers": {"main": {"groups": [], "scheduler": {}}}}
-    assert all(allowed(key) for key in known_keys(values))
+    assert all(allowed_values(key) for key in known_keys(values))
     for key in (
         "step_mode", "max_steps", "optimizers.main.scheduler.unit", "optimizers", "optimizers.main",
         "early_stopping", "checkpoint.best", "checkpoint.best.0.mode",
     ):  # fmt: skip
-        messages.check(allowed(key))
-    assert all(repr(mode) in str(allowed("step_mode")) for mode in ("eager", "compile", "dry", "no_optim"))
-    assert all(mode in str(allowed("checkpoint.best.0.mode")) for mode in ("'min'", "'max'"))
-    assert allowed("optimizers.main.lr") is None and allowed("model.width") is None
+        messages.check(allowed_values(key))
+    assert all(
+        repr(mode) in str(allowed_values("step_mode")) for mode in ("eager", "compile", "dry", "no_optim")
+    )
+    assert all(mode in str(allowed_values("checkpoint.best.0.mode")) for mode in ("'min'", "'max'"))
+    assert allowed_values("optimizers.main.lr") is None and allowed_values("model.width") is None
 
 
 def test_help_of_keys_that_are_not_roosts(messages: Messages) -> None:
@@ -420,13 +430,13 @@ def test_a_config_that_trains_nothing_is_checked_too(
     values: dict[str, Any], setting: str | None, facts: list[str], messages: Messages
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        typed_state(values)
+        parse_state_settings(values)
     messages.check(refused.value)
     assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
 
 
 def test_of_a_config_that_trains_nothing_the_rest_is_the_users() -> None:
-    found = typed_state({"seeds": 3, "max_epoch": "x", "lr": 0.1, "checkpoint": {"fast": 9}})
+    found = parse_state_settings({"seeds": 3, "max_epoch": "x", "lr": 0.1, "checkpoint": {"fast": 9}})
     assert found.checkpoint.fast == 9 and found.save_root == Settings.__struct_defaults__[0]
 
 

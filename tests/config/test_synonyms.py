@@ -35,7 +35,7 @@ def quoted(text: str) -> list[str]:
     ],
 )
 def test_names(key: str, candidates: list[str], meant: str | None) -> None:
-    assert synonyms.name(key, candidates) == meant
+    assert synonyms.find_setting(key, candidates) == meant
 
 
 @pytest.mark.parametrize(
@@ -51,38 +51,42 @@ def test_names(key: str, candidates: list[str], meant: str | None) -> None:
     ],
 )
 def test_values(given: Any, choices: list[Any], meant: Any) -> None:
-    assert synonyms.value(given, choices) == meant
+    assert synonyms.find_choice(given, choices) == meant
 
 
 def test_arguments_of_optimizers() -> None:
-    assert synonyms.argument("optimizers.main.learning_rate") == "optimizers.main.lr"
-    assert synonyms.argument("model.learning_rate") is None
-    assert synonyms.argument("optimizers.main.amp") is None, "it is a setting, and stands elsewhere"
+    assert synonyms.optimizer_argument("optimizers.main.learning_rate") == "optimizers.main.lr"
+    assert synonyms.optimizer_argument("model.learning_rate") is None
+    assert synonyms.optimizer_argument("optimizers.main.amp") is None, "it is a setting, and stands elsewhere"
 
 
 def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:
     candidates = ["learning_rates", "lr"]
-    assert quoted(synonyms.proposal("learning_rate", candidates)) == ["lr"]
-    assert quoted(synonyms.proposal("learning_rats", candidates)) == ["learning_rates"]
-    assert synonyms.proposal("zzz", candidates) == ""
+    assert quoted(synonyms.did_you_mean("learning_rate", candidates)) == ["lr"]
+    assert quoted(synonyms.did_you_mean("learning_rats", candidates)) == ["learning_rates"]
+    assert synonyms.did_you_mean("zzz", candidates) == ""
 
 
 def test_a_name_alone_finds_where_it_stands(messages: Messages) -> None:
     known = ["optimizers.main.lr", "optimizers.main.scheduler.lr", "model.width", "or"]
-    assert quoted(synonyms.proposal("lr", known)) == ["optimizers.main.lr"]
-    assert quoted(synonyms.proposal("main.lr", known)) == ["optimizers.main.lr"]
+    assert quoted(synonyms.did_you_mean("lr", known)) == ["optimizers.main.lr"]
+    assert quoted(synonyms.did_you_mean("main.lr", known)) == ["optimizers.main.lr"]
     both = ["optimizers.a.lr", "optimizers.b.lr"]
-    messages.check(synonyms.proposal("lr", both))
-    assert quoted(synonyms.proposal("lr", both)) == both
-    assert quoted(synonyms.proposal("r", known)) == ["or"]
+    messages.check(synonyms.did_you_mean("lr", both))
+    assert quoted(synonyms.did_you_mean("lr", both)) == both
+    assert quoted(synonyms.did_you_mean("r", known)) == ["or"]
 
 
 def test_keys_at_the_top_that_can_only_mean_the_data() -> None:
-    found = {key: synonyms.of_data(key) for key in ("num_workers", "prefetch_factor", "limit_val_batches")}
+    found = {
+        key: synonyms.data_setting(key) for key in ("num_workers", "prefetch_factor", "limit_val_batches")
+    }
     assert found == {
         "num_workers": "num_workers",
         "prefetch_factor": "prefetch",
         "limit_val_batches": "limit_valid_batches",
     }
-    assert not any(map(synonyms.of_data, ("sampler", "timeout", "batch_size", "max_tokens", "mix", "lr")))
-    assert all(f"data.{synonyms.of_data(key)}" in KNOWN for key in found)
+    assert not any(
+        map(synonyms.data_setting, ("sampler", "timeout", "batch_size", "max_tokens", "mix", "lr"))
+    )
+    assert all(f"data.{synonyms.data_setting(key)}" in KNOWN for key in found)

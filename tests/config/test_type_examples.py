@@ -43,7 +43,7 @@ class Section(Struct, frozen=True):
 def test_what_would_be_right(
     kind: Any, default: Any, received: object, said: str | None, messages: Messages
 ) -> None:
-    found = type_examples.mend(kind, default, received)
+    found = type_examples.suggest_value(kind, default, received)
     messages.check(found)
     assert found is None if said is None else found is not None and said in found
 
@@ -51,7 +51,7 @@ def test_what_would_be_right(
 def plain_settings(struct: type[Struct], key: str = "") -> dict[str, Any]:
     """All that take something else than a section, by a key, as one would write it down."""
     found = {}
-    for name, part in section_schema.parts(struct).items():
+    for name, part in section_schema.fields(struct).items():
         if part.shape == "plain" and part.has_plain:
             found[f"{key}{name}"] = part
         elif part.struct is not None:
@@ -65,11 +65,11 @@ def test_every_setting_of_roost_tells_what_would_be_right() -> None:
     assert len(found) > 80
     for key, part in found.items():
         for wrong in ({"a": object()}, object()):
-            expected = section_schema.expected(part.kind)
-            with_any = section_schema.expected(Any) in expected or expected == section_schema.expected(
-                Section
-            )
-            assert with_any or part.fix or type_examples.mend(part.kind, part.default, wrong), key
+            expected = section_schema.describe_type(part.kind)
+            with_any = section_schema.describe_type(
+                Any
+            ) in expected or expected == section_schema.describe_type(Section)
+            assert with_any or part.fix or type_examples.suggest_value(part.kind, part.default, wrong), key
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_every_setting_of_roost_tells_what_would_be_right() -> None:
 def test_a_type_error_says_how_to_mend_it(values: dict[str, Any], said: str, messages: Messages) -> None:
     required = {"runner": "a.B", "dataset": "a.C", **values}
     with pytest.raises(ConfigError) as caught:
-        section_schema.read(Settings, required, where=lambda key: "here")
+        section_schema.read_section(Settings, required, where=lambda key: "here")
     messages.check(caught.value.fix)
     assert caught.value.fix is not None and said in caught.value.fix

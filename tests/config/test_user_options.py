@@ -10,7 +10,7 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config import layers, user_options
 from roost.config.sections.yaml_project import OptionSettings
-from roost.config.settings import declared, typed
+from roost.config.settings import declared_options, parse_settings
 from tests.messages import Messages
 
 CONFIG = """\
@@ -36,7 +36,7 @@ def load(folder: Path, *overrides: str, config: str = CONFIG) -> layers.Config:
 
 def checked(folder: Path, *overrides: str, config: str = CONFIG) -> dict[str, Any]:
     found = load(folder, *overrides, config=config)
-    typed(found.values, where=found.where)
+    parse_settings(found.values, where=found.where)
     return found.values
 
 
@@ -153,16 +153,18 @@ def test_a_reference_is_checked_as_what_it_refers_to(tmp_path: Path, messages: M
 
     found = load(tmp_path, "channels=${size}", "+size=a")
     with pytest.raises(ConfigError) as refused:
-        typed(resolve(found.values, {}), where=found.where)
+        parse_settings(resolve(found.values, {}), where=found.where)
     messages.check(refused.value)
     assert refused.value.setting == "channels" and "'a'" in str(refused.value)
 
 
 def test_declared(tmp_path: Path, messages: Messages) -> None:
-    found = declared(load(tmp_path).values)
+    found = declared_options(load(tmp_path).values)
     assert list(found) == ["channels", "rate", "act", "flip", "widths", "who"]
     for one in found.values():
-        messages.check(user_options.takes(one))
-    assert "512" in user_options.takes(found["channels"]) and "'gelu'" in user_options.takes(found["act"])
-    assert declared({"max_epochs": 3}) == {} and user_options.names({"options": 3}) == []
-    messages.check(user_options.takes(OptionSettings(type="float", max=0.5)))
+        messages.check(user_options.describe_values(one))
+    assert "512" in user_options.describe_values(
+        found["channels"]
+    ) and "'gelu'" in user_options.describe_values(found["act"])
+    assert declared_options({"max_epochs": 3}) == {} and user_options.names({"options": 3}) == []
+    messages.check(user_options.describe_values(OptionSettings(type="float", max=0.5)))

@@ -10,7 +10,7 @@ import yaml
 
 from roost.base.errors import ConfigError
 from roost.config import layers
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from tests.messages import Messages
 
 SGD = {"class": "torch.optim.SGD", "lr": 0.1}
@@ -31,7 +31,7 @@ def check(folder: Path, runner: dict[str, Any] | None = None, dataset: dict[str,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     found = layers.load(folder / "config.yaml")
-    typed(found.values, where=found.where)
+    parse_settings(found.values, where=found.where)
 
 
 GOOD: list[dict[str, Any]] = [

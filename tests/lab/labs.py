@@ -21,7 +21,7 @@ from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, Need, Task
 from roost.operations import lab
 from roost.operations.queue import submit, submit_command
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest
 from tests import processes
 from tests.waiting import wait_for
@@ -60,7 +60,7 @@ class Lab:
     def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
         """One that waits in nobody's queue yet."""
         with self.here():
-            task = submit_command.of_command(["/bin/sh", "-c", script], Wanted(need=need or Need(), **wanted))
+            task = submit_command.create_command_task(["/bin/sh", "-c", script], TaskOptions(need=need or Need(), **wanted))
             task_file.write(task, self.state)
             return task
 
@@ -84,7 +84,7 @@ class Lab:
         request = SubmitRequest(
             config=config,
             overrides=[f"save_root={self.folder / 'runs'}", *overrides],
-            wanted=Wanted(simulated=True, **wanted),
+            wanted=TaskOptions(simulated=True, **wanted),
         )
         with self.here():
             (task,) = submit.submit(request).tasks
@@ -111,7 +111,7 @@ class Lab:
         """Kills the daemon, whose keeper starts another one; gives the one that was killed."""
         found = daemon_presence.about(self.state)
         assert found is not None
-        process_identity.send(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
+        process_identity.send_signal(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
         wait_for(lambda: not found.lives)
         return found
 

@@ -28,7 +28,7 @@ from roost.lab.queue.task import RUNNING, SUCCEEDED
 from roost.operations import lab, resolve
 from roost.operations.devices import devices
 from roost.operations.queue.list_tasks import list_tasks
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.supervisor.forkserver import warm_templates
 from tests import processes
@@ -221,7 +221,7 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
         assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
     messages.check(refused.value)
     with pytest.raises(Refused) as refused:
-        submit_command(["true"], Wanted(), name="late")
+        submit_command(["true"], TaskOptions(), name="late")
     assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
     messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
@@ -240,7 +240,7 @@ def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
     pid = os.fork()
     if not pid:
         monkeypatch.setattr(Store, "submit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        submit_command(["sh", "-c", "echo ran >> ran"], Wanted(), name="cut")
+        submit_command(["sh", "-c", "echo ran >> ran"], TaskOptions(), name="cut")
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
     lab.stop()
     found = lab.rebuild()
@@ -297,7 +297,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     lab.stop()
     submitted: list[str] = []
     late = [
-        threading.Thread(target=lambda: submitted.append(submit_command(["true"], Wanted()).tasks[0].id)),
+        threading.Thread(target=lambda: submitted.append(submit_command(["true"], TaskOptions()).tasks[0].id)),
         threading.Thread(target=lambda: devices.drain("0")),
         threading.Thread(target=lab.start),
     ]
@@ -338,7 +338,7 @@ def test_packages_that_the_queue_has_never_heard_of(here: Lab, tmp_path: Path) -
 def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path, messages: Messages) -> None:
     other = Lab(tmp_path / "other")
     with other.here():
-        submit_command(["true"], Wanted(begin=time.time() + 600), folder=here.folder)
+        submit_command(["true"], TaskOptions(begin=time.time() + 600), folder=here.folder)
         lab.stop()
     here.state.parent.mkdir()
     found = lab.rebuild([here.folder])

@@ -214,7 +214,7 @@ def test_the_driver_is_what_its_module_says(
     assert environment._driver() == version
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.needs_gpu
 def test_the_gpus_are_listed() -> None:
     found = environment.capture("cuda", seed=0, determinism="seeded")
     assert json.loads(json.dumps(found)) == found

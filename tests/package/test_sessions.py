@@ -134,7 +134,7 @@ def test_a_lock_that_other_machines_may_hold_tells_nothing(
 ) -> None:
     (tmp_path / "lock").touch()
     session = Session(1, {}, record(host="elsewhere", boot_id="another"), tmp_path / "lock")
-    monkeypatch.setattr(mounts, "kind_of", lambda _: "nfs4")
+    monkeypatch.setattr(mounts, "file_system_type", lambda _: "nfs4")
     assert session.state == "running"
 
 
@@ -148,7 +148,7 @@ def test_an_end_between_the_look_at_the_record_and_that_at_the_process(
         path.write_bytes(sessions.to_json(record(state="succeeded")))
         return False
 
-    monkeypatch.setattr(process_identity, "alive", end)
+    monkeypatch.setattr(process_identity, "is_alive", end)
     assert sessions.read(tmp_path / "none", path, number=1).state == "succeeded"
 
 

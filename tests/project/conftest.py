@@ -20,4 +20,4 @@ def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     os.chdir(folder)
     torch.set_num_threads(threads)
-    objects.forget(tmp_path)
+    objects.unload_project(tmp_path)

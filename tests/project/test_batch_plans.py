@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from roost.base.errors import ConfigError, ContractError
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.project.batch_plans import in_words, limited, limits_of, plan_of
 from roost.train.data.plans.batch_plan import BatchPlan, Draw
 from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
@@ -20,7 +20,7 @@ from tests.messages import Messages
 
 
 def settings(**data: Any) -> Settings:
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
 
 
 class Texts(list[int]):

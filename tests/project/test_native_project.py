@@ -47,7 +47,7 @@ class Dataset(roost.Dataset):
         torch.manual_seed(len(found))
         experiment = load(tmp_path / name, dataset=drawing, seed=seed, draws=draws)
         found.append(weights(experiment.runner))
-        objects.forget(tmp_path)
+        objects.unload_project(tmp_path)
     assert found[0] == found[1] != found[2]
 
 

@@ -85,7 +85,7 @@ def test_the_guard_killed(session: Session) -> None:
     child.wait(10)
     wait_for(lambda: "guard_lost" in session.record())
     assert session.locked()
-    assert process_identity.alive(
+    assert process_identity.is_alive(
         session.supervisor_pid, session.record()["start_ticks"], process_identity.boot_id()
     )
     (session.folder / "go").write_text("")

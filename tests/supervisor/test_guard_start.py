@@ -59,10 +59,10 @@ def test_the_run_outlives_its_operation(session: Session, how: signal.Signals) -
             os.killpg(cli.pid, how)
     record = session.record()
     assert record["pid"] == supervisor_pid
-    assert process_identity.alive(record["pid"], record["start_ticks"], record["boot_id"])
+    assert process_identity.is_alive(record["pid"], record["start_ticks"], record["boot_id"])
     (session.folder / "go").write_text("")
     wait_for(lambda: session.record()["state"] == "succeeded")
-    wait_for(lambda: not process_identity.alive(record["pid"], record["start_ticks"], record["boot_id"]))
+    wait_for(lambda: not process_identity.is_alive(record["pid"], record["start_ticks"], record["boot_id"]))
 
 
 @pytest.mark.parametrize("field", ["output", "session_file"])
@@ -132,5 +132,5 @@ def test_an_interrupted_start_leaves_nothing(session: Session) -> None:
     assert cli.returncode == -signal.SIGINT
     with suppress(ProcessLookupError):  # the kernel may deliver SIGTERM before the pause
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: not process_identity.alive(pid, ticks, boot))
+    wait_for(lambda: not process_identity.is_alive(pid, ticks, boot))
     assert session.living() == []

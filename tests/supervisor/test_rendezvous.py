@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.system.worker_protocol import MEETING_VARIABLE
+from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.supervisor import rendezvous
 
 
 def test_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = secrets.token_hex(16)
     made = rendezvous.make(token)
-    place = Path(made[MEETING_VARIABLE])
+    place = Path(made[RENDEZVOUS_VARIABLE])
     assert place.parent.stat().st_mode & 0o777 == 0o700
     with socket.socket() as found:
         found.bind((made["MASTER_ADDR"], int(made["MASTER_PORT"])))

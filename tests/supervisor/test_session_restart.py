@@ -167,7 +167,7 @@ def test_without_a_guard_nothing_is_planned(session: Session) -> None:
     (session.folder / "go").touch()
     wait_for(lambda: record(session, 1)["state"] == "crashed")
     assert not session.file.with_name("2.request.json").exists()
-    wait_for(lambda: not process_identity.alive(session.supervisor_pid, None, process_identity.boot_id()))
+    wait_for(lambda: not process_identity.is_alive(session.supervisor_pid, None, process_identity.boot_id()))
 
 
 def test_the_session_that_follows(session: Session) -> None:

@@ -104,7 +104,7 @@ def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
     )
     line = "stalls.txt"
     wait_for(lambda: line in session.output.read_text())
-    assert process_identity.alive(
+    assert process_identity.is_alive(
         session.supervisor_pid, session.record()["start_ticks"], process_identity.boot_id()
     )
     os.kill(session.supervisor_pid, signal.SIGTERM)

@@ -28,7 +28,7 @@ def test_success_is_said_by_the_worker(session: Session) -> None:
     assert running["state"] == "running"
     assert running["pid"] == session.supervisor_pid
     assert running["guard_pid"] == child.pid
-    assert process_identity.alive(running["pid"], running["start_ticks"], running["boot_id"])
+    assert process_identity.is_alive(running["pid"], running["start_ticks"], running["boot_id"])
     assert session.locked()
     (session.folder / "go").write_text("")
     assert child.wait(20) == 0

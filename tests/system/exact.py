@@ -18,8 +18,8 @@ from roost.base import safetensors_format, state_tree
 from roost.config import layers
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.rank_layout import Asked
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.rank_layout import RankRequest
+from roost.operations.sessions.session_request import StartedSession
 from roost.package import progress, snapshot
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.package import Package
@@ -82,25 +82,25 @@ def uninterrupted(root: Path, overrides: list[str]) -> dict[str, Any]:
     return fingerprint(package.path)
 
 
-def start(root: Path, overrides: list[str], *, ranks: Asked | None = None) -> Started:
+def start(root: Path, overrides: list[str], *, ranks: RankRequest | None = None) -> StartedSession:
     """A new run of the project, its packages below ``root``; on the CPU where several ranks are asked for."""
     given = [f"save_root={root}", *overrides]
     device = "cpu" if ranks is not None else None
     return run(
-        RunRequest(config=PROJECT / "config.yaml", overrides=given, device=device, ranks=ranks or Asked())
+        RunRequest(config=PROJECT / "config.yaml", overrides=given, device=device, ranks=ranks or RankRequest())
     )
 
 
-def go_on(package: Path, overrides: list[str]) -> Started:
+def go_on(package: Path, overrides: list[str]) -> StartedSession:
     return continue_(ContinueRequest(package=package, overrides=overrides))
 
 
-def wait(started: Started) -> int:
+def wait(started: StartedSession) -> int:
     assert started.process is not None
     return started.process.wait(timeout=100)
 
 
-def kill_group(started: Started) -> None:
+def kill_group(started: StartedSession) -> None:
     """SIGKILL to the supervisor and to the worker's whole group, as when a machine loses power."""
     assert started.process is not None
     for pid in (started.process.pid, *ranks_of(started)):
@@ -118,7 +118,7 @@ def kill_group(started: Started) -> None:
     os.close(package.lock())
 
 
-def ranks_of(started: Started) -> list[int]:
+def ranks_of(started: StartedSession) -> list[int]:
     """The pids of a session's workers, by rank."""
     record = json.loads((started.package / "sessions" / f"{started.session}.json").read_bytes())
     return [one["pid"] for one in record["ranks"]] if record.get("ranks") else [record["worker_pid"]]
@@ -150,7 +150,7 @@ def after_seconds(seconds: float) -> Moment:
     return reached
 
 
-def kill_when(started: Started, moment: Moment, kill: Callable[[Started], None] = kill_group) -> bool:
+def kill_when(started: StartedSession, moment: Moment, kill: Callable[[StartedSession], None] = kill_group) -> bool:
     """Kills at the moment; False when the run ended before."""
     assert started.process is not None
     deadline = time.monotonic() + 60
@@ -211,6 +211,6 @@ def is_exact(name: str) -> bool:
 def _digest(state: Any) -> str:
     skeleton, leaves = state_tree.pack(state)
     digest = hashlib.sha256(json.dumps(skeleton, sort_keys=True).encode())
-    for chunk in safetensors_format.chunks(leaves):
+    for chunk in safetensors_format.serialize(leaves):
         digest.update(chunk)
     return digest.hexdigest()

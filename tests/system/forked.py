@@ -19,7 +19,7 @@ import torch._dynamo  # the first optimizer imports it: a second per session oth
 from waiting import wait_for
 
 from roost.base.errors import Refused
-from roost.base.system.worker_protocol import MEETING_VARIABLE
+from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.package.package import Package
 from roost.supervisor.output.output_file import output_of
 from roost.worker import train_task  # noqa: F401  - imported once, before the forks
@@ -45,7 +45,7 @@ def fork_ranks(
         if pid == 0:
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
             own = {name: str(value) for name, value in place.items()}
-            own[MEETING_VARIABLE] = str(package.path / f"meeting-{number}")
+            own[RENDEZVOUS_VARIABLE] = str(package.path / f"meeting-{number}")
             _become_worker(package, number, rank, own if count > 1 else {})
         pids.append(pid)
     assert lock_fd is not None

@@ -58,7 +58,7 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     program.wait(10)
     assert record is not None
     who = record["pid"], record["start_ticks"], record["boot_id"]
-    wait_for(lambda: not process_identity.alive(*who), 30)
+    wait_for(lambda: not process_identity.is_alive(*who), 30)
     assert not (out / "net.pt").exists()
     said = roost("export", package.path, "--weights", out / "net.pt")
     assert said.returncode == 0, said.stderr

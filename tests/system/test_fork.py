@@ -13,7 +13,7 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.session_request import StartedSession
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from tests.cli.programs import roost
@@ -89,7 +89,7 @@ def test_a_fork_of_a_fork(tmp_path: Path, source: Package) -> None:
     same(second.package, source.path)
 
 
-def rates(started: Started) -> dict[int, float]:
+def rates(started: StartedSession) -> dict[int, float]:
     rows = Package.open(started.package).records().rows
     return {row["step"]: row["lr"] for row in rows if "lr" in row}
 
@@ -105,7 +105,7 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
     assert exact.wait(exact.go_on(started.package, [])) == 0, (started.package / "_output.txt").read_text()
     fresh = exact.start(tmp_path, ["optimizers.main.lr=1e-3"])
     assert exact.wait(fresh) == 0
-    before, new, whole = rates(Started(source.path)), rates(started), rates(fresh)
+    before, new, whole = rates(StartedSession(source.path)), rates(started), rates(fresh)
     assert {s: lr for s, lr in new.items() if s <= step} == {s: lr for s, lr in before.items() if s <= step}
     assert {s: lr for s, lr in new.items() if s > step} == {s: lr for s, lr in whole.items() if s > step}
     newest = Package.open(started.package).store().line()[-1]

@@ -79,8 +79,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                     task(id="0d1", name="stopped", state=STOPPED),
                 ]
             )
-        devices.change(devices.Asked(allowed="1", keep_free_mb=512))
-        devices.change(devices.Asked(allowed="all"))
+        devices.change(devices.DeviceChange(allowed="1", keep_free_mb=512))
+        devices.change(devices.DeviceChange(allowed="all"))
         devices.drain("1")
         yield own
     own.close()

@@ -13,7 +13,7 @@ from roost.base import durable
 from roost.lab.queue.history import Event
 from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need, Task
 from roost.operations.queue import submit
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
@@ -65,7 +65,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def train(lab: Lab, mb: int | None = None) -> Task:
     """Submits the training."""
-    wanted = Wanted(need=Need(cards=1, memory_mb=mb), simulated=True)
+    wanted = TaskOptions(need=Need(cards=1, memory_mb=mb), simulated=True)
     with lab.here():
         request = SubmitRequest(config=lab.folder / "project" / "config.yaml", wanted=wanted)
         (task,) = submit.submit(request).tasks

@@ -71,7 +71,7 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     os.kill(program.pid, signal.SIGKILL)
     program.wait(10)
     who = record["pid"], record["start_ticks"], record["boot_id"]
-    wait_for(lambda: not process_identity.alive(*who), 30)
+    wait_for(lambda: not process_identity.is_alive(*who), 30)
     assert [path.name.startswith(".roost-unfinished-") for path in root.iterdir()] == [True]
     assert predictions.read_all(package) == []
     os.close(package.lock())

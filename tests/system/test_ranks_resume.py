@@ -13,8 +13,8 @@ from pathlib import Path
 import exact
 import pytest
 
-from roost.operations.sessions.rank_layout import Asked
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.rank_layout import RankRequest
+from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import Package
 
 ONE_RANK = ["weighted kill 0 1 ddp at-once"]
@@ -49,7 +49,7 @@ def test_each_case_goes_on_exactly() -> None:
 _SETTINGS = ["max_epochs=3"]
 
 
-def kill_supervisor(started: Started) -> None:
+def kill_supervisor(started: StartedSession) -> None:
     """SIGKILL to the supervisor alone: its guard ends the ranks."""
     rank, *_ = exact.ranks_of(started)
     stat = Path(f"/proc/{rank}/stat").read_text()
@@ -57,7 +57,7 @@ def kill_supervisor(started: Started) -> None:
     assert exact.wait(started) != 0
 
 
-def kill_one_rank(started: Started) -> None:
+def kill_one_rank(started: StartedSession) -> None:
     """SIGKILL to one rank alone: the supervisor ends the other, and says which it was."""
     os.kill(exact.ranks_of(started)[1], signal.SIGKILL)
     assert exact.wait(started) != 0
@@ -69,7 +69,7 @@ def kill_one_rank(started: Started) -> None:
 def test_the_real_program_goes_on_exactly(tmp_path: Path) -> None:
     """One rank is killed, then the supervisor, then all."""
     whole = exact.uninterrupted(tmp_path, _SETTINGS)
-    started = exact.start(tmp_path, _SETTINGS, ranks=Asked(devices=2, strategy="ddp"))
+    started = exact.start(tmp_path, _SETTINGS, ranks=RankRequest(devices=2, strategy="ddp"))
     assert exact.kill_when(started, exact.at_phase("training", 8), kill_one_rank)
     assert Package.open(started.package).state() == "crashed"
     started = exact.go_on(started.package, [])

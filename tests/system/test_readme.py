@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from roost.config import layers
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package.package import Package
 from tests.cli.programs import Terminal
@@ -94,7 +94,7 @@ def test_the_contract_in_readme_is_python_and_its_config_is_understood(tmp_path:
     text = blocks("yaml", "What you write")
     assert yaml.safe_load(text)["runner"] == "Model/Runner.py:Runner"
     (tmp_path / "config.yaml").write_text(text)
-    settings = typed(layers.load(tmp_path / "config.yaml").values)
+    settings = parse_settings(layers.load(tmp_path / "config.yaml").values)
     assert settings.max_epochs == 30
 
 

@@ -45,7 +45,7 @@ def test_a_plain_error(tmp_path: Path, messages: Messages) -> None:
     assert head.startswith(HEAD)
     messages.check(head)
     assert lines == ["  net.py:2 in f", "    raise ValueError('no good')", "ValueError: no good"]
-    assert told.whole.startswith("Traceback (most recent call last):\n") and str(tmp_path) in told.whole
+    assert told.full_traceback.startswith("Traceback (most recent call last):\n") and str(tmp_path) in told.full_traceback
 
 
 def test_a_known_cause_is_told_first(tmp_path: Path, messages: Messages) -> None:
@@ -90,7 +90,7 @@ def test_the_loader_worker_is_named(tmp_path: Path) -> None:
     assert told.error == "KeyError: 'a' (in DataLoader worker process 0)"
     assert told.lines[1:3] == ("  net.py:5 in __getitem__", "    return {}['a']")
     assert told.lines[3:] == ("KeyError (in DataLoader worker process 0): 'a'",)
-    assert "Original Traceback" in told.whole
+    assert "Original Traceback" in told.full_traceback
 
 
 def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) -> None:
@@ -106,7 +106,7 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
     last, note = told.lines[3:]
     assert re.fullmatch(r"KeyError .*worker 0.*: 'a'", last) and "sample 0 " in note
     messages.check(f"{told.error}\n{last}\n{note}")
-    assert re.search(r"roost\.base\.raised\.Elsewhere: .*worker 0.*\nTraceback", told.whole)
+    assert re.search(r"roost\.base\.raised\.Elsewhere: .*worker 0.*\nTraceback", told.full_traceback)
 
 
 # --- mistakes: one line -----------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     error = ConfigError("is wrong", setting="a.b", received="\x1b[2J", fix="mend it")
     told = explain(error, own=[tmp_path])
-    assert (told.reason, told.exit_code, told.is_all) == ("error", 4, True)
+    assert (told.reason, told.exit_code, told.is_complete) == ("error", 4, True)
     assert told.lines == (f"error: {error}",) and told.error == str(error), "repr has made it visible"
 
 
@@ -127,7 +127,7 @@ def test_a_mistake_in_a_line_of_the_project_names_the_line(tmp_path: Path) -> No
         "def f():\n    R().build()\n",
     )
     assert told.lines[2:4] == ("  net.py:4 in build", "    self.loss = torch.nn.MSELoss()")
-    assert told.lines[-1].startswith("error: self.loss ") and told.is_all
+    assert told.lines[-1].startswith("error: self.loss ") and told.is_complete
     assert not any("Traceback" in line for line in told.lines)
 
 
@@ -157,7 +157,7 @@ def test_an_exit(tmp_path: Path, code: str, said: str, exit_code: int) -> None:
     told = of(tmp_path, f"import sys\ndef f():\n    sys.exit({code})\n")
     assert (told.reason, told.exit_code) == ("exit", exit_code)
     assert told.lines[0].startswith("error: ") and f" {said} " in told.lines[0]
-    assert told.lines[2] == "  net.py:3 in f" and not told.is_all
+    assert told.lines[2] == "  net.py:3 in f" and not told.is_complete
 
 
 # --- telling ----------------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_the_rest_is_in_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[st
     said = capfd.readouterr().err
     *lines, last = said.splitlines()
     assert tuple(lines) == told.lines and last.endswith(f": {file}")
-    assert file.read_text() == told.whole + "\n"
-    assert told.whole.endswith("ValueError: one\ntwo\\x1b[2J\\udc80")
+    assert file.read_text() == told.full_traceback + "\n"
+    assert told.full_traceback.endswith("ValueError: one\ntwo\\x1b[2J\\udc80")
 
 
 def test_debug_prints_it_too(
@@ -187,7 +187,7 @@ def test_debug_prints_it_too(
 ) -> None:
     monkeypatch.setenv("ROOST_DEBUG", "1")
     told = tell(tmp_path, FAILS)
-    assert capfd.readouterr().err.startswith(f"{told.whole}\n{HEAD}")
+    assert capfd.readouterr().err.startswith(f"{told.full_traceback}\n{HEAD}")
     monkeypatch.undo()
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk_does_not_hide_the_error(
     monkeypatch.setattr(durable, "fault", full)
     told = tell(tmp_path, FAILS)
     said = capfd.readouterr().err
-    assert said == "\n".join([told.whole, *told.lines, ""]), "then the output has all of it"
+    assert said == "\n".join([told.full_traceback, *told.lines, ""]), "then the output has all of it"
     assert not (tmp_path / "1.traceback.txt").exists() and told.error == "ValueError: one"
 
 
@@ -274,7 +274,7 @@ def test_what_only_says_that_another_rank_is_gone(tmp_path: Path, error: Excepti
     found = explain(error, own=[tmp_path])
     assert found.reason == reason
     if reason == "peer":
-        assert found.exit_code == 1 and found.is_all
+        assert found.exit_code == 1 and found.is_complete
         assert found.lines == (), "the supervisor says it, where there is no other cause"
         assert "rank" in found.error
         assert "gloo" not in found.error and "127.0.0.1" not in found.error

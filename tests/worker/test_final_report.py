@@ -22,8 +22,8 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def test_one_line_and_then_the_end_of_the_pipe(pipe: int) -> None:
     report = FinalReport()
-    assert report.final("failed", exit_code=4, reason="error", error="straße\n\ud800") == 4
-    assert report.final("succeeded", exit_code=0, reason="finished") == 0, "the second is not written"
+    assert report.write("failed", exit_code=4, reason="error", error="straße\n\ud800") == 4
+    assert report.write("succeeded", exit_code=0, reason="finished") == 0, "the second is not written"
     with os.fdopen(os.dup(pipe), "rb") as file:
         (line,) = file.read().splitlines()
     assert json.loads(line) == {
@@ -39,12 +39,12 @@ def test_children_do_not_get_the_pipe(pipe: int) -> None:
     report = FinalReport()
     assert REPORT_VARIABLE not in os.environ
     assert not os.get_inheritable(fd)
-    report.final("succeeded", exit_code=0, reason="finished")
+    report.write("succeeded", exit_code=0, reason="finished")
 
 
 def test_without_a_supervisor_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REPORT_VARIABLE, raising=False)
-    assert FinalReport().final("stopped", exit_code=75, reason="signal") == 75
+    assert FinalReport().write("stopped", exit_code=75, reason="signal") == 75
 
 
 def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +53,9 @@ def test_a_forked_process_does_not_speak_for_the_run(monkeypatch: pytest.MonkeyP
     report = FinalReport()
     pid = os.fork()
     if pid == 0:
-        os._exit(report.final("failed", exit_code=3, reason="exit"))
+        os._exit(report.write("failed", exit_code=3, reason="exit"))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-    report.final("succeeded", exit_code=0, reason="finished")
+    report.write("succeeded", exit_code=0, reason="finished")
     with os.fdopen(reading, "rb") as file:
         (line,) = file.read().splitlines()
     assert json.loads(line)["state"] == "succeeded"
@@ -67,7 +67,7 @@ def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pyt
     for state, expected in (("stopped", 0), ("failed", 75)):
         monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{reading}")
         monkeypatch.setenv("RANK", "3")
-        assert FinalReport().final(state, exit_code=75, reason="signal", error="x" * 10_000) == expected
+        assert FinalReport().write(state, exit_code=75, reason="signal", error="x" * 10_000) == expected
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         hello, said, *_ = map(json.loads, file.read().splitlines())
@@ -85,6 +85,6 @@ def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_it_took_of_its_card_is_told_where_that_is_known(pipe: int) -> None:
-    FinalReport().final("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
+    FinalReport().write("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
     with os.fdopen(os.dup(pipe), "rb") as file:
         assert json.loads(file.read())["memory"] == {"peak_mb": 7.5}

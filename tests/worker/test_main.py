@@ -12,7 +12,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.system.worker_protocol import REPORT_VARIABLE
-from roost.operations.sessions.session_request import begin
+from roost.operations.sessions.session_request import start_session
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
 from roost.project import native_project
@@ -237,7 +237,7 @@ def start(package: Package) -> dict[str, Any]:
     lock = package.lock()
     try:
         _, settings = native_project.resolved(package, "")
-        started = begin(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
+        started = start_session(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
     finally:
         os.close(lock)
     assert started.process is not None

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from roost.analysis import analysis_folder
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.package.package import Package
 from roost.worker import analyze_task, torch_settings
 from tests.cli.programs import roost
@@ -46,7 +46,7 @@ STRICT = {**SEEDED, "algorithms": 2, "tf32": [False, False], "variable": ":4096:
 
 
 def settings(**given: Any) -> Settings:
-    return typed({**VALUES, "threads": 2, **given})
+    return parse_settings({**VALUES, "threads": 2, **given})
 
 
 def flags() -> Any:
@@ -93,7 +93,7 @@ def test_the_project_may_ask_torch_by_either_name(name: str, kind: str) -> None:
 
 
 def test_threads_are_those_of_the_beginning() -> None:
-    auto = typed(VALUES)
+    auto = parse_settings(VALUES)
     torch_settings.apply(auto, device="cpu", first=None)
     assert torch.get_num_threads() == 1, "auto: as it is"
     torch_settings.apply(auto, device="cpu", first={"stack": {"threads": 2}})

@@ -50,7 +50,7 @@ def train(package: Package, stop: Any = None, **request: Any) -> str:
     try:
         return train_task.train(package, session(package, **request), stop or Quiet())
     finally:
-        objects.forget(package.path)
+        objects.unload_project(package.path)
 
 
 def model(package: Package) -> Any:

@@ -92,7 +92,7 @@ def _rows(group: Group, known: Mapping[str, Any]) -> Iterator[str]:
 
 def _cells(key: str, known: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """A setting, its values, its default and its help."""
-    values = settings.allowed(_numbered(key)) or ""
+    values = settings.allowed_values(_numbered(key)) or ""
     return f"`{key}`", values, settings_page.default(key, known), told(key) or ""
 
 

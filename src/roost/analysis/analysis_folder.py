@@ -24,11 +24,11 @@ NAME = "analysis"
 REQUEST, RECORD, RESULT = "request.json", "session.json", "result.json"
 OUTPUT, SCRIPT = "_output.txt", "script.py"
 TRACEBACK, STACKS = "traceback.txt", "stacks.txt"
-OWN = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS])
+RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS])
 """Names that nothing saved may have."""
 
 
-def root(package: Package, out: Path | str | None) -> Path:
+def analyses_root(package: Package, out: Path | str | None) -> Path:
     """Where the folders of a package's analyses go: into the package, or below ``out``.
 
     Raises:
@@ -45,8 +45,8 @@ def root(package: Package, out: Path | str | None) -> Path:
     return place
 
 
-def make(root: Path) -> Path:
-    """Makes the folder of a new analysis below ``root``; its name is its number. Safe among many processes:
+def create(root: Path) -> Path:
+    """Makes the folder of a new analysis below ``analyses_root``; its name is its number. Safe among many processes:
     making a folder is atomic.
 
     Raises:
@@ -90,7 +90,7 @@ def read(folder: Path) -> Session:
 
 
 def read_all(root: Path) -> list[Session]:
-    """All analyses below ``root``, oldest first; one whose request was never written is none."""
+    """All analyses below ``analyses_root``, oldest first; one whose request was never written is none."""
     if not root.is_dir():
         return []
     return [read(root / str(n)) for n in _numbers(root) if (root / str(n) / REQUEST).is_file()]

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 from roost.analysis import result_file
 from roost.analysis.analysis_session import AnalysisSession
-from roost.analysis.saved_files import Files
-from roost.base.exception_record import raised
-from roost.base.traceback_frames import Own
+from roost.analysis.saved_files import SavedFiles
+from roost.base.exception_record import record_exception
+from roost.base.traceback_frames import ProjectFiles
 from roost.package.package import Package
 from roost.project.loaded_model import Loaded, load_experiment
 from roost.train.step import seeding
 
-Function = Callable[[AnalysisSession], Any]
+AnalysisFunction = Callable[[AnalysisSession], Any]
 
 
-class Asked(NamedTuple):
+class AnalysisRequest(NamedTuple):
     """What to look at, and where."""
 
     checkpoint: int | None = None
@@ -31,13 +31,13 @@ class Asked(NamedTuple):
     """The project's folder, for ``${project}``; where it was when None."""
 
 
-def perform(
+def run_analysis(
     package: Package,
     place: Path,
-    asked: Asked,
+    asked: AnalysisRequest,
     *,
     script: Mapping[str, Any],
-    function: Callable[[], Function],
+    function: Callable[[], AnalysisFunction],
 ) -> Any:
     """Analyses a package; call it with the package as the working folder. Gives what the function gave.
 
@@ -53,13 +53,13 @@ def perform(
         BaseException: Whatever the project's code or the function raises; it is in result.json as well.
     """
     began = time.monotonic()
-    files = Files(place)
+    files = SavedFiles(place)
     loaded: Loaded | None = None
 
     def write(**ending: Any) -> None:
         result_file.write(
             files,
-            own=Own([package.path, Path(str(script["path"])).parent]),
+            own=ProjectFiles([package.path, Path(str(script["path"])).parent]),
             script=script,
             checkpoint=loaded.checkpoint if loaded is not None else None,
             device=str(loaded.runner.device) if loaded is not None else None,
@@ -75,7 +75,7 @@ def perform(
         seeding.seed_all(seeding.mix(loaded.settings.seed, "analysis"))
         value = called(AnalysisSession(package, loaded, files))
     except BaseException as error:
-        _note_the_project(error, Path(asked.project or package.project))
+        _add_project_note(error, Path(asked.project or package.project))
         with contextlib.suppress(OSError):  # a full disk must not hide the error
             write(error=error)
         raise
@@ -83,7 +83,7 @@ def perform(
     return value
 
 
-def _note_the_project(error: BaseException, project: Path) -> None:
+def _add_project_note(error: BaseException, project: Path) -> None:
     """What is missing may lie in the project's folder, which did not come along with the package."""
-    if not project.is_dir() and str(project) in raised(error).said:
+    if not project.is_dir() and str(project) in record_exception(error).said:
         error.add_note(f"the project's folder {project} is not here; name where it is now: --project DIR")

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from roost.analysis import result_values
-from roost.analysis.saved_files import Files
+from roost.analysis.saved_files import SavedFiles
 from roost.base.errors import ContractError, NotFound
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
 from roost.project import data_loaders
@@ -50,7 +50,7 @@ class AnalysisSession:
         device: Where the runner is.
     """
 
-    def __init__(self, package: Package, loaded: Loaded, files: Files) -> None:
+    def __init__(self, package: Package, loaded: Loaded, files: SavedFiles) -> None:
         assert loaded.dataset is not None and loaded.data is not None
         self.args: Mapping[str, Any] = loaded.args
         self.runner: Runner = loaded.runner
@@ -77,7 +77,7 @@ class AnalysisSession:
         """
         sets = data_loaders.sets(self.data)
         if split not in sets:
-            fix = f"{proposal(split, sets)}there are: {', '.join(sets)}"
+            fix = f"{did_you_mean(split, sets)}there are: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
         loader = data_loaders.loader(self.data, self._settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
@@ -97,7 +97,7 @@ class AnalysisSession:
             if isinstance(media, torch.Tensor):
                 media = result_values.as_array(media)
             suffix, data = (
-                ("npy", result_values.npy(media)) if isinstance(media, np.ndarray) else encode(media)
+                ("npy", result_values.npy_bytes(media)) if isinstance(media, np.ndarray) else encode(media)
             )
         except ContractError as error:
             raise ContractError(

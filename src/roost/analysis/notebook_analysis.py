@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import analysis_folder, preconditions
-from roost.analysis.analysis_run import Asked, Function, perform
+from roost.analysis.analysis_run import AnalysisRequest, AnalysisFunction, run_analysis
 from roost.base import durable
 from roost.base.errors import ContractError
 from roost.package.sessions import OwnRecord
@@ -19,7 +19,7 @@ from roost.project.package_context import inside
 
 def analyze(
     record_path: Path | str,
-    function: Function,
+    function: AnalysisFunction,
     *,
     checkpoint: int | None = None,
     untrained: bool = False,
@@ -55,10 +55,10 @@ def analyze(
     """
     if not callable(function):
         raise ContractError("is no function", setting="function", received=function, fix="lambda self: ...")
-    package = preconditions.opened(record_path)
+    package = preconditions.open_with_runner(record_path)
     preconditions.check_checkpoints(package, checkpoint, untrained=untrained)
-    asked = Asked(checkpoint, untrained, device, str(preconditions.project_of(package, project)))
-    place = analysis_folder.make(analysis_folder.root(package, out))
+    asked = AnalysisRequest(checkpoint, untrained, device, str(preconditions.project_folder(package, project)))
+    place = analysis_folder.create(analysis_folder.analyses_root(package, out))
     script = _script(function, place)
     analysis_folder.write_request(
         place, {**asked._asdict(), "script": script, "created": round(time.time(), 3)}
@@ -66,7 +66,7 @@ def analyze(
     record = OwnRecord(place / analysis_folder.RECORD, int(place.name))
     try:
         with inside(package):
-            value = perform(package, place, asked, script=script, function=lambda: function)
+            value = run_analysis(package, place, asked, script=script, function=lambda: function)
     except BaseException as error:
         record.end("failed", "exception", error=error)
         raise
@@ -74,7 +74,7 @@ def analyze(
     return value
 
 
-def _script(function: Function, place: Path) -> dict[str, Any]:
+def _script(function: AnalysisFunction, place: Path) -> dict[str, Any]:
     """Where the function is from; its source, where it has one, is kept beside the result."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     try:

@@ -17,7 +17,7 @@ _UNTRAINED = "--untrained (in Python: untrained=True) takes the weights as the R
 _FIX = "train with roost, or read the file with the program that wrote it"
 
 
-def kind(path: Path) -> str:
+def describe_file(path: Path) -> str:
     """What a file is, by its first bytes."""
     try:
         fd = safe_read.open_fd(path)
@@ -33,7 +33,7 @@ def kind(path: Path) -> str:
     return "a file"
 
 
-def opened(path: Path | str, *, by: Callable[[Path], Package] = Package.open) -> Package:
+def open_with_runner(path: Path | str, *, by: Callable[[Path], Package] = Package.open) -> Package:
     """The package at ``path``, opened ``by``.
 
     Raises:
@@ -43,7 +43,7 @@ def opened(path: Path | str, *, by: Callable[[Path], Package] = Package.open) ->
     path = Path(path).expanduser()
     if path.is_file():
         raise Refused(
-            f"is {kind(path)}, no package; roost does not unpickle, which would run whatever code it holds",
+            f"is {describe_file(path)}, no package; roost does not unpickle, which would run whatever code it holds",
             setting="PACKAGE",
             received=str(path),
             fix="name the folder that `roost run` printed",
@@ -60,7 +60,7 @@ def opened(path: Path | str, *, by: Callable[[Path], Package] = Package.open) ->
     return package
 
 
-def project_of(package: Package, given: Path | str | None) -> Path:
+def project_folder(package: Package, given: Path | str | None) -> Path:
     """The project's folder: the one that was given, or where it was.
 
     Raises:
@@ -97,7 +97,7 @@ def check_checkpoints(
     found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
     paths = {one: checkpoint.folder_of(package.checkpoints, one) for one in found}
     foreign = {
-        one: f"{path.name} is {kind(path)}, which roost does not unpickle"
+        one: f"{path.name} is {describe_file(path)}, which roost does not unpickle"
         for one, path in paths.items()
         if path.is_file()
     }
@@ -107,14 +107,14 @@ def check_checkpoints(
         more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
         raise CheckpointError("; ".join(said), where=package.path, fix=_FIX + more)
     if not found:
-        _refuse_none(package, fix)
+        _no_checkpoint_error(package, fix)
     if id is not None and id not in own:
         have = ", ".join(map(str, own))
         raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=package.path)
     return list(foreign.values()) if id is None else []
 
 
-def _refuse_none(package: Package, fix: str) -> None:
+def _no_checkpoint_error(package: Package, fix: str) -> None:
     aside = checkpoint.set_asides(package.checkpoints) if package.checkpoints.is_dir() else []
     why = f"all were damaged ({', '.join(aside)})" if aside else "it has saved nothing yet"
     raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

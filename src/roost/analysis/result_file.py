@@ -8,20 +8,20 @@ from typing import Any
 
 from roost.analysis import result_values
 from roost.analysis.analysis_folder import RESULT
-from roost.analysis.saved_files import Files
+from roost.analysis.saved_files import SavedFiles
 from roost.base import durable, traceback_frames
-from roost.base.exception_record import raised
-from roost.base.traceback_frames import Own
+from roost.base.exception_record import record_exception
+from roost.base.traceback_frames import ProjectFiles
 from roost.package.checkpoints.checkpoint import Info
 
 FORMAT = 1
-_MOST_TEXT = 2000
+_MAX_CHARACTERS = 2000
 
 
 def write(
-    files: Files,
+    files: SavedFiles,
     *,
-    own: Own,
+    own: ProjectFiles,
     script: Mapping[str, Any],
     checkpoint: Info | None,
     device: str | None,
@@ -44,7 +44,7 @@ def write(
     Raises:
         OSError: It cannot be written.
     """
-    described = result_values.Described(value, files)
+    described = result_values.JsonResult(value, files)
     body = {
         "format": FORMAT,
         "script": dict(script),
@@ -62,12 +62,12 @@ def write(
     durable.write(files.place / RESULT, json.dumps(body, indent=1, allow_nan=False).encode() + b"\n")
 
 
-def _error(error: BaseException, own: Own) -> dict[str, Any]:
-    found = raised(error)
+def _error(error: BaseException, own: ProjectFiles) -> dict[str, Any]:
+    found = record_exception(error)
     # What went wrong before any of the person's code ran has no line of theirs.
-    lines = "\n".join(traceback_frames.lines(found, own)) if own.last(found) else None
+    lines = "\n".join(traceback_frames.format_chain(found, own)) if own.last(found) else None
     return {
         "type": found.name,
-        "message": traceback_frames.shortened(found.said, _MOST_TEXT),
+        "message": traceback_frames.truncate(found.said, _MAX_CHARACTERS),
         "traceback": lines,
     }

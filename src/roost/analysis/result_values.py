@@ -15,22 +15,22 @@ import msgspec
 import numpy as np
 import torch
 
-from roost.analysis.saved_files import Files
+from roost.analysis.saved_files import SavedFiles
 from roost.train.reporting.media_files import Media, encode
 
-MOST_NUMBERS = 1024
+MAX_INLINE_ELEMENTS = 1024
 """Arrays with more elements become files."""
 
-_MOST_TEXT = 2000
-_MOST_NOTES = 20
-_DEEPEST = 40
-_WHOLE = 2**63
-_ODD = re.compile(r"[^A-Za-z0-9._-]")
-_LONGEST_NAME = 100
+_MAX_REPR_CHARACTERS = 2000
+_MAX_NOTES = 20
+_MAX_DEPTH = 40
+_INT64_LIMIT = 2**63
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]")
+_MAX_NAME_CHARACTERS = 100
 _Items = list[tuple[Any, Any]]
 
 
-class Described:
+class JsonResult:
     """A value as JSON.
 
     Plain values stand as they are, small arrays and tensors as nested lists. Larger ones are files of NumPy's
@@ -44,7 +44,7 @@ class Described:
         OSError: A file cannot be written. Nothing else is raised, however odd the value is.
     """
 
-    def __init__(self, value: object, files: Files) -> None:
+    def __init__(self, value: object, files: SavedFiles) -> None:
         self.nonfinite: dict[str, str] = {}
         """By place; JSON has neither NaN nor infinity, so null stands there."""
         self.notes: list[str] = []
@@ -53,8 +53,8 @@ class Described:
         self._open: set[int] = set()
         self._writing = False
         self.value = self._of(value, ("value",))
-        if len(self.notes) > _MOST_NOTES:
-            self.notes[_MOST_NOTES:] = [f"… {len(self.notes) - _MOST_NOTES} more"]
+        if len(self.notes) > _MAX_NOTES:
+            self.notes[_MAX_NOTES:] = [f"… {len(self.notes) - _MAX_NOTES} more"]
 
     def _of(self, value: Any, place: tuple[str, ...]) -> Any:
         try:
@@ -62,7 +62,7 @@ class Described:
         except Exception as error:
             if self._writing:
                 raise
-            return self._repr(value, place, f" ({_shown(error)})")
+            return self._repr(value, place, f" ({_safe_repr(error)})")
 
     def _scalar(self, value: Any, place: tuple[str, ...]) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
@@ -70,7 +70,7 @@ class Described:
             return None
         if isinstance(value, PurePath):
             return str(value)
-        return self._repr(value, place) if isinstance(value, int) and abs(value) >= _WHOLE else value
+        return self._repr(value, place) if isinstance(value, int) and abs(value) >= _INT64_LIMIT else value
 
     def _nest(self, value: Any, place: tuple[str, ...]) -> Any:
         if isinstance(value, torch.Tensor):
@@ -82,18 +82,18 @@ class Described:
         if isinstance(value, Media) or hasattr(type(value), "savefig"):
             return self._file(place, *encode(value))
         items = _items(value)
-        if items is None or id(value) in self._open or len(place) > _DEEPEST:
+        if items is None or id(value) in self._open or len(place) > _MAX_DEPTH:
             return self._repr(value, place)
         self._open.add(id(value))
         try:
-            return self._mapping(items, place) if _is_named(value) else self._list(items, place)
+            return self._mapping(items, place) if _has_named_items(value) else self._list(items, place)
         finally:
             self._open.discard(id(value))
 
     def _mapping(self, items: _Items, place: tuple[str, ...]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for key, item in items:
-            name = key if isinstance(key, str) else _shown(key)
+            name = key if isinstance(key, str) else _safe_repr(key)
             while name in made:  # 1 and "1" are two keys, and JSON has texts alone
                 name += "'"
             made[name] = self._of(item, (*place, name))
@@ -105,13 +105,13 @@ class Described:
     def _array(self, array: np.ndarray[Any, Any], place: tuple[str, ...]) -> Any:
         if array.dtype.hasobject or (array.ndim == 0 and array.dtype.kind not in "biufU"):
             return self._repr(array[()] if array.ndim == 0 else array, place)
-        if array.size <= MOST_NUMBERS and array.dtype.kind in "biufU" and array.dtype != np.longdouble:
+        if array.size <= MAX_INLINE_ELEMENTS and array.dtype.kind in "biufU" and array.dtype != np.longdouble:
             return self._of(array.tolist(), place)
         described = {"shape": list(array.shape), "dtype": str(array.dtype)}
-        return {**self._file(place, "npy", npy(array)), **described}
+        return {**self._file(place, "npy", npy_bytes(array)), **described}
 
     def _file(self, place: tuple[str, ...], suffix: str, data: bytes) -> dict[str, Any]:
-        name = _ODD.sub("_", ".".join(place))[:_LONGEST_NAME]
+        name = _UNSAFE_CHARACTERS.sub("_", ".".join(place))[:_MAX_NAME_CHARACTERS]
         self._writing = True
         path = self._files.write(name, suffix, data)
         self._writing = False
@@ -120,7 +120,7 @@ class Described:
     def _repr(self, value: object, place: tuple[str, ...], why: str = "") -> dict[str, str]:
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
         self.notes.append(f"{'.'.join(place)} is a {kind}, kept as its repr{why}")
-        return {"type": kind, "repr": _shown(value)}
+        return {"type": kind, "repr": _safe_repr(value)}
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -136,7 +136,7 @@ def _has_numpy_type(tensor: torch.Tensor) -> bool:
     return not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
 
 
-def npy(array: np.ndarray[Any, Any]) -> bytes:
+def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
     """An array as a file of NumPy's format.
 
     Raises:
@@ -151,7 +151,7 @@ def _is_scalar(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | PurePath)
 
 
-def _is_named(value: object) -> bool:
+def _has_named_items(value: object) -> bool:
     return isinstance(value, Mapping | msgspec.Struct) or hasattr(value, "_fields") or _is_dataclass(value)
 
 
@@ -170,13 +170,13 @@ def _items(value: Any) -> _Items | None:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if isinstance(value, set | frozenset):
-        return list(enumerate(sorted(value, key=_shown)))
+        return list(enumerate(sorted(value, key=_safe_repr)))
     return list(enumerate(value)) if isinstance(value, list | tuple | range | deque) else None
 
 
-def _shown(value: object) -> str:
+def _safe_repr(value: object) -> str:
     try:
         text = repr(value) if not isinstance(value, BaseException) else f"{type(value).__name__}: {value}"
     except Exception as error:  # noqa: BLE001  - somebody's __repr__
         return f"<its repr raises {type(error).__name__}>"
-    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + " …"
+    return text if len(text) <= _MAX_REPR_CHARACTERS else text[:_MAX_REPR_CHARACTERS] + " …"

@@ -11,7 +11,7 @@ from roost.base.errors import ContractError, UsageError
 from roost.package import package_name
 
 
-class Files:
+class SavedFiles:
     """Files of one analysis.
 
     Args:
@@ -30,11 +30,11 @@ class Files:
             ContractError: The name is no plain file name.
             OSError: It cannot be written.
         """
-        stem = _checked(name).removesuffix(f".{suffix}")
+        stem = _check_name(name).removesuffix(f".{suffix}")
         number = 1
         while True:
             path = self.place / (f"{stem}.{suffix}" if number == 1 else f"{stem}-{number}.{suffix}")
-            if path.name not in analysis_folder.OWN and not os.path.lexists(path):
+            if path.name not in analysis_folder.RESERVED_NAMES and not os.path.lexists(path):
                 break
             number += 1
         durable.write(path, data)
@@ -42,7 +42,7 @@ class Files:
         return path
 
 
-def _checked(name: object) -> str:
+def _check_name(name: object) -> str:
     try:
         is_safe = isinstance(name, str) and package_name.folder_name(name) == name
     except UsageError:

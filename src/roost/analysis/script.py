@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from roost.base import safe_read
 from roost.base.errors import ContractError, NotFound
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
 FOLDER = "AnalyzeScripts"
 FUNCTION = "experience"
 MODULE = "analysis_script"
 """The name under which a script is imported; its own could be that of a module that it needs."""
 
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 
 class Script(NamedTuple):
@@ -39,7 +39,7 @@ def find(asked: str, folders: Sequence[Path]) -> Path:
     typed = Path(asked).expanduser()
     if typed.is_file():
         return typed.absolute()
-    pure, known = PurePath(asked), _known(folders)
+    pure, known = PurePath(asked), _describe_known_scripts(folders)
     if not asked or pure.is_absolute() or ".." in pure.parts:  # a path, and not a name in those folders
         raise NotFound("there is no such script", setting="-s", received=asked, fix=f"make it, {known}")
     for folder in folders:
@@ -49,7 +49,7 @@ def find(asked: str, folders: Sequence[Path]) -> Path:
     if typed.is_dir():
         raise NotFound("the script is a folder", setting="-s", received=asked, fix=f"name a file, {known}")
     places = ", ".join(str(folder) for folder in folders)
-    near = proposal(asked.removesuffix(".py"), _names(folders)).strip()
+    near = did_you_mean(asked.removesuffix(".py"), _script_names(folders)).strip()
     raise NotFound(
         f"there is no such script, neither here nor in {places}",
         setting="-s",
@@ -58,7 +58,7 @@ def find(asked: str, folders: Sequence[Path]) -> Path:
     )
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def _script_names(folders: Sequence[Path]) -> list[str]:
     found = {
         path.relative_to(folder).with_suffix("").as_posix()
         for folder in folders
@@ -68,10 +68,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return sorted(found)
 
 
-def _known(folders: Sequence[Path]) -> str:
-    names = _names(folders)
-    more = f" … {len(names)} in all" if len(names) > _MOST_NAMED else ""
-    there = f"{', '.join(names[:_MOST_NAMED])}{more}" if names else "none"
+def _describe_known_scripts(folders: Sequence[Path]) -> str:
+    names = _script_names(folders)
+    more = f" … {len(names)} in all" if len(names) > _MAX_LISTED else ""
+    there = f"{', '.join(names[:_MAX_LISTED])}{more}" if names else "none"
     return f"or name one of {FOLDER}; there are: {there}"
 
 
@@ -100,7 +100,7 @@ _FIX = f"write `def {FUNCTION}(self): ...`"
 def _check(tree: ast.Module, path: Path) -> None:
     defined: ast.stmt | None = None
     bound: set[str] = set()
-    for node in _top(tree):
+    for node in _top_level_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound.add(node.name)
             defined = node if node.name == FUNCTION else defined
@@ -110,7 +110,7 @@ def _check(tree: ast.Module, path: Path) -> None:
             bound.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
     if not {FUNCTION, "*"} & bound:  # a star import may bring it
         functions = [name for name in bound if not name.startswith("_")]
-        fix = f"{proposal(FUNCTION, functions)}{_FIX}"
+        fix = f"{did_you_mean(FUNCTION, functions)}{_FIX}"
         raise ContractError(f"the script has no function `{FUNCTION}`", where=path, fix=fix)
     if defined is None:
         return  # assigned or imported: what it is shows when the script is imported
@@ -118,12 +118,12 @@ def _check(tree: ast.Module, path: Path) -> None:
     if not isinstance(defined, ast.FunctionDef):
         kind = "a class" if isinstance(defined, ast.ClassDef) else "a coroutine"
         raise ContractError(f"`{FUNCTION}` is {kind}, not a function", where=where, fix=_FIX)
-    wrong = _wrong(defined.args)
+    wrong = _signature_problem(defined.args)
     if wrong:
         raise ContractError(f"`{FUNCTION}` {wrong}", where=where, fix=_FIX)
 
 
-def _wrong(arguments: ast.arguments) -> str | None:
+def _signature_problem(arguments: ast.arguments) -> str | None:
     """Why it cannot be called with one argument."""
     positional = [*arguments.posonlyargs, *arguments.args]
     if not positional and arguments.vararg is None:
@@ -137,12 +137,12 @@ def _wrong(arguments: ast.arguments) -> str | None:
     return f"needs {', '.join(one.arg for one in needed)}, and gets the analysis alone" if needed else None
 
 
-def _top(node: ast.AST) -> Iterator[ast.AST]:
+def _top_level_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """What is done at the top of a module, inside ``if`` and ``try`` too."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _top(child)
+            yield from _top_level_nodes(child)
 
 
 def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
@@ -159,7 +159,7 @@ def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
         Exception: Whatever the script raises.
     """
     _add_to_path(str(path.parent), package)
-    loader = _Copied(MODULE, str(path))
+    loader = _CopyLoader(MODULE, str(path))
     loader.copy = source
     spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
     assert spec is not None
@@ -173,7 +173,7 @@ def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
     return made
 
 
-class _Copied(importlib.machinery.SourceFileLoader):
+class _CopyLoader(importlib.machinery.SourceFileLoader):
     """Runs the bytes that were looked at and hashed, whatever the file holds by now."""
 
     copy: Path

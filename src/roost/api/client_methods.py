@@ -8,10 +8,10 @@ from typing import Literal, TypedDict, Unpack
 
 from roost.api.api_call import Call, Following, followed, get, operation, part, post, stream
 from roost.operations.curves.curve import Recorded
-from roost.operations.devices.devices import Shown as Cards
+from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import Status
 from roost.operations.notices import Notices
-from roost.operations.queue.why import Why
+from roost.operations.queue.why import TaskExplanation
 from roost.operations.reading.show import CheckpointShown, Shown
 from roost.operations.responses import (
     About,
@@ -327,9 +327,9 @@ class Operations:
         return get("/tasks", TaskPage, all=all, state=state, user=user, offset=offset, limit=limit)
 
     @operation
-    def why(self, task: str) -> Call[list[Why]]:
+    def why(self, task: str) -> Call[list[TaskExplanation]]:
         """Why it waits, or how it ended; what happened to it."""
-        return get(f"/tasks/{part(task)}/why", list[Why])
+        return get(f"/tasks/{part(task)}/why", list[TaskExplanation])
 
     @operation
     def stop(self, task: str) -> Call[Ordered]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from roost.base import safe_read
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.base.system import state_folder
-from roost.base.system.loopback import is_here
+from roost.base.system.loopback import is_loopback
 from roost.lab.background import background_process
 
 SOCKET, TOKEN, ABOUT = "server.sock", "server.token", "server.json"
@@ -57,7 +57,7 @@ def find(url: str | None, token: str | None) -> Place:
         Refused: The token would cross a network in the clear; or its file may be read by others.
         NotFound: There is no token.
     """
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     if url is None:
         if token is not None:
             raise UsageError("a token is for a server that is reached by its URL", fix="give the url, too")
@@ -71,7 +71,7 @@ def find(url: str | None, token: str | None) -> Place:
     is_typed = url.isprintable() and " " not in url and is_port
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or not is_typed:
         raise no_url()
-    if parts.scheme == "http" and not is_here(parts.hostname):
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
         fix = f"ssh -L 9999:localhost:9999 {parts.hostname}, and Client('http://localhost:9999')"
         raise Refused("the token would cross the network where others can read it", received=url, fix=fix)
     found = token or os.environ.get("ROOST_SERVER_TOKEN")
@@ -97,7 +97,7 @@ def no_url(why: str = "") -> UsageError:
 def _own(folder: Path, port: int | None) -> str:
     """That of this user's own server, if it listens at this port: whoever else does would get his account."""
     try:
-        state_folder.require_own(folder / TOKEN, 0o600)
+        state_folder.require_owner_and_mode(folder / TOKEN, 0o600)
         found = bytes(safe_read.read(folder / TOKEN, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
     except FileNotFoundError:
         found = ""

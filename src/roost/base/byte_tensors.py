@@ -17,7 +17,7 @@ _VIEWED_BYTES = 1 << 16
 not worth it for what is copied in no time."""
 
 
-def tensor(
+def tensor_from_bytes(
     data: memoryview[Any],
     dtype_name: str,
     shape: tuple[int, ...],
@@ -69,7 +69,7 @@ def torch_dtype(name: str) -> Any:
     return dtype
 
 
-def array(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def array_from_bytes(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """A view of these bytes as an array. Types that NumPy lacks (bfloat16, float8) come as unsigned integers
     of the same width.
 

@@ -41,7 +41,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Located:
+class ConfigFile:
     """What a file holds, and where."""
 
     values: dict[str, Any]
@@ -59,7 +59,7 @@ class Located:
         return None
 
 
-def read(path: Path, *, shown: str = "") -> Located:
+def read_config_file(path: Path, *, shown: str = "") -> ConfigFile:
     """Reads a ``.json``, ``.yaml`` or ``.yml`` file whose top level is a mapping.
 
     Args:
@@ -79,11 +79,11 @@ def read(path: Path, *, shown: str = "") -> Located:
     def place(line: int) -> Location:
         return Location(path, line, shown)
 
-    values, lines = reader(_text(path, shown), place)
+    values, lines = reader(_read_text(path, shown), place)
     if not isinstance(values, dict):
         what = "holds nothing" if values is None else f"holds a {type(values).__name__} at its top"
         raise ConfigError(f"{shown} {what}", where=place(1), fix="write settings, as in `seed: 0`")
-    return Located(values, lines, path, shown)
+    return ConfigFile(values, lines, path, shown)
 
 
 def parse_scalar(text: str) -> Any:
@@ -98,10 +98,10 @@ def parse_scalar(text: str) -> Any:
     plain = text.strip()
     if plain[:1] in ("[", "{", '"', "'"):
         return _read_yaml(plain, lambda line: "command line")[0]
-    return _plain(plain, "command line") if plain else ""
+    return _plain_value(plain, "command line") if plain else ""
 
 
-def _text(path: Path, shown: str) -> str:
+def _read_text(path: Path, shown: str) -> str:
     try:
         # Asked before opening: to open a FIFO waits for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
@@ -154,7 +154,7 @@ _CORE: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 _TAG = "tag:yaml.org,2002:"
 
 
-def _plain(text: str, where: object) -> Any:
+def _plain_value(text: str, where: object) -> Any:
     for pattern, make in _CORE.values():
         if pattern.fullmatch(text):
             try:
@@ -164,16 +164,16 @@ def _plain(text: str, where: object) -> Any:
     raise AssertionError("the pattern of texts fits everything")
 
 
-def _tagged(tag: str, text: str, where: object) -> Any:
+def _tagged_value(tag: str, text: str, where: object) -> Any:
     name = tag.removeprefix(_TAG)
     if not tag.startswith(_TAG) or name not in _CORE:
-        raise _refused_tag(tag, where)
+        raise _tag_error(tag, where)
     if not _CORE[name][0].fullmatch(text):
         raise ConfigError(f"the tag !!{name} does not fit", received=text, where=where)
     return text if name == "str" else _CORE[name][1](text)
 
 
-def _refused_tag(tag: str, where: object) -> ConfigError:
+def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
@@ -235,7 +235,7 @@ class _Composer:
         elif isinstance(event, yaml.ScalarEvent):
             node = _Node(self._scalar(event))
         elif event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
-            raise _refused_tag(event.tag, self._at(event))
+            raise _tag_error(event.tag, self._at(event))
         elif len(path) >= MAX_DEPTH:
             node = _Node(None, height=1)
         else:
@@ -262,10 +262,10 @@ class _Composer:
 
     def _scalar(self, event: Any) -> Any:
         if event.tag not in (None, "!"):
-            return _tagged(event.tag, event.value, self._at(event))
+            return _tagged_value(event.tag, event.value, self._at(event))
         if event.tag == "!" or not event.implicit[0]:
             return event.value
-        return _plain(event.value, self._at(event))
+        return _plain_value(event.value, self._at(event))
 
     def _sequence(self, path: tuple[str, ...]) -> _Node:
         nodes: list[_Node] = []
@@ -288,7 +288,7 @@ class _Composer:
             key, line = self._key(event), event.start_mark.line + 1
             is_merge = key == "<<" and event.implicit[0]
             if (key, is_merge) in seen:
-                raise _duplicate(key, self.place(seen[key, is_merge]), self.place(line))
+                raise _duplicate_key_error(key, self.place(seen[key, is_merge]), self.place(line))
             seen[key, is_merge] = line
             self.lines[(*path, key)] = line
             nodes.append(self._node(next(self._events), (*path, key)))
@@ -304,7 +304,7 @@ class _Composer:
         if not isinstance(event, yaml.ScalarEvent):
             raise ConfigError("a key is not a text", where=self._at(event), fix="quote it")
         if event.tag not in (None, "!", _TAG + "str"):
-            raise _refused_tag(event.tag, self._at(event))
+            raise _tag_error(event.tag, self._at(event))
         return str(event.value)
 
     def _merged(self, value: Any, event: Any) -> dict[str, Any]:
@@ -317,7 +317,7 @@ class _Composer:
         return merged
 
 
-def _duplicate(key: str, first: object, second: object) -> ConfigError:
+def _duplicate_key_error(key: str, first: object, second: object) -> ConfigError:
     return ConfigError(
         f"the key {key!r} stands here a second time, first at {first}", where=second, fix="remove one of them"
     )
@@ -327,7 +327,7 @@ def _duplicate(key: str, first: object, second: object) -> ConfigError:
 
 
 def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
-    walk = _Walk(text, place)
+    walk = _JsonScanner(text, place)
     try:
         # The standard module decides what JSON is; the walk may then take the text for well-formed.
         json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a surrogate pair could not be saved
@@ -340,7 +340,7 @@ def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tup
         raise ConfigError(f"a value cannot be read: {error}", where=place(1)) from None
 
 
-class _Walk:
+class _JsonScanner:
     """Walks over well-formed JSON for what the standard module does not tell: lines and duplicates."""
 
     _space = re.compile(r"[ \t\n\r,:]*")
@@ -379,7 +379,7 @@ class _Walk:
             (key, end), line = self._decoder.raw_decode(self._text, at), self._line(at)
             inner = (*path, key)
             if key in made:
-                raise _duplicate(key, self._place(self.lines[inner]), self._place(line))
+                raise _duplicate_key_error(key, self._place(self.lines[inner]), self._place(line))
             self.lines[inner] = line
             made[key], at = self.value(end, inner)
         return made, at + 1

@@ -29,7 +29,7 @@ _SPARE_BYTES = 64 * 2**10
 """For the names of files, and what the file system notes of them."""
 
 
-def _before(operation: str, path: str | os.PathLike[str]) -> None:
+def _call_fault(operation: str, path: str | os.PathLike[str]) -> None:
     if fault is not None:
         fault(operation, os.fspath(path))
 
@@ -47,7 +47,7 @@ def is_staging(name: str) -> bool:
 
 def fsync_folder(path: Path) -> None:
     """Makes the names in a folder durable."""
-    _before("fsync", path)
+    _call_fault("fsync", path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -58,7 +58,7 @@ def fsync_folder(path: Path) -> None:
 def _write_all(fd: int, data: bytes | memoryview[Any], path: Path) -> None:
     view = memoryview(data).cast("B")
     while view:
-        _before("write", path)
+        _call_fault("write", path)
         try:
             view = view[os.write(fd, view) :]
         except OSError as error:
@@ -114,7 +114,7 @@ class NewFile:
 
     def __init__(self, path: Path, *, mode: int = 0o644) -> None:
         self._path = path
-        _before("open", path)
+        _call_fault("open", path)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def write(self, data: bytes | memoryview[Any]) -> int:
@@ -124,7 +124,7 @@ class NewFile:
 
     def put(self, data: bytes, *, at: int) -> None:
         """Replaces bytes that were written already."""
-        _before("write", self._path)
+        _call_fault("write", self._path)
         while data:
             written = os.pwrite(self._fd, data, at)
             data, at = data[written:], at + written
@@ -137,7 +137,7 @@ class NewFile:
     ) -> None:
         try:
             if error is None:
-                _before("fsync", self._path)
+                _call_fault("fsync", self._path)
                 os.fsync(self._fd)
         except BaseException:
             discard(self._path)
@@ -163,7 +163,7 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     staging = staging_name(path)
     _write_synced(staging, [data], mode)
     try:
-        _before("rename", path)
+        _call_fault("rename", path)
         staging.rename(path)
     except BaseException:
         discard(staging)
@@ -171,7 +171,7 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     fsync_folder(path.parent)
 
 
-def write_soon(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def write_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``data`` for whoever looks from now on; a power cut may still take it back, or
     empty it. Whoever is to hold on to it calls `sync_file`, and `write` for another file of its folder.
 
@@ -179,11 +179,11 @@ def write_soon(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         OSError: Any failure. Whatever stood at ``path`` still stands.
     """
     staging = staging_name(path)
-    _before("open", path)
+    _call_fault("open", path)
     fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         _write_all(fd, data, staging)
-        _before("rename", path)
+        _call_fault("rename", path)
         staging.rename(path)
     except BaseException:
         discard(staging)
@@ -194,7 +194,7 @@ def write_soon(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 def sync_file(path: Path) -> None:
     """Makes what stands in a file durable; its name is the folder's to sync."""
-    _before("fsync", path)
+    _call_fault("fsync", path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -209,7 +209,7 @@ def overwrite(path: Path, data: bytes) -> None:
     Raises:
         OSError: Not even that is possible.
     """
-    _before("open", path)
+    _call_fault("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         _write_all(fd, data, path)
@@ -226,7 +226,7 @@ def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> Non
         FileExistsError: It exists and ``exist_ok`` is not given.
     """
     try:
-        _before("mkdir", path)
+        _call_fault("mkdir", path)
         path.mkdir(mode)
     except FileExistsError:
         if not exist_ok:
@@ -267,7 +267,7 @@ def require_space(folder: Path, size: int) -> None:
 def make_staging_folder(final: Path) -> Path:
     """A new, empty folder beside ``final``, for `commit_folder`."""
     staging = staging_name(final)
-    _before("mkdir", staging)
+    _call_fault("mkdir", staging)
     staging.mkdir()
     return staging
 
@@ -282,20 +282,20 @@ def commit_folder(staging: Path, final: Path) -> None:
     fsync_folder(staging)
     if os.path.lexists(final):
         raise FileExistsError(errno.EEXIST, "it exists and is never overwritten", str(final))
-    _before("rename", final)
+    _call_fault("rename", final)
     staging.rename(final)
     try:
         fsync_folder(final.parent)
     except BaseException:
         with contextlib.suppress(OSError):  # taken back: who is told that it failed must not find it later
-            _before("rename", staging)
+            _call_fault("rename", staging)
             final.rename(staging)
         raise
 
 
 def rename(path: Path, to: Path) -> None:
     """Renames within one folder, durably. The caller makes sure that ``to`` is free."""
-    _before("rename", to)
+    _call_fault("rename", to)
     path.rename(to)
     fsync_folder(to.parent)
 
@@ -308,7 +308,7 @@ def remove_folder(path: Path) -> None:
         OSError: It could not be renamed, and stands; or the new name could not be made durable.
     """
     doomed = staging_name(path)
-    _before("rename", path)
+    _call_fault("rename", path)
     path.rename(doomed)
     fsync_folder(path.parent)
     discard(doomed)
@@ -317,7 +317,7 @@ def remove_folder(path: Path) -> None:
 def discard(staging: Path) -> None:
     """Removes a staging file or folder; what cannot be removed is left for `sweep`."""
     with contextlib.suppress(OSError):
-        _before("unlink", staging)
+        _call_fault("unlink", staging)
         if staging.is_dir() and not staging.is_symlink():
             import shutil
 
@@ -335,7 +335,7 @@ def sweep(folder: Path) -> None:
 
 def open_append(path: Path) -> int:
     """Opens a file for `append`, makes it if need be, its name durable; gives the descriptor."""
-    _before("open", path)
+    _call_fault("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         fsync_folder(path.parent)

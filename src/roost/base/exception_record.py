@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from traceback import FrameSummary
 
-_MOST_CHAINED = 5
+_MAX_CHAIN = 5
 """Exceptions of a chain that are looked at; a recursion may chain thousands."""
-_MOST_PARTS = 5
+_MAX_MEMBERS = 5
 """Members of an exception group that are looked at."""
 
 
-class Elsewhere(Exception):
+class RemoteTraceback(Exception):
     """Where an exception was raised in another process; the cause of that exception here.
 
     Args:
@@ -31,7 +31,7 @@ class Elsewhere(Exception):
 
 
 @dataclass(frozen=True)
-class Raised:
+class ExceptionRecord:
     """One exception, with those it came from."""
 
     kind: str
@@ -46,11 +46,11 @@ class Raised:
     """Under the code of the last frame, where a SyntaxError is."""
     place: str = ""
     """Where it was raised, if not here: ``in DataLoader worker process 1``."""
-    direct: Raised | None = None
+    direct: ExceptionRecord | None = None
     """The one it was raised ``from``."""
-    handled: Raised | None = None
+    handled: ExceptionRecord | None = None
     """The one that was being handled when it came, where no ``from`` was written."""
-    parts: tuple[Raised, ...] = ()
+    parts: tuple[ExceptionRecord, ...] = ()
     """Of an exception group."""
 
     def is_a(self, *names: str) -> bool:
@@ -65,49 +65,49 @@ class Raised:
     @property
     def short_notes(self) -> tuple[str, ...]:
         """Its notes without the one that tells its step and samples: too long for a line of a table."""
-        return tuple(note for note in self.notes if not _OUR_PLACE.match(note))
+        return tuple(note for note in self.notes if not _STEP_NOTE.match(note))
 
     @property
     def name(self) -> str:
         """The class without its module."""
         return self.kind.rpartition(".")[2]
 
-    def chain(self) -> Iterator[Raised]:
+    def chain(self) -> Iterator[ExceptionRecord]:
         """This one and all that it came from, oldest last."""
-        current: Raised | None = self
+        current: ExceptionRecord | None = self
         while current is not None:
             yield current
             current = current.direct or current.handled
 
 
-def raised(error: BaseException, depth: int = 0) -> Raised:
+def record_exception(error: BaseException, depth: int = 0) -> ExceptionRecord:
     """The exception with its chain. One that was raised in a loader worker, of roost's or of torch's, is that
     one, with its own frames."""
     text, notes = _string(error), _notes(error)
-    if isinstance(error.__cause__, Elsewhere):
-        return _from_elsewhere(error, error.__cause__, text, notes)
-    if unpacked := _unpacked(error, text, notes):
+    if isinstance(error.__cause__, RemoteTraceback):
+        return _from_remote(error, error.__cause__, text, notes)
+    if unpacked := _from_torch_worker(error, text, notes):
         return unpacked
     frames = tuple(traceback.extract_tb(error.__traceback__)) if error.__traceback__ else ()
-    found = Raised(_kind(type(error)), _kinds(error), text, notes, frames)
+    found = ExceptionRecord(_class_name(type(error)), _base_class_names(error), text, notes, frames)
     return _with_origins(_with_syntax(found, error), error, depth)
 
 
-def _with_origins(found: Raised, error: BaseException, depth: int) -> Raised:
-    if depth >= _MOST_CHAINED:
+def _with_origins(found: ExceptionRecord, error: BaseException, depth: int) -> ExceptionRecord:
+    if depth >= _MAX_CHAIN:
         return found
     direct, context = error.__cause__, error.__context__
     handled = context if direct is None and not error.__suppress_context__ else None
-    members = error.exceptions[:_MOST_PARTS] if isinstance(error, BaseExceptionGroup) else ()
+    members = error.exceptions[:_MAX_MEMBERS] if isinstance(error, BaseExceptionGroup) else ()
     return replace(
         found,
-        direct=raised(direct, depth + 1) if direct is not None else None,
-        handled=raised(handled, depth + 1) if handled is not None else None,
-        parts=tuple(raised(one, depth + 1) for one in members),
+        direct=record_exception(direct, depth + 1) if direct is not None else None,
+        handled=record_exception(handled, depth + 1) if handled is not None else None,
+        parts=tuple(record_exception(one, depth + 1) for one in members),
     )
 
 
-def _kind(cls: type) -> str:
+def _class_name(cls: type) -> str:
     return (
         cls.__qualname__
         if cls.__module__ in ("builtins", "__main__")
@@ -115,7 +115,7 @@ def _kind(cls: type) -> str:
     )
 
 
-def _kinds(error: BaseException) -> frozenset[str]:
+def _base_class_names(error: BaseException) -> frozenset[str]:
     return frozenset(cls.__name__ for cls in type(error).__mro__)
 
 
@@ -131,7 +131,7 @@ def _notes(error: BaseException) -> tuple[str, ...]:
     return tuple(map(_string, notes)) if isinstance(notes, list | tuple) else ()
 
 
-def _with_syntax(found: Raised, error: BaseException) -> Raised:
+def _with_syntax(found: ExceptionRecord, error: BaseException) -> ExceptionRecord:
     """Where a SyntaxError is: no frame of the traceback, because that code never ran."""
     if not isinstance(error, SyntaxError) or not isinstance(error.filename, str):
         return found
@@ -149,46 +149,52 @@ def _with_syntax(found: Raised, error: BaseException) -> Raised:
 
 _HEAD = r"Traceback \(most recent call last\):\n"
 _CAUGHT = re.compile(rf"Caught (\w+) ([^\n]*)\.\nOriginal (?={_HEAD})")
-_JOIN = re.compile(
+_CHAIN_SEPARATOR = re.compile(
     "\n(The above exception was the direct cause of the following exception"
     f"|During handling of the above exception, another exception occurred):\n\n(?={_HEAD})"
 )
 _FRAME = re.compile(r'  File "(.+)", line (\d+)(?:, in (.+))?\Z')
 _REPEATED = re.compile(r"  \[Previous line repeated (\d+) more times?\]\Z")
-_LAST = re.compile(r"([^\s:]+)(?:: (.*))?\Z", re.DOTALL)
-_OUR_NOTE = "while reading sample "
-_OUR_PLACE = re.compile(r"in step \d+ \(epoch \d+, ")
+_ERROR_LINE = re.compile(r"([^\s:]+)(?:: (.*))?\Z", re.DOTALL)
+_SAMPLE_NOTE = "while reading sample "
+_STEP_NOTE = re.compile(r"in step \d+ \(epoch \d+, ")
 
 
-def _from_elsewhere(error: BaseException, cause: Elsewhere, text: str, notes: tuple[str, ...]) -> Raised:
+def _from_remote(
+    error: BaseException, cause: RemoteTraceback, text: str, notes: tuple[str, ...]
+) -> ExceptionRecord:
     """One that came as itself, with its traceback as text."""
-    found = _chained(cause.text) if re.match(_HEAD, cause.text) else None
+    found = _parse_chain(cause.text) if re.match(_HEAD, cause.text) else None
     if found is None:
-        parts = tuple(map(raised, error.exceptions)) if isinstance(error, BaseExceptionGroup) else ()
-        return Raised(_kind(type(error)), _kinds(error), text, notes, place=cause.place, parts=parts)
+        parts = (
+            tuple(map(record_exception, error.exceptions)) if isinstance(error, BaseExceptionGroup) else ()
+        )
+        return ExceptionRecord(
+            _class_name(type(error)), _base_class_names(error), text, notes, place=cause.place, parts=parts
+        )
     if found.name == type(error).__name__:
-        found = replace(found, kinds=_kinds(error))
+        found = replace(found, kinds=_base_class_names(error))
         if not isinstance(error, SyntaxError):  # its place is among the frames already
             found = replace(found, text=text)
     return replace(found, place=cause.place, notes=notes)
 
 
-def _unpacked(error: BaseException, text: str, notes: tuple[str, ...]) -> Raised | None:
+def _from_torch_worker(error: BaseException, text: str, notes: tuple[str, ...]) -> ExceptionRecord | None:
     """One that torch has packed into the text of another."""
     head = _CAUGHT.match(text)
     if head is None:
         return None
     name, place = head.groups()
-    kinds = _kinds(error) if type(error).__name__ == name else frozenset([name])
-    found = _chained(text[head.end() :])
+    kinds = _base_class_names(error) if type(error).__name__ == name else frozenset([name])
+    found = _parse_chain(text[head.end() :])
     return replace(found, kinds=kinds, place=place, notes=(*found.notes, *notes)) if found else None
 
 
-def _chained(text: str) -> Raised | None:
-    first, *rest = _JOIN.split(text)
-    found = _parsed(first)
+def _parse_chain(text: str) -> ExceptionRecord | None:
+    first, *rest = _CHAIN_SEPARATOR.split(text)
+    found = _parse_traceback(first)
     for said, section in zip(rest[::2], rest[1::2], strict=True):
-        newer = _parsed(section)
+        newer = _parse_traceback(section)
         if newer is None:
             return None
         is_direct = said.startswith("The above")
@@ -196,7 +202,7 @@ def _chained(text: str) -> Raised | None:
     return found
 
 
-def _parsed(section: str) -> Raised | None:
+def _parse_traceback(section: str) -> ExceptionRecord | None:
     lines = section.rstrip("\n").split("\n")[1:]
     frames: list[FrameSummary] = []
     while lines and lines[0].startswith("  "):
@@ -207,11 +213,11 @@ def _parsed(section: str) -> Raised | None:
             frames.append(FrameSummary(match[1], int(match[2]), match[3] or "", lookup_line=False, line=code))
         elif (match := _REPEATED.match(line)) and frames:
             frames += [frames[-1]] * int(match[1])
-    last = _LAST.match("\n".join(lines))
+    last = _ERROR_LINE.match("\n".join(lines))
     if last is None:
         return None
     # The text and the notes came as one; roost's own note is known by its words.
-    text, mark, sample = (last[2] or "").rpartition(f"\n{_OUR_NOTE}")
-    notes = (_OUR_NOTE + sample,) if mark else ()
+    text, mark, sample = (last[2] or "").rpartition(f"\n{_SAMPLE_NOTE}")
+    notes = (_SAMPLE_NOTE + sample,) if mark else ()
     name = last[1].rpartition(".")[2]
-    return Raised(last[1], frozenset([name]), text if mark else sample, notes, tuple(frames))
+    return ExceptionRecord(last[1], frozenset([name]), text if mark else sample, notes, tuple(frames))

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SMALL = 64 * 2**20
+MAX_SMALL_FILE_BYTES = 64 * 2**20
 """Bytes; JSON that roost writes is far below."""
 _PIECE_BYTES = 1 << 20
 """Still in the processor's cache when it is hashed."""
@@ -62,7 +62,7 @@ def is_locked(path: Path) -> bool | None:
     return False
 
 
-def read(path: Path, *, at_most: int = SMALL) -> bytearray:
+def read(path: Path, *, at_most: int = MAX_SMALL_FILE_BYTES) -> bytearray:
     """All bytes of a plain file.
 
     Raises:
@@ -76,7 +76,7 @@ def read(path: Path, *, at_most: int = SMALL) -> bytearray:
         return data[: len(data) - len(view)] if view else data
 
 
-def read_hashed(path: Path, *, at_most: int = SMALL) -> tuple[memoryview[Any], str]:
+def read_hashed(path: Path, *, at_most: int = MAX_SMALL_FILE_BYTES) -> tuple[memoryview[Any], str]:
     """All bytes of a plain file, in memory of their own that may be written to, and their sha256.
 
     Raises:

@@ -36,12 +36,12 @@ _NAMES = {
 _MAX_HEADER = 100_000_000
 
 
-def knows(dtype: str) -> bool:
+def supports_dtype(dtype: str) -> bool:
     """Whether the format has this type."""
     return dtype in _NAMES
 
 
-def chunks(
+def serialize(
     leaves: Mapping[str, Leaf], *, metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview[Any]]:
     """The file's bytes: the header, then each leaf's. A type the format lacks is written as bytes.
@@ -97,7 +97,7 @@ def parse(data: bytearray | memoryview[Any]) -> dict[str, Leaf]:
         raise CheckpointError(f"the file is no safetensors file: {error}") from error
 
 
-class Joined(Mapping[str, Leaf]):
+class JoinedLeaves(Mapping[str, Leaf]):
     """The leaves of several files. One that ranks wrote in shards has the rows of all of them; it is joined
     when it is asked for, so that never all are in memory twice.
 

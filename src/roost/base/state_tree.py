@@ -99,7 +99,7 @@ def _order(tensor: Any) -> list[int] | None:
     return None if order == sorted(order) else order
 
 
-def local(tensor: Any) -> tuple[Any, bool]:
+def local_part(tensor: Any) -> tuple[Any, bool]:
     """What this process holds of a tensor, and whether that is only a shard of it: its rows, in the order of
     the ranks.
 
@@ -114,7 +114,7 @@ def local(tensor: Any) -> tuple[Any, bool]:
     return tensor.detach().to_local(), True
 
 
-def leaf(value: Any) -> Leaf:
+def make_leaf(value: Any) -> Leaf:
     """The bytes of a tensor, of a sharded one those of this process, or of a NumPy array; copied only where
     they do not lie as a leaf must.
 
@@ -123,7 +123,7 @@ def leaf(value: Any) -> Leaf:
     """
     if not _is_tensor(value):
         return _array_leaf(value)
-    own, is_shard = local(value)
+    own, is_shard = local_part(value)
     return replace(tensor_leaf(own), is_shard=is_shard)
 
 
@@ -193,7 +193,7 @@ def _join(path: str, key: object) -> str:
 
 def _identity(value: Any) -> Any:
     """Equal for two tensors that are the same view of the same memory, different for all others."""
-    own = local(value)[0] if _is_tensor(value) else None
+    own = local_part(value)[0] if _is_tensor(value) else None
     if own is None or own.numel() == 0 or own.layout != sys.modules["torch"].strided:
         return id(value)
     lazy = (own.is_conj(), own.is_neg())  # such a view shares the memory and means other values
@@ -236,12 +236,12 @@ def _plain(value: Any, path: str) -> Skeleton:
     )
 
 
-def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = leaf) -> tuple[Skeleton, dict[str, Leaf]]:
+def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = make_leaf) -> tuple[Skeleton, dict[str, Leaf]]:
     """Splits a tree into a skeleton for JSON and named leaves.
 
     Args:
         tree: Any nest of plain values, arrays and tensors.
-        leaf_of: Gives the leaf of a tensor or array. `leaf` copies nothing that is contiguous and on the CPU:
+        leaf_of: Gives the leaf of a tensor or array. `make_leaf` copies nothing that is contiguous and on the CPU:
             write the leaves before it changes.
 
     Raises:
@@ -308,11 +308,11 @@ class _Unpacker:
                 raise CheckpointError(f"the leaf {body['leaf']!r} is missing")
             shape = tuple(int(n) for n in body["shape"])
             if kind == "tensor" and self._to == "torch":
-                self._made[key] = byte_tensors.tensor(
+                self._made[key] = byte_tensors.tensor_from_bytes(
                     leaf.data, str(body["dtype"]), shape, order=body.get("order"), may_view=self._may_view
                 )
             else:
-                array = byte_tensors.array(leaf.data, str(body["dtype"]), shape)
+                array = byte_tensors.array_from_bytes(leaf.data, str(body["dtype"]), shape)
                 self._made[key] = array[()] if kind == "scalar" else array
         return self._made[key]
 
@@ -343,25 +343,25 @@ def unpack(
         raise CheckpointError(f"the state cannot be read: {type(error).__name__}: {error}") from error
 
 
-def moved(value: Any, device: str) -> Any:
+def move_to_device(value: Any, device: str) -> Any:
     """What `unpack` gave, with its tensors on ``device``; tied ones stay one.
 
     Raises:
         RuntimeError: Whatever torch says: the device is full, or there is none.
     """
-    return _moved(value, device, {})
+    return _move(value, device, {})
 
 
-def _moved(value: Any, device: str, made: dict[int, Any]) -> Any:
+def _move(value: Any, device: str, made: dict[int, Any]) -> Any:
     if _is_tensor(value):
         if id(value) not in made:
             made[id(value)] = value.to(device)
         return made[id(value)]
     if isinstance(value, dict):
-        pairs = [(_moved(k, device, made), _moved(v, device, made)) for k, v in value.items()]
+        pairs = [(_move(k, device, made), _move(v, device, made)) for k, v in value.items()]
         return _MAPPINGS[type(value).__name__](pairs)
     if isinstance(value, list | tuple | set | frozenset | deque):
-        items = [_moved(item, device, made) for item in value]
+        items = [_move(item, device, made) for item in value]
         if isinstance(value, deque):
             return deque(items, value.maxlen)
         return items if isinstance(value, list) else _SEQUENCES[type(value).__name__](items)

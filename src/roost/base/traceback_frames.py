@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from traceback import FrameSummary
 
-from roost.base.exception_record import Raised
-from roost.base.system.site_packages import FOLDERS, is_installed
-from roost.base.text.terminal_text import harmless
+from roost.base.exception_record import ExceptionRecord
+from roost.base.system.site_packages import LIBRARY_FOLDERS, is_installed
+from roost.base.text.terminal_text import escape_control
 
 _MOST_FRAMES = 20
 _FIRST_FRAMES = 6
@@ -22,18 +22,18 @@ _LONGEST_ERROR = 500
 """Characters of the one line that a record keeps."""
 _ROOST = Path(__file__).parents[1]
 _PYTHON = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
-_BETWEEN = {
+_CHAIN_SENTENCES = {
     True: "The above exception was the direct cause of the following exception:",
     False: "During handling of the above exception, another exception occurred:",
 }
 
 
-def shortened(line: str, most: int = _LONGEST_LINE) -> str:
+def truncate(line: str, most: int = _LONGEST_LINE) -> str:
     """The text as far as it is of a sane length."""
     return line if len(line) <= most else line[:most] + " …"
 
 
-class Own:
+class ProjectFiles:
     """Which files are the person's: those below some folders, installed libraries excepted.
 
     Args:
@@ -56,20 +56,20 @@ class Own:
                 return None if is_installed(inside) else str(inside)
         return None
 
-    def last(self, raised: Raised) -> str:
+    def last(self, raised: ExceptionRecord) -> str:
         """``Model/Runner.py:12`` and the code of the innermost own line; empty when there is none."""
         for frame in reversed(raised.frames):
             if name := self.name(frame.filename):
-                return shortened(harmless(f"{name}:{frame.lineno}: {frame.line or ''}"), _LONGEST_CODE)
+                return truncate(escape_control(f"{name}:{frame.lineno}: {frame.line or ''}"), _LONGEST_CODE)
         return ""
 
 
-def library(file: str) -> str:
+def library_name(file: str) -> str:
     """Whose code a file is, for the counts."""
     path = Path(file)
     if path.is_relative_to(_ROOST):
         return "roost"
-    installed = [index for index, part in enumerate(path.parts[:-1]) if part in FOLDERS]
+    installed = [index for index, part in enumerate(path.parts[:-1]) if part in LIBRARY_FOLDERS]
     if installed:
         return path.parts[installed[-1] + 1].removesuffix(".py")
     if file.startswith("<frozen ") or any(path.resolve().is_relative_to(one) for one in _PYTHON):
@@ -81,7 +81,7 @@ def library(file: str) -> str:
     return path.stem
 
 
-def lines(raised: Raised, own: Own, *, briefly: bool = False) -> Iterator[str]:
+def format_chain(raised: ExceptionRecord, own: ProjectFiles, *, briefly: bool = False) -> Iterator[str]:
     """The exceptions of a chain, oldest first, each with its own frames; type and message last.
 
     Args:
@@ -89,39 +89,39 @@ def lines(raised: Raised, own: Own, *, briefly: bool = False) -> Iterator[str]:
         own: Which files are shown.
         briefly: Of the message the first line is enough, because it was told in better words.
     """
-    before: Raised | None = None
+    before: ExceptionRecord | None = None
     for one in reversed(list(raised.chain())):
         if before is not None:
-            yield from ("", _BETWEEN[one.direct is before], "")
-        yield from _one(one, own, briefly=briefly and one is raised)
+            yield from ("", _CHAIN_SENTENCES[one.direct is before], "")
+        yield from _format_exception(one, own, briefly=briefly and one is raised)
         before = one
 
 
-def _one(raised: Raised, own: Own, *, briefly: bool) -> Iterator[str]:
-    yield from own_frames(raised, own)
+def _format_exception(raised: ExceptionRecord, own: ProjectFiles, *, briefly: bool) -> Iterator[str]:
+    yield from format_project_frames(raised, own)
     if raised.caret:
         yield f"    {raised.caret}"
     yield from _message(raised, briefly=briefly)
     for number, part in enumerate(raised.parts, 1):
         yield f"  {number} of them:"
-        yield from (f"  {line}" for line in lines(part, own))
+        yield from (f"  {line}" for line in format_chain(part, own))
 
 
-def _message(raised: Raised, *, briefly: bool) -> Iterator[str]:
+def _message(raised: ExceptionRecord, *, briefly: bool) -> Iterator[str]:
     where = f" ({raised.place})" if raised.place else ""
     text = raised.text.strip("\n")
     first, *rest = f"{raised.kind}{where}: {text}".split("\n") if text else [f"{raised.kind}{where}"]
     shown = [] if briefly else rest[: _MOST_LINES - 1]
     more = len(rest) - len(shown)
     for line in (first, *shown):
-        yield shortened(harmless(line), _LONGEST_CODE if briefly else _LONGEST_LINE)
+        yield truncate(escape_control(line), _LONGEST_CODE if briefly else _LONGEST_LINE)
     if more:
         yield f"… {more} more {'line' if more == 1 else 'lines'} of text …"
     for note in raised.notes:
-        yield from (shortened(harmless(line)) for line in note.split("\n")[:_MOST_LINES])
+        yield from (truncate(escape_control(line)) for line in note.split("\n")[:_MOST_LINES])
 
 
-def in_one_line(raised: Raised, own: Own | None = None) -> str:
+def exception_summary(raised: ExceptionRecord, own: ProjectFiles | None = None) -> str:
     """Its type and message, short enough for a record.
 
     Args:
@@ -132,36 +132,37 @@ def in_one_line(raised: Raised, own: Own | None = None) -> str:
     last = own.last(raised) if own is not None else ""
     said = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
     where = f" ({raised.place})" if raised.place else ""
-    return one_line("; ".join([said, *raised.short_notes]) + where)
+    return single_line("; ".join([said, *raised.short_notes]) + where)
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """The text as one short line."""
-    return shortened(harmless(" ".join(text.split())), _LONGEST_ERROR)
+    return truncate(escape_control(" ".join(text.split())), _LONGEST_ERROR)
 
 
-def own_frames(raised: Raised, own: Own) -> list[str]:
+def format_project_frames(raised: ExceptionRecord, own: ProjectFiles) -> list[str]:
     """The own frames, and between and after them whose code was left out. What called the own code first is
     not counted: that is the same for every run."""
     runs = [
-        (is_own, list(frames)) for is_own, frames in groupby(raised.frames, key=lambda one: _is_own(one, own))
+        (is_own, list(frames))
+        for is_own, frames in groupby(raised.frames, key=lambda one: _is_project_frame(one, own))
     ]
     if not any(is_own for is_own, _ in runs):
-        return [f"  … no line of the project; {_count(raised.frames)} …"] if raised.frames else []
+        return [f"  … no line of the project; {_count_by_library(raised.frames)} …"] if raised.frames else []
     shown: list[list[str]] = []
     for is_own, frames in runs[0 if runs[0][0] else 1 :]:
-        shown += _entries(frames, own) if is_own else [[f"  … {_count(frames)} …"]]
+        shown += _format_frames(frames, own) if is_own else [[f"  … {_count_by_library(frames)} …"]]
     if len(shown) > _MOST_FRAMES:
         left_out = len(shown) - _MOST_FRAMES
         shown[_FIRST_FRAMES : _FIRST_FRAMES + left_out] = [[f"  … {left_out} lines more …"]]
     return [line for entry in shown for line in entry]
 
 
-def _is_own(frame: FrameSummary, own: Own) -> bool:
+def _is_project_frame(frame: FrameSummary, own: ProjectFiles) -> bool:
     return own.name(frame.filename) is not None
 
 
-def _entries(frames: list[FrameSummary], own: Own) -> Iterator[list[str]]:
+def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[list[str]]:
     """One entry for each frame, one alone for those of a recursion that are alike."""
     for (file, line, function), alike in groupby(
         frames, key=lambda one: (one.filename, one.lineno, one.name)
@@ -170,15 +171,15 @@ def _entries(frames: list[FrameSummary], own: Own) -> Iterator[list[str]]:
         inside = f" in {function}" if function else ""
         code = (found[0].line or "").strip()
         yield [
-            harmless(f"  {own.name(file)}:{line}{inside}"),
-            *([shortened(harmless(f"    {code}"), _LONGEST_CODE)] if code else []),
+            escape_control(f"  {own.name(file)}:{line}{inside}"),
+            *([truncate(escape_control(f"    {code}"), _LONGEST_CODE)] if code else []),
             *([f"    … and {len(found) - 1} times more …"] if len(found) > 1 else []),
         ]
 
 
-def _count(frames: Sequence[FrameSummary]) -> str:
+def _count_by_library(frames: Sequence[FrameSummary]) -> str:
     """``7 frames of torch, 2 of roost``."""
-    counts = Counter(library(frame.filename) for frame in frames)
+    counts = Counter(library_name(frame.filename) for frame in frames)
     (first, number), *rest = counts.items()
     texts = [f"{number} {'frame' if number == 1 else 'frames'} of {first}"]
     return ", ".join([*texts, *(f"{more} of {name}" for name, more in rest)])

@@ -82,9 +82,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
-            from roost.base.text.suggestions import proposal
+            from roost.base.text.suggestions import did_you_mean
 
-            meant = f"did you mean {_OTHERS[name]!r}? " if name in _OTHERS else proposal(name, COMMANDS)
+            meant = f"did you mean {_OTHERS[name]!r}? " if name in _OTHERS else did_you_mean(name, COMMANDS)
             ctx.fail(f"there is no command {name!r}; {meant}see roost --help")
         return super().resolve_command(ctx, args)
 

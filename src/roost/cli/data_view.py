@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from roost.base.text.byte_sizes import size
-from roost.base.text.durations import precise_duration
+from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
 from roost.package.results.data_report import Bin, Classes, FirstBatch, OneSet, Sizes, Split, Spread, Times
 
@@ -71,7 +71,7 @@ def _sizes(sizes: Sizes | None) -> str:
 def _batch(batch: FirstBatch | None) -> Iterator[str]:
     if batch is None:
         return
-    yield f"{_counted(batch.num_samples, 'sample')}, {size(batch.num_bytes)}"
+    yield f"{_counted(batch.num_samples, 'sample')}, {format_bytes(batch.num_bytes)}"
     shown = batch.parts[:_MOST_PARTS]
     width = max((len(part.name) for part in shown), default=0)
     for part in shown:
@@ -86,17 +86,17 @@ def _times(times: Times | None) -> str:
         return ""
     came = _counted(times.num_batches, "batch", "batches")
     empty = f", {times.num_empty:,} of them empty" if times.num_empty else ""
-    said = f"the first batch after {precise_duration(times.first)}"
+    said = f"the first batch after {format_short_duration(times.first)}"
     if times.batch is not None and times.slowest is not None:
-        said += f", then {precise_duration(times.batch)} a batch"
+        said += f", then {format_short_duration(times.batch)} a batch"
         said += f", {_short(times.sample)} a sample" if times.sample is not None else ""
-        said += f", the slowest {precise_duration(times.slowest)}"
+        said += f", the slowest {format_short_duration(times.slowest)}"
     return f"{said} ({came} drawn{empty})"
 
 
 def _short(seconds: float) -> str:
     """Also of what takes no millisecond."""
-    return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else precise_duration(seconds)
+    return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else format_short_duration(seconds)
 
 
 def _workers(split: Split) -> str:

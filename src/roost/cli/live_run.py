@@ -15,8 +15,8 @@ from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY, TIME_LI
 from roost.cli import terminal
 from roost.cli.plain_output import Plain
 from roost.lab.sessions.session_control import ask
-from roost.operations.sessions.running_session import Running, follow
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.running_session import RunningSession, follow
+from roost.operations.sessions.session_request import StartedSession
 from roost.package import lineage, progress, sessions
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -59,7 +59,7 @@ class Awaited(Protocol[T_co]):
     """A worker beside a package or a project, which ends with this program."""
 
     @property
-    def running(self) -> Running:
+    def running(self) -> RunningSession:
         """What runs."""
 
     @property
@@ -77,7 +77,7 @@ class Awaited(Protocol[T_co]):
 class Answer(Protocol):
     """What is done about Ctrl-C and SIGTERM."""
 
-    def __call__(self, running: Running, screen: Screen, number: int) -> bool:
+    def __call__(self, running: RunningSession, screen: Screen, number: int) -> bool:
         """Answers the ``number``-th of them in this session; gives whether to go on watching."""
 
 
@@ -102,7 +102,7 @@ class _Pressed:
             signal.signal(number, handler)
 
 
-def show(started: Started) -> int:
+def show(started: StartedSession) -> int:
     """Shows what an operation started until it ends; gives the exit code of the program.
 
     If it started nothing, its notes are said and that is all.
@@ -122,7 +122,7 @@ def show(started: Started) -> int:
     return code
 
 
-def tell_detached(started: Started) -> int:
+def tell_detached(started: StartedSession) -> int:
     """Says where the run is, and leaves it alone; the package's path is the only thing on stdout."""
     shown = terminal.short(started.package)
     for note in started.notes:
@@ -134,12 +134,12 @@ def tell_detached(started: Started) -> int:
     return 0
 
 
-def show_attached(running: Running) -> int:
+def show_attached(running: RunningSession) -> int:
     """Shows a session that runs already; gives its exit code, 0 for a person who left before its end."""
     return watch(running, detach_or_stop, _ATTACHED)
 
 
-def watch(running: Running, answer: Answer, first_line: str, notes: Iterable[str] = ()) -> int:
+def watch(running: RunningSession, answer: Answer, first_line: str, notes: Iterable[str] = ()) -> int:
     """Shows a session until it ends; gives its exit code."""
     shown = terminal.short(running.package)
     with _Pressed() as pressed:  # before the line that tells of Ctrl-C
@@ -156,7 +156,7 @@ def watch(running: Running, answer: Answer, first_line: str, notes: Iterable[str
     return code if isinstance(code, int) else 1
 
 
-def watch_to_end(running: Running, screen: Screen, answer: Answer) -> Session:
+def watch_to_end(running: RunningSession, screen: Screen, answer: Answer) -> Session:
     """Shows what it prints until it ends, and says nothing about it."""
     with _Pressed() as pressed:
         ended = _watch(running, screen, answer, pressed)
@@ -164,14 +164,14 @@ def watch_to_end(running: Running, screen: Screen, answer: Answer) -> Session:
     return ended
 
 
-def _watch(running: Running, screen: Screen, answer: Answer, pressed: _Pressed) -> Session | None:
+def _watch(running: RunningSession, screen: Screen, answer: Answer, pressed: _Pressed) -> Session | None:
     """The session when it has ended; None when nobody watches any more."""
     answered = before = 0
     try:
         for event in follow(running):
             if isinstance(event, Session):
                 return event
-            if isinstance(event, Running):  # restarted, which the output tells
+            if isinstance(event, RunningSession):  # restarted, which the output tells
                 screen.close()
                 running, screen, before = event, _screen(event), answered
             elif event:
@@ -197,7 +197,7 @@ def to_its_end(started: Awaited[T_co], screen: Screen) -> tuple[T_co, bool]:
     return started.outcome(ended), was_told(started.running.output, ended.error)
 
 
-def stop_or_end(running: Running, screen: Screen, number: int) -> bool:
+def stop_or_end(running: RunningSession, screen: Screen, number: int) -> bool:
     """For whoever started it: the first saves and stops, the second ends it at once."""
     if number <= 2:
         ask(running.session(), now=number == 2)
@@ -207,7 +207,7 @@ def stop_or_end(running: Running, screen: Screen, number: int) -> bool:
     return True
 
 
-def end_at_once(running: Running, screen: Screen, number: int) -> bool:
+def end_at_once(running: RunningSession, screen: Screen, number: int) -> bool:
     """For what has nothing to save."""
     session = running.session()
     if session.state == "running":
@@ -215,7 +215,7 @@ def end_at_once(running: Running, screen: Screen, number: int) -> bool:
     return True
 
 
-def detach_or_stop(running: Running, screen: Screen, number: int) -> bool:
+def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool:
     """For whoever came by later: asks, where somebody can answer; otherwise detaches."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
@@ -228,7 +228,7 @@ def detach_or_stop(running: Running, screen: Screen, number: int) -> bool:
     return key not in ("d", "\x03", "\x04", "")  # Ctrl-C once more, Ctrl-D, a closed stdin
 
 
-def _screen(running: Running) -> Screen:
+def _screen(running: RunningSession) -> Screen:
     session = running.session()
     undrawable = not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
     if undrawable or session.request.get("terminal"):  # which the run has for itself, for pdb

@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from roost.base.text.byte_sizes import size
-from roost.base.text.word_list import listed
+from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.word_list import join_names
 from roost.cli import terminal
 from roost.operations.reading.determinism_summary import DeterminismShown
 from roost.operations.reading.show import (
@@ -78,7 +78,7 @@ def _media(shown: Shown) -> list[str]:
         return []
     number, steps = sum(shown.media.values()), [str(step) for step in shown.media]
     files = f"{number} file{'' if number == 1 else 's'} of {len(steps)} step{'' if len(steps) == 1 else 's'}"
-    return [f"{files}: {listed(steps, _MOST_STEPS)}  in {terminal.short(Path(shown.path) / 'media')}"]
+    return [f"{files}: {join_names(steps, _MOST_STEPS)}  in {terminal.short(Path(shown.path) / 'media')}"]
 
 
 _MOST_STEPS = 8
@@ -165,7 +165,7 @@ def _guard(session: SessionShown) -> str:
 def _began_with(shown: Shown) -> Iterator[str]:
     for one in shown.began_with:
         digest = f", sha256 {one.sha256[:12]}" if one.sha256 else ""
-        yield f"{one.path}: {one.about}, {size(one.size)}{digest}: {one.loaded}"
+        yield f"{one.path}: {one.about}, {format_bytes(one.size)}{digest}: {one.loaded}"
         yield from (f"  {line}" for line in one.report)
 
 
@@ -203,7 +203,7 @@ def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str])
             one.reason,
             " ".join([*one.tracks, *(["newest"] if one.newest else [])])
             or ("left behind" if one.left_behind else ""),
-            size(one.size_bytes),
+            format_bytes(one.size_bytes),
             _measured(one.metrics, watched),
         ]
         for one in checkpoints

@@ -17,7 +17,7 @@ from typing import IO, Self
 import click
 
 from roost.base.text import terminal_text as base
-from roost.base.text.durations import duration as duration
+from roost.base.text.durations import format_duration as format_duration
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LONGEST_COLOUR = 24
@@ -124,7 +124,7 @@ def state(name: str) -> str:
 
 def harmless(text: str) -> str:
     """`roost.base.text.terminal_text`, which leaves the colours."""
-    return base.harmless(text, colours=True)
+    return base.escape_control(text, colours=True)
 
 
 class Decoder:

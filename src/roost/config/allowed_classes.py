@@ -10,13 +10,13 @@ import types
 from pathlib import Path
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import nearest, proposal
+from roost.base.text.suggestions import closest_match, did_you_mean
 
-ALLOWED = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
+ALLOWED_LIBRARIES = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
 """Libraries, or parts of them, whose classes and functions a config may name."""
 
 _LOADERS = ("digits", "iris", "wine", "breast_cancer", "diabetes")
-NAMED = (
+ALLOWED_NAMES = (
     "roost.Arrays",
     "roost.Sampled",
     "torch.utils.data.ConcatDataset",
@@ -30,76 +30,78 @@ NAMED = (
 
 _PACKAGES = {"sklearn": "scikit-learn"}
 """How a library is called where it is installed from, if not as it is imported."""
-_INSTEAD = {"TensorDataset": "roost.Arrays", "DataLoader": "roost.Arrays"}
+_REPLACEMENTS = {"TensorDataset": "roost.Arrays", "DataLoader": "roost.Arrays"}
 """What does here what somebody would take elsewhere."""
 
 
-class Unfit(ConfigError):
+class ClassPathError(ConfigError):
     """Ours, to be told from an error that the project's own code raises while it is imported."""
 
 
-def may_name(path: str) -> bool:
+def is_allowed(path: str) -> bool:
     """Whether a config may name what stands at a dotted path. Nothing is imported."""
-    return path in NAMED or _is_below(path)
+    return path in ALLOWED_NAMES or _is_below(path)
 
 
 def _is_below(name: object) -> bool:
-    return any(f"{name}.".startswith(prefix + ".") for prefix in ALLOWED)
+    return any(f"{name}.".startswith(prefix + ".") for prefix in ALLOWED_LIBRARIES)
 
 
-def check(path: str) -> None:
+def require_allowed(path: str) -> None:
     """Makes sure that a config may name the path. Nothing is imported.
 
     Raises:
         Unfit: It may not; proposes what was probably meant.
     """
-    if path in NAMED:
+    if path in ALLOWED_NAMES:
         return
-    if not any(path.startswith(prefix + ".") for prefix in ALLOWED):
-        raise Unfit(
+    if not any(path.startswith(prefix + ".") for prefix in ALLOWED_LIBRARIES):
+        raise ClassPathError(
             f"{path!r} is not something that a config may name",
-            fix=f"{_as_file(path) or _near(path) or _elsewhere(path.rpartition('.')[2])}write a path below "
-            f"{', '.join(ALLOWED)}, or one of a file, which may import it: Model/Net.py:Net",
+            fix=f"{_file_suggestion(path) or _name_suggestion(path) or _torch_suggestion(path.rpartition('.')[2])}write a path below "
+            f"{', '.join(ALLOWED_LIBRARIES)}, or one of a file, which may import it: Model/Net.py:Net",
         )
     if not all(part.isidentifier() and not part.startswith("_") for part in path.split(".")):
-        raise Unfit(f"{path!r} is no path of a class")
+        raise ClassPathError(f"{path!r} is no path of a class")
 
 
-def located(path: str) -> object:
+def import_allowed(path: str) -> object:
     """What stands at a dotted path.
 
     Raises:
         Unfit: A config may not name it, or there is nothing.
     """
-    check(path)
+    require_allowed(path)
     parts = path.split(".")
-    found: object = _imported(parts[0])
+    found: object = _import_library(parts[0])
     for i, part in enumerate(parts[1:], 1):
         here = ".".join(parts[:i])
         found = _member(found, part, here)
         # Also what a module merely imported (`torch.optim.adam.torch.hub.load`) would be reachable.
         if isinstance(found, types.ModuleType) and found.__name__ != f"{here}.{part}":
-            raise Unfit(f"{path!r} leads out of {parts[0]}'s own modules", fix="name the class itself")
-    if path not in NAMED and not _is_below(getattr(found, "__module__", None)):
-        raise Unfit(f"{path!r} comes from {getattr(found, '__module__', None)}", fix="name a class")
+            raise ClassPathError(
+                f"{path!r} leads out of {parts[0]}'s own modules", fix="name the class itself"
+            )
+    if path not in ALLOWED_NAMES and not _is_below(getattr(found, "__module__", None)):
+        raise ClassPathError(f"{path!r} comes from {getattr(found, '__module__', None)}", fix="name a class")
     return found
 
 
-def _as_file(path: str) -> str:
+def _file_suggestion(path: str) -> str:
     pieces = path.split(".")
     is_file = len(pieces) > 1 and Path(*pieces[:-1]).with_suffix(".py").is_file()
     return f"did you mean {'/'.join(pieces[:-1])}.py:{pieces[-1]}? " if is_file else ""
 
 
-def _near(path: str) -> str:
+def _name_suggestion(path: str) -> str:
     """One of those that have whole names."""
     last = path.rpartition(".")[2]
-    ends = {name.rpartition(".")[2]: name for name in NAMED}
-    meant = _INSTEAD.get(last) or ends.get(nearest(last, ends) or "")
+    ends = {name.rpartition(".")[2]: name for name in ALLOWED_NAMES}
+    meant = _REPLACEMENTS.get(last) or ends.get(closest_match(last, ends) or "")
     return f"did you mean {meant}? " if meant is not None else ""
 
 
-def _elsewhere(name: str) -> str:
+def _torch_suggestion(name: str) -> str:
     """Where in torch there is something of this name; only where torch is loaded already, because to look for
     it is no reason to load it."""
     homes = [home for home in ("torch.optim", "torch.optim.lr_scheduler", "torch.nn") if home in sys.modules]
@@ -109,18 +111,18 @@ def _elsewhere(name: str) -> str:
         for other, value in vars(sys.modules[home]).items()
         if inspect.isclass(value) and _is_below(value.__module__)
     }
-    meant = nearest(name, known)
+    meant = closest_match(name, known)
     return f"did you mean {known[meant]}? " if meant is not None else ""
 
 
-def _imported(library: str) -> types.ModuleType:
+def _import_library(library: str) -> types.ModuleType:
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name != library:
             raise
         fix = f"pip install {_PACKAGES.get(library, library)}"
-        raise Unfit(f"{library} is not installed", fix=fix) from None
+        raise ClassPathError(f"{library} is not installed", fix=fix) from None
 
 
 def _member(owner: object, name: str, path: str) -> object:
@@ -130,5 +132,5 @@ def _member(owner: object, name: str, path: str) -> object:
     if is_package and importlib.util.find_spec(f"{path}.{name}") is not None:
         return importlib.import_module(f"{path}.{name}")
     public = [other for other in dir(owner) if not other.startswith("_")]
-    fix = (proposal(name, public) or _elsewhere(name)).strip()
-    raise Unfit(f"{path} has no {name!r}", fix=fix or None)
+    fix = (did_you_mean(name, public) or _torch_suggestion(name)).strip()
+    raise ClassPathError(f"{path} has no {name!r}", fix=fix or None)

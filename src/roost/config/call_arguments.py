@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from roost.base.errors import ConfigError
 from roost.config import synonyms
-from roost.config.section_schema import expected
+from roost.config.section_schema import describe_type
 
-Made = Callable[..., Any]
+Target = Callable[..., Any]
 
 
-class Place(NamedTuple):
+class SpecLocation(NamedTuple):
     """Where a spec stands, for messages."""
 
     setting: str | None
@@ -28,26 +28,30 @@ class Place(NamedTuple):
         return {"setting": key, "where": self.where(key) if key is not None else None}
 
 
-def takes(made: Made, name: str) -> bool:
+def accepts(made: Target, name: str) -> bool:
     """Whether a class or function has an argument of that name."""
     signature = _signature(made)
-    return signature is not None and name in _named(signature)
+    return signature is not None and name in _named_parameters(signature)
 
 
-def refuses(made: Made, name: str) -> bool:
+def rejects(made: Target, name: str) -> bool:
     """Whether a class or function certainly has no argument of that name."""
     signature = _signature(made)
-    return signature is not None and name not in _named(signature) and not _is_open(signature)
+    return (
+        signature is not None
+        and name not in _named_parameters(signature)
+        and not _takes_any_keyword(signature)
+    )
 
 
-def shape(made: Made) -> str | None:
+def describe_arguments(made: Target) -> str | None:
     """``its arguments: a, b=1``; None where Python does not know them."""
     signature = _signature(made)
-    return _shape(signature) if signature is not None else None
+    return _describe_signature(signature) if signature is not None else None
 
 
 def check_names(
-    path: str, made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any], place: Place
+    path: str, made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any], place: SpecLocation
 ) -> None:
     """Makes sure that every argument has a place, and that none is missing.
 
@@ -64,17 +68,21 @@ def check_names(
     signature = _signature(made)
     if signature is None:
         return
-    named, shape, is_open = _named(signature), _shape(signature), _is_open(signature)
-    spread = _spread(signature)
+    named, shape, is_open = (
+        _named_parameters(signature),
+        _describe_signature(signature),
+        _takes_any_keyword(signature),
+    )
+    spread = _var_positional(signature)
     for name in given:
         if name == spread:
-            _check_spread(path, signature, {**given, **runtime}, place)
+            _check_var_positional(path, signature, {**given, **runtime}, place)
         elif name not in named and not is_open:
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
                 **place.of(name),
-                fix=synonyms.proposal(name, named) + shape,
+                fix=synonyms.did_you_mean(name, named) + shape,
             )
     for name in runtime:
         if name not in named and not is_open:
@@ -85,19 +93,21 @@ def check_names(
             raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
 
 
-def call(made: Made, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+def call(made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     """Calls a class or function with arguments by name; a list of the name of its ``*args`` is spread."""
     signature = _signature(made)
-    spread = _spread(signature) if signature is not None else None
+    spread = _var_positional(signature) if signature is not None else None
     if signature is None or spread is None or spread not in given:
         return made(**given, **runtime)
     rest = {**given, **runtime}
     items = rest.pop(spread)
-    return made(*(rest.pop(name) for name in _before(signature) if name in rest), *items, **rest)
+    return made(
+        *(rest.pop(name) for name in _before_var_positional(signature) if name in rest), *items, **rest
+    )
 
 
 def check_inputs(
-    path: str, made: Made, given: Mapping[str, Any], inputs: int, place: Place, setting: str
+    path: str, made: Target, given: Mapping[str, Any], inputs: int, place: SpecLocation, setting: str
 ) -> None:
     """Makes sure that a function can be called with so many values and, by name, what the config gives.
 
@@ -115,14 +125,14 @@ def check_inputs(
     signature = _signature(made)
     if signature is None:
         return
-    named = _named(signature)
+    named = _named_parameters(signature)
     for name in given:
-        if name not in named and not _is_open(signature):
+        if name not in named and not _takes_any_keyword(signature):
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
                 **place.of(name),
-                fix=synonyms.proposal(name, named) + _shape(signature),
+                fix=synonyms.did_you_mean(name, named) + _describe_signature(signature),
             )
     try:
         signature.bind(*[None] * inputs, **given)
@@ -131,33 +141,35 @@ def check_inputs(
             f"{path} cannot be called with {inputs} input{'s' * (inputs != 1)}: {error}",
             setting=setting,
             where=place.where(setting),
-            fix=_shape(signature),
+            fix=_describe_signature(signature),
         ) from None
 
 
-def _spread(signature: inspect.Signature) -> str | None:
+def _var_positional(signature: inspect.Signature) -> str | None:
     """The name of ``*args``."""
     kinds = {one.kind: name for name, one in signature.parameters.items()}
     return kinds.get(inspect.Parameter.VAR_POSITIONAL)
 
 
-def _before(signature: inspect.Signature) -> list[str]:
+def _before_var_positional(signature: inspect.Signature) -> list[str]:
     """The arguments that stand before ``*args``, and so are given by their place."""
     by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [name for name, one in signature.parameters.items() if one.kind is by_place]
 
 
-def _check_spread(path: str, signature: inspect.Signature, given: Mapping[str, Any], place: Place) -> None:
-    spread = _spread(signature)
+def _check_var_positional(
+    path: str, signature: inspect.Signature, given: Mapping[str, Any], place: SpecLocation
+) -> None:
+    spread = _var_positional(signature)
     assert spread is not None
     if not isinstance(given[spread], list):
         raise ConfigError(
             f"{path} takes any number of {spread!r}: expected a list",
             received=given[spread],
             **place.of(spread),
-            fix=_shape(signature),
+            fix=_describe_signature(signature),
         )
-    for name in _before(signature):
+    for name in _before_var_positional(signature):
         if name not in given:
             raise ConfigError(
                 f"{path} takes {name!r} before its {spread!r}", **place.of(spread), fix=f"give {name}, too"
@@ -167,22 +179,22 @@ def _check_spread(path: str, signature: inspect.Signature, given: Mapping[str, A
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _signature(made: Made) -> inspect.Signature | None:
+def _signature(made: Target) -> inspect.Signature | None:
     try:
         return inspect.signature(made)
     except ValueError:  # written in C, without one
         return None
 
 
-def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+def _named_parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in signature.parameters.items() if one.kind in _BY_NAME}
 
 
-def _is_open(signature: inspect.Signature) -> bool:
+def _takes_any_keyword(signature: inspect.Signature) -> bool:
     return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values())
 
 
-def _shape(signature: inspect.Signature) -> str:
+def _describe_signature(signature: inspect.Signature) -> str:
     bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
     return f"its arguments: {str(inspect.Signature(bare))[1:-1] or 'none'}"
 
@@ -190,7 +202,7 @@ def _shape(signature: inspect.Signature) -> str:
 # --- types ----------------------------------------------------------------------------------------------
 
 
-def typed(made: Made, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -> dict[str, Any]:
     """The arguments with the types that a library's class asks for: lists as tuples, 1e3 as a whole number.
 
     Python itself checks no annotation, so `step_size: "3"` would fail in the midst of the run, and
@@ -202,24 +214,24 @@ def typed(made: Made, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
     signature, hints = _signature(made), _hints(made)
     if signature is None:
         return dict(given)
-    named, found = _named(signature), {}
+    named, found = _named_parameters(signature), {}
     for name, value in given.items():
         found[name] = value
         if name not in hints or name not in named or value is named[name].default:
             continue
         try:
-            found[name] = _converted(value, hints[name])
+            found[name] = _convert(value, hints[name])
         except TypeError:
             raise ConfigError(
-                f"expected {expected(hints[name])}",
+                f"expected {describe_type(hints[name])}",
                 received=value,
                 **place.of(name),
-                fix=f"{_unquoted(value)}{_shape(signature)}",
+                fix=f"{_quotes_hint(value)}{_describe_signature(signature)}",
             ) from None
     return found
 
 
-def _unquoted(value: object) -> str:
+def _quotes_hint(value: object) -> str:
     try:
         float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -227,7 +239,7 @@ def _unquoted(value: object) -> str:
     return f"write {value} without quotes; " if isinstance(value, str) else ""
 
 
-def _hints(made: Made) -> dict[str, Any]:
+def _hints(made: Target) -> dict[str, Any]:
     function = made.__init__ if inspect.isclass(made) else made
     # Torch imports these for the type checker alone.
     names = {name: getattr(collections.abc, name) for name in ("Callable", "Iterable", "Sequence")}
@@ -237,7 +249,7 @@ def _hints(made: Made) -> dict[str, Any]:
         return {}
 
 
-def _converted(value: Any, kind: Any) -> Any:
+def _convert(value: Any, kind: Any) -> Any:
     """The value as an annotation asks for it; what is no builtin type is passed over.
 
     Raises:
@@ -245,17 +257,17 @@ def _converted(value: Any, kind: Any) -> Any:
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _of_any(value, inner)
+        return _convert_union(value, inner)
     if origin is Literal:
         good = value in inner
     elif kind is None or kind is types.NoneType:
         good = value is None
     elif kind in (int, float):
-        return _number(value, kind)
+        return _convert_number(value, kind)
     elif origin is tuple:
-        return _tuple(value, inner)
+        return _convert_tuple(value, inner)
     elif origin in (list, collections.abc.Iterable, collections.abc.Sequence):
-        return [_converted(one, inner[0]) for one in _items(value)]
+        return [_convert(one, inner[0]) for one in _items(value)]
     elif origin is collections.abc.Callable:
         good = callable(value)
     else:
@@ -265,11 +277,11 @@ def _converted(value: Any, kind: Any) -> Any:
     return value
 
 
-def _of_any(value: Any, kinds: tuple[Any, ...]) -> Any:
+def _convert_union(value: Any, kinds: tuple[Any, ...]) -> Any:
     found = []
     for kind in kinds:
         try:
-            found.append(_converted(value, kind))
+            found.append(_convert(value, kind))
         except TypeError:
             continue
     if not found:
@@ -278,9 +290,9 @@ def _of_any(value: Any, kinds: tuple[Any, ...]) -> Any:
     return next((one for one in found if type(one) is type(value)), found[0])
 
 
-def _number(value: Any, kind: type) -> Any:
+def _convert_number(value: Any, kind: type) -> Any:
     if isinstance(value, list):  # one for each group, though the annotation forgets it
-        return [_number(one, kind) for one in value]
+        return [_convert_number(one, kind) for one in value]
     is_whole = isinstance(value, float) and value.is_integer()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
@@ -291,13 +303,13 @@ def _number(value: Any, kind: type) -> Any:
     return value
 
 
-def _tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+def _convert_tuple(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     items = _items(value)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = (kinds[0],) * len(items)
     if len(items) != len(kinds):
         raise TypeError
-    return tuple(_converted(one, kind) for one, kind in zip(items, kinds, strict=True))
+    return tuple(_convert(one, kind) for one, kind in zip(items, kinds, strict=True))
 
 
 def _items(value: Any) -> list[Any]:
@@ -309,22 +321,22 @@ def _items(value: Any) -> list[Any]:
 # --- which one is at fault ------------------------------------------------------------------------------
 
 
-def culprit(spec: Mapping[str, Any], attempt: Callable[[dict[str, Any]], object]) -> str | None:
+def find_bad_argument(spec: Mapping[str, Any], attempt: Callable[[dict[str, Any]], object]) -> str | None:
     """The one argument of a spec without which, or with 1 in its place, ``attempt`` does not fail; None when
     that is none or several. A library that refuses a value does not say in which argument it stood."""
     names = [name for name in spec if name != "class"]
-    guilty = [name for name in names if any(_works(attempt, other) for other in _others(spec, name))]
+    guilty = [name for name in names if any(_succeeds(attempt, other) for other in _variations(spec, name))]
     suspects = names if len(names) == 1 else guilty
     return suspects[0] if len(suspects) == 1 else None
 
 
-def _others(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+def _variations(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
     yield {other: value for other, value in spec.items() if other != name}
     if isinstance(spec[name], int | float):
         yield {**spec, name: 1}
 
 
-def _works(attempt: Callable[[dict[str, Any]], object], spec: dict[str, Any]) -> bool:
+def _succeeds(attempt: Callable[[dict[str, Any]], object], spec: dict[str, Any]) -> bool:
     try:
         attempt(spec)
     except Exception:  # noqa: BLE001  - whatever it is, this is not the argument to blame

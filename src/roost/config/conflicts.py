@@ -80,10 +80,10 @@ def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[
                 where=where(key),
                 fix="take another optimizer, or one process: strategy: single",
             )
-    _check_share(settings.data, world, where)
+    _check_batch_share(settings.data, world, where)
 
 
-def _check_share(data: DataSettings, world: int, where: Callable[[str], str | None]) -> None:
+def _check_batch_share(data: DataSettings, world: int, where: Callable[[str], str | None]) -> None:
     """Of what a mix draws at once there is a batch of each set, and of tokens nobody knows the samples."""
     size = data.batch_size or (BATCH_SIZE if data.max_tokens is None else None)
     if size is not None and size < world and data.mix is None:
@@ -117,7 +117,7 @@ _BACKEND_KEYS = ("backend", "dist_backend", "distributed_backend")
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
-_NUMBERS = ("lr", "weight_decay", "momentum", "dampening", "eps", "alpha", "rho", "lr_decay")
+_NUMERIC_ARGUMENTS = ("lr", "weight_decay", "momentum", "dampening", "eps", "alpha", "rho", "lr_decay")
 """Arguments of torch's own optimizers that are never text; the others only torch can tell."""
 
 
@@ -125,7 +125,7 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
     """A list is no learning rate, of whatever class; who writes one means a sweep. A text is no number of
     torch's own optimizers: told here, and not once a card was waited for."""
     for name, optimizer in optimizers.items():
-        for argument in _NUMBERS if optimizer.class_.startswith("torch.optim.") else ():
+        for argument in _NUMERIC_ARGUMENTS if optimizer.class_.startswith("torch.optim.") else ():
             value = optimizer.arguments.get(argument)
             if isinstance(value, str) and "${" not in value:
                 key = f"optimizers.{name}.{argument}"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
-LATE = frozenset({"total_steps", "steps_per_epoch"})
-"""Names that only the data can give; they wait until `fill`."""
+LATE_NAMES = frozenset({"total_steps", "steps_per_epoch"})
+"""Names that only the data can give; they wait until `fill_late`."""
 
 MAX_REPEATED = 100_000
 """Values that references may repeat, counted each time."""
@@ -30,7 +30,7 @@ def resolve(
     values: Mapping[str, Any],
     context: Mapping[str, object],
     *,
-    late: frozenset[str] = LATE,
+    late: frozenset[str] = LATE_NAMES,
     where: Where = lambda key: None,
 ) -> dict[str, Any]:
     """New values with every reference replaced.
@@ -42,7 +42,7 @@ def resolve(
     Args:
         values: The settings.
         context: Values by name, such as ``project`` and ``package``; they go before settings of that name.
-        late: Names that stay as they stand, escapes of them too, unless ``context`` has them (see `fill`).
+        late: Names that stay as they stand, escapes of them too, unless ``context`` has them (see `fill_late`).
         where: Where a dotted key was set, for messages.
 
     Raises:
@@ -52,12 +52,12 @@ def resolve(
     return {key: resolver.value(value, (key,), ()) for key, value in values.items()}
 
 
-def fill(values: Any, context: Mapping[str, object]) -> Any:
+def fill_late(values: Any, context: Mapping[str, object]) -> Any:
     """Puts in what `resolve` left waiting: only the names of ``context``, and nothing else, is replaced."""
     if isinstance(values, Mapping):
-        return {key: fill(value, context) for key, value in values.items()}
+        return {key: fill_late(value, context) for key, value in values.items()}
     if isinstance(values, list):
-        return [fill(value, context) for value in values]
+        return [fill_late(value, context) for value in values]
     if not isinstance(values, str):
         return values
     match = _REFERENCE.fullmatch(values)
@@ -66,11 +66,11 @@ def fill(values: Any, context: Mapping[str, object]) -> Any:
     return _REFERENCE.sub(lambda found: _filled(found, context), values)
 
 
-def waiting(values: Any, names: Set[str], key: str = "") -> Iterator[tuple[str, str]]:
-    """The dotted key of each text that refers to one of ``names``, and that name; for what `fill` lacks."""
+def find_references(values: Any, names: Set[str], key: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted key of each text that refers to one of ``names``, and that name; for what `fill_late` lacks."""
     if isinstance(values, Mapping | list):
         for name, value in values.items() if isinstance(values, Mapping) else enumerate(values):
-            yield from waiting(value, names, f"{key}.{name}" if key else str(name))
+            yield from find_references(value, names, f"{key}.{name}" if key else str(name))
     if isinstance(values, str):
         for match in _REFERENCE.finditer(values):
             if match["name"] in names and not match["escape"]:
@@ -186,7 +186,7 @@ class _Resolver:
             f"there is no setting ${{{name}}} to refer to",
             setting=key,
             where=self._where(key),
-            fix=proposal(name, known).strip() or "add it, or write $${ for a plain ${",
+            fix=did_you_mean(name, known).strip() or "add it, or write $${ for a plain ${",
         )
 
     def _check_chain(self, key: str, chain: tuple[str, ...]) -> None:

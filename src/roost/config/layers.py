@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from roost.base.config_files import MAX_DEPTH, Located, parse_scalar, read
+from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound
 from roost.config import settings, synonyms, user_options
 
@@ -40,7 +40,7 @@ class Layer:
 
     label: str
     values: Values
-    located: Located | None = None
+    located: ConfigFile | None = None
     removed: Key = ()
     """The key that this layer takes away (``~a.b``)."""
 
@@ -70,7 +70,7 @@ class Config:
         object.__setattr__(self, "provenance", labels)
 
     def _last_label(self, path: Key) -> str:
-        holders = [layer for layer in self.layers if _get(layer.values, path) is not ABSENT]
+        holders = [layer for layer in self.layers if _value_at(layer.values, path) is not ABSENT]
         return holders[-1].label_of(path)
 
     def explain(self, key: str) -> list[tuple[str, Any]]:
@@ -82,10 +82,10 @@ class Config:
         path = tuple(key.split("."))
         said: list[tuple[str, Any]] = []
         for layer in self.layers:
-            value = _get(layer.values, path)
+            value = _value_at(layer.values, path)
             if value is not ABSENT:
                 said.append((layer.label_of(path), value))
-            elif said and said[-1][1] is not ABSENT and _takes_away(layer, path):
+            elif said and said[-1][1] is not ABSENT and _removes(layer, path):
                 said.append((layer.label_of(path), ABSENT))
         return said
 
@@ -98,15 +98,15 @@ class Config:
         asked = [layer for layer in self.layers if layer.label != "default"]
         for length in range(len(path), 0, -1):
             inner = path[:length]
-            if holders := [layer for layer in asked if _get(layer.values, inner) is not ABSENT]:
+            if holders := [layer for layer in asked if _value_at(layer.values, inner) is not ABSENT]:
                 files = [layer for layer in holders if layer.located is not None]
-                is_section = isinstance(_get(self.values, inner), Mapping)
+                is_section = isinstance(_value_at(self.values, inner), Mapping)
                 return (files if is_section and files else holders)[-1].label_of(inner)
         return None
 
 
 @dataclass(frozen=True)
-class Difference:
+class ConfigDifference:
     """A dotted key with two values; `ABSENT` where one side does not have it."""
 
     key: str
@@ -115,7 +115,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Files:
+class ConfigSource:
     """A config's files, the root first, read once for any number of command lines."""
 
     path: Path
@@ -130,13 +130,13 @@ class Files:
             ConfigError: An override does not fit.
         """
         layers = list(self.layers)
-        values = _fold(layers)
+        values = _merge_layers(layers)
         for text in overrides:
-            layer = _override(text, values)
+            layer = _parse_override(text, values)
             layers.append(layer)
-            values = _apply(values, layer)
-        layers[1] = _of_options(layers)  # the command line may have changed what is declared
-        return Config(self.path, _fold(layers), self.paths, tuple(layers))
+            values = _apply_layer(values, layer)
+        layers[1] = _option_defaults(layers)  # the command line may have changed what is declared
+        return Config(self.path, _merge_layers(layers), self.paths, tuple(layers))
 
 
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
@@ -154,21 +154,23 @@ def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Itera
     return load_files(path, tuning=tuning).config(overrides)
 
 
-def load_files(path: Path | str, *, tuning: Path | str | None = None) -> Files:
+def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigSource:
     """Reads what `load` reads; arguments and errors are the same."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
     layers = reader.layers(root)
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
-    layers.insert(0, Layer("default", settings.defaults(_fold(layers))))
-    layers.insert(1, _of_options(layers))
-    return Files(root, reader.files, tuple(layers))
+    layers.insert(0, Layer("default", settings.defaults(_merge_layers(layers))))
+    layers.insert(1, _option_defaults(layers))
+    return ConfigSource(root, reader.files, tuple(layers))
 
 
-def _of_options(layers: Sequence[Layer]) -> Layer:
+def _option_defaults(layers: Sequence[Layer]) -> Layer:
     """The defaults of the options that the layers declare."""
-    return Layer(user_options.LABEL, user_options.defaults(_fold(layers), settings.names()))
+    return Layer(
+        user_options.LAYER_LABEL, user_options.defaults(_merge_layers(layers), settings.setting_names())
+    )
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
@@ -179,25 +181,25 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Valu
     """
     applied = dict(values)
     for text in overrides:
-        applied = _apply(applied, _override(text, applied))
+        applied = _apply_layer(applied, _parse_override(text, applied))
     return applied
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[ConfigDifference]:
     """The keys, sorted, whose values differ. Numbers are compared as numbers, and nan equals nan.
 
     Where one side has a section and the other a single value, both the section's keys and its name differ.
     """
-    before = {".".join(path): _get(old, path) for path in _leaves(old)}
-    after = {".".join(path): _get(new, path) for path in _leaves(new)}
+    before = {".".join(path): _value_at(old, path) for path in _leaves(old)}
+    after = {".".join(path): _value_at(new, path) for path in _leaves(new)}
     pairs = ((key, before.get(key, ABSENT), after.get(key, ABSENT)) for key in sorted(before | after))
-    return [Difference(key, a, b) for key, a, b in pairs if not _same(a, b)]
+    return [ConfigDifference(key, a, b) for key, a, b in pairs if not _same(a, b)]
 
 
 # --- nested dicts, by paths ---------------------------------------------------------------------------
 
 
-def _get(values: Any, path: Key) -> Any:
+def _value_at(values: Any, path: Key) -> Any:
     """The value at a path, through sections and, by number, lists; else `ABSENT`."""
     for name in path:
         if isinstance(values, Mapping):
@@ -245,21 +247,21 @@ def _without(values: Mapping[str, Any], path: Key) -> Values:
     return rest
 
 
-def _apply(values: Values, layer: Layer) -> Values:
+def _apply_layer(values: Values, layer: Layer) -> Values:
     return _without(values, layer.removed) if layer.removed else merge(values, layer.values)
 
 
-def _fold(layers: Sequence[Layer]) -> Values:
+def _merge_layers(layers: Sequence[Layer]) -> Values:
     values: Values = {}
     for layer in layers:
-        values = _apply(values, layer)
+        values = _apply_layer(values, layer)
     return values
 
 
-def _takes_away(layer: Layer, path: Key) -> bool:
+def _removes(layer: Layer, path: Key) -> bool:
     if layer.removed:
         return path[: len(layer.removed)] == layer.removed
-    around = (_get(layer.values, path[:length]) for length in range(1, len(path)))
+    around = (_value_at(layer.values, path[:length]) for length in range(1, len(path)))
     return any(value is not ABSENT and not isinstance(value, Mapping) for value in around)
 
 
@@ -271,7 +273,7 @@ class _Reader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._read: dict[Path, Located] = {}
+        self._read: dict[Path, ConfigFile] = {}
         self._count = 0
 
     @property
@@ -303,10 +305,10 @@ class _Reader:
                 f"more than {MAX_FILES} files are included, or deeper than {MAX_DEPTH} levels", where=asked_at
             )
 
-    def _located(self, path: Path, asked_at: object) -> Located:
+    def _located(self, path: Path, asked_at: object) -> ConfigFile:
         if path not in self._read:
             try:
-                self._read[path] = read(path, shown=self._shown(path))
+                self._read[path] = read_config_file(path, shown=self._shown(path))
             except NotFound:
                 if asked_at is None:
                     raise
@@ -318,7 +320,7 @@ class _Reader:
         return self._read[path]
 
 
-def _includes(located: Located) -> list[tuple[str, object]]:
+def _includes(located: ConfigFile) -> list[tuple[str, object]]:
     given = located.values.get("include")
     names = [] if given is None else given if isinstance(given, list) else [given]
     for name in names:
@@ -334,7 +336,7 @@ def _includes(located: Located) -> list[tuple[str, object]]:
 _COMMAND_LINE = "command line"
 
 
-def _override(text: str, values: Values) -> Layer:
+def _parse_override(text: str, values: Values) -> Layer:
     """Reads one override and checks it against the values it is for."""
     sign = text[:1] if text[:1] in ("+", "~") else ""
     key, equals, value = text.removeprefix(sign).partition("=")
@@ -343,18 +345,18 @@ def _override(text: str, values: Values) -> Layer:
         raise ConfigError("is no override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)")
     _check_path(path, text)
     key = ".".join(path)
-    if sign != "+" and _get(values, path) is ABSENT:
+    if sign != "+" and _value_at(values, path) is ABSENT:
         _refuse_unknown(key, values, sign, value)
     _check_sections(path, values)
     if sign == "~":
         return Layer(_COMMAND_LINE, {}, removed=path)
-    made: Any = _parsed(value, key)
+    made: Any = _parse_value(value, key)
     for name in reversed(path):
         made = {name: made}
     return Layer(_COMMAND_LINE, made)
 
 
-def _parsed(text: str, key: str) -> Any:
+def _parse_value(text: str, key: str) -> Any:
     try:
         return parse_scalar(text)
     except ConfigError as error:
@@ -372,7 +374,7 @@ def _check_path(path: Key, text: str) -> None:
 
 def _check_sections(path: Key, values: Values) -> None:
     for length in range(1, len(path)):
-        around = _get(values, path[:length])
+        around = _value_at(values, path[:length])
         if around is not ABSENT and around is not None and not isinstance(around, Mapping):
             outer = ".".join(path[:length])
             fix = "a list is replaced whole" if isinstance(around, list) else f"remove it first: ~{outer}"
@@ -387,10 +389,10 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
         return
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
     candidates = [*named, *parts]
-    near, add = synonyms.proposal(key, candidates), f"use +{key}={value} to add it"
-    if (meant := synonyms.argument(key)) is not None and meant not in candidates:
+    near, add = synonyms.did_you_mean(key, candidates), f"use +{key}={value} to add it"
+    if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:
         near, add = "", f"use +{meant}={value}"
-    elif key.startswith("optimizers.") and synonyms.name(key, candidates) is not None:
+    elif key.startswith("optimizers.") and synonyms.find_setting(key, candidates) is not None:
         add = ""  # what has another name here is no argument of an optimizer
     use = "" if sign == "~" else add
     raise ConfigError(

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from roost.base.errors import ConfigError
 from roost.base.system import cold_restart
 from roost.base.system.site_packages import is_installed
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, call_arguments
-from roost.config.allowed_classes import Unfit
-from roost.config.call_arguments import Place
+from roost.config.allowed_classes import ClassPathError
+from roost.config.call_arguments import SpecLocation
 
 Where = Callable[[str], object]
 """Gives the place where a dotted key was set, such as ``config.yaml:12``."""
@@ -50,17 +50,17 @@ def locate(
             the project's own file passes through.
     """
     try:
-        cold_restart.start_if_needed(root)
+        cold_restart.restart_if_needed(root)
         if ".py:" in path:
             found, named = _from_file(path, Path.cwd() if root is None else root)
         else:
-            found, named = allowed_classes.located(path), path
-        cold_restart.start_if_needed(root)
+            found, named = allowed_classes.import_allowed(path), path
+        cold_restart.restart_if_needed(root)
         # A file of the project may also have an object that is called, made at its end.
         is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
         if not is_made:
-            raise Unfit(f"{named} is neither a class nor a function")
-    except Unfit as error:
+            raise ClassPathError(f"{named} is neither a class nor a function")
+    except ClassPathError as error:
         asked = {} if setting is None else {"setting": setting, "received": path}
         raise ConfigError(error.message, where=where, fix=error.fix, **asked) from None
     made: Any = found
@@ -90,7 +90,7 @@ def build(
     return _Builder(Path.cwd() if root is None else root, where).build(spec, setting, runtime)
 
 
-def to_call(
+def build_callable(
     spec: Mapping[str, Any],
     root: Path | None = None,
     setting: str | None = None,
@@ -108,7 +108,7 @@ def to_call(
         ConfigError: As `build` does; or it cannot be called so.
     """
     builder = _Builder(Path.cwd() if root is None else root, where)
-    place, path = Place(setting, where), str(spec.get("class"))
+    place, path = SpecLocation(setting, where), str(spec.get("class"))
     counted = counted if counted is not None else ".".join(filter(None, (setting, "inputs")))
     made = locate(path, root=builder.root, **place.of("class"))
     if inspect.isclass(made):
@@ -125,7 +125,7 @@ def to_call(
     return functools.partial(made, **whole) if whole else made
 
 
-FILE = re.compile(r"[\w/.-]+\.py:\w+")
+FILE_CLASS_PATH = re.compile(r"[\w/.-]+\.py:\w+")
 """How a class or function of a file of the project is named."""
 
 
@@ -141,38 +141,42 @@ class _Builder(NamedTuple):
         offered: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
         """See `build`; a spec inside another one takes what it can of ``offered``, that of the outer one."""
-        place, path = Place(setting, self.where), spec.get("class")
+        place, path = SpecLocation(setting, self.where), spec.get("class")
         if not isinstance(path, str):
             raise ConfigError(
                 "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
             )
         made = locate(path, root=self.root, **place.of("class"))
         given = {name: value for name, value in spec.items() if name != "class"}
-        runtime = {**runtime, **{n: value for n, value in offered.items() if call_arguments.takes(made, n)}}
+        runtime = {**runtime, **{n: value for n, value in offered.items() if call_arguments.accepts(made, n)}}
         for name in given:
             if name in runtime:
                 raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
         call_arguments.check_names(path, made, given, runtime, place)
         whole = self.objects(given, place, {**offered, **runtime})
-        if FILE.fullmatch(path):
+        if FILE_CLASS_PATH.fullmatch(path):
             return call_arguments.call(made, whole, runtime)
         try:
-            return call_arguments.call(made, call_arguments.typed(made, whole, place), runtime)
+            return call_arguments.call(made, call_arguments.convert_types(made, whole, place), runtime)
         except ConfigError:
             raise
         except Exception as error:
-            if is_own(error, self.root):  # a function of the project that a library's class calls
+            if raised_in_project(error, self.root):  # a function of the project that a library's class calls
                 raise
-            guilty = call_arguments.culprit(whole, lambda other: call_arguments.call(made, other, runtime))
+            guilty = call_arguments.find_bad_argument(
+                whole, lambda other: call_arguments.call(made, other, runtime)
+            )
             at = place.of("class") if guilty is None else place.of(guilty)
             raise ConfigError(
-                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {said(error)}",
+                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {describe_error(error)}",
                 received=given if guilty is None else given[guilty],
-                fix=call_arguments.shape(made),
+                fix=call_arguments.describe_arguments(made),
                 **{**at, **({"setting": setting} if guilty is None else {})},
             ) from error
 
-    def objects(self, given: Mapping[str, Any], place: Place, offered: Mapping[str, Any]) -> dict[str, Any]:
+    def objects(
+        self, given: Mapping[str, Any], place: SpecLocation, offered: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """What the arguments of a spec stand for."""
         return {name: self._object(one, place.of(name)["setting"], offered) for name, one in given.items()}
 
@@ -184,11 +188,13 @@ class _Builder(NamedTuple):
             return {name: self._object(one, f"{key}.{name}", offered) for name, one in value.items()}
         if isinstance(value, list):
             return [self._object(one, f"{key}.{number}", offered) for number, one in enumerate(value)]
-        is_path = isinstance(value, str) and (FILE.fullmatch(value) or allowed_classes.may_name(value))
+        is_path = isinstance(value, str) and (
+            FILE_CLASS_PATH.fullmatch(value) or allowed_classes.is_allowed(value)
+        )
         return locate(value, root=self.root, setting=key, where=self.where(key)) if is_path else value
 
 
-def is_own(error: BaseException, root: Path) -> bool:
+def raised_in_project(error: BaseException, root: Path) -> bool:
     """Whether code of the project at ``root`` stood on the way to an error."""
     frames = traceback.walk_tb(error.__traceback__)
     files = [frame.f_code.co_filename for frame, _ in frames if not _is_roost(frame.f_globals)]
@@ -200,14 +206,14 @@ def _is_roost(names: Mapping[str, Any]) -> bool:
     return str(names.get("__name__")).startswith("roost.")
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error in words: the text of a ValueError speaks for itself, another kind is named too."""
     if isinstance(error, ZeroDivisionError):
         return "it divides by zero"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
-def forget(root: Path) -> dict[str, types.ModuleType]:
+def unload_project(root: Path) -> dict[str, types.ModuleType]:
     """Unloads every module of a project, so that another one can be loaded in the same process; gives them.
 
     Two packages have modules of the same names; without this the second would run code of the first. A worker
@@ -238,25 +244,29 @@ def _from_file(path: str, root: Path) -> tuple[object, str]:
     file_name, _, name = path.rpartition(":")
     pure = PurePosixPath(file_name)
     if pure.is_absolute() or ".." in pure.parts:
-        raise Unfit(f"{path!r} leads out of the project", fix="write the path below the project's folder")
+        raise ClassPathError(
+            f"{path!r} leads out of the project", fix="write the path below the project's folder"
+        )
     parts = pure.with_suffix("").parts
     if not all(part.isidentifier() for part in (*parts, name)):
-        raise Unfit(f"{path!r} is no name that Python can import", fix="use letters, digits and _ only")
+        raise ClassPathError(
+            f"{path!r} is no name that Python can import", fix="use letters, digits and _ only"
+        )
     file = root.absolute() / pure
     if not file.is_file():
         near = difflib.get_close_matches(file_name, _python_files(root), n=1)
         fix = f"did you mean {near[0]}:{name}?" if near else f"make it, or name a file below {root}"
-        raise Unfit(f"there is no file {file_name}", fix=fix)
+        raise ClassPathError(f"there is no file {file_name}", fix=fix)
     _put_on_path(root.absolute(), file.parent)
     module = _import_file(".".join(parts), file)
     if name not in vars(module):
-        own = {other: value for other, value in vars(module).items() if _is_offered(value, module)}
+        own = {other: value for other, value in vars(module).items() if _is_candidate(value, module)}
         has = f"it has {', '.join(own)}" if own else "it has no class and no function"
-        raise Unfit(f"{file_name} has no {name!r}", fix=proposal(name, own) + has)
+        raise ClassPathError(f"{file_name} has no {name!r}", fix=did_you_mean(name, own) + has)
     return vars(module)[name], path
 
 
-def _is_offered(value: object, module: types.ModuleType) -> bool:
+def _is_candidate(value: object, module: types.ModuleType) -> bool:
     """Whether somebody may have meant it: a class, or a function that was not merely imported."""
     return inspect.isclass(value) or (inspect.isfunction(value) and value.__module__ == module.__name__)
 
@@ -280,7 +290,7 @@ def _import_file(name: str, file: Path) -> types.ModuleType:
     because that folder is on the path too.
     """
     loaded = sys.modules.get(name)
-    if loaded is not None and _is_of(loaded, file):
+    if loaded is not None and _is_module_of(loaded, file):
         return loaded
     *parents, _ = name.split(".")
     folder = file.parents[len(parents)]
@@ -288,14 +298,14 @@ def _import_file(name: str, file: Path) -> types.ModuleType:
         folder = folder / parent
         _import_package(".".join(parents[:number]), folder)
     if loaded is not None or name in sys.stdlib_module_names:
-        raise Unfit(
+        raise ClassPathError(
             f"the name {name} belongs to another module ({getattr(loaded, '__file__', 'a part of Python')})",
             fix="rename the file",
         )
-    return _executed(name, importlib.util.spec_from_file_location(name, file))
+    return _execute_module(name, importlib.util.spec_from_file_location(name, file))
 
 
-def _is_of(module: types.ModuleType, file: Path) -> bool:
+def _is_module_of(module: types.ModuleType, file: Path) -> bool:
     origin = getattr(module, "__file__", None)
     return origin is not None and Path(origin).exists() and Path(origin).samefile(file)
 
@@ -304,7 +314,7 @@ def _import_package(name: str, folder: Path) -> None:
     loaded = sys.modules.get(name)
     if loaded is not None:
         if str(folder) not in [str(entry) for entry in getattr(loaded, "__path__", [])]:
-            raise Unfit(
+            raise ClassPathError(
                 f"the name {name} belongs to another module ({getattr(loaded, '__file__', loaded)})",
                 fix=f"rename the folder {folder.name}",
             )
@@ -312,7 +322,7 @@ def _import_package(name: str, folder: Path) -> None:
     initial = folder / "__init__.py"
     if initial.is_file():
         places = [str(folder)]
-        _executed(
+        _execute_module(
             name, importlib.util.spec_from_file_location(name, initial, submodule_search_locations=places)
         )
         return
@@ -321,7 +331,7 @@ def _import_package(name: str, folder: Path) -> None:
     sys.modules[name] = importlib.util.module_from_spec(spec)
 
 
-def _executed(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
+def _execute_module(name: str, spec: importlib.machinery.ModuleSpec | None) -> types.ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

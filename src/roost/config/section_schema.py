@@ -15,7 +15,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import nearest
+from roost.base.text.suggestions import closest_match
 from roost.config import synonyms, type_examples
 
 Where = Callable[[str], str | None]
@@ -24,15 +24,15 @@ Where = Callable[[str], str | None]
 S = TypeVar("S", bound=Struct)
 
 
-_Shape = Literal["plain", "one", "named", "listed"]
+_SectionForm = Literal["plain", "one", "named", "listed"]
 
 
-class _Part(NamedTuple):
+class _Field(NamedTuple):
     """One field of a struct."""
 
     name: str
     kind: Any
-    shape: _Shape
+    shape: _SectionForm
     """The first that its type names."""
     struct: type[Struct] | None
     optional: bool
@@ -46,31 +46,31 @@ class _Part(NamedTuple):
 
 
 @functools.cache
-def parts(struct: type[Struct]) -> dict[str, _Part]:
+def fields(struct: type[Struct]) -> dict[str, _Field]:
     """The fields of a struct by the keys that a config gives them."""
     found = msgspec.structs.fields(struct)
-    return {info.encode_name: _part(info) for info in found if info.name != "arguments"}
+    return {info.encode_name: _field(info) for info in found if info.name != "arguments"}
 
 
 def _takes_arguments(struct: type[Struct]) -> bool:
     return "arguments" in struct.__struct_fields__
 
 
-def _part(info: Any) -> _Part:
+def _field(info: Any) -> _Field:
     metas = getattr(info.type, "__metadata__", ())
     kind = get_args(info.type)[0] if metas else info.type
     help = next((meta.description for meta in metas if meta.description), None)
     fix = next((meta.extra["fix"] for meta in metas if meta.extra), None)
     default = info.default if info.default_factory is NODEFAULT else info.default_factory()
     members = [member for member in _members(kind) if member is not type(None)]
-    plain: tuple[_Shape, None] = ("plain", None)
-    shape, struct = next(filter(None, map(_shape, members)), plain)
+    plain: tuple[_SectionForm, None] = ("plain", None)
+    shape, struct = next(filter(None, map(_section_form, members)), plain)
     has_plain = _takes_plain(kind)
     optional = len(members) < len(_members(kind))
-    return _Part(info.name, info.type, shape, struct, optional, has_plain, info.required, default, help, fix)
+    return _Field(info.name, info.type, shape, struct, optional, has_plain, info.required, default, help, fix)
 
 
-def _shape(kind: Any) -> tuple[_Shape, type[Struct]] | None:
+def _section_form(kind: Any) -> tuple[_SectionForm, type[Struct]] | None:
     """How a type holds sections; None where it holds none."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return "one", kind
@@ -83,7 +83,7 @@ def _shape(kind: Any) -> tuple[_Shape, type[Struct]] | None:
 
 def _takes_plain(kind: Any) -> bool:
     """Whether a type takes something that is neither null nor a section."""
-    return any(_shape(member) is None for member in _members(kind) if member is not type(None))
+    return any(_section_form(member) is None for member in _members(kind) if member is not type(None))
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ def _join(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def read(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: bool = False) -> S:
+def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: bool = False) -> S:
     """A section as its struct.
 
     Args:
@@ -111,7 +111,7 @@ def read(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: 
         raise ConfigError(
             "is a section", setting=key, received=values, where=where(key), fix="write its keys"
         )
-    found = parts(struct)
+    found = fields(struct)
     extra = {name: value for name, value in values.items() if name not in found}
     if extra and not is_open and not _takes_arguments(struct):
         _refuse_unknown(next(iter(extra)), key, found, where)
@@ -135,7 +135,7 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
     be called like one of them."""
     long = [name for name in known if len(name) > 8]
     for name in arguments:
-        if (meant := nearest(name, long, within=2)) is not None:
+        if (meant := closest_match(name, long, within=2)) is not None:
             raise ConfigError(
                 f"{key} has no setting {name!r}",
                 where=where(_join(key, name)),
@@ -143,43 +143,45 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
             )
 
 
-def _value(part: _Part, value: Any, key: str, where: Where) -> Any:
+def _value(part: _Field, value: Any, key: str, where: Where) -> Any:
     kind = get_args(part.kind)[0] if hasattr(part.kind, "__metadata__") else part.kind
-    found = [(member, _shape(member)) for member in _members(kind)]
+    found = [(member, _section_form(member)) for member in _members(kind)]
     for member, shape in found:
-        if shape is not None and isinstance(value, _HOLDS[shape[0]]):
+        if shape is not None and isinstance(value, _FORM_TYPES[shape[0]]):
             return _sections(member, *shape, value, key, where)
     if part.struct is None or part.has_plain:
         return _plain(part, value, key, where)
     if part.shape == "one":
-        return read(part.struct, value, key=key, where=where)  # which says what is wrong
-    fix = _WRITTEN[part.shape]
+        return read_section(part.struct, value, key=key, where=where)  # which says what is wrong
+    fix = _FORM_FIXES[part.shape]
     raise ConfigError(
-        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+        f"expected {describe_type(part.kind)}", setting=key, received=value, where=where(key), fix=fix
     )
 
 
-_HOLDS: dict[_Shape, type] = {"one": Mapping, "named": dict, "listed": list}
+_FORM_TYPES: dict[_SectionForm, type] = {"one": Mapping, "named": dict, "listed": list}
 
 
-def _sections(kind: Any, shape: _Shape, struct: type[Struct], value: Any, key: str, where: Where) -> Any:
+def _sections(
+    kind: Any, shape: _SectionForm, struct: type[Struct], value: Any, key: str, where: Where
+) -> Any:
     """A section, or several by name or in a list."""
     if shape == "one":
-        return read(struct, value, key=key, where=where)
+        return read_section(struct, value, key=key, where=where)
     inner = get_args(kind)[-1]
     has_plain = _takes_plain(inner)
     items = value.items() if isinstance(value, dict) else enumerate(value)
     made = {}
     for name, item in items:
         if has_plain and not isinstance(item, Mapping):
-            part = _Part(str(name), inner, "plain", None, False, True, True, None, None, None)
+            part = _Field(str(name), inner, "plain", None, False, True, True, None, None, None)
             made[name] = _plain(part, item, _join(key, name), where)
         else:
-            made[name] = read(struct, item, key=_join(key, name), where=where)
+            made[name] = read_section(struct, item, key=_join(key, name), where=where)
     return made if shape == "named" else list(made.values())
 
 
-def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
+def _plain(part: _Field, value: Any, key: str, where: Where) -> Any:
     # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
     is_whole = isinstance(value, float) and value.is_integer()
     for candidate in (value, int(value)) if is_whole else (value,):
@@ -187,12 +189,12 @@ def _plain(part: _Part, value: Any, key: str, where: Where) -> Any:
             return msgspec.convert(candidate, part.kind)
         except msgspec.ValidationError:
             continue
-    meant = synonyms.value(value, _choices(part.kind))
-    fix = part.fix or type_examples.mend(part.kind, part.default, value)
+    meant = synonyms.find_choice(value, _choices(part.kind))
+    fix = part.fix or type_examples.suggest_value(part.kind, part.default, value)
     if meant is not None:
         fix = f"did you mean {meant!r}?"
     raise ConfigError(
-        f"expected {expected(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+        f"expected {describe_type(part.kind)}", setting=key, received=value, where=where(key), fix=fix
     )
 
 
@@ -204,8 +206,11 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return tuple(one for inner in get_args(kind) for one in _choices(inner)) if is_made_of else ()
 
 
-_WRITTEN = {"named": "write a name, and its keys below it", "listed": "write a list, each item with its keys"}
-_WANTED = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
+_FORM_FIXES = {
+    "named": "write a name, and its keys below it",
+    "listed": "write a list, each item with its keys",
+}
+_FORM_NAMES = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
 
 
 _NAMES: dict[Any, str] = {
@@ -218,30 +223,30 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def expected(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
     if metas := getattr(kind, "__metadata__", ()):
         signs = {"ge": " >=", "gt": " >", "le": " <=", "lt": " <", "min_length": ", at least"}
         bounds = [f"{sign} {limit}" for meta in metas for name, sign in signs.items()
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
-        return expected(get_args(kind)[0]) + " and".join(bounds)
+        return describe_type(get_args(kind)[0]) + " and".join(bounds)
     origin, inner = get_origin(kind), get_args(kind)
-    if (shape := _shape(kind)) is not None and not (inner and _takes_plain(inner[-1])):
-        return _WANTED[shape[0]]
+    if (shape := _section_form(kind)) is not None and not (inner and _takes_plain(inner[-1])):
+        return _FORM_NAMES[shape[0]]
     if origin is Literal:
         return " or ".join(repr(choice) for choice in inner)
     if origin is dict:
-        return "a section" if inner[1] is Any else f"names, each with {expected(inner[1])}"
+        return "a section" if inner[1] is Any else f"names, each with {describe_type(inner[1])}"
     if origin is tuple and Ellipsis not in inner:
-        return f"a list of {len(inner)}: {', '.join(map(expected, inner))}"
+        return f"a list of {len(inner)}: {', '.join(map(describe_type, inner))}"
     if origin in (list, tuple, collections.abc.Iterable, collections.abc.Sequence):
-        return "a list" if inner[0] is Any else f"a list, each {expected(inner[0])}"
+        return "a list" if inner[0] is Any else f"a list, each {describe_type(inner[0])}"
     if origin is collections.abc.Callable:
         return "a function (Schedules.py:NAME)"
     if origin in (Union, types.UnionType):
         # What is no builtin type, such as a tensor, no config can give.
-        plain = [one for one in inner if one in _NAMES or _shape(one) or get_origin(one) is not None]
-        return " or ".join(dict.fromkeys(map(expected, plain or inner)))
+        plain = [one for one in inner if one in _NAMES or _section_form(one) or get_origin(one) is not None]
+        return " or ".join(dict.fromkeys(map(describe_type, plain or inner)))
     return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 
 
@@ -249,22 +254,22 @@ def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where)
     raise ConfigError(
         f"{key} has no setting {name!r}",
         where=where(_join(key, name)),
-        fix=f"{synonyms.proposal(name, known)}it knows {', '.join(known)}",
+        fix=f"{synonyms.did_you_mean(name, known)}it knows {', '.join(known)}",
     )
 
 
-def known(struct: type[Struct], values: Any, *, key: str = "") -> Iterator[str]:
+def known_keys(struct: type[Struct], values: Any, *, key: str = "") -> Iterator[str]:
     """Every dotted key that a struct names, given the names that ``values`` holds (those of optimizers)."""
     given = values if isinstance(values, Mapping) else {}
-    for name, part in parts(struct).items():
+    for name, part in fields(struct).items():
         inner, value = _join(key, name), given.get(name)
         yield inner
         if part.struct is not None and part.shape == "one":
-            yield from known(part.struct, value, key=inner)
+            yield from known_keys(part.struct, value, key=inner)
         elif part.struct is not None and part.shape == "named" and isinstance(value, Mapping):
             for own in value:
                 yield _join(inner, own)
-                yield from known(part.struct, value[own], key=_join(inner, own))
+                yield from known_keys(part.struct, value[own], key=_join(inner, own))
 
 
 def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
@@ -274,7 +279,7 @@ def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
     """
     made: dict[str, Any] = {}
     given = values if isinstance(values, Mapping) else {}
-    for name, part in parts(struct).items():
+    for name, part in fields(struct).items():
         value = given.get(name)
         if part.struct is None:
             made[name] = None if part.required else part.default
@@ -287,26 +292,26 @@ def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
 
 def describe(root: type[Struct], key: str) -> str | None:
     """One line of help for a dotted key, or None if the struct does not name it."""
-    return _told(root, key)[0]
+    return _help_and_values(root, key)[0]
 
 
-def allowed(root: type[Struct], key: str) -> str | None:
+def allowed_values(root: type[Struct], key: str) -> str | None:
     """What a dotted key takes, in the words of the messages, or None if the struct does not name it."""
-    return _told(root, key)[1]
+    return _help_and_values(root, key)[1]
 
 
-def _told(root: type[Struct], key: str) -> tuple[str | None, str | None]:
+def _help_and_values(root: type[Struct], key: str) -> tuple[str | None, str | None]:
     """Help of a dotted key, and what it takes."""
     struct: type[Struct] | None = root
     text = values = None
     names = [name for name in key.split(".") if not name.isdigit()]
     while names:
-        part = parts(struct).get(names.pop(0)) if struct is not None else None
+        part = fields(struct).get(names.pop(0)) if struct is not None else None
         if part is None:
             is_argument = struct is not None and _takes_arguments(struct)
             return ("an argument of the class" if is_argument else None), None
-        struct, text, values = part.struct, part.help, expected(part.kind)
+        struct, text, values = part.struct, part.help, describe_type(part.kind)
         if part.shape == "named" and names:
             names.pop(0)
-            values = _WANTED["one"]
+            values = _FORM_NAMES["one"]
     return text, values

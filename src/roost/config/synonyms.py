@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from roost.base.text.suggestions import nearest
+from roost.base.text.suggestions import closest_match
 
 _NAMES = {
     "lr": ("learning_rate", "base_lr", "init_lr"),
@@ -39,66 +39,68 @@ _VALUES = {
     32: ("32", "32-true", "fp32", "float32", "full"),
     "compile": ("compiled", "torch.compile"),
 }
-_OF_CLASSES = ("lr", "weight_decay")
+_OPTIMIZER_ARGUMENTS = ("lr", "weight_decay")
 """Those of them that are no setting of roost's, but an argument of torch's optimizers."""
-_OF_DATA = (
+_DATA_KEYS = (
     *("num_workers", "drop_last", "sort_by_length", "steps_per_epoch", "loader_timeout"),
     *("limit_train_batches", "limit_valid_batches", "limit_test_batches"),
     *("prefetch_factor", "batch_sampler", "limit_val_batches"),
 )
 """Keys that at the top of a config can only mean a setting of ``data``; ``sampler`` or ``timeout`` may be the
 user's."""
-_OURS = {other: ours for ours, others in _NAMES.items() for other in others}
-_MEANT: dict[str, Any] = {other: ours for ours, others in _VALUES.items() for other in others}
+_NAME_OF_SYNONYM = {other: ours for ours, others in _NAMES.items() for other in others}
+_VALUE_OF_SYNONYM: dict[str, Any] = {other: ours for ours, others in _VALUES.items() for other in others}
 
 
-def name(key: str, candidates: Collection[str]) -> str | None:
+def find_setting(key: str, candidates: Collection[str]) -> str | None:
     """Which of the candidates is called ``key`` elsewhere; None if none is, or several in other sections than
     that of ``key``, equally deep. All may be dotted keys: their last names count."""
     section, dot, last = key.rpartition(".")
-    if last not in _OURS:
+    if last not in _NAME_OF_SYNONYM:
         return None
-    if (same := f"{section}{dot}{_OURS[last]}") in candidates:
+    if (same := f"{section}{dot}{_NAME_OF_SYNONYM[last]}") in candidates:
         return same
-    found = [one for one in candidates if one.rpartition(".")[2] == _OURS[last]]
+    found = [one for one in candidates if one.rpartition(".")[2] == _NAME_OF_SYNONYM[last]]
     outermost = min((one.count(".") for one in found), default=0)
     found = [one for one in found if one.count(".") == outermost]
     return found[0] if len(found) == 1 else None
 
 
-def inner(key: str, candidates: Collection[str]) -> list[str]:
+def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
     """The candidates that end with ``key``, of those the outermost: ``optimizers.main.lr`` for ``lr``."""
     found = [one for one in candidates if one.endswith(f".{key}")]
     outermost = min((one.count(".") for one in found), default=0)
     return [one for one in found if one.count(".") == outermost]
 
 
-def of_data(key: str) -> str | None:
+def data_setting(key: str) -> str | None:
     """The setting of ``data`` that a key at the top can only mean; None if it may be the user's."""
-    return _OURS.get(key, key) if key in _OF_DATA else None
+    return _NAME_OF_SYNONYM.get(key, key) if key in _DATA_KEYS else None
 
 
-def argument(key: str) -> str | None:
+def optimizer_argument(key: str) -> str | None:
     """The dotted key of an optimizer's argument that others call so; None for one that roost would know."""
     section, _, last = key.rpartition(".")
-    ours = _OURS.get(last) if section.startswith("optimizers.") else None
-    return f"{section}.{ours}" if ours in _OF_CLASSES else None
+    ours = _NAME_OF_SYNONYM.get(last) if section.startswith("optimizers.") else None
+    return f"{section}.{ours}" if ours in _OPTIMIZER_ARGUMENTS else None
 
 
-def value(given: object, choices: Sequence[Any]) -> Any:
+def find_choice(given: object, choices: Sequence[Any]) -> Any:
     """Which of the choices is called like that elsewhere, or was misspelled; None if none is."""
-    meant = _MEANT.get(str(given).lower())
+    meant = _VALUE_OF_SYNONYM.get(str(given).lower())
     if meant in choices:
         return meant
     texts = [choice for choice in choices if isinstance(choice, str)]
-    return nearest(given, texts) if isinstance(given, str) else None
+    return closest_match(given, texts) if isinstance(given, str) else None
 
 
-def proposal(key: str, candidates: Collection[str]) -> str:
+def did_you_mean(key: str, candidates: Collection[str]) -> str:
     """``did you mean 'x'? `` for a fix: what others call so, else what has that name further inside, else
     what is most like it, else nothing."""
-    inside = inner(key, candidates)
-    if len(inside) in (2, 3) and name(key, candidates) is None:
+    inside = nested_keys(key, candidates)
+    if len(inside) in (2, 3) and find_setting(key, candidates) is None:
         return f"did you mean {' or '.join(map(repr, inside))}? "
-    meant = name(key, candidates) or (inside[0] if len(inside) == 1 else nearest(key, candidates))
+    meant = find_setting(key, candidates) or (
+        inside[0] if len(inside) == 1 else closest_match(key, candidates)
+    )
     return f"did you mean {meant!r}? " if meant is not None else ""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 _NAME = "NAME"
-_OF: dict[Any, tuple[Any, ...]] = {
+_EXAMPLES: dict[Any, tuple[Any, ...]] = {
     int: (10, 1, 0),
     float: (0.1, 10.0),
     str: (_NAME,),
@@ -21,7 +21,7 @@ _OF: dict[Any, tuple[Any, ...]] = {
 _LISTS = (list, collections.abc.Iterable, collections.abc.Sequence)
 
 
-def mend(kind: Any, default: Any, received: Any) -> str | None:
+def suggest_value(kind: Any, default: Any, received: Any) -> str | None:
     """What to write in its place.
 
     Args:
@@ -39,29 +39,29 @@ def mend(kind: Any, default: Any, received: Any) -> str | None:
     if says_nothing and is_number and _fits(str(received), kind):
         return f"write it in quotes: {str(received)!r}"
     given = () if says_nothing else (default,)
-    found = next((one for one in (*given, *_some(kind)) if _fits(one, kind)), None)
-    return None if found is None else f"write for example {_written(found)}"
+    found = next((one for one in (*given, *_example_values(kind)) if _fits(one, kind)), None)
+    return None if found is None else f"write for example {_as_yaml(found)}"
 
 
-def _some(kind: Any) -> Iterator[Any]:
+def _example_values(kind: Any) -> Iterator[Any]:
     """Values that a type may take."""
     origin, inner = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
-        yield from _some(inner[0])
+        yield from _example_values(inner[0])
     elif origin in (Union, types.UnionType):
         for one in inner:
-            yield from _some(one)
+            yield from _example_values(one)
     elif origin is Literal:
         yield from inner
     elif origin is tuple and Ellipsis not in inner:
-        firsts = [next(_some(one), None) for one in inner]
+        firsts = [next(_example_values(one), None) for one in inner]
         yield firsts
     elif origin in (*_LISTS, tuple):
-        yield from ([one] for one in _some(inner[0]))
+        yield from ([one] for one in _example_values(inner[0]))
     elif origin is dict:
-        yield from ({_NAME: one} for one in _some(inner[1]))
+        yield from ({_NAME: one} for one in _example_values(inner[1]))
     else:
-        yield from _OF.get(kind, ())
+        yield from _EXAMPLES.get(kind, ())
 
 
 def _fits(value: Any, kind: Any, *, strict: bool = True) -> bool:
@@ -72,6 +72,6 @@ def _fits(value: Any, kind: Any, *, strict: bool = True) -> bool:
     return True
 
 
-def _written(value: Any) -> str:
+def _as_yaml(value: Any) -> str:
     """As in a config."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import nearest
+from roost.base.text.suggestions import closest_match
 from roost.config.section_schema import Where
 from roost.config.sections.yaml_project import OptionSettings
 
-LABEL = "option"
+LAYER_LABEL = "option"
 """The layer of the defaults, above roost's own."""
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
@@ -62,7 +62,7 @@ def check(
         if values.get(name) is None:
             _refuse_missing(name, one, values, [*declared, *taken], where)
         place = where(name)
-        _check_value(name, one, values[name], where(_default(name)) if place == LABEL else place)
+        _check_value(name, one, values[name], where(_default(name)) if place == LAYER_LABEL else place)
 
 
 def _default(name: str) -> str:
@@ -91,7 +91,7 @@ def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], w
                 setting=f"options.{name}.choices.{number}",
                 received=choice,
                 where=where(f"options.{name}.choices"),
-                fix=_fix(name, one, choice) or f"write {_KINDS[one.type][0]}",
+                fix=_suggest_fix(name, one, choice) or f"write {_KINDS[one.type][0]}",
             )
     if one.min is not None and one.max is not None and not one.min <= one.max:
         raise ConfigError(
@@ -108,11 +108,11 @@ def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], w
 def _check_value(name: str, one: OptionSettings, value: Any, place: str | None) -> None:
     if not _fits(one, value):
         raise ConfigError(
-            f"expected {takes(one)}{f' ({one.help})' if one.help else ''}",
+            f"expected {describe_values(one)}{f' ({one.help})' if one.help else ''}",
             setting=name,
             received=value,
             where=place,
-            fix=_fix(name, one, value),
+            fix=_suggest_fix(name, one, value),
         )
 
 
@@ -132,7 +132,7 @@ def _is_of(one: OptionSettings, value: Any) -> bool:
     return isinstance(value, kinds) and (one.type == "bool" or not isinstance(value, bool))
 
 
-def takes(one: OptionSettings) -> str:
+def describe_values(one: OptionSettings) -> str:
     """What an option takes, in words: ``a whole number >= 1 and <= 512``."""
     if one.choices:
         return " or ".join(repr(choice) for choice in one.choices)
@@ -140,9 +140,9 @@ def takes(one: OptionSettings) -> str:
     return _KINDS[one.type][0] + " and".join(bounds)
 
 
-def _fix(name: str, one: OptionSettings, value: Any) -> str | None:
+def _suggest_fix(name: str, one: OptionSettings, value: Any) -> str | None:
     texts = [choice for choice in one.choices if isinstance(choice, str)]
-    if isinstance(value, str) and (meant := nearest(value, texts)) is not None:
+    if isinstance(value, str) and (meant := closest_match(value, texts)) is not None:
         return f"did you mean {meant!r}?"
     if one.type == "int" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
@@ -155,12 +155,12 @@ def _refuse_missing(
     name: str, one: OptionSettings, values: Mapping[str, Any], known: Collection[str], where: Where
 ) -> None:
     others = [key for key in values if key not in known]
-    meant = nearest(name, others, within=2) if len(name) > 3 else None
+    meant = closest_match(name, others, within=2) if len(name) > 3 else None
     if meant is not None:
         fix = f"{meant!r} is no option; write {name}"
     else:
         about = f" ({one.help})" if one.help else ""
-        fix = f"give {name}=..., {takes(one)}{about}"
+        fix = f"give {name}=..., {describe_values(one)}{about}"
     raise ConfigError(
         "has no default, and nobody gives it",
         setting=name,

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config.section_schema import Where
 from roost.config.sections.yaml_project import DatasetSettings, RunnerSettings
 
 if TYPE_CHECKING:
     from roost.config.settings import Settings
 
-_TAKEN = ("loss", "weight", "skipped", "id", "grad_norm")
+_RESERVED_NAMES = ("loss", "weight", "skipped", "id", "grad_norm")
 """Names under which a step records something else."""
 _NAME = re.compile(r"\w[\w-]*")
 
@@ -54,7 +54,7 @@ def _check_names(runner: RunnerSettings, optimizers: list[str], where: Where) ->
             **_at("runner.losses", where),
             fix="write one: `label: {class: torch.nn.CrossEntropyLoss}`",
         )
-    taken = {*_TAKEN, *(f"{name}_{what}" for name in optimizers for what in ("loss", "grad_norm"))}
+    taken = {*_RESERVED_NAMES, *(f"{name}_{what}" for name in optimizers for what in ("loss", "grad_norm"))}
     if len(runner.losses) == 1:
         taken -= {"loss"}  # it is recorded as that, whatever its name
     for kind, names in (("losses", runner.losses), ("metrics", runner.metrics)):
@@ -81,7 +81,7 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
     for name, losses in runner.updates.items():
         key = f"runner.updates.{name}"
         if name not in optimizers:
-            fix = f"{proposal(name, optimizers)}there are {', '.join(optimizers) or 'none'}"
+            fix = f"{did_you_mean(name, optimizers)}there are {', '.join(optimizers) or 'none'}"
             raise ConfigError(f"there is no optimizer {name!r}", **_at(key, where), fix=fix)
         if not losses:
             raise ConfigError(
@@ -89,7 +89,7 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
             )
         for loss in losses:
             if loss not in runner.losses:
-                fix = f"{proposal(loss, runner.losses)}there are {', '.join(runner.losses)}"
+                fix = f"{did_you_mean(loss, runner.losses)}there are {', '.join(runner.losses)}"
                 raise ConfigError(f"there is no loss {loss!r}", received=losses, **_at(key, where), fix=fix)
         if len(set(losses)) < len(losses):
             fix = f"name each once; runner.losses.{losses[0]}.weight makes it count more"
@@ -98,7 +98,7 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
     for loss in runner.losses:
         if loss not in moved:
             raise ConfigError(
-                f"no optimizer moves on it: runner.updates{_place('runner.updates', where)} leaves it out",
+                f"no optimizer moves on it: runner.updates{_location_suffix('runner.updates', where)} leaves it out",
                 setting=f"runner.losses.{loss}",
                 where=where(f"runner.losses.{loss}.class"),
                 fix="add it there, or remove it",
@@ -106,14 +106,14 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
     for name in optimizers:
         if name not in runner.updates:
             raise ConfigError(
-                f"it moves on no loss: runner.updates{_place('runner.updates', where)} leaves it out",
+                f"it moves on no loss: runner.updates{_location_suffix('runner.updates', where)} leaves it out",
                 setting=f"optimizers.{name}",
                 where=where(f"optimizers.{name}.class"),
                 fix="add it there, or remove it",
             )
 
 
-def _place(key: str, where: Where) -> str:
+def _location_suffix(key: str, where: Where) -> str:
     return f" (at {where(key)})" if where(key) is not None else ""
 
 
@@ -126,16 +126,16 @@ _OF_ALL = ("batch", "output", "model")
 
 def _parts(runner: RunnerSettings) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
     """Each setting that names parts, these, and what they may begin with."""
-    yield "runner.inputs", _listed(runner.inputs), _OF_BATCH
+    yield "runner.inputs", _as_list(runner.inputs), _OF_BATCH
     for name, loss in runner.losses.items():
-        yield f"runner.losses.{name}.inputs", _listed(loss.inputs), _OF_ALL
+        yield f"runner.losses.{name}.inputs", _as_list(loss.inputs), _OF_ALL
     for name, metric in runner.metrics.items():
-        yield f"runner.metrics.{name}.inputs", _listed(metric.inputs), _OF_ALL
+        yield f"runner.metrics.{name}.inputs", _as_list(metric.inputs), _OF_ALL
     for name, part in runner.predicts.items():
         yield f"runner.predicts.{name}", [part], _OF_OUTPUT
 
 
-def _listed(given: str | list[str] | None) -> list[str]:
+def _as_list(given: str | list[str] | None) -> list[str]:
     return [] if given is None else [given] if isinstance(given, str) else given
 
 
@@ -146,7 +146,7 @@ def _check_parts(key: str, texts: list[str], roots: tuple[str, ...], where: Wher
             raise ConfigError(
                 f"{text!r} is no part of {' or '.join(roots)}",
                 **_at(key, where),
-                fix=f"{proposal(root, roots)}write it as batch.0, batch.image or output.logits",
+                fix=f"{did_you_mean(root, roots)}write it as batch.0, batch.image or output.logits",
             )
 
 

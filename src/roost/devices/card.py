@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 
 USUAL_DRIVER_MB = 600.0
 """What the driver takes of a card for a process beside its tensors, where nobody can tell."""
@@ -21,7 +21,7 @@ class User:
     """None where the driver does not tell."""
 
     def __str__(self) -> str:
-        held = f", {memory(self.memory_mb)}" if self.memory_mb is not None else ""
+        held = f", {format_memory(self.memory_mb)}" if self.memory_mb is not None else ""
         return f"pid {self.pid}{f' of {self.name}' if self.name else ''}{held}"
 
 
@@ -54,6 +54,6 @@ class Card:
     """Whether the driver lets one process at a time compute on it (EXCLUSIVE_PROCESS): nobody shares it."""
 
     def __str__(self) -> str:
-        room = f", {memory(self.free_mb)} of {memory(self.total_mb)} free" if self.total_mb else ""
+        room = f", {format_memory(self.free_mb)} of {format_memory(self.total_mb)} free" if self.total_mb else ""
         used = f" (used by {'; '.join(map(str, self.users))})" if self.users else ""
         return f"{self.number}: {self.name}{room}{used}"

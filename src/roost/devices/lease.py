@@ -31,8 +31,8 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.base.system import process_identity
 from roost.base.system.worker_protocol import LEASE_VARIABLE
-from roost.base.text.byte_sizes import memory
-from roost.base.text.word_list import listed
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.word_list import join_names
 from roost.devices import lease_files, usage_ledger
 from roost.devices.card import Card
 from roost.devices.lease_files import Held, Said
@@ -160,9 +160,9 @@ def _check_size(cards: Sequence[Card], asked: _Asked) -> None:
         room = card.total_mb - asked.reserve_mb
         if asked.mb is not None and card.total_mb and asked.mb > room:
             raise Refused(
-                f"{memory(asked.mb)} are asked for of GPU {card.number} ({card.name}), "
-                f"which has {memory(card.total_mb)}, of which {memory(asked.reserve_mb)} stay free",
-                fix=f"ask for at most {memory(room)}, or for a larger card",
+                f"{format_memory(asked.mb)} are asked for of GPU {card.number} ({card.name}), "
+                f"which has {format_memory(card.total_mb)}, of which {format_memory(asked.reserve_mb)} stay free",
+                fix=f"ask for at most {format_memory(room)}, or for a larger card",
             )
 
 
@@ -193,11 +193,11 @@ def _has_room(card: Card, others: Sequence[Held], asked: _Asked) -> bool:
 def _busy(full: Sequence[Card], found: Mapping[str, Sequence[Held]], mb: int | None) -> Busy:
     held_by = {card.id: found[card.id] for card in full}
     each = [
-        f"GPU {card.number} ({card.name}{f', {memory(card.total_mb)}' if card.total_mb else ''}) is held by "
-        f"{listed([str(one) for one in held_by[card.id]])}"
+        f"GPU {card.number} ({card.name}{f', {format_memory(card.total_mb)}' if card.total_mb else ''}) is held by "
+        f"{join_names([str(one) for one in held_by[card.id]])}"
         for card in full
     ]
-    what = "the whole card is" if mb is None else f"{memory(mb)} are"
+    what = "the whole card is" if mb is None else f"{format_memory(mb)} are"
     return Busy(
         f"{what} asked for: {'; '.join(each)}",
         held=held_by,

@@ -33,9 +33,9 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from roost.base.errors import Refused
-from roost.base.text.byte_sizes import memory
-from roost.base.text.terminal_text import harmless
-from roost.base.text.timestamps import clock
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.terminal_text import escape_control
+from roost.base.text.timestamps import format_clock
 from roost.devices import shared_folder
 
 VARIABLE = "ROOST_LEASES"
@@ -96,9 +96,9 @@ class Held:
         if self.blocked:
             return self.blocked
         said = self.said
-        what = "the whole card" if said.mb is None else memory(said.mb)
-        where = f", {harmless(said.package)}" if said.package else ""
-        return f"{self.user}: {what} since {clock(said.since)}{where}"
+        what = "the whole card" if said.mb is None else format_memory(said.mb)
+        where = f", {escape_control(said.package)}" if said.package else ""
+        return f"{self.user}: {what} since {format_clock(said.since)}{where}"
 
 
 def name_of(uid: int) -> str:

@@ -26,7 +26,7 @@ import msgspec
 
 from roost.base import safe_read
 from roost.base.errors import ConfigError, NotFound, UsageError
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.devices.card import Card, User
 
 MOST_CARDS = 10_000
@@ -169,7 +169,7 @@ def _check(event: Process | Failure, key: str, found: Mapping[str, Card], where:
             setting=f"{key}.card",
             received=event.card,
             where=where,
-            fix=f"name one of {listed(list(found))}",
+            fix=f"name one of {join_names(list(found))}",
         )
     if event.begin is not None and event.end is not None and event.end <= event.begin:
         raise ConfigError(

@@ -66,7 +66,7 @@ def changed() -> Iterator[Store]:
     Raises:
         Refused, RoostError: As `opened`.
     """
-    with rebuilding.undisturbed(state_folder.folder()), opened() as store:
+    with rebuilding.undisturbed(state_folder.lab_folder()), opened() as store:
         yield store
 
 
@@ -104,7 +104,7 @@ def ensure() -> About:
         Refused: The one that runs is of another version, or its queue is not the one that stands here.
         RoostError: It did not start.
     """
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     found = daemon_presence.about(folder)
     if found is None:
         return start()
@@ -127,7 +127,7 @@ def start() -> About:
         RoostError: It did not start.
         OSError: Likewise.
     """
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.undisturbed(folder):
         failed = background_process.start(
@@ -146,7 +146,7 @@ def stop() -> About | None:
     Raises:
         RoostError: It does not end.
     """
-    return daemon_presence.stop(state_folder.folder())
+    return daemon_presence.stop(state_folder.lab_folder())
 
 
 def status() -> Status:
@@ -156,7 +156,7 @@ def status() -> Status:
         Refused: Its folder will not do, or the queue is damaged, gone, or not the one of the daemon.
         RoostError: It cannot be read.
     """
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     found = daemon_presence.about(folder)
     if found is not None:
         _require_its_queue(found, folder)
@@ -182,7 +182,7 @@ def log(lines: int) -> list[str]:
         Refused: Its folder will not do.
         OSError: It cannot be read.
     """
-    path = state_folder.folder() / LOG
+    path = state_folder.lab_folder() / LOG
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -208,7 +208,7 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     for path in more:
         if not path.is_dir():
             raise NotFound("there is no such folder", received=str(path))
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     if lost is not None:
         lost = _lost(lost.expanduser().absolute(), folder)
     if (found := daemon_presence.about(folder)) is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.system import state_folder
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, Task
@@ -20,7 +20,7 @@ _NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
 
 def has_queue() -> bool:
     """Whether this user has submitted anything yet; whoever only looks makes no queue."""
-    return (state_folder.folder() / database.NAME).exists()
+    return (state_folder.lab_folder() / database.NAME).exists()
 
 
 def is_package(text: str | Path) -> bool:
@@ -47,7 +47,7 @@ def tasks(text: str) -> list[Task]:
         UsageError: It may mean several.
         Refused: The queue cannot be opened.
     """
-    if not database.was_made(state_folder.folder()):
+    if not database.was_made(state_folder.lab_folder()):
         _require_no_package(text)
         raise NotFound("there is no such task or package", received=text, fix=_NONE_YET)
     with Store.open() as store:
@@ -67,7 +67,7 @@ def unended(package: Path) -> Task | None:
     """
     found = all_unended(package)
     if len(found) > 1:
-        what = f"{len(found)} tasks are meant by it: {listed([one.id for one in found], _MOST_TOLD)}"
+        what = f"{len(found)} tasks are meant by it: {join_names([one.id for one in found], _MOST_TOLD)}"
         raise UsageError(what, received=str(package), fix="give the id of one")
     return found[0] if found else None
 
@@ -105,7 +105,7 @@ def package_of(text: str | Path) -> Path:
         raise
     if others:
         each = [f"{one.name} ({one.state})" for one in (task, *others)]
-        what = f"it is a sweep of {len(each)} tasks: {listed(each, _MOST_TOLD)}"
+        what = f"it is a sweep of {len(each)} tasks: {join_names(each, _MOST_TOLD)}"
         raise UsageError(what, received=str(text), fix="name one of them")
     return Path(task.package)
 

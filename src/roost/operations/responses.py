@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from roost.operations.devices.devices import LeaseThere
+from roost.operations.devices.devices import LeaseOnCard
 from roost.operations.queue.list_tasks import TaskRow
 from roost.operations.reading.package_row import Row
 
@@ -162,7 +162,7 @@ class Lease(msgspec.Struct, frozen=True):
     """Who holds what of a card, beside this lab's tasks."""
 
     card: str
-    lease: LeaseThere
+    lease: LeaseOnCard
 
 
 class Event(msgspec.Struct, frozen=True):

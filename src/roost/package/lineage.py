@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from roost.base.errors import ConfigError
 from roost.config import layers
-from roost.config.layers import Difference
+from roost.config.layers import ConfigDifference
 from roost.package import records, resume_gate
 from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         old, new = (layers.ABSENT if value is UNSET else value for value in (self.old, self.new))
-        return resume_gate.shown(Difference(self.key, old, new))
+        return resume_gate.shown(ConfigDifference(self.key, old, new))
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def changed_since(package: Package, info: Info) -> list[str]:
     return [*(changed_settings(package) if info.session == BEFORE else []), *found]
 
 
-def changes(differences: Iterable[Difference]) -> list[Change]:
+def changes(differences: Iterable[ConfigDifference]) -> list[Change]:
     """Differences of settings, as a package keeps them."""
 
     def kept(value: Any) -> Any:
@@ -122,7 +122,7 @@ def history_before(package: Package, info: Info) -> tuple[list[records.Row], lis
     return rows, [msgspec.structs.replace(one, session=BEFORE) for one in steps]
 
 
-def require_loadable(differences: Iterable[Difference]) -> None:
+def require_loadable(differences: Iterable[ConfigDifference]) -> None:
     """What a checkpoint holds of an optimizer fits one of the same class and parameters only.
 
     Raises:
@@ -142,7 +142,7 @@ def require_loadable(differences: Iterable[Difference]) -> None:
         raise ConfigError(said, setting=one.key, received=_given(one.new), where="command line", fix=fix)
 
 
-def _is_fixed(key: str, one: Difference) -> bool:
+def _is_fixed(key: str, one: ConfigDifference) -> bool:
     if key == "groups":
         return _patterns(one.old) != _patterns(one.new)
     return key in ("", "class", "params")

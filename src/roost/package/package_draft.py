@@ -11,7 +11,7 @@ from pathlib import Path
 from roost.base.errors import ConfigError
 from roost.config import interpolation
 from roost.config.layers import Config
-from roost.config.settings import Settings, StateSettings, typed_state
+from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, mirror_folders, package_name, snapshot
 from roost.package.package import Package
 from roost.package.project_preflight import checked, named_files
@@ -151,7 +151,7 @@ def prepare_state(
     project = config.path.parent
     context = {"project": str(project), "package": "${package}"}
     values = interpolation.resolve(config.values, context, where=config.where)
-    settings: StateSettings = typed_state(values, where=config.where)
+    settings: StateSettings = parse_state_settings(values, where=config.where)
     chosen = _root(config, root, settings.save_root)
     return Prepared(
         config=config,

@@ -11,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from roost.base.errors import ConfigError, Refused
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config import allowed_classes, interpolation
-from roost.config.objects import FILE
+from roost.config.objects import FILE_CLASS_PATH
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
-from roost.config.settings import Settings, Where, typed
+from roost.config.settings import Settings, Where, parse_settings
 from roost.package.package import Package
 
 _ANALYSIS_FOLDER = "AnalyzeScripts"
@@ -34,7 +34,7 @@ def checked(values: Mapping[str, Any], *, project: Path, package: str, where: Wh
         ConfigError: A reference, key, type or range is wrong.
     """
     context = {"project": str(project), "package": package}
-    return typed(interpolation.resolve(values, context, where=where), where=where)
+    return parse_settings(interpolation.resolve(values, context, where=where), where=where)
 
 
 def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
@@ -52,7 +52,7 @@ def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
     """
     files = set()
     for key, path in named(settings):
-        if "." not in key or ".py" in path or not allowed_classes.may_name(path):
+        if "." not in key or ".py" in path or not allowed_classes.is_allowed(path):
             files.add(_file(key, path, root, where))
     scripts = root / _ANALYSIS_FOLDER
     if scripts.is_dir():
@@ -84,7 +84,7 @@ _OF_PARTS = ("inputs", "predicts")
 def _named(key: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         is_class = "." not in key.removeprefix("hooks.") or key.endswith(".class")
-        if is_class or f"{key}.".startswith(_OF_FUNCTIONS) or FILE.fullmatch(value):
+        if is_class or f"{key}.".startswith(_OF_FUNCTIONS) or FILE_CLASS_PATH.fullmatch(value):
             yield key, value
         return
     for name, inner in _items(value):
@@ -115,7 +115,7 @@ def _file(key: str, path: str, root: Path, where: Where) -> Path:
         raise ConfigError(f"there is no file {name}", setting=key, received=path, where=at, fix=fix)
     names = _names(file, key)
     if names is not None and class_name not in names:
-        fix = proposal(class_name, names).strip() or f"write `class {class_name}`"
+        fix = did_you_mean(class_name, names).strip() or f"write `class {class_name}`"
         raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
     return file
 
@@ -125,7 +125,7 @@ def _no_file(key: str, path: str, where: str | None) -> ConfigError:
         fix = "write it as Model/Runner.py:Runner"
         return ConfigError("names no file and class", setting=key, received=path, where=where, fix=fix)
     try:
-        allowed_classes.check(path)
+        allowed_classes.require_allowed(path)
     except ConfigError as error:
         words = error.fix or ""
         home = _home(key)

@@ -9,7 +9,7 @@ from typing import Any
 
 from roost.base.errors import Refused
 from roost.config import layers
-from roost.config.layers import Difference
+from roost.config.layers import ConfigDifference
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -56,8 +56,8 @@ _TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")
 class Gate:
     """What differs, sorted by what it means."""
 
-    safe: list[Difference] = field(default_factory=list)
-    refused: list[Difference] = field(default_factory=list)
+    safe: list[ConfigDifference] = field(default_factory=list)
+    refused: list[ConfigDifference] = field(default_factory=list)
     changed_files: dict[str, str] = field(default_factory=dict)
     """Files of the package that are gone or hold something else than what was copied, or than what a session
     was forced to go on with; each with its sha256 now, empty for one that is gone."""
@@ -123,7 +123,7 @@ def is_safe(key: str) -> bool:
     return any(key == name or key.startswith(name + ".") for name in SAFE)
 
 
-def shown(one: Difference) -> str:
+def shown(one: ConfigDifference) -> str:
     """``lr: 0.1 -> 0.2``."""
     return f"{one.key}: {_value(one.old)} -> {_value(one.new)}"
 
@@ -132,7 +132,7 @@ def _value(value: Any) -> str:
     return str(value) if value is layers.ABSENT or isinstance(value, str) else repr(value)
 
 
-def _moved_totals(found: Iterable[Difference], after: Mapping[str, Any]) -> list[str]:
+def _moved_totals(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> list[str]:
     """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
     moved = [one for one in found if one.key in LIMITS]
     users = laid_out_for_the_end(after) if moved else []

@@ -111,7 +111,7 @@ def _gone(said: dict[str, Any], lock: Path | None) -> bool:
         return True
     # Of another machine, of this one under the name that it had, or of a container that is no more: a process
     # tells nothing then, but a lock does, where no other machine could hold it unseen.
-    if lock is None or not mounts.is_this_machines(mounts.kind_of(lock)):
+    if lock is None or not mounts.is_local_only(mounts.file_system_type(lock)):
         return False
     return safe_read.is_locked(lock) is False
 
@@ -123,7 +123,7 @@ def _lives(said: dict[str, Any], whose: str = "") -> bool:
     return (
         is_known
         and isinstance(pid, int)
-        and process_identity.alive(pid, said.get(f"{whose}start_ticks"), boot)
+        and process_identity.is_alive(pid, said.get(f"{whose}start_ticks"), boot)
     )
 
 
@@ -209,7 +209,7 @@ def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = T
     """
     number = max(_used(folder) | _used(folder.parent / "records"), default=0) + 1
     body = {"session": number, **identity(), **request}
-    write = durable.write if is_durable else durable.write_soon
+    write = durable.write if is_durable else durable.write_unsynced
     write(folder / f"{number}.request.json", to_json(body))
     return number
 
@@ -268,5 +268,5 @@ def _ending(error: BaseException) -> dict[str, Any]:
     return {
         "state": "failed",
         "reason": "exception",
-        "error": traceback_frames.in_one_line(exception_record.raised(error)),
+        "error": traceback_frames.exception_summary(exception_record.record_exception(error)),
     }

@@ -12,13 +12,13 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from roost.base.errors import ConfigError, ContractError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import BATCH_SIZE, DataSettings, MixSettings, SplitSettings
 from roost.config.settings import Settings, Where
 from roost.train.data.plans.batch_plan import BatchPlan, Plan
-from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.dataset_mixes import ChainedPlan, MixedPlan, CombinedPlan
 from roost.train.data.plans.length_batches import LengthPlan
-from roost.train.data.plans.virtual_epochs import Limited, Virtual
+from roost.train.data.plans.virtual_epochs import LimitedEpochs, VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from roost.train.step import seeding
 
@@ -73,10 +73,10 @@ def plan_of(
     else:
         plan = _of_one(dataset, settings, name, training=training, seed=settings.seed, where=where)
     if training and data.steps_per_epoch is not None:
-        plan = Virtual(plan, data.steps_per_epoch * batches_per_step)
+        plan = VirtualEpochs(plan, data.steps_per_epoch * batches_per_step)
     if training or split != "train":
         limit = getattr(data, f"limit_{split}_batches", None)  # there is none for predictions
-        plan = plan if limit is None else Limited(plan, limited(limit, plan.num_batches))
+        plan = plan if limit is None else LimitedEpochs(plan, limited(limit, plan.num_batches))
     return plan
 
 
@@ -164,8 +164,8 @@ def _of_several(sets: Mapping[str, Any], settings: Settings, where: Where) -> Pl
         plans[name] = _of_one(dataset, settings, f"train/{name}", training=True, seed=seed, where=where)
     if mix.mode == "sequential":
         offsets = itertools.accumulate((len(one) for one in sets.values()), initial=0)
-        return Chained(list(zip(plans.values(), offsets, strict=False)))
-    return Together(plans, mix.mode)
+        return ChainedPlan(list(zip(plans.values(), offsets, strict=False)))
+    return CombinedPlan(plans, mix.mode)
 
 
 def _weighted(sets: Mapping[str, Any], settings: Settings, mix: MixSettings, where: Where) -> Plan:
@@ -196,7 +196,7 @@ def _check_names(given: Mapping[str, Any], sets: Mapping[str, Any], setting: str
                 setting=f"{setting}.{name}",
                 received=value,
                 where=where(f"{setting}.{name}"),
-                fix=f"{proposal(name, sets)}Dataset.build() gives {', '.join(sets)}",
+                fix=f"{did_you_mean(name, sets)}Dataset.build() gives {', '.join(sets)}",
             )
 
 

@@ -26,12 +26,12 @@ from roost.project.batch_plans import (
 from roost.project.contract import Data
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batches
-from roost.train.data.concatenated_set import joined
-from roost.train.data.external_loader import Foreign, is_loader
+from roost.train.data.concatenated_set import concatenate
+from roost.train.data.external_loader import ExternalLoader, is_external_loader
 from roost.train.data.fetch import Collate
 from roost.train.data.loader import Loader
-from roost.train.data.plans.rank_shards import Shared
-from roost.train.data.sequential_batches import Passes
+from roost.train.data.plans.rank_shards import ShardedPlan
+from roost.train.data.sequential_batches import SequentialBatches
 from roost.train.data.stream import Stream
 from roost.train.data.workers.stream_shard import is_stateful
 from roost.train.distributed.ranks import ALONE, Ranks
@@ -58,7 +58,7 @@ def kind_of(dataset: Any) -> Kind | None:
         return None
     if isinstance(dataset, Sampled):
         return "sampled"
-    if is_loader(dataset):
+    if is_external_loader(dataset):
         return "foreign"
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         # torch's class has an index in name only.
@@ -103,7 +103,7 @@ def loaders(
     train = several or found["train"]
     first = _batches(train, data, settings, "train", device, batches_per_step, where)
     if isinstance(first, Loader) and ranks.are_several:
-        first = first.with_plan(Shared(first.plan, ranks.rank, ranks.world))
+        first = first.with_plan(ShardedPlan(first.plan, ranks.rank, ranks.world))
     made = {"train": first}
     for name, dataset in found.items():
         if name.partition("/")[0] != "train":
@@ -148,7 +148,7 @@ def _batches(
         dataset, settings, name, training=training, batches_per_step=batches_per_step or 1, where=where
     )
     if isinstance(dataset, Mapping) and not gives_each(settings):
-        dataset = joined(dataset)
+        dataset = concatenate(dataset)
     workers = _num_workers(settings.data, name)
     return Loader(
         dataset,
@@ -228,10 +228,10 @@ def _stream(
     num_batches = None
     if batches_per_step is not None and asked.steps_per_epoch is not None:
         num_batches = asked.steps_per_epoch * batches_per_step
-    made: Passes
+    made: SequentialBatches
     with explained(name, limits, where):
         if kind == "foreign":
-            made = Foreign(dataset, num_batches=num_batches, seed=settings.seed, name=in_words(name))
+            made = ExternalLoader(dataset, num_batches=num_batches, seed=settings.seed, name=in_words(name))
         else:
             workers = _num_workers(asked, name)
             made = Stream(
@@ -259,7 +259,7 @@ def _stream(
     return made
 
 
-def _shortened(made: Passes, data: DataSettings, name: str, *, training: bool, where: Where) -> Passes:
+def _shortened(made: SequentialBatches, data: DataSettings, name: str, *, training: bool, where: Where) -> SequentialBatches:
     """As long as the limit of its split."""
     split = name.partition("/")[0]
     key = f"limit_{split}_batches"

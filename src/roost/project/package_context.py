@@ -39,7 +39,7 @@ def inside(package: Package) -> Iterator[None]:
             sys.dont_write_bytecode = True
             yield
     finally:
-        _rename(objects.forget(package.path))
+        _rename(objects.unload_project(package.path))
         sys.modules.update(put_away)
         sys.path[:], sys.dont_write_bytecode = path, bytecode
         os.fchdir(folder)
@@ -84,7 +84,7 @@ def _named_folders(args: Mapping[str, Any]) -> Iterator[Path]:
 def _files(value: Any) -> Iterator[str]:
     """Every class or function of a file that is named in there."""
     if isinstance(value, str):
-        if objects.FILE.fullmatch(value):
+        if objects.FILE_CLASS_PATH.fullmatch(value):
             yield value
     elif isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:

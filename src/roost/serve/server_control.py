@@ -35,7 +35,7 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> About:
         RoostError: It did not start.
         OSError: Likewise.
     """
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     state_folder.prepare(folder)
     own = [*command(folder, port, roots), "--ready"]
     failed = background_process.start(own, folder / LOG, what="the server", seconds=_START_SECONDS)
@@ -53,4 +53,4 @@ def stop() -> About | None:
     Raises:
         RoostError: It does not end.
     """
-    return server_presence.stop(state_folder.folder())
+    return server_presence.stop(state_folder.lab_folder())

@@ -10,7 +10,7 @@ import os
 import shutil
 import socket
 
-from roost.base.system.worker_protocol import MEETING_VARIABLE
+from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 
 _PREFIX = "/tmp/roost-meeting-"
 """Not in TMPDIR: whoever removes what a killed session left may have another."""
@@ -35,7 +35,7 @@ def make(token: str) -> dict[str, str]:
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        MEETING_VARIABLE: f"{folder}/store",
+        RENDEZVOUS_VARIABLE: f"{folder}/store",
     }
 
 

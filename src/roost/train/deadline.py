@@ -6,19 +6,19 @@ from collections import deque
 
 MARGIN = 1.5
 """The last save may take so many times what the longest of the last few took; the step before it, too."""
-_LAST_FEW = 5
-_UNKNOWN_SHARE = 4
+_NUM_RECENT_SAVES = 5
+_UNMEASURED_FRACTION = 4
 """A save that nobody has seen yet is taken to need a quarter of the session, and so is the longest step at
 most: one that hung for an hour tells nothing about the next."""
-_UNKNOWN_RESERVE = 2
+_UNMEASURED_RESERVE_FRACTION = 2
 """What is not known takes half of the session at most."""
-_FIRST_SHARE = 10
+_TRIAL_SAVE_FRACTION = 10
 """After a tenth of the session, or a longer start, a save is made to find out what it takes, while there is
 time for two that need a quarter."""
-_END_SHARE, _MOST_END_SECONDS = 10, 10.0
+_SHUTDOWN_FRACTION, _MAX_SHUTDOWN_SECONDS = 10, 10.0
 """What comes after the save (mirrors that hand over their last rows, processes that end): 10 s, in a short
 session a tenth of it."""
-_RESTS = 8
+_PACED_SLOWDOWN = 8
 """A save that is written beside the training takes less than so many times what it takes at full speed."""
 _RECENT_SECONDS = 300.0
 """The longest step is that of the last five to ten minutes."""
@@ -46,7 +46,7 @@ class Deadline:
         self._whole = max(0.0, ends - begun)
         self.has_trained = False
         """Whether a step was taken; set by whoever knows."""
-        self._taken: deque[float] = deque(maxlen=_LAST_FEW)
+        self._taken: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
         self._longest, self._longest_before, self._since = 0.0, 0.0, begun
 
     @property
@@ -57,12 +57,12 @@ class Deadline:
     @property
     def save_seconds(self) -> float:
         """What a save will take: the longest of the last few."""
-        return max(self._taken, default=self._whole / _UNKNOWN_SHARE)
+        return max(self._taken, default=self._whole / _UNMEASURED_FRACTION)
 
     @property
     def step_seconds(self) -> float:
         """How long the loop may take until it looks whether it shall end."""
-        return min(max(self._longest, self._longest_before), self._whole / _UNKNOWN_SHARE)
+        return min(max(self._longest, self._longest_before), self._whole / _UNMEASURED_FRACTION)
 
     @property
     def look_seconds(self) -> float:
@@ -83,11 +83,11 @@ class Deadline:
         """Seconds before the deadline at which to ask for the end. Where nothing was trained so far, a save
         that comes too late loses nothing: then there is no margin."""
         found = self._last(MARGIN * self._saves if self.has_trained else 1.0)
-        return found if self.is_measured else min(found, self._whole / _UNKNOWN_RESERVE)
+        return found if self.is_measured else min(found, self._whole / _UNMEASURED_RESERVE_FRACTION)
 
     def _last(self, times: float) -> float:
         """What the last save takes, with what comes before and after it."""
-        end = min(_MOST_END_SECONDS, self._whole / _END_SHARE)
+        end = min(_MAX_SHUTDOWN_SECONDS, self._whole / _SHUTDOWN_FRACTION)
         return times * (self.save_seconds + self.step_seconds) + end
 
     def is_due(self, now: float) -> bool:
@@ -102,9 +102,9 @@ class Deadline:
     def is_near(self, now: float) -> bool:
         """Whether what is being written must take no rests: its time is to be known soon, or else it might be
         under way when the last save begins."""
-        return not self.is_measured or now >= self.ends - self.reserve() - _RESTS * self.save_seconds
+        return not self.is_measured or now >= self.ends - self.reserve() - _PACED_SLOWDOWN * self.save_seconds
 
     def wants_save(self, now: float) -> bool:
         """Whether one must be made to find out what it takes."""
-        due = self.has_trained and now >= self._begun + self._whole / _FIRST_SHARE
+        due = self.has_trained and now >= self._begun + self._whole / _TRIAL_SAVE_FRACTION
         return due and not self.is_measured and self.allows_two(now)

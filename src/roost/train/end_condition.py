@@ -10,7 +10,7 @@ from roost.train.progress import Progress
 
 
 @dataclass(frozen=True)
-class Until:
+class EndCondition:
     """The first of these limits that is reached; ``seconds`` counts training time over all sessions."""
 
     steps: int | None = None
@@ -18,7 +18,7 @@ class Until:
     seconds: float | None = None
 
     @classmethod
-    def parse(cls, value: str | int) -> Until:
+    def parse(cls, value: str | int) -> EndCondition:
         """Reads ``1000`` (steps), ``10ep`` or ``90min``.
 
         Raises:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-_SAVED = ("step", "epoch", "batch", "samples", "seconds", "empty_batches")
+_SAVED_FIELDS = ("step", "epoch", "batch", "samples", "seconds", "empty_batches")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """All but the totals."""
-        return {name: getattr(self, name) for name in _SAVED}
+        return {name: getattr(self, name) for name in _SAVED_FIELDS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""

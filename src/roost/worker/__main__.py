@@ -58,22 +58,22 @@ def _run_supervised(path: str, task: str) -> int:
     try:
         reason = _run_task(path, task)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
-        if debugger.was_left(error):
-            return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
+        if debugger.was_quit(error):
+            return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
         end, memory = _report_failure(error, path, task), _card_usage(task, error)
         if end.reason in ("exception", OUT_OF_MEMORY):
-            debugger.look_at(error, Path(path))
-        return report.final(
+            debugger.inspect_error(error, Path(path))
+        return report.write(
             "failed", exit_code=end.exit_code, reason=end.reason, error=end.error, memory=memory
         )
     memory = _card_usage(task)
     if reason in ("finished", EARLY_STOP):
-        return report.final("succeeded", exit_code=0, reason=reason, memory=memory)
+        return report.write("succeeded", exit_code=0, reason=reason, memory=memory)
     from roost.package.sessions import INITIALIZED  # a task has loaded it
 
     if reason == INITIALIZED:  # as it was asked to; it may be continued
-        return report.final("stopped", exit_code=0, reason=reason)
-    return report.final("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason, memory=memory)
+        return report.write("stopped", exit_code=0, reason=reason)
+    return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason, memory=memory)
 
 
 def _card_usage(task: str, error: BaseException | None = None) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ def end_with_caller(caller: Mapping[str, Any]) -> None:
 
     def look() -> None:
         supervisor = os.getppid()
-        while process_identity.alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
+        while process_identity.is_alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
             time.sleep(_POLL_SECONDS)
         os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills the whole tree, us included
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from roost.base import durable, traceback_frames
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE, PeerLost, RoostError
-from roost.base.exception_record import Raised, raised
+from roost.base.exception_record import ExceptionRecord, record_exception
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
-from roost.base.text.terminal_text import harmless
-from roost.base.traceback_frames import Own, one_line, shortened
+from roost.base.text.terminal_text import escape_control
+from roost.base.traceback_frames import ProjectFiles, single_line, truncate
 from roost.worker.causes import cause_table
 from roost.worker.causes.cause import Cause, FailureContext
 from roost.worker.causes.memory_causes import is_gpu_out_of_memory
@@ -38,9 +38,9 @@ class FailureReport(NamedTuple):
     exit_code: int
     lines: tuple[str, ...]
     """What is printed."""
-    whole: str
+    full_traceback: str
     """The whole traceback."""
-    is_all: bool
+    is_complete: bool
     """Whether the lines tell everything, so that nobody needs the whole traceback."""
 
 
@@ -52,22 +52,22 @@ def explain(error: BaseException, *, own: Sequence[Path], package: Path | None =
         own: The folders with the person's code; frames of files below them are shown, the others counted.
         package: The package that was worked on, for causes that look at its settings and records.
     """
-    found, whose, scene = raised(error), Own(own), FailureContext(package)
-    whole = _full_traceback(error)
+    found, whose, scene = record_exception(error), ProjectFiles(own), FailureContext(package)
+    full_traceback = _full_traceback(error)
     if is_peer_loss(error):
-        words = one_line(found.said) if isinstance(error, PeerLost) else _peer_loss_message(error)
+        words = single_line(found.said) if isinstance(error, PeerLost) else _peer_loss_message(error)
         # Nothing is printed: the supervisor says it, if the rank that is gone gives no cause of its own.
-        return FailureReport("peer", words, 1, (), whole, is_all=True)
+        return FailureReport("peer", words, 1, (), full_traceback, is_complete=True)
     if isinstance(error, RoostError) or _is_roost_file_error(error):
-        return _user_error_report(error, found, whose, scene, whole)
+        return _user_error_report(error, found, whose, scene, full_traceback)
     if isinstance(error, SystemExit | KeyboardInterrupt):
         words, code = _early_exit(error)
         lines = (f"error: {words}", *_traceback(found, whose))
-        return FailureReport("exit", words, code, lines, whole, is_all=False)
+        return FailureReport("exit", words, code, lines, full_traceback, is_complete=False)
     cause = cause_table.find(found, scene)
     lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
     reason = OUT_OF_MEMORY if is_gpu_out_of_memory(found) else "exception"
-    return FailureReport(reason, _one_line_error(cause, found, whose), 1, lines, whole, is_all=False)
+    return FailureReport(reason, _one_line_error(cause, found, whose), 1, lines, full_traceback, is_complete=False)
 
 
 def print_failure(failure: FailureReport, file: Path | None) -> None:
@@ -78,9 +78,9 @@ def print_failure(failure: FailureReport, file: Path | None) -> None:
         file: Takes the whole traceback. Where it cannot be written the traceback is printed instead. None:
             nothing is kept, and it is said how to see it.
     """
-    rest = None if failure.is_all else _DEBUG_HINT if file is None else _write_traceback(failure.whole, file)
-    if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_all):
-        print(failure.whole, file=sys.stderr)
+    rest = None if failure.is_complete else _DEBUG_HINT if file is None else _write_traceback(failure.full_traceback, file)
+    if os.environ.get("ROOST_DEBUG") == "1" or (rest is None and not failure.is_complete):
+        print(failure.full_traceback, file=sys.stderr)
     for line in failure.lines:
         print(line, file=sys.stderr)
     if rest is not None:
@@ -88,16 +88,16 @@ def print_failure(failure: FailureReport, file: Path | None) -> None:
     sys.stderr.flush()
 
 
-def _write_traceback(whole: str, file: Path) -> str | None:
+def _write_traceback(full_traceback: str, file: Path) -> str | None:
     try:
-        durable.write(file, whole.encode("utf-8", "backslashreplace")[:_MAX_TRACEBACK_BYTES] + b"\n")
+        durable.write(file, full_traceback.encode("utf-8", "backslashreplace")[:_MAX_TRACEBACK_BYTES] + b"\n")
     except OSError:  # a full disk, most likely: it must not hide the error
         return None
     return f"the whole traceback: {file}"
 
 
 def _full_traceback(error: BaseException) -> str:
-    return harmless("".join(traceback.format_exception(error)).rstrip("\n"))
+    return escape_control("".join(traceback.format_exception(error)).rstrip("\n"))
 
 
 def report(
@@ -111,7 +111,7 @@ def report(
     except Exception:  # noqa: BLE001  - both errors are printed
         traceback.print_exc()
         code = error.exit_code if isinstance(error, RoostError) else 1
-        return FailureReport("exception", one_line(type(error).__name__), code, (), "", is_all=True)
+        return FailureReport("exception", single_line(type(error).__name__), code, (), "", is_complete=True)
     return failure
 
 
@@ -156,7 +156,7 @@ def _is_roost_file_error(error: BaseException) -> bool:
 
 
 def _user_error_report(
-    error: BaseException, found: Raised, own: Own, scene: FailureContext, whole: str
+    error: BaseException, found: ExceptionRecord, own: ProjectFiles, scene: FailureContext, full_traceback: str
 ) -> FailureReport:
     text = found.said
     code = error.exit_code if isinstance(error, RoostError) else 1
@@ -170,9 +170,9 @@ def _user_error_report(
     # The line of the project that made it; a plain RoostError is one that the project has raised on purpose,
     # or that roost.download raised for it, and says everything.
     at_fault = type(error) is not RoostError and own.last(found)
-    where = traceback_frames.own_frames(found, own) if at_fault else []
-    lines = (*where, f"error: {harmless(text)}", *([harmless(cause.words)] if cause else []))
-    return FailureReport("error", one_line(text), code, lines, whole, is_all=True)
+    where = traceback_frames.format_project_frames(found, own) if at_fault else []
+    lines = (*where, f"error: {escape_control(text)}", *([escape_control(cause.description)] if cause else []))
+    return FailureReport("error", single_line(text), code, lines, full_traceback, is_complete=True)
 
 
 # --- an error of the project's code -------------------------------------------------------------------------
@@ -181,27 +181,27 @@ def _user_error_report(
 def _early_exit(error: SystemExit | KeyboardInterrupt) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):  # no signal makes one here, see StopSignals
         return "the project's code raised KeyboardInterrupt before its work was done", 1
-    shown = "" if error.code is None else shortened(repr(error.code))
+    shown = "" if error.code is None else truncate(repr(error.code))
     code = error.code & 0xFF if isinstance(error.code, int) else 1
     is_taken = code in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)  # roost gives these a meaning
     return (
-        f"the project's code called sys.exit({harmless(shown)}) before its work was done",
+        f"the project's code called sys.exit({escape_control(shown)}) before its work was done",
         1 if is_taken else code,
     )
 
 
-def _heading(cause: Cause | None, found: Raised) -> Iterator[str]:
+def _heading(cause: Cause | None, found: ExceptionRecord) -> Iterator[str]:
     if cause is None:
         return
-    yield f"error: {harmless(cause.words)}" + (f" ({found.place})" if found.place else "")
+    yield f"error: {escape_control(cause.description)}" + (f" ({found.place})" if found.place else "")
     if cause.fix:
-        yield f"to mend it: {harmless(cause.fix)}"
+        yield f"to mend it: {escape_control(cause.fix)}"
 
 
-def _traceback(found: Raised, own: Own, *, briefly: bool = False) -> Iterator[str]:
+def _traceback(found: ExceptionRecord, own: ProjectFiles, *, briefly: bool = False) -> Iterator[str]:
     yield "Traceback of the project's own lines (most recent call last):"
-    yield from traceback_frames.lines(found, own, briefly=briefly)
+    yield from traceback_frames.format_chain(found, own, briefly=briefly)
 
 
-def _one_line_error(cause: Cause | None, found: Raised, own: Own) -> str:
-    return one_line(cause.words) if cause is not None else traceback_frames.in_one_line(found, own)
+def _one_line_error(cause: Cause | None, found: ExceptionRecord, own: ProjectFiles) -> str:
+    return single_line(cause.description) if cause is not None else traceback_frames.exception_summary(found, own)

@@ -33,7 +33,7 @@ class FinalReport:
         if self._fd is not None and self._is_launched:
             os.write(self._fd, json.dumps({"launched": self._pid}).encode() + b"\n")
 
-    def final(
+    def write(
         self,
         state: str,
         *,

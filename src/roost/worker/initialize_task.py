@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from roost.base import durable
 from roost.base.errors import TrainingError
-from roost.base.exception_record import raised
-from roost.base.text.byte_sizes import size
-from roost.base.traceback_frames import in_one_line
+from roost.base.exception_record import record_exception
+from roost.base.text.byte_sizes import format_bytes
+from roost.base.traceback_frames import exception_summary
 from roost.package.package import Package
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import Runner
@@ -63,7 +63,7 @@ def model_report(trainer: Trainer) -> list[str]:
     )
     return [
         *model_summary.format_table(model_summary.module_rows(runner, seen.shapes)),
-        f"parameters: {total:,}{frozen}, {size(found.parameters)}; buffers: {size(found.buffers)}",
+        f"parameters: {total:,}{frozen}, {format_bytes(found.parameters)}; buffers: {format_bytes(found.buffers)}",
         *found.lines(num_samples=num_samples),
         *([why] if why else []),
     ]
@@ -83,5 +83,5 @@ def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
     except Interrupted:
         return ForwardTrace(), 0, f"{unknown} it was stopped"
     except Exception as error:  # noqa: BLE001  - step 0 stands; the first step of the run will tell the rest
-        return ForwardTrace(), 0, f"{unknown} the loss of the first batch raises {in_one_line(raised(error))}"
+        return ForwardTrace(), 0, f"{unknown} the loss of the first batch raises {exception_summary(record_exception(error))}"
     return seen, batch.num_samples, ""

@@ -20,10 +20,10 @@ def test_the_group_and_those_above_of_both_versions(tmp_path: Path) -> None:
         "42 31 0:38 / /groups/unified rw - cgroup2 cgroup2 rw",
     ]
     found = proc(tmp_path, mounts, ["4:memory:/jobs/one", "3:cpu,cpuacct:/job", "0::/"])
-    assert list(map(str, cgroup_membership.folders("memory", proc=found))) == [
+    assert list(map(str, cgroup_membership.group_folders("memory", proc=found))) == [
         "/groups/memory/jobs/one", "/groups/memory/jobs", "/groups/memory", "/groups/unified",
     ]  # fmt: skip
-    assert list(map(str, cgroup_membership.folders("cpuacct", proc=found))) == [
+    assert list(map(str, cgroup_membership.group_folders("cpuacct", proc=found))) == [
         "/groups/cpu/job", "/groups/cpu", "/groups/unified"
     ]  # fmt: skip
 
@@ -37,8 +37,8 @@ def test_in_a_container_no_further_than_can_be_seen(tmp_path: Path) -> None:
         "/../elsewhere": ["/groups"],
     }.items():
         found = proc(tmp_path, mounts, [f"0::{path}"])
-        assert list(map(str, cgroup_membership.folders("cpu", proc=found))) == expected
+        assert list(map(str, cgroup_membership.group_folders("cpu", proc=found))) == expected
 
 
 def test_none_elsewhere(tmp_path: Path) -> None:
-    assert list(cgroup_membership.folders("cpu", proc=tmp_path)) == []
+    assert list(cgroup_membership.group_folders("cpu", proc=tmp_path)) == []

@@ -25,9 +25,9 @@ def start() -> NoReturn:
 
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_restart, "_ahead", None)
-    cold_restart.offer(
-        cold_restart.Ahead(frozenset({"READ"}), frozenset({"colorsys"}), dict(os.environ), start)
+    monkeypatch.setattr(cold_restart, "_warm_process", None)
+    cold_restart.enable(
+        cold_restart.WarmProcess(frozenset({"READ"}), frozenset({"colorsys"}), dict(os.environ), start)
     )
 
 
@@ -40,10 +40,10 @@ def test_a_variable_that_was_read_has_changed(
     capsys: pytest.CaptureFixture[str],
     messages: Messages,
 ) -> None:
-    cold_restart.start_if_needed(tmp_path)
+    cold_restart.restart_if_needed(tmp_path)
     monkeypatch.setenv(name, "another")
     with pytest.raises(Started):
-        cold_restart.start_if_needed(tmp_path)
+        cold_restart.restart_if_needed(tmp_path)
     told = capsys.readouterr().out
     messages.check(told)
     assert name in told
@@ -55,21 +55,21 @@ def test_another_variable_is_the_projects_own(
     for name in ("READER", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"):  # scikit-learn sets these two
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    cold_restart.start_if_needed(tmp_path)
+    cold_restart.restart_if_needed(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["colorsys.py", "colorsys"])
 def test_a_file_has_the_name_of_a_loaded_module(ahead: None, tmp_path: Path, name: str) -> None:
     (tmp_path / "color.py").touch()
-    cold_restart.start_if_needed(tmp_path)
+    cold_restart.restart_if_needed(tmp_path)
     (tmp_path / name).mkdir()
     with pytest.raises(Started):
-        cold_restart.start_if_needed(tmp_path)
+        cold_restart.restart_if_needed(tmp_path)
 
 
 def test_a_worker_that_began_cold_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
-    cold_restart.start_if_needed(tmp_path / "nowhere")
+    cold_restart.restart_if_needed(tmp_path / "nowhere")
 
 
 def test_what_scikit_learn_sets_is_the_projects_own(ahead: None, tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_what_scikit_learn_sets_is_the_projects_own(ahead: None, tmp_path: Path)
     with pytest.MonkeyPatch.context() as patch:
         for name in json.loads(found):
             patch.setenv(name, "1")
-        cold_restart.start_if_needed(tmp_path)
+        cold_restart.restart_if_needed(tmp_path)

@@ -30,13 +30,13 @@ def quota(folder: Path, text: str) -> None:
 
 
 def test_this_machine() -> None:
-    assert 1 <= cpu_cores.usable() <= 16
+    assert 1 <= cpu_cores.usable_cores() <= 16
 
 
 def test_affinity_without_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cpu_cores.usable(proc=tmp_path) == 16
+    assert cpu_cores.usable_cores(proc=tmp_path) == 16
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
-    assert cpu_cores.usable(proc=tmp_path) == 2
+    assert cpu_cores.usable_cores(proc=tmp_path) == 2
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_affinity_without_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_quota_of_version_2(tmp_path: Path, text: str, number: int) -> None:
     quota(tmp_path / "groups", text)
     mounts = VERSION_2.format("/", tmp_path / "groups")
-    assert cpu_cores.usable(proc=proc(tmp_path, mounts, "0::/\n")) == number
+    assert cpu_cores.usable_cores(proc=proc(tmp_path, mounts, "0::/\n")) == number
 
 
 def test_the_narrowest_of_the_groups_above_counts(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_the_narrowest_of_the_groups_above_counts(tmp_path: Path) -> None:
     quota(root / "jobs", "400000 100000")
     quota(root / "jobs" / "one", "max 100000")
     mounts = VERSION_2.format("/", root)
-    assert cpu_cores.usable(proc=proc(tmp_path, mounts, "0::/jobs/one\n")) == 4
+    assert cpu_cores.usable_cores(proc=proc(tmp_path, mounts, "0::/jobs/one\n")) == 4
     # In a container the mount shows the group's own folder, and the path may name it or not.
     (root / "cpu.max").write_text("300000 100000\n")
     for path in ("/jobs/one", "/", "/../elsewhere"):
         mounts = VERSION_2.format("/jobs/one", root)
-        assert cpu_cores.usable(proc=proc(tmp_path, mounts, f"0::{path}\n")) == 3
+        assert cpu_cores.usable_cores(proc=proc(tmp_path, mounts, f"0::{path}\n")) == 3
 
 
 @pytest.mark.parametrize(("text", "number"), [("-1", 16), ("600000", 6)])
@@ -69,4 +69,4 @@ def test_a_quota_of_version_1(tmp_path: Path, text: str, number: int) -> None:
     (folder / "cpu.cfs_period_us").write_text("100000")
     mounts = VERSION_1.format(tmp_path) + VERSION_2.format("/", tmp_path / "unified")
     groups = "4:memory:/x\n3:cpu,cpuacct:/job\n0::/\n"
-    assert cpu_cores.usable(proc=proc(tmp_path, mounts, groups)) == number
+    assert cpu_cores.usable_cores(proc=proc(tmp_path, mounts, groups)) == number

@@ -30,12 +30,12 @@ def test_the_file_system_is_that_of_the_nearest_and_latest_mount(
 ) -> None:
     listed = tmp_path / "mountinfo"
     listed.write_text(MOUNTS.lstrip())
-    assert mounts.kind_of(Path(path), listed=listed) == kind
+    assert mounts.file_system_type(Path(path), listed=listed) == kind
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_known(tmp_path: Path) -> None:
-    assert mounts.kind_of(tmp_path, listed=tmp_path / "none") == ""
-    assert mounts.kind_of(tmp_path), "here it does"
+    assert mounts.file_system_type(tmp_path, listed=tmp_path / "none") == ""
+    assert mounts.file_system_type(tmp_path), "here it does"
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_where_the_kernel_does_not_tell_nothing_is_known(tmp_path: Path) -> None
 )  # fmt: skip
 def test_who_sees_it(kind: str, is_remote: bool, is_this_machines: bool) -> None:
     assert mounts.is_remote(kind) is is_remote
-    assert mounts.is_this_machines(kind) is is_this_machines
+    assert mounts.is_local_only(kind) is is_this_machines

@@ -22,7 +22,7 @@ def test_ourselves() -> None:
     ticks = process_identity.start_ticks(os.getpid())
     assert ticks is not None
     assert ticks > 0
-    assert process_identity.alive(os.getpid(), ticks, process_identity.boot_id())
+    assert process_identity.is_alive(os.getpid(), ticks, process_identity.boot_id())
     stat = process_identity.read_stat(os.getpid())
     assert stat is not None
     assert stat.parent_pid == os.getppid()
@@ -32,27 +32,27 @@ def test_ourselves() -> None:
 def test_another_start_or_another_boot_is_another_process() -> None:
     ticks = process_identity.start_ticks(os.getpid())
     assert ticks is not None
-    assert not process_identity.alive(os.getpid(), ticks + 1, process_identity.boot_id())
-    assert not process_identity.alive(os.getpid(), ticks, "another boot")
+    assert not process_identity.is_alive(os.getpid(), ticks + 1, process_identity.boot_id())
+    assert not process_identity.is_alive(os.getpid(), ticks, "another boot")
 
 
 def test_without_start_ticks_the_pid_decides() -> None:
-    assert process_identity.alive(os.getpid(), None, process_identity.boot_id())
-    assert process_identity.alive(1, None, process_identity.boot_id())
+    assert process_identity.is_alive(os.getpid(), None, process_identity.boot_id())
+    assert process_identity.is_alive(1, None, process_identity.boot_id())
 
 
 def test_a_zombie_is_not_alive_and_a_reaped_process_is_nobody() -> None:
     with python("input()") as child:
         ticks, boot = process_identity.start_ticks(child.pid), process_identity.boot_id()
-        assert process_identity.alive(child.pid, ticks, boot)
+        assert process_identity.is_alive(child.pid, ticks, boot)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert process_identity.start_ticks(child.pid) == ticks
-        assert not process_identity.alive(child.pid, ticks, boot)
+        assert not process_identity.is_alive(child.pid, ticks, boot)
     assert process_identity.start_ticks(child.pid) is None
     assert process_identity.read_stat(child.pid) is None
-    assert not process_identity.alive(child.pid, ticks, boot)
-    assert not process_identity.alive(child.pid, None, boot)
+    assert not process_identity.is_alive(child.pid, ticks, boot)
+    assert not process_identity.is_alive(child.pid, None, boot)
 
 
 def test_a_name_full_of_parentheses_is_read() -> None:
@@ -77,7 +77,7 @@ def test_threads_that_outlive_the_main_thread_are_alive() -> None:
     )
     with python(exit_main_thread) as child:
         wait_for(lambda: (stat := process_identity.read_stat(child.pid)) is not None and stat.state == "Z")
-        assert process_identity.alive(
+        assert process_identity.is_alive(
             child.pid, process_identity.start_ticks(child.pid), process_identity.boot_id()
         )
         child.send_signal(signal.SIGKILL)
@@ -88,11 +88,11 @@ def test_a_signal_goes_to_exactly_this_process() -> None:
     with subprocess.Popen(["sleep", "1000"]) as child:
         ticks, boot = process_identity.start_ticks(child.pid), process_identity.boot_id()
         assert ticks is not None
-        assert not process_identity.send(
+        assert not process_identity.send_signal(
             signal.SIGTERM, child.pid, ticks + 1, boot
         )  # the pid was given to another one
-        assert not process_identity.send(signal.SIGTERM, child.pid, ticks, "another boot")
+        assert not process_identity.send_signal(signal.SIGTERM, child.pid, ticks, "another boot")
         assert child.poll() is None
-        assert process_identity.send(signal.SIGTERM, child.pid, ticks, boot)
+        assert process_identity.send_signal(signal.SIGTERM, child.pid, ticks, boot)
         assert child.wait(10) == -signal.SIGTERM
-        assert not process_identity.send(signal.SIGTERM, child.pid, ticks, boot)
+        assert not process_identity.send_signal(signal.SIGTERM, child.pid, ticks, boot)

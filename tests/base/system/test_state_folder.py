@@ -61,13 +61,13 @@ def test_another_users_folder_is_refused(tmp_path: Path, messages: Messages) -> 
 
 def test_the_environment_tells_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
-    assert state_folder.folder() == tmp_path / "lab"
+    assert state_folder.lab_folder() == tmp_path / "lab"
     monkeypatch.setenv("ROOST_STATE", "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state_folder.folder() == tmp_path / "roost" / "lab"
+    assert state_folder.lab_folder() == tmp_path / "roost" / "lab"
     monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert state_folder.folder() == tmp_path / ".local" / "state" / "roost" / "lab"
+    assert state_folder.lab_folder() == tmp_path / ".local" / "state" / "roost" / "lab"
 
 
 def test_alone_keeps_others_out_until_the_end(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_alone_keeps_others_out_until_the_end(tmp_path: Path) -> None:
         "import sys\nfrom pathlib import Path\nfrom roost.base.system import state_folder as place\nfolder = Path(sys.argv[1])\n"  # noqa: E501
         "print('asks', flush=True)\nwith place.alone(folder):\n    print((folder / 'x').exists())"
     )
-    with state_folder.alone(tmp_path):
+    with state_folder.exclusive_lock(tmp_path):
         argv = [sys.executable, "-c", program, str(tmp_path)]
         child = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_words(tmp_path: Path, messages:
 def test_a_disk_that_takes_no_more(tmp_path: Path, number: int, messages: Messages) -> None:
     inside, outside = tmp_path / "lab" / "roots.jsonl", tmp_path / "package" / "request.json"
     said = os.strerror(number)
-    with pytest.raises(Refused, match=said) as refused, state_folder.writable(tmp_path / "lab"):
+    with pytest.raises(Refused, match=said) as refused, state_folder.report_write_errors(tmp_path / "lab"):
         raise OSError(number, os.strerror(number), str(inside))
     assert str(inside) in str(refused.value)
     messages.check(str(refused.value).replace(str(inside), "<file>"))
@@ -107,7 +107,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, number: int, messages: Messag
         OSError(number, "x"),
         FileNotFoundError(2, "x", inside),
     ):
-        with pytest.raises(OSError, match="x"), state_folder.writable(tmp_path / "lab"):
+        with pytest.raises(OSError, match="x"), state_folder.report_write_errors(tmp_path / "lab"):
             raise other
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roost.base.errors import UsageError
-from roost.base.text.byte_sizes import memory, parse_memory, size
+from roost.base.text.byte_sizes import format_bytes, format_memory, parse_memory
 from tests.messages import Messages
 
 
@@ -19,12 +19,12 @@ from tests.messages import Messages
     ],
 )
 def test_sizes(num_bytes: float, text: str) -> None:
-    assert size(num_bytes) == text
+    assert format_bytes(num_bytes) == text
 
 
 @pytest.mark.parametrize(("mb", "text"), [(0, "0 MB"), (511.6, "512 MB"), (1536, "1.5 GB")])
 def test_memory(mb: float, text: str) -> None:
-    assert memory(mb) == text
+    assert format_memory(mb) == text
 
 
 @pytest.mark.parametrize(

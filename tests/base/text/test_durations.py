@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.text.durations import duration, precise_duration
+from roost.base.text.durations import format_duration, format_short_duration
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from roost.base.text.durations import duration, precise_duration
     [(None, ""), (7.12, "7.1s"), (249, "4m 09s"), (3600 * 3 + 300, "3h 05m"), (86400 + 7200, "1d 02h")],
 )
 def test_durations(seconds: float | None, shown: str) -> None:
-    assert duration(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_durations(seconds: float | None, shown: str) -> None:
     [(0.0, "0 ms"), (0.0031416, "3.14 ms"), (0.999, "999 ms"), (0.9996, "1.0s"), (61, "1m 01s")],
 )
 def test_durations_below_a_second(seconds: float, shown: str) -> None:
-    assert precise_duration(seconds) == shown
+    assert format_short_duration(seconds) == shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.text.terminal_text import harmless
+from roost.base.text.terminal_text import escape_control
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,10 @@ from roost.base.text.terminal_text import harmless
     ],
 )
 def test_what_could_do_something_is_visible(text: str, shown: str) -> None:
-    assert harmless(text) == harmless(text, colours=True) == shown
+    assert escape_control(text) == escape_control(text, colours=True) == shown
 
 
 def test_colours_and_bars_are_left_where_that_is_asked() -> None:
     text = "\x1b[1;31mred\x1b[0m\r\x1b[2K"
-    assert harmless(text, colours=True) == "\x1b[1;31mred\x1b[0m\r\\x1b[2K"
-    assert harmless(text) == "\\x1b[1;31mred\\x1b[0m\\r\\x1b[2K"
+    assert escape_control(text, colours=True) == "\x1b[1;31mred\x1b[0m\r\\x1b[2K"
+    assert escape_control(text) == "\\x1b[1;31mred\\x1b[0m\\r\\x1b[2K"

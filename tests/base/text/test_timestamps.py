@@ -5,7 +5,7 @@ import time
 import pytest
 
 from roost.base.errors import UsageError
-from roost.base.text.timestamps import clock, dated_clock, parse_moment
+from roost.base.text.timestamps import format_clock, format_dated_clock, parse_timestamp
 from tests.messages import Messages
 
 
@@ -30,20 +30,20 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> object:
     ],
 )
 def test_a_moment(text: str, seconds: float, in_berlin: None) -> None:
-    assert parse_moment(text, setting="ROOST_DEADLINE") == seconds
+    assert parse_timestamp(text, setting="ROOST_DEADLINE") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "14:30", "nan", "inf", "11h30m", "2026-13-01"])
 def test_what_is_none(text: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_moment(text, setting="ROOST_DEADLINE")
+        parse_timestamp(text, setting="ROOST_DEADLINE")
     messages.check(refused.value)
     assert refused.value.setting == "ROOST_DEADLINE"
 
 
 def test_the_time_of_day_is_that_of_the_place(in_berlin: None) -> None:
-    assert clock(1795267800.0) == "14:30"
-    assert [clock(seconds) for seconds in (1e308, float("inf"))] == ["1e+308", "inf"]
+    assert format_clock(1795267800.0) == "14:30"
+    assert [format_clock(seconds) for seconds in (1e308, float("inf"))] == ["1e+308", "inf"]
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_the_time_of_day_is_that_of_the_place(in_berlin: None) -> None:
     ],
 )
 def test_the_day_is_told_where_it_is_another_one(now: float, said: str, in_berlin: None) -> None:
-    assert dated_clock(1795267800.0, now=now) == said
+    assert format_dated_clock(1795267800.0, now=now) == said

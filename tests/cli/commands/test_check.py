@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from roost.cli.commands.check import _plain, _ready
-from roost.operations.lifecycle.check import Outcome
-from roost.operations.lifecycle.run_estimate import Estimate
+from roost.operations.lifecycle.check import CheckOutcome
+from roost.operations.lifecycle.run_estimate import RunEstimate
 from roost.package.results.check_findings import Findings, Stage
 from tests.cli.programs import roost
 from tests.messages import Messages
 
-ESTIMATE = Estimate(
+ESTIMATE = RunEstimate(
     steps_per_epoch=1200,
     total_steps=120_000,
     seconds_per_step=0.0123,
@@ -26,7 +26,7 @@ ESTIMATE = Estimate(
 )
 
 
-def came(**changed: Any) -> Outcome:
+def came(**changed: Any) -> CheckOutcome:
     said = changed.pop("said", [])
     measured = {"peak_host_mb": 512.0, "peak_gpu_mb": changed.pop("gpu", None)}
     stages = [Stage(name="data", state="done", seconds=0.1, seen="train 3")]
@@ -41,7 +41,7 @@ def came(**changed: Any) -> Outcome:
         "warnings": said,
         "estimate": ESTIMATE,
     }
-    return Outcome(**{**given, **changed})
+    return CheckOutcome(**{**given, **changed})
 
 
 def test_ready(messages: Messages) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from roost.cli.commands.devices import _rows
-from roost.operations.devices.devices import CardShown, LeaseThere, ProcessThere, TaskThere
+from roost.operations.devices.devices import CardStatus, ForeignProcess, LeaseOnCard, TaskOnCard
 from tests.cli.programs import roost
 from tests.messages import Messages
 
 
-def card(**given: object) -> CardShown:
+def card(**given: object) -> CardStatus:
     usual = {
         "number": 0, "id": "GPU-0", "name": "H100", "total_mb": 81920, "free_mb": 71680, "utilization": 93,
         "temperature": 61, "power": 300.0, "trouble": "", "part_of": "", "allowed": True, "drained": False,
         "windows": [], "exclusive": False,
         "tasks": [], "leases": [], "processes": [],
     }  # fmt: skip
-    return CardShown(**{**usual, **given})  # type: ignore[arg-type]
+    return CardStatus(**{**usual, **given})  # type: ignore[arg-type]
 
 
 def allowed() -> list[bool]:
@@ -37,15 +37,15 @@ def test_a_card_and_everybody_on_it(messages: Messages) -> None:
     rows = _rows(
         card(
             tasks=[
-                TaskThere("01abcd", "mnist", "running", 4000, "01ab"),
-                TaskThere("01ac", "big", "starting", None),
+                TaskOnCard("01abcd", "mnist", "running", 4000, "01ab"),
+                TaskOnCard("01ac", "big", "starting", None),
             ],
             leases=[
-                LeaseThere("ann", 7, None, 0.0, "/runs/a", ""),
-                LeaseThere("cid", None, None, 0.0, "", "01ad"),
-                LeaseThere("dora", None, None, 0.0, "", ""),
+                LeaseOnCard("ann", 7, None, 0.0, "/runs/a", ""),
+                LeaseOnCard("cid", None, None, 0.0, "", "01ad"),
+                LeaseOnCard("dora", None, None, 0.0, "", ""),
             ],
-            processes=[ProcessThere(8, None, None), ProcessThere(9, "bob", 512)],
+            processes=[ForeignProcess(8, None, None), ForeignProcess(9, "bob", 512)],
         )
     )
     first, *others = rows

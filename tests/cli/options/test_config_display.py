@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from roost.base.config_files import read
+from roost.base.config_files import read_config_file
 from roost.cli.options.config_display import dumped
 from tests.cli.programs import roost
 from tests.messages import Messages
@@ -55,7 +55,7 @@ TRICKY = [
 )
 def test_our_reader_reads_back_what_was_printed(tmp_path: Path, value: Any) -> None:
     (tmp_path / "again.yaml").write_text(dumped({"key": value, "list": [value]}))
-    assert read(tmp_path / "again.yaml").values == {"key": value, "list": [value]}
+    assert read_config_file(tmp_path / "again.yaml").values == {"key": value, "list": [value]}
 
 
 def test_what_is_printed_is_a_config(tmp_path: Path) -> None:

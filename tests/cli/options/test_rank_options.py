@@ -11,7 +11,7 @@ import pytest
 
 from roost.base.errors import UsageError
 from roost.cli.options.rank_options import asked_ranks, limit_seconds, time_limit
-from roost.operations.sessions.rank_layout import Asked
+from roost.operations.sessions.rank_layout import RankRequest
 from tests.cli.programs import roost
 from tests.messages import Messages
 from tests.operations.packages import package, project
@@ -27,21 +27,21 @@ NOTHING: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "asked"),
     [
-        ({}, Asked()),
-        ({"devices": "2"}, Asked(devices=2)),
-        ({"devices": "0,2"}, Asked(devices=[0, 2])),
-        ({"devices": "0,"}, Asked(devices=[0])),
-        ({"devices": "auto", "ddp": True}, Asked(devices="auto", strategy="ddp")),
-        ({"fsdp": True, "strategy": "fsdp"}, Asked(strategy="fsdp")),
-        ({"several_cards": True}, Asked(strategy="single")),
+        ({}, RankRequest()),
+        ({"devices": "2"}, RankRequest(devices=2)),
+        ({"devices": "0,2"}, RankRequest(devices=[0, 2])),
+        ({"devices": "0,"}, RankRequest(devices=[0])),
+        ({"devices": "auto", "ddp": True}, RankRequest(devices="auto", strategy="ddp")),
+        ({"fsdp": True, "strategy": "fsdp"}, RankRequest(strategy="fsdp")),
+        ({"several_cards": True}, RankRequest(strategy="single")),
         (
             {"num_nodes": 2, "rendezvous": "a:1", "restart": 3},
-            Asked(num_nodes=2, rendezvous="a:1", restart=3),
+            RankRequest(num_nodes=2, rendezvous="a:1", restart=3),
         ),
     ],
     ids=str,
 )
-def test_what_was_asked(given: dict[str, Any], asked: Asked) -> None:
+def test_what_was_asked(given: dict[str, Any], asked: RankRequest) -> None:
     options = {**NOTHING, **given}
     assert asked_ranks(options, device=None) == asked and options == {"time_limit": None}
 

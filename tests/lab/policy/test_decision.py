@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from roost.base.text.timestamps import clock, dated_clock
+from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import User
 from roost.lab.policy.policy_state import Expected, Held, Placement, Rules, Window
 from roost.lab.policy.wait_reasons import about
@@ -251,7 +251,7 @@ def test_what_must_wait_waits(messages: Messages) -> None:
         states={"d": "pending", "x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
     )
     assert list(placed(found)) == ["g", "i"]
-    again, later = clock(NOW + 10, seconds=True), dated_clock(NOW + 7200, now=NOW)
+    again, later = format_clock(NOW + 10, seconds=True), format_dated_clock(NOW + 7200, now=NOW)
     for id, word, *facts in (
         ("h", "dependency", "x", "running"),
         ("j", "dependency", "y", "failed", "d"),

@@ -23,7 +23,7 @@ from roost.lab.policy.policy_state import Decision, Expected, Held, Rules, State
 from roost.lab.policy.queue_order import Charges, Some, first_of_each_user
 from roost.lab.policy.task_groups import Kinds
 from roost.lab.queue.task import RUNNING, STOPPING, Need, Task
-from roost.operations.simulation.virtual_lab import Job, Lab
+from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.lab.policy.made import GB, NOW, card, cards, task
 
 ROOT = Path(__file__).parents[3]
@@ -266,7 +266,7 @@ def stream(count: int, *, user: str = "ann", every: float = 50.0, seed: int = 0)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_gang_in_a_stream_of_small_tasks_starts_within_the_longest_limit(seed: int) -> None:
     gang = Job(task("gang", gpus=4, submitted=NOW + 5000), 60.0)
-    lab = Lab([*stream(300, seed=seed), gang], cards(4), Rules())
+    lab = VirtualLab([*stream(300, seed=seed), gang], cards(4), Rules())
     its_turn = None
     for state, decision in lab.passes():
         if its_turn is None and decision.head == "gang":
@@ -279,7 +279,7 @@ def test_a_gang_in_a_stream_of_small_tasks_starts_within_the_longest_limit(seed:
 
 def test_a_gang_of_a_user_who_has_had_most_starts_after_the_longest_wait() -> None:
     gang = Job(task("gang", gpus=4, user="hog", submitted=NOW), 60.0)
-    lab = Lab([*stream(3000), gang], cards(4), Rules(longest_wait_of_several=7200.0))
+    lab = VirtualLab([*stream(3000), gang], cards(4), Rules(longest_wait_of_several=7200.0))
     lab.ledger.decayed["hog"] = 1e9
     for _ in lab.passes():
         if gang.begun is not None:
@@ -292,7 +292,7 @@ def test_the_same_jobs_give_the_same_decisions() -> None:
         jobs = [*stream(150), *stream(50, user="bob", seed=1)]
         for number, job in enumerate(jobs):
             job.task = msgspec.structs.replace(job.task, id=f"{number}")
-        return [decision for _, decision in Lab(jobs, cards(3), Rules()).passes()]
+        return [decision for _, decision in VirtualLab(jobs, cards(3), Rules()).passes()]
 
     assert run() == run()
 
@@ -305,7 +305,7 @@ def test_three_users_get_equal_shares_though_one_has_500_tasks() -> None:
         for number in range(count):
             one = task(f"{user}{number:04d}", user=user, submitted=NOW + (0 if user == "hog" else 60))
             jobs.append(Job(one, random_.uniform(300, 3600)))
-    lab = Lab(jobs, cards(4), Rules())
+    lab = VirtualLab(jobs, cards(4), Rules())
     seen = []
     for state, _ in lab.passes():
         seen.append((state.now, [lab.ledger.total[user] for user in ("hog", "ann", "bob")]))
@@ -324,7 +324,7 @@ def test_tasks_of_the_cpu_start_though_those_of_cards_wait() -> None:
         *stream(50, every=0.0),
         *[Job(task(f"c{n}", gpus=0, submitted=NOW + n * 100), 50.0) for n in range(20)],
     ]
-    for _ in (lab := Lab(jobs, cards(1), Rules(cores=1))).passes():
+    for _ in (lab := VirtualLab(jobs, cards(1), Rules(cores=1))).passes():
         pass
     assert [lab.jobs[f"c{n}"].waited for n in range(20)] == [0.0] * 20
 
@@ -355,5 +355,5 @@ def test_what_is_passed_over_would_have_been_told_the_same(every: float) -> None
     made = runpy.run_path(str(ROOT / "bench/policy.py"))
     jobs = made["tasks"](150, random.Random(2), every)
     rules = Rules(cores=3, most_per_card=4, longest_wait=40000.0, longest_wait_of_several=9000.0)
-    for state, found in Lab(jobs, made["cards"](8), rules).passes():
+    for state, found in VirtualLab(jobs, made["cards"](8), rules).passes():
         assert found == slowly(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.base.text.timestamps import dated_clock
+from roost.base.text.timestamps import format_dated_clock
 from roost.lab.policy.policy_state import Held, Rules
 from roost.lab.policy.wait_reasons import about, dependency, impossible
 from roost.lab.queue.task import Need
@@ -50,7 +50,7 @@ def test_what_the_rules_make_impossible(messages: Messages) -> None:
 )
 def test_times_are_coarse_moments(seconds: float, said: float) -> None:
     now = NOW - NOW % 300
-    assert dated_clock(now + said, now=now) in about(now + seconds, now)
+    assert format_dated_clock(now + said, now=now) in about(now + seconds, now)
 
 
 def test_dependencies(messages: Messages) -> None:

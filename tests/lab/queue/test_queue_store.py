@@ -70,7 +70,7 @@ def test_what_was_submitted_is_there_for_whoever_opens_it(store: Store) -> None:
 def test_the_usual_folder_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
     with Store.open() as store:
-        assert store.folder == state_folder.folder() == tmp_path / "lab"
+        assert store.folder == state_folder.lab_folder() == tmp_path / "lab"
 
 
 def test_tasks_are_chosen(store: Store) -> None:

@@ -16,7 +16,7 @@ from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, Rules, State
 from roost.lab.queue.task import RUNNING, STOPPING, Task
 from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, Neighbours
-from roost.operations.simulation.virtual_lab import Ledger
+from roost.operations.simulation.virtual_lab import VirtualLedger
 from tests.lab.policy.made import NOW, cards, task
 
 UIDS = {"ann": 1001, "bob": 1002, "cid": 1003}
@@ -92,7 +92,7 @@ class Machine:
     def __init__(self, users: Users, names: Sequence[str], num_cards: int, **rules: Rules) -> None:
         self.daemons = {name: Daemon(name, users, rules.get(name, Rules())) for name in names}
         self.cards = cards(num_cards)
-        self.now, self.ledger, self.random = NOW, Ledger(at=NOW), random.Random(0)
+        self.now, self.ledger, self.random = NOW, VirtualLedger(at=NOW), random.Random(0)
         self.starts: list[str] = []
         self.patience = float("inf")
 

@@ -15,8 +15,8 @@ from roost.devices.lease import Holder
 from roost.lab.queue.task import PENDING, RUNNING, Need
 from roost.operations import lab
 from roost.operations.devices import devices
-from roost.operations.devices.devices import Asked, CardShown
-from roost.operations.queue.resources import require_possible
+from roost.operations.devices.devices import DeviceChange, CardStatus
+from roost.operations.queue.resources import require_satisfiable
 from tests.devices.leasing import at_once, take
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -33,7 +33,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     own.close()
 
 
-def shown() -> list[CardShown]:
+def shown() -> list[CardStatus]:
     return devices.show().cards
 
 
@@ -99,17 +99,17 @@ def test_the_process_of_whoever_holds_a_lease_is_not_without_one(
 
 def test_how_many_tasks_of_the_cpu_run_at_once(here: Lab, messages: Messages) -> None:
     usual = devices.show().cores
-    devices.change(Asked(cores=1))
+    devices.change(DeviceChange(cores=1))
     assert devices.show().cores == 1
     ids = [here.submit(FOREVER) for _ in range(2)]
     here.wait_for(ids[0], RUNNING)
     wait_for(lambda: here.one(ids[1]).reason.startswith("cores:"))
-    devices.change(Asked(cores=0))
+    devices.change(DeviceChange(cores=0))
     with pytest.raises(Refused) as refused:
-        require_possible([Need()])
+        require_satisfiable([Need()])
     assert "--cores" in str(refused.value)
     messages.check(refused.value)
-    devices.change(Asked(cores="any"))  # the daemon is told
+    devices.change(DeviceChange(cores="any"))  # the daemon is told
     here.wait_for(ids[1], RUNNING)
     assert devices.show().cores == usual
 
@@ -120,18 +120,18 @@ def test_a_look_makes_no_queue(here: Lab) -> None:
 
 
 def test_the_lab_uses_what_it_may(here: Lab) -> None:
-    devices.change(Asked(allowed="1"))
+    devices.change(DeviceChange(allowed="1"))
     ids = [here.submit(FOREVER, need=Need(cards=1)) for _ in range(2)]
     here.wait_for(ids[0], RUNNING)
     assert here.one(ids[0]).cards == ("SIM-1",)
     wait_for(lambda: here.one(ids[1]).reason)
     assert here.one(ids[1]).state == PENDING
-    devices.change(Asked(allowed="all"))  # the daemon is told
+    devices.change(DeviceChange(allowed="all"))  # the daemon is told
     assert here.wait_for(ids[1], RUNNING).cards != ("SIM-1",)
 
 
 def test_on_a_drained_card_nothing_more_begins_and_what_runs_goes_on(here: Lab) -> None:
-    devices.change(Asked(allowed="0"))
+    devices.change(DeviceChange(allowed="0"))
     running = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
     here.wait_for(running, RUNNING)
     devices.drain("all")
@@ -144,9 +144,9 @@ def test_on_a_drained_card_nothing_more_begins_and_what_runs_goes_on(here: Lab) 
 
 
 def test_a_list_names_cards_by_number_or_id(here: Lab) -> None:
-    devices.change(Asked(allowed="0, SIM-2,0"))
+    devices.change(DeviceChange(allowed="0, SIM-2,0"))
     assert allowed() == [0, 2]
-    devices.change(Asked(allowed="all"))
+    devices.change(DeviceChange(allowed="all"))
     assert allowed() == [0, 1, 2]
 
 
@@ -154,10 +154,10 @@ def test_a_list_names_cards_by_number_or_id(here: Lab) -> None:
 def test_a_list_that_means_no_cards_is_refused_and_the_old_one_stays(
     here: Lab, text: str, messages: Messages
 ) -> None:
-    devices.change(Asked(allowed="1"))
+    devices.change(DeviceChange(allowed="1"))
     devices.drain("2")
     with pytest.raises(UsageError) as refused:
-        devices.change(Asked(allowed=text, most_per_card=1))
+        devices.change(DeviceChange(allowed=text, most_per_card=1))
     assert refused.value.setting == "-d"
     assert all(fact in str(refused.value) for fact in ("0, 1, 2", repr(text)))
     messages.check(refused.value)
@@ -180,11 +180,11 @@ def test_a_machine_without_cards_has_none_to_drain(
 
 
 def test_what_is_not_asked_for_stays(here: Lab) -> None:
-    devices.change(Asked(most_per_card=2))
-    devices.change(Asked(foreign="avoid"))
+    devices.change(DeviceChange(most_per_card=2))
+    devices.change(DeviceChange(foreign="avoid"))
     found = devices.show()
     assert (found.most_per_card, found.foreign) == (2, "avoid")
-    devices.change(Asked(most_per_card="any"))
+    devices.change(DeviceChange(most_per_card="any"))
     found = devices.show()
     assert (found.most_per_card, found.foreign) == (None, "avoid")
 
@@ -265,14 +265,14 @@ def test_a_time_that_is_over_is_forgotten(here: Lab, monkeypatch: pytest.MonkeyP
 
 def test_what_stays_free_of_each_card(here: Lab, messages: Messages) -> None:
     assert devices.show().keep_free_mb == 512
-    devices.change(Asked(keep_free_mb=4000))
+    devices.change(DeviceChange(keep_free_mb=4000))
     with pytest.raises(UsageError) as refused:
-        devices.change(Asked(keep_free_mb=30_000, most_per_card=1))
+        devices.change(DeviceChange(keep_free_mb=30_000, most_per_card=1))
     assert refused.value.setting == "--keep-free"
     assert "24.0 GB" in str(refused.value)
     messages.check(refused.value)
     assert (devices.show().keep_free_mb, devices.show().most_per_card) == (4000, None)
     with pytest.raises(RoostError) as refused:
-        require_possible([Need(cards=1, memory_mb=21_000)])
+        require_satisfiable([Need(cards=1, memory_mb=21_000)])
     assert all(fact in str(refused.value) for fact in ("20.5 GB", "20.1 GB", "24.0 GB"))
     messages.check(refused.value)

@@ -51,7 +51,7 @@ def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
         record = started.running.session().record or {}
         ticks = process_identity.start_ticks(record["pid"])
         assert ticks is not None
-    assert not process_identity.alive(record["pid"], ticks, process_identity.boot_id())
+    assert not process_identity.is_alive(record["pid"], ticks, process_identity.boot_id())
     assert started.process.returncode == 130 and list(place.iterdir()) == []
 
 

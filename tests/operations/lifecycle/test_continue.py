@@ -13,14 +13,14 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.operations.sessions.rank_layout import Asked
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.rank_layout import RankRequest
+from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import Package
 from tests.messages import Messages
 from tests.operations.packages import package, session
 
 
-def begun(made: Package, **asked: Any) -> Started:
+def begun(made: Package, **asked: Any) -> StartedSession:
     """Starts a session and kills it before it does anything: its request is what counts here."""
     started = continue_(ContinueRequest(package=made.path, **asked))
     assert started.process is not None
@@ -121,7 +121,7 @@ def test_the_ranks_are_those_of_the_session_before(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     made.new_session({"overrides": [], "device": "cpu", "devices": 3, "strategy": "fsdp", "ranks": 3})
     begun(made)
-    begun(made, ranks=Asked(devices=2))
+    begun(made, ranks=RankRequest(devices=2))
     found = [(one.request["ranks"], one.request["strategy"]) for one in made.sessions()[2:]]
     assert found == [(3, "fsdp"), (2, "fsdp")]
 

@@ -15,7 +15,7 @@ from roost.base.errors import NotFound, Refused
 from roost.devices import inventory, lease_files
 from roost.devices import lease as leases
 from roost.devices.lease import Holder
-from roost.operations.lifecycle.debug import DebugRequest, Program, debug
+from roost.operations.lifecycle.debug import DebugRequest, DebugProgram, debug
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Info
 from roost.package.package import Package
@@ -25,7 +25,7 @@ from tests.messages import Messages
 from tests.operations.packages import package, record_rows, session
 
 
-def asked(made: Package, **fields: object) -> tuple[Program, Visit]:
+def asked(made: Package, **fields: object) -> tuple[DebugProgram, Visit]:
     program = debug(DebugRequest(package=made.path, **fields))  # type: ignore[arg-type]
     return program, msgspec.json.decode(program.argv[-1], type=Visit)
 

@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.layers import ABSENT
-from roost.operations.lifecycle.explain import explain, merged
+from roost.operations.lifecycle.explain import explain, merged_settings
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -42,5 +42,5 @@ def test_an_unknown_key(tmp_path: Path, messages: Messages) -> None:
 
 
 def test_all_settings(tmp_path: Path) -> None:
-    values = merged(project(tmp_path / "p"), overrides=["+model.name=x"])
+    values = merged_settings(project(tmp_path / "p"), overrides=["+model.name=x"])
     assert values["model"] == {"features": 8, "name": "x"} and values["seed"] == 0

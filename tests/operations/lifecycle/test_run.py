@@ -15,8 +15,8 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.config import layers
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.rank_layout import Asked
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.rank_layout import RankRequest
+from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
 from roost.package.package import Package
 from tests.messages import Messages
@@ -24,7 +24,7 @@ from tests.operations.packages import project, session
 from tests.waiting import wait_for
 
 
-def begun(request: RunRequest) -> Started:
+def begun(request: RunRequest) -> StartedSession:
     """Starts a run and kills it before it does anything: its package is what counts here."""
     started = run(request)
     assert started.process is not None
@@ -69,7 +69,7 @@ def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
 
 
 def test_ranks_are_in_the_request(tmp_path: Path) -> None:
-    ranks = Asked(devices=2, restart=1)
+    ranks = RankRequest(devices=2, restart=1)
     started = begun(RunRequest(config=project(tmp_path / "p"), device="cpu", ranks=ranks))
     (session,) = Package.open(started.package).sessions()
     kept = {key: session.request[key] for key in ("device", "devices", "strategy", "ranks", "restart")}

@@ -15,8 +15,8 @@ import pytest
 from roost.base.errors import NotFound, Refused
 from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.lifecycle.stop import Ended, Waiting, stop
-from roost.operations.sessions.session_request import Started
+from roost.operations.lifecycle.stop import StopResult, StopPending, stop
+from roost.operations.sessions.session_request import StartedSession
 from roost.package import progress
 from roost.package.package import Package
 from tests.operations.packages import package, project
@@ -24,7 +24,7 @@ from tests.waiting import wait_for
 
 
 @contextmanager
-def running(tmp_path: Path) -> Iterator[Started]:
+def running(tmp_path: Path) -> Iterator[StartedSession]:
     """A real run that would train for days, in its training."""
     started = run(RunRequest(config=project(tmp_path / "p", max_epochs="1000000", validate_every="1000")))
     assert started.process is not None
@@ -39,8 +39,8 @@ def running(tmp_path: Path) -> Iterator[Started]:
 def test_saves_and_ends(tmp_path: Path) -> None:
     with running(tmp_path) as started:
         *waiting, ended = stop(started.package)
-        assert waiting and all(isinstance(event, Waiting) for event in waiting)
-        assert isinstance(ended, Ended) and ended.was_running and ended.state == "stopped"
+        assert waiting and all(isinstance(event, StopPending) for event in waiting)
+        assert isinstance(ended, StopResult) and ended.was_running and ended.state == "stopped"
         assert started.process is not None and started.process.wait(10) == 75
         made = Package.open(started.package)
         assert ended.step == made.store().line()[-1].step > 3
@@ -49,21 +49,21 @@ def test_saves_and_ends(tmp_path: Path) -> None:
 def test_ends_at_once(tmp_path: Path) -> None:
     with running(tmp_path) as started:
         *_, ended = stop(started.package, now=True)
-        assert isinstance(ended, Ended) and ended.state == "stopped"
+        assert isinstance(ended, StopResult) and ended.state == "stopped"
         assert started.process is not None and started.process.wait(10) == 130
 
 
 @pytest.mark.parametrize("state", ["new", "succeeded", "failed", "crashed"])
 def test_what_does_not_run(tmp_path: Path, state: str) -> None:
     (ended,) = stop(package(tmp_path / "runs", state=state).path)
-    assert isinstance(ended, Ended) and ended.state == state and not ended.was_running
+    assert isinstance(ended, StopResult) and ended.state == state and not ended.was_running
 
 
 def test_a_process_that_only_has_the_pid_is_left_alone(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as other:
         made = package(tmp_path / "runs", state="running", pid=other.pid, start_ticks=1)
         (ended,) = stop(made.path)
-        assert isinstance(ended, Ended) and ended.state == "crashed"
+        assert isinstance(ended, StopResult) and ended.state == "crashed"
         assert other.poll() is None
         other.kill()
 
@@ -73,7 +73,7 @@ def test_a_process_of_ours_gets_the_signal(tmp_path: Path) -> None:
         ticks = process_identity.start_ticks(other.pid)
         made = package(tmp_path / "runs", state="running", pid=other.pid, start_ticks=ticks)
         *_, ended = stop(made.path)
-        assert isinstance(ended, Ended) and ended.was_running and ended.state == "crashed"
+        assert isinstance(ended, StopResult) and ended.was_running and ended.state == "crashed"
         assert other.wait(10) == -signal.SIGTERM
 
 

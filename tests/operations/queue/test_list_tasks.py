@@ -22,10 +22,10 @@ from roost.operations.queue.list_tasks import (
     TaskRow,
     _row,
     card_numbers,
-    folded,
+    group_sweeps,
     list_tasks,
     needs_daemon,
-    not_shown,
+    count_hidden,
 )
 from roost.package import progress
 from tests.lab.labs import Lab
@@ -80,10 +80,10 @@ def test_a_sweep_is_one_row_and_shown_whole(lab: Lab) -> None:
         store.start(store.task(tasks[7].id), [], None)
     rows = list_tasks()
     assert len(rows) == 11
-    first, sweep, last = folded(rows)
+    first, sweep, last = group_sweeps(rows)
     assert isinstance(first, TaskRow) and isinstance(last, TaskRow) and isinstance(sweep, Sweep)
     assert sweep.counts == {"starting": 1, "pending": 1, "succeeded": 7} and sweep.short == "7sweep"
-    assert folded(rows[:2]) == rows[:2], "a row for a single one would hide it"
+    assert group_sweeps(rows[:2]) == rows[:2], "a row for a single one would hide it"
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_sweep_is_one_row_and_shown_whole(lab: Lab) -> None:
 def test_what_a_sweep_is_called(lab: Lab, names: tuple[str, ...], name: str) -> None:
     with lab.store() as store:
         store.submit([task(name=one, sweep="7sweep") for one in names])
-    (sweep,) = folded(list_tasks())
+    (sweep,) = group_sweeps(list_tasks())
     assert isinstance(sweep, Sweep) and sweep.name == name
 
 
 def test_a_sweep_is_called_as_it_was_asked(lab: Lab) -> None:
     with lab.store() as store:
         store.submit([task(name=f"grid_lr-{lr}", sweep="7sweep", sweep_name="grid") for lr in (1, 2)])
-    (sweep,) = folded(list_tasks())
+    (sweep,) = group_sweeps(list_tasks())
     assert isinstance(sweep, Sweep) and sweep.name == "grid" and sweep.tasks[1].sweep_name == "grid"
 
 
@@ -117,7 +117,7 @@ def test_a_sweep_that_is_held_back_names_the_way_out_for_all(lab: Lab, messages:
         def reason(*held: int) -> str:
             for at, one in enumerate(tasks):
                 store.change(one.id, held=at in held)
-            (sweep,) = folded(list_tasks())
+            (sweep,) = group_sweeps(list_tasks())
             assert isinstance(sweep, Sweep)
             return sweep.reason
 
@@ -172,8 +172,8 @@ def test_of_those_that_wait_the_first_ones_and_whole_sweeps(lab: Lab) -> None:
     assert [row.id for row in list_tasks(most_waiting=2)] == [one.id for one in (first, *sweep, runs)]
     assert [row.id for row in list_tasks(most_waiting=2, user="bob")] == [one.id for one in others[:2]]
     assert len(list_tasks(most_waiting=2, all_of_them=True)) == 9
-    assert (not_shown([]), not_shown([], "bob"), not_shown([], "nobody")) == ((8, 0), (3, 0), (0, 0))
-    assert not_shown(list_tasks(most_waiting=2)) == (3, 0)
+    assert (count_hidden([]), count_hidden([], "bob"), count_hidden([], "nobody")) == ((8, 0), (3, 0), (0, 0))
+    assert count_hidden(list_tasks(most_waiting=2)) == (3, 0)
 
 
 def test_how_many_more_have_ended(lab: Lab) -> None:
@@ -182,7 +182,7 @@ def test_how_many_more_have_ended(lab: Lab) -> None:
         store.submit(tasks)
         for one in tasks:
             end(store, one.id, SUCCEEDED)
-    assert not_shown(list_tasks()) == (0, 2)
+    assert count_hidden(list_tasks()) == (0, 2)
 
 
 def test_of_a_sweep_it_is_known_how_many_tasks_it_has(lab: Lab) -> None:
@@ -191,7 +191,7 @@ def test_of_a_sweep_it_is_known_how_many_tasks_it_has(lab: Lab) -> None:
         store.submit(tasks)
         for one in tasks[:2]:
             end(store, one.id, SUCCEEDED)
-    (sweep,) = folded(list_tasks(states=[SUCCEEDED]))
+    (sweep,) = group_sweeps(list_tasks(states=[SUCCEEDED]))
     assert isinstance(sweep, Sweep) and (len(sweep.tasks), sweep.total) == (2, 5)
 
 
@@ -260,7 +260,7 @@ def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.M
 def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_SWEEPS_AT_ONCE", 10)
+    monkeypatch.setattr(listing, "_SWEEPS_PER_QUERY", 10)
     with lab.store() as store:
         store.submit([task(sweep=f"7s{number % 25:02}") for number in range(50)])
     asked: list[dict[str, Any]] = []

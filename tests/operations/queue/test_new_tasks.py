@@ -16,7 +16,7 @@ from roost.base.errors import Refused
 from roost.lab.queue.task import SUCCEEDED, Need
 from roost.operations import lab
 from roost.operations.queue.new_tasks import require_unqueued
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.package.package import Package
 from tests.cli.programs import ROOST
@@ -35,9 +35,9 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     here.close()
 
 
-def later(**given: object) -> Wanted:
+def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_queued_is_removed_again(
@@ -55,15 +55,15 @@ def test_what_could_not_be_queued_is_removed_again(
 def test_what_waits_for_a_task_that_failed_is_refused(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    (first,) = submit_command(["false"], Wanted()).tasks
-    (good,) = submit_command(["true"], Wanted()).tasks
+    (first,) = submit_command(["false"], TaskOptions()).tasks
+    (good,) = submit_command(["true"], TaskOptions()).tasks
     assert [here.wait_for(task.id).state for task in (first, good)] == ["failed", "succeeded"]
     with pytest.raises(Refused) as refused:
-        submit_command(["true"], Wanted(after=[first.id]))
+        submit_command(["true"], TaskOptions(after=[first.id]))
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("failed", "--after-any"))
     messages.check(refused.value.fix)
-    (third,) = submit_command(["true"], Wanted(after=[good.id])).tasks
+    (third,) = submit_command(["true"], TaskOptions(after=[good.id])).tasks
     assert here.wait_for(third.id).state == SUCCEEDED and len(here.tasks()) == 3
 
 
@@ -84,14 +84,14 @@ def test_a_task_with_cores_has_as_many_threads_unless_somebody_said_otherwise(
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = ["sh", "-c", 'echo "$OMP_NUM_THREADS"']
-    (task,) = submit_command(asked, Wanted(need=Need(cores=1))).tasks
+    (task,) = submit_command(asked, TaskOptions(need=Need(cores=1))).tasks
     assert task.plan["own_env"]["OMP_NUM_THREADS"] == "1"
     here.wait_for(task.id)
     assert Package.open(task.package).output.read_text() == "1\n"
     (task,) = submit_command(asked, later()).tasks
     assert "OMP_NUM_THREADS" not in task.plan["own_env"]
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    (task,) = submit_command(asked, Wanted(need=Need(cores=1), begin=time.time() + 3600)).tasks
+    (task,) = submit_command(asked, TaskOptions(need=Need(cores=1), begin=time.time() + 3600)).tasks
     assert task.plan["env"]["OMP_NUM_THREADS"] == "7" and "OMP_NUM_THREADS" not in task.plan["own_env"]
 
 

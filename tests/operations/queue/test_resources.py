@@ -14,12 +14,12 @@ from roost.lab.queue.task import Need
 from roost.operations import lab
 from roost.operations.queue.resources import (
     HIGHEST_PRIORITY,
-    Wanted,
-    begin_note,
-    found_tasks,
+    TaskOptions,
+    begin_notes,
+    find_task_ids,
     parse_begin,
     parse_window,
-    require_possible,
+    require_satisfiable,
 )
 from tests.lab.queued import task
 from tests.messages import Messages
@@ -92,7 +92,7 @@ def test_what_is_no_moment(text: str, messages: Messages) -> None:
 )
 def test_what_makes_no_sense(given: dict[str, Any], setting: str, received: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        Wanted(**given).require_sense()
+        TaskOptions(**given).require_sense()
     assert refused.value.setting == setting and received in refused.value.said
     messages.check(refused.value.fix)
 
@@ -104,11 +104,11 @@ def test_what_is_said_back_is_what_was_typed(
     monkeypatch: pytest.MonkeyPatch, seconds: float, said: str
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: NOON)
-    assert begin_note(NOON + seconds)[0].endswith(said) and begin_note(None) == []
+    assert begin_notes(NOON + seconds)[0].endswith(said) and begin_notes(None) == []
 
 
 def test_what_makes_sense_is_told_without_a_queue(tmp_path: Path) -> None:
-    Wanted(after=["0a1"], priority=HIGHEST_PRIORITY).require_sense()
+    TaskOptions(after=["0a1"], priority=HIGHEST_PRIORITY).require_sense()
     assert not (tmp_path / "state").exists()
 
 
@@ -118,25 +118,25 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
     first, second = task(id="0a1", name="one"), task(id="0b1", package="/nowhere/two")
     with lab.opened() as store:
         store.submit([first, second])
-    assert found_tasks([]) == ()
-    assert found_tasks(["one", "0b", "/nowhere/two", "0a1"]) == ("0a1", "0b1")
+    assert find_task_ids([]) == ()
+    assert find_task_ids(["one", "0b", "/nowhere/two", "0a1"]) == ("0a1", "0b1")
     with pytest.raises(NotFound) as refused:
-        found_tasks(["three"])
+        find_task_ids(["three"])
     assert "'three'" in str(refused.value)
     with pytest.raises(NotFound) as refused:
-        found_tasks(["one,0b"])
+        find_task_ids(["one,0b"])
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("'one,0b'", "--after one --after 0b"))
     messages.check(refused.value)
     with pytest.raises(UsageError) as refused:
-        found_tasks(["0"])
+        find_task_ids(["0"])
     assert all(fact in str(refused.value) for fact in ("'0'", "0a1 (one, pending)", "0b1 ("))
     messages.check(refused.value.fix)
-    Wanted(after=["0a1", "0b1"]).require_hope()
+    TaskOptions(after=["0a1", "0b1"]).require_hope()
     with lab.opened() as store:
         store.ask("0b1", "stop")
     with pytest.raises(Refused) as refused:
-        Wanted(after=["0a1", "0b1"]).require_hope()
+        TaskOptions(after=["0a1", "0b1"]).require_hope()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0b1'"))
     messages.check(refused.value)
@@ -148,7 +148,7 @@ def test_what_did_not_succeed_is_called_by_its_name() -> None:
         store.submit([first])
         store.ask(first.id, "stop")
     with pytest.raises(Refused) as refused:
-        Wanted(after=found_tasks(["k1"])).require_hope()
+        TaskOptions(after=find_task_ids(["k1"])).require_hope()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'k1'"))
 
@@ -170,11 +170,11 @@ def test_when_cards_are_drained(monkeypatch: pytest.MonkeyPatch, messages: Messa
 def test_a_sweep_stands_for_all_its_tasks() -> None:
     with lab.opened() as store:
         store.submit([task(id=f"0c{n}", sweep="0s1") for n in (1, 2)])
-    assert found_tasks(["0s1", "0c1"]) == ("0c1", "0c2")
+    assert find_task_ids(["0s1", "0c1"]) == ("0c1", "0c2")
     with lab.opened() as store:
         store.ask("0c2", "stop")
     with pytest.raises(Refused) as refused:
-        Wanted(after=found_tasks(["0s"])).require_hope()
+        TaskOptions(after=find_task_ids(["0s"])).require_hope()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0c2'"))
 
@@ -185,10 +185,10 @@ def test_a_sweep_stands_for_all_its_tasks() -> None:
     ids=["auto", "2", "list", "command"],
 )
 def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, cards: int) -> None:
-    usual = Wanted(cards_as_usual=True)
+    usual = TaskOptions(cards_as_usual=True)
     assert usual.with_cards(devices).need.cards == cards
-    assert Wanted(need=Need(cards=4)).with_cards(devices).need.cards == 4
-    assert Wanted().with_cards(devices).need.cards == 0
+    assert TaskOptions(need=Need(cards=4)).with_cards(devices).need.cards == 4
+    assert TaskOptions().with_cards(devices).need.cards == 0
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     assert usual.with_cards(devices).need.cards == 0
 
@@ -196,19 +196,19 @@ def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, c
 def test_what_is_about_cards_needs_some(messages: Messages) -> None:
     need = Need(memory_mb=5, whole=True, opportunistic=True)
     with pytest.raises(UsageError) as refused:
-        Wanted(need=need).with_cards("auto")
+        TaskOptions(need=need).with_cards("auto")
     assert all(fact in str(refused.value) for fact in ("-m ", "--whole", "--opportunistic"))
     messages.check(refused.value)
-    assert Wanted(need=need, cards_as_usual=True).with_cards("auto").need.cards == 1
+    assert TaskOptions(need=need, cards_as_usual=True).with_cards("auto").need.cards == 1
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_several_processes_need_a_number(strategy: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        Wanted(cards_as_usual=True, strategy=strategy).with_cards("auto")
+        TaskOptions(cards_as_usual=True, strategy=strategy).with_cards("auto")
     assert strategy in str(refused.value)
     messages.check(refused.value)
-    assert Wanted(cards_as_usual=True, strategy=strategy).with_cards(2).need.cards == 2
+    assert TaskOptions(cards_as_usual=True, strategy=strategy).with_cards(2).need.cards == 2
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_several_processes_need_a_number(strategy: str, messages: Messages) -> N
 def test_what_could_never_start_is_refused_with_the_numbers(
     need: Need, numbers: list[str], messages: Messages
 ) -> None:
-    require_possible([Need(), Need(cards=2), Need(cards=1, memory_mb=70_000)])
+    require_satisfiable([Need(), Need(cards=2), Need(cards=1, memory_mb=70_000)])
     with pytest.raises(Refused) as refused:
-        require_possible([Need(), need])
+        require_satisfiable([Need(), need])
     assert all(number in refused.value.said for number in numbers)
     messages.check(refused.value)
 
@@ -233,8 +233,8 @@ def test_what_could_never_start_is_refused_with_the_numbers(
 def test_the_rules_of_the_machine_count(messages: Messages) -> None:
     with lab.opened() as store:
         store.set("rules", {"allowed": ["SIM-1"]})
-    require_possible([Need(cards=1)])
+    require_satisfiable([Need(cards=1)])
     with pytest.raises(Refused) as refused:
-        require_possible([Need(cards=2)])
+        require_satisfiable([Need(cards=2)])
     assert all(fact in str(refused.value) for fact in ("2 cards", " 1 "))
     messages.check(refused.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.lab.queue import task_file
-from roost.operations.queue.seed_statistics import OverSeeds, Scatter, over_seeds
+from roost.operations.queue.seed_statistics import SeedStatistics, MeanStd, statistics_over_seeds
 from roost.operations.reading.package_row import Row
 from roost.operations.reading.package_summary import summarize
 from tests.lab import queued
@@ -28,9 +28,9 @@ def row(name: str, last: float | None, group: str | None = "g", **given: Any) ->
 def test_mean_and_deviation_of_those_that_succeeded() -> None:
     rows = [row("lr=1 seed=0", 1.0, best=0.5), row("a", 9.0, None), row("lr=2 seed=0", 7.0, "h")]
     rows += [row("lr=1 seed=1", 3.0, best=0.5), row("lr=1 seed=2", 8.0, state="running")]
-    (found,) = over_seeds(rows)
-    assert found == OverSeeds(
-        "lr=1 seed=*", 2, "valid/loss", Scatter(2.0, statistics.stdev([1.0, 3.0])), Scatter(0.5, 0.0)
+    (found,) = statistics_over_seeds(rows)
+    assert found == SeedStatistics(
+        "lr=1 seed=*", 2, "valid/loss", MeanStd(2.0, statistics.stdev([1.0, 3.0])), MeanStd(0.5, 0.0)
     )
 
 
@@ -40,13 +40,13 @@ def test_what_runs_of_a_sweep_are_called_together() -> None:
         ("seed--1", "seed-0", "seed-*"),
         ("myseed-0", "myseed-1", "myseed-0"),
     ):
-        (found,) = over_seeds([row(first, 1.0), row(second, 2.0)])
+        (found,) = statistics_over_seeds([row(first, 1.0), row(second, 2.0)])
         assert found.name == name
 
 
 def test_a_value_that_one_of_them_has_not_is_none_of_the_group() -> None:
-    (found,) = over_seeds([row("a", 1.0, best=1.0), row("b", 2.0)])
-    assert found.best is None and found.last == Scatter(1.5, statistics.stdev([1.0, 2.0]))
+    (found,) = statistics_over_seeds([row("a", 1.0, best=1.0), row("b", 2.0)])
+    assert found.best is None and found.last == MeanStd(1.5, statistics.stdev([1.0, 2.0]))
 
 
 def test_a_group_is_what_differs_in_the_seed_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, STOP, SUCCEEDED, Need
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
 from roost.package import snapshot
 from roost.package.package import Package
@@ -38,9 +38,9 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     here.close()
 
 
-def later(**given: object) -> Wanted:
+def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
 
 
 def stopped(tmp_path: Path) -> Package:
@@ -56,7 +56,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
         config=config,
         overrides=["limits.wall_time=10min"],
         description="a try",
-        wanted=Wanted(cards_as_usual=True, priority=3),
+        wanted=TaskOptions(cards_as_usual=True, priority=3),
         command=["roost", "submit"],
     )
     (task,) = submit(request).tasks
@@ -66,7 +66,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
     assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
     assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
     going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
-    (further,) = submit_continue(going_on, Wanted(cards_as_usual=True)).tasks
+    (further,) = submit_continue(going_on, TaskOptions(cards_as_usual=True)).tasks
     assert (further.profile, further.scale) == (task.profile, task.scale)
     assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
     assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
@@ -110,11 +110,11 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         ([], later(most_parallel=2), UsageError, None, "--max-parallel"),
         (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "optimizers.main.lr", "'abc'"),
         (["devices=1,3"], later(), Refused, None, "3 cards"),
-        ([], Wanted(need=Need(cards=99)), Refused, None, "99 cards"),
-        ([], Wanted(need=Need(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
-        ([], Wanted(priority=10**7), UsageError, "--priority", "10000000"),
-        ([], Wanted(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
-        ([], Wanted(after=["0000"]), NotFound, "--after", "'0000'"),
+        ([], TaskOptions(need=Need(cards=99)), Refused, None, "99 cards"),
+        ([], TaskOptions(need=Need(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
+        ([], TaskOptions(priority=10**7), UsageError, "--priority", "10000000"),
+        ([], TaskOptions(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
+        ([], TaskOptions(after=["0000"]), NotFound, "--after", "'0000'"),
         (["step_mode=dry"], later(), Refused, "step_mode", "'dry'"),
         ([], later(strategy="ddp"), UsageError, None, "--gpus 2"),
         (["strategy=ddp"], later(), UsageError, None, "--gpus 2"),
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_told_before_anything_is_made(
     here: Lab,
     tmp_path: Path,
     overrides: list[str],
-    wanted: Wanted,
+    wanted: TaskOptions,
     error: type[RoostError],
     setting: str | None,
     fact: str,
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_told_before_anything_is_made(
     assert refused.value.setting == setting and fact in str(refused.value)
     messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
     assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
-    assert daemon_presence.about(state_folder.folder()) is None
+    assert daemon_presence.about(state_folder.lab_folder()) is None
 
 
 def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:
@@ -258,11 +258,11 @@ def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
 
 
 def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path: Path) -> None:
-    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], wanted=Wanted())
+    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], wanted=TaskOptions())
     found = check_requests(asked)
     assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
     assert {one.device for one in found} == {"cpu"}
-    real = Wanted(cards_as_usual=True, simulated=False)
+    real = TaskOptions(cards_as_usual=True, simulated=False)
     (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", wanted=real))
     assert one.device == "auto"
 

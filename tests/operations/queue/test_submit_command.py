@@ -12,9 +12,9 @@ import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import submit_continue
-from roost.operations.queue.submit_command import plan_of, submit_command
+from roost.operations.queue.submit_command import command_plan, submit_command
 from roost.package.package import Package
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -29,16 +29,16 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     here.close()
 
 
-def later(**given: object) -> Wanted:
+def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return Wanted(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
 
 
 def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINE", "1")
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
-    made = plan_of(["sh", "-c", "true"], time_limit=5.0, folder=Path.cwd())
+    made = command_plan(["sh", "-c", "true"], time_limit=5.0, folder=Path.cwd())
     assert (made.argv, made.cwd, made.is_command) == (["sh", "-c", "true"], str(tmp_path), True)
     assert made.env["MINE"] == "1" and "ROOST_DEADLINE" not in made.env and made.own_env == {}
     assert made.limits["wall_seconds"] == 5.0
@@ -49,21 +49,21 @@ def test_a_command_runs_where_and_as_it_was_typed(
 ) -> None:
     monkeypatch.setenv("MINE", "yes")
     typed = ["sh", "-c", 'echo "$PWD $MINE $CUDA_VISIBLE_DEVICES"; exit 3']
-    (task,) = submit_command(typed, Wanted(cards_as_usual=True), name="cmd", description="a try").tasks
+    (task,) = submit_command(typed, TaskOptions(cards_as_usual=True), name="cmd", description="a try").tasks
     done = here.wait_for(task.id)
     made = Package.open(tmp_path / "runs" / "cmd")
     assert (done.state, done.exit_code, done.need.cards) == ("failed", 3, 1)
     assert made.output.read_text() == f"{tmp_path} yes SIM-0\n"
     assert made.request["command"] == typed and made.request["description"] == "a try"
     with pytest.raises(Refused) as refused:
-        submit_command(typed, Wanted(), name="cmd")
+        submit_command(typed, TaskOptions(), name="cmd")
     assert refused.value.setting == "--name" and "'cmd'" in str(refused.value)
     with pytest.raises(Refused) as refused:
-        submit_continue(ContinueRequest(package=made.path), Wanted())
+        submit_continue(ContinueRequest(package=made.path), TaskOptions())
     assert refused.value.where == made.path
     messages.check(refused.value)
     with pytest.raises(UsageError) as refused:
-        submit_command(typed, Wanted(strategy="ddp"))
+        submit_command(typed, TaskOptions(strategy="ddp"))
     messages.check(refused.value)
 
 

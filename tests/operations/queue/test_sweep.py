@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roost.base.errors import UsageError
-from roost.operations.queue.sweep import expand, label, samples, varied
+from roost.operations.queue.sweep import expand, label, covering_combinations, varied_keys
 from tests.messages import Messages
 
 
@@ -40,7 +40,7 @@ def test_what_is_one_value(override: str) -> None:
 )
 def test_what_is_several(override: str, expected: list[str]) -> None:
     assert expand([override]) == [(one,) for one in expected]
-    assert varied([override, "b=1"]) == [override.partition("=")[0]]
+    assert varied_keys([override, "b=1"]) == [override.partition("=")[0]]
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_a_key_is_given_again_where_nothing_is_lost_by_it() -> None:
 
 
 def test_samples_show_every_value_but_the_seeds() -> None:
-    found = samples(["lr=1,2,3", "seed=0..9", "size=4,5", "x=6"], but="seed")
+    found = covering_combinations(["lr=1,2,3", "seed=0..9", "size=4,5", "x=6"], but="seed")
     assert found == [
         ("lr=1", "seed=0", "size=4", "x=6"),
         ("lr=2", "seed=0", "size=5", "x=6"),
         ("lr=3", "seed=0", "size=5", "x=6"),
     ]
-    assert samples(["x=6"], but="seed") == [("x=6",)]
-    assert samples([], but="seed") == [()]
+    assert covering_combinations(["x=6"], but="seed") == [("x=6",)]
+    assert covering_combinations([], but="seed") == [()]
 
 
 def test_labels_are_plain_names() -> None:

@@ -26,7 +26,7 @@ def names(folder: Path) -> list[str]:
 
 def test_all_of_them_in_their_order(tmp_path: Path, messages: Messages) -> None:
     heard: list[str] = []
-    made = list(sweep_packages.packages(plans(tmp_path / "p", 20), command=["roost"], tell=heard.append))
+    made = list(sweep_packages.create_packages(plans(tmp_path / "p", 20), command=["roost"], tell=heard.append))
     assert [package.path.name for package in made] == [f"seed={n}" for n in range(20)]
     assert [package.args["seed"] for package in made] == list(range(20))
     assert made[19].request["command"] == ["roost"] and made[19].changed() == []
@@ -39,19 +39,19 @@ def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(
 ) -> None:
     asked = plans(tmp_path / "p", 2)
     for _ in range(2):
-        list(sweep_packages.packages(asked, command=[]))
+        list(sweep_packages.create_packages(asked, command=[]))
     assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=0-2", "seed=1", "seed=1-2"]
     with pytest.raises(Refused) as refused:
-        list(sweep_packages.packages(asked[:1], command=[]))
+        list(sweep_packages.create_packages(asked[:1], command=[]))
     assert refused.value.setting == "--name"
     assert "'seed=0'" in str(refused.value)
     messages.check(refused.value)
-    (unnamed,) = sweep_packages.packages([(asked[0][0], None)], command=[])
+    (unnamed,) = sweep_packages.create_packages([(asked[0][0], None)], command=[])
     assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed() == []
 
 
 def test_what_nobody_takes_does_not_stay(tmp_path: Path) -> None:
-    packages = sweep_packages.packages(plans(tmp_path / "p", 20), command=[])
+    packages = sweep_packages.create_packages(plans(tmp_path / "p", 20), command=[])
     assert [next(packages).path.name, next(packages).path.name] == ["seed=0", "seed=1"]
     packages.close()
     assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=1"]
@@ -63,5 +63,5 @@ def test_one_that_cannot_be_made_takes_those_after_it_along(tmp_path: Path) -> N
     asked[2] = (replace(asked[2][0], root=tmp_path / "file" / "runs"), "seed=2")
     made: list[Package] = []
     with pytest.raises(OSError):
-        made.extend(sweep_packages.packages(asked, command=[]))
+        made.extend(sweep_packages.create_packages(asked, command=[]))
     assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=1"]

@@ -13,9 +13,9 @@ from roost.base.errors import NotFound, Refused
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
 from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
-from roost.operations.lifecycle.stop import Ended, Waiting
+from roost.operations.lifecycle.stop import StopResult, StopPending
 from roost.operations.queue import task_control
-from roost.operations.queue.task_control import Told, ask_to_end, change, end
+from roost.operations.queue.task_control import StopProgress, request_stop, change, stop_all
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package
@@ -29,8 +29,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
-def ended(told: list[Told]) -> dict[str, Ended]:
-    return {one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, Ended)}
+def ended(told: list[StopProgress]) -> dict[str, StopResult]:
+    return {one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, StopResult)}
 
 
 def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
@@ -44,8 +44,8 @@ def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
 
 def test_what_waits_never_begins_and_needs_no_daemon(lab: Lab) -> None:
     tasks = [queued(lab), queued(lab)]
-    told = list(end([tasks[0].id, tasks[1].package]))
-    assert ended(told) == {task.id: Ended(None, STOPPED, None, False) for task in tasks}
+    told = list(stop_all([tasks[0].id, tasks[1].package]))
+    assert ended(told) == {task.id: StopResult(None, STOPPED, None, False) for task in tasks}
     assert daemon_presence.about(lab.state) is None
 
 
@@ -54,9 +54,9 @@ def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: 
     id = lab.submit("exec sleep 1000", need=Need(cards=1))
     lab.wait_for(id, RUNNING)
     lab.kill_daemon()
-    told = list(end([id], now=now))
-    assert isinstance(told[0].event, Waiting)
-    assert ended(told)[id] == Ended(1, STOPPED, None, True) and lab.one(id).exit_code == code
+    told = list(stop_all([id], now=now))
+    assert isinstance(told[0].event, StopPending)
+    assert ended(told)[id] == StopResult(1, STOPPED, None, True) and lab.one(id).exit_code == code
     assert not told[-1].can_go_on  # it is a command
 
 
@@ -64,9 +64,9 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
     id = lab.submit("trap '' TERM; echo x > deaf; while :; do sleep 0.05; done", need=Need(cards=1))
     lab.wait_for(id, RUNNING)
     deaf = lab.folder / "deaf"
-    events = end([id])
+    events = stop_all([id])
     for told in events:
-        if deaf.exists() and isinstance(told.event, Waiting):
+        if deaf.exists() and isinstance(told.event, StopPending):
             break
     lab.kill_daemon()
     lab.ask(id, KILL)
@@ -75,26 +75,26 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
 
 def test_a_sweep_ends_as_one_and_what_has_ended_is_left(lab: Lab, messages: Messages) -> None:
     first, *others = [queued(lab, sweep="7sweep") for _ in range(3)]
-    list(end([first.id]))
+    list(stop_all([first.id]))
     version = lab.one(first.id).version
-    assert list(ended(list(end(["7sweep"])))) == [task.id for task in others]
+    assert list(ended(list(stop_all(["7sweep"])))) == [task.id for task in others]
     assert lab.one(first.id).version == version
     with pytest.raises(Refused) as refused:
-        list(end(["7sweep"]))
+        list(stop_all(["7sweep"]))
     assert "'7sweep'" in str(refused.value)
     messages.check(refused.value)
 
 
 def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab, messages: Messages) -> None:
     over, waits = queued(lab, name="over"), queued(lab)
-    list(end([over.id]))
+    list(stop_all([over.id]))
     with pytest.raises(Refused) as refused:
         change(["over"], priority=3)
     assert all(fact in str(refused.value) for fact in ("stopped", "'over'", "`roost why over`"))
     messages.check(refused.value)
     for wrong, error in ((over.id, Refused), ("nothing", NotFound), ("runs/nothing", NotFound)):
         with pytest.raises(error):
-            list(end([waits.id, wrong]))
+            list(stop_all([waits.id, wrong]))
         with pytest.raises(error):
             change([waits.id, wrong], priority=3)
     assert lab.one(waits.id).state == PENDING and lab.one(waits.id).priority == 0
@@ -102,24 +102,24 @@ def test_nothing_is_asked_where_one_of_them_is_wrong(lab: Lab, messages: Message
 
 def test_one_that_ends_meanwhile_leaves_all_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, other = queued(lab), queued(lab)
-    monkeypatch.setattr(task_control, "_require_fitting_daemon", lambda: lab.ask(other.id, KILL))
+    monkeypatch.setattr(task_control, "_require_current_daemon", lambda: lab.ask(other.id, KILL))
     with pytest.raises(Refused) as refused:
         change([waits.id, other.id], priority=3)
     assert all(fact in str(refused.value) for fact in ("stopped", repr(other.id)))
     assert lab.one(waits.id).priority == 0
-    monkeypatch.setattr(task_control, "_require_fitting_daemon", lambda: lab.ask(waits.id, KILL))
-    assert list(ended(list(end([waits.id])))) == [waits.id]
+    monkeypatch.setattr(task_control, "_require_current_daemon", lambda: lab.ask(waits.id, KILL))
+    assert list(ended(list(stop_all([waits.id])))) == [waits.id]
 
 
 def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
     over = queued(lab)
-    list(end([over.id]))
+    list(stop_all([over.id]))
     made = package(lab.folder / "alone", state="succeeded").path
-    told = list(end([made, over.package]))
+    told = list(stop_all([made, over.package]))
     assert [(one.package, one.task) for one in told] == [(made, None), (Path(over.package), None)]
-    assert told[0].event == Ended(1, "succeeded", 30, False)
+    assert told[0].event == StopResult(1, "succeeded", 30, False)
     named = package(lab.folder / "runs", "cc").path  # as `ls` shows it
-    assert [one.package.resolve() for one in end(["cc"])] == [named]
+    assert [one.package.resolve() for one in stop_all(["cc"])] == [named]
 
 
 def test_held_back_until_it_is_released(lab: Lab) -> None:
@@ -166,7 +166,7 @@ def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab)
     about = lab.state / "daemon.json"
     own = about.read_bytes()
     about.write_bytes(own.replace(__version__.encode(), b"0.0.0"))
-    for ordered in (lambda: change([blocker], priority=9), lambda: list(end([blocker]))):
+    for ordered in (lambda: change([blocker], priority=9), lambda: list(stop_all([blocker]))):
         with pytest.raises(Refused, match=r"0\.0\.0"):
             ordered()
     assert lab.one(blocker).priority == 0 and not lab.one(blocker).stop_asked
@@ -175,12 +175,12 @@ def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab)
 
 def test_who_does_not_wait_asks_tasks_alone(lab: Lab) -> None:
     first, *others = [queued(lab, sweep="7sweep", name=f"a/{n}") for n in range(3)]
-    assert [task.id for task in ask_to_end("a/0")] == [first.id]
-    assert [task.id for task in ask_to_end("7sweep")] == [task.id for task in others]
+    assert [task.id for task in request_stop("a/0")] == [first.id]
+    assert [task.id for task in request_stop("7sweep")] == [task.id for task in others]
     assert {task.state for task in lab.tasks()} == {STOPPED}
     for text in (first.id, first.package, "7sweep"):
         with pytest.raises(Refused) as refused:
-            ask_to_end(text)
+            request_stop(text)
         assert repr(str(text)) in refused.value.said
     with pytest.raises(NotFound):
-        ask_to_end(str(package(lab.folder / "other")))
+        request_stop(str(package(lab.folder / "other")))

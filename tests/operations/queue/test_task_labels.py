@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.lab.queue.queue_store import Store
-from roost.operations.queue.task_labels import Told
+from roost.operations.queue.task_labels import TaskLabels
 from tests.lab.queued import task
 
 ONE, OTHER, NOBODY = (f"01m7ybz8{letter}0000000000000000{letter}" for letter in "bcd")
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def said(store: Store, text: str) -> str:
-    return Told(store, [text]).said(text)
+    return TaskLabels(store, [text]).said(text)
 
 
 def test_a_name_that_one_task_has_stands_alone(store: Store) -> None:

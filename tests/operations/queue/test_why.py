@@ -22,7 +22,7 @@ from roost.lab.queue.task import (
     SUCCEEDED,
     Need,
 )
-from roost.operations.queue.why import _line, why
+from roost.operations.queue.why import _state_line, why
 from roost.package.package import Package
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -39,7 +39,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("state", [PENDING, *LIVE, *ENDED])
 def test_it_is_never_empty(state: str) -> None:
-    assert _line(task(state=state), {})
+    assert _state_line(task(state=state), {})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_it_is_never_empty(state: str) -> None:
     ],
 )
 def test_what_is_said(given: dict[str, Any], facts: list[str], messages: Messages) -> None:
-    line = _line(task(**given), {"A": 1})
+    line = _state_line(task(**given), {"A": 1})
     assert all(fact in line for fact in facts)
     messages.check(line)
 

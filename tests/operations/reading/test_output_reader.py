@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.operations.reading.output_reader import Output, tail_offset
-from roost.operations.sessions.running_session import Running, follow
+from roost.operations.sessions.running_session import RunningSession, follow
 from roost.supervisor.output.output_file import LEFT_OUT
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -109,7 +109,7 @@ def test_a_live_session_is_followed_through_its_cut_to_its_end(session: Session)
     the hole when the file is replaced by a shorter one."""
     everything = b"".join(b"%015d\n" % i for i in range(2**19 + 2**12))
     child = session.start_limited(CHATTY, output_bytes=2**20)
-    running = Running(session.folder, 1, session.folder / "none", session.file, session.output)
+    running = RunningSession(session.folder, 1, session.folder / "none", session.file, session.output)
     seen, events = b"", follow(running)
     while len(seen) < 16 * 2**10:
         seen += output_of(next(events))

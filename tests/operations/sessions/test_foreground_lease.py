@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from roost.devices import lease as leases
 from roost.devices import lease_files, visible_cards
 from roost.devices.card import Card
@@ -22,8 +22,8 @@ from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.models.analyze import AnalyzeRequest, analyze
 from roost.operations.models.predict import PredictRequest, predict
 from roost.operations.sessions import foreground_lease
-from roost.operations.sessions.foreground_lease import Needed, needed, needed_of_one
-from roost.operations.sessions.session_request import Started, begin
+from roost.operations.sessions.foreground_lease import SessionCards, cards_of_session, choose_one_card
+from roost.operations.sessions.session_request import StartedSession, start_session
 from roost.package.package import Package
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package, project
@@ -44,13 +44,13 @@ def endless(folder: Path) -> Path:
     return project(folder, max_epochs="1000000")
 
 
-def kill(started: Started) -> None:
+def kill(started: StartedSession) -> None:
     assert started.process is not None
     started.process.send_signal(signal.SIGQUIT)
     started.process.wait()
 
 
-def environment_of(started: Started) -> list[bytes]:
+def environment_of(started: StartedSession) -> list[bytes]:
     assert started.running is not None
     record = started.running.session().record
     assert record is not None
@@ -104,10 +104,10 @@ def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
 def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     lock_fd = made.lock()
-    needs = needed({"device": "auto"})
+    needs = cards_of_session({"device": "auto"})
     lease = leases.take(CARDS[:1], 1, Holder.own())
     with pytest.raises(Busy):
-        begin(made, lock_fd, {"device": "auto"}, typed(VALUES), needed=needs)
+        start_session(made, lock_fd, {"device": "auto"}, parse_settings(VALUES), needed=needs)
     assert made.sessions() == []
     lease.close()
     os.close(lock_fd)
@@ -123,20 +123,20 @@ def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
     assert len(lease_files.live_leases("SIM-1")) == 1
     wait_for(lambda: b"CUDA_VISIBLE_DEVICES=SIM-1" in environment_of(started))
     kill(started)
-    assert needed({"device": "auto", "ranks": 2}).cards == CARDS, "two are not free"
-    assert needed({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], "this one was asked for"
+    assert cards_of_session({"device": "auto", "ranks": 2}).cards == CARDS, "two are not free"
+    assert cards_of_session({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], "this one was asked for"
     lease.close()
 
 
 def test_what_a_session_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert needed({"device": "cpu"}) == Needed()
-    assert needed({"device": "auto", "cards": None, "ranks": 1}).cards == CARDS[:1]
-    assert needed({"device": "cuda", "cards": None, "ranks": 2}).cards == CARDS
-    assert needed({"device": "cuda", "cards": ["SIM-1"], "ranks": 1}).cards == CARDS[1:]
+    assert cards_of_session({"device": "cpu"}) == SessionCards()
+    assert cards_of_session({"device": "auto", "cards": None, "ranks": 1}).cards == CARDS[:1]
+    assert cards_of_session({"device": "cuda", "cards": None, "ranks": 2}).cards == CARDS
+    assert cards_of_session({"device": "cuda", "cards": ["SIM-1"], "ranks": 1}).cards == CARDS[1:]
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(visible_cards, "cards", lambda: pytest.fail("nobody is asked where torch has no GPU"))
-    assert needed({"device": "auto"}) == Needed()
+    assert cards_of_session({"device": "auto"}) == SessionCards()
 
 
 def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
@@ -146,32 +146,32 @@ def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
     scenario = tmp_path / "scenario.json"
     scenario.write_text('{"cards": "1x24GB", "failures": [{"card": "SIM-0", "trouble": "it is lost"}]}')
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{scenario}")
-    found = needed({"device": "auto"})
+    found = cards_of_session({"device": "auto"})
     assert not found.cards
     (note,) = found.notes
     assert "GPU 0" in note and "it is lost" in note
     messages.check(note)
     with pytest.raises(Refused, match="it is lost"):
-        needed({"device": "cuda", "cards": None})
+        cards_of_session({"device": "cuda", "cards": None})
 
 
 def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
     outer = leases.take(CARDS, None, Holder.own())
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
-    foreground_lease.require_free(CARDS)
-    assert needed({"device": "auto"}).cards == CARDS[:1]
+    foreground_lease.require_unleased(CARDS)
+    assert cards_of_session({"device": "auto"}).cards == CARDS[:1]
     outer.close()
 
 
 def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
-    assert needed_of_one("cpu") == Needed() and needed_of_one("cpu").ids is None
-    assert needed_of_one("auto").ids == ["SIM-0"]
+    assert choose_one_card("cpu") == SessionCards() and choose_one_card("cpu").ids is None
+    assert choose_one_card("auto").ids == ["SIM-0"]
     first = leases.take(CARDS[:1], 1, Holder.own())
-    assert needed_of_one("cuda").ids == ["SIM-1"]
+    assert choose_one_card("cuda").ids == ["SIM-1"]
     second = leases.take(CARDS[1:], None, Holder.own())
     with pytest.raises(Busy, match=r"GPU \d ") as refused:
-        needed_of_one("auto")
+        choose_one_card("auto")
     assert "-CPU" in str(refused.value)
     messages.check(refused.value.fix)
     first.close()
@@ -202,9 +202,9 @@ def test_whoever_looks_at_a_package_holds_a_card(finished: Package, tmp_path: Pa
 
 def test_what_nobody_holds_comes_first() -> None:
     full = replace(CARDS[1], free_mb=1)
-    assert foreground_lease.free_first([CARDS[0], full], 1) == CARDS[:1]
-    lease = foreground_lease.hold(CARDS[:1], None)
-    assert foreground_lease.free_first([CARDS[0], full], 1) == [full]
-    assert foreground_lease.free_first([CARDS[0], full], 2) == [CARDS[0], full]
+    assert foreground_lease.prefer_unleased([CARDS[0], full], 1) == CARDS[:1]
+    lease = foreground_lease.take_leases(CARDS[:1], None)
+    assert foreground_lease.prefer_unleased([CARDS[0], full], 1) == [full]
+    assert foreground_lease.prefer_unleased([CARDS[0], full], 2) == [CARDS[0], full]
     lease.close()
-    assert foreground_lease.hold([], None).fds == ()
+    assert foreground_lease.take_leases([], None).fds == ()

@@ -22,16 +22,16 @@ def test_a_port_in_use_is_refused_at_once(messages: Messages) -> None:
         place = f"127.0.0.1:{found.getsockname()[1]}"
         found.listen()
         with pytest.raises(Refused, match="Address already in use") as refused:
-            multi_node.check(request(place))
+            multi_node.require_rendezvous(request(place))
         assert refused.value.setting == "--rendezvous"
         assert repr(place) in str(refused.value)
         messages.check(refused.value.fix)
-    multi_node.check(request(place))
+    multi_node.require_rendezvous(request(place))
 
 
 def test_a_place_that_is_not_here(messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
-        multi_node.check(request("192.0.2.1:29500"))
+        multi_node.require_rendezvous(request("192.0.2.1:29500"))
     assert refused.value.setting == "--rendezvous"
     assert "'192.0.2.1:29500'" in str(refused.value)
     messages.check(refused.value.fix)
@@ -39,7 +39,7 @@ def test_a_place_that_is_not_here(messages: Messages) -> None:
 
 @pytest.mark.parametrize("is_host", [True, False])
 def test_how_torchrun_is_started(is_host: bool) -> None:
-    argv, added = multi_node.launched(request("node1:29500"), {"A": "1"}, token="f", is_host=is_host)
+    argv, added = multi_node.torchrun_launch(request("node1:29500"), {"A": "1"}, token="f", is_host=is_host)
     assert argv[-2:] == ["-m", "roost.worker"], "whose arguments come next"
     assert {"--nnodes=2", "--nproc-per-node=3", "--rdzv-endpoint=node1:29500", "--rdzv-id=f"} <= set(argv)
     assert any(text.endswith(f"is_host={int(is_host)}") for text in argv)

@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.config import layers
-from roost.operations.sessions.project_worker import aside
+from roost.operations.sessions.project_worker import worker_on_copy
 from roost.package.package_draft import prepare_training
 from tests.operations.packages import project
 from tests.waiting import wait_for
@@ -27,7 +27,7 @@ def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
     plan = prepare_training(layers.load(config))
     with (
         pytest.raises(ValueError, match="x"),
-        aside(plan, "data", device="cpu", command=["roost"]) as started,
+        worker_on_copy(plan, "data", device="cpu", command=["roost"]) as started,
     ):
         assert started.running.package.parent.parent == place and started.running.package.name == "data"
         wait_for(lambda: started.running.session().state == "running", 20)
@@ -37,5 +37,5 @@ def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
         ticks = process_identity.start_ticks(record["pid"])
         assert ticks is not None
         raise ValueError("x")
-    assert not process_identity.alive(record["pid"], ticks, process_identity.boot_id())
+    assert not process_identity.is_alive(record["pid"], ticks, process_identity.boot_id())
     assert list(place.iterdir()) == [] and not (config.parent / "runs").exists()

@@ -9,17 +9,17 @@ import pytest
 
 from roost.base.errors import ConfigError, Refused, RoostError, UsageError
 from roost.base.system import cpu_cores
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.devices import visible_cards
 from roost.devices.card import Card, User
 from roost.operations.sessions.rank_layout import (
-    Asked,
-    Decided,
-    as_before,
-    cards_here,
-    decide,
-    environments,
-    in_one_process,
+    RankRequest,
+    RankLayout,
+    with_previous_layout,
+    cards_of_this_machine,
+    plan_ranks,
+    rank_environments,
+    one_process_notes,
 )
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package
@@ -36,14 +36,14 @@ def has(monkeypatch: pytest.MonkeyPatch, cards: list[Card]) -> None:
 
 
 def settings(**values: Any) -> Settings:
-    return typed({**VALUES, **values})
+    return parse_settings({**VALUES, **values})
 
 
 def decided(
-    asked: Asked | None = None, *, device: str = "auto", terminal: str = "", **values: Any
-) -> Decided:
-    return decide(
-        asked or Asked(),
+    asked: RankRequest | None = None, *, device: str = "auto", terminal: str = "", **values: Any
+) -> RankLayout:
+    return plan_ranks(
+        asked or RankRequest(),
         settings(**values),
         device=device,
         terminal=terminal,
@@ -51,7 +51,7 @@ def decided(
     )
 
 
-def short(found: Decided) -> tuple[Any, ...]:
+def short(found: RankLayout) -> tuple[Any, ...]:
     return tuple(found.request[key] for key in ("device", "strategy", "ranks", "cards"))
 
 
@@ -88,14 +88,14 @@ def test_one_rank_for_each_card(
     cards: list[str] | None,
 ) -> None:
     has(monkeypatch, FOUR)
-    assert short(decided(Asked(**asked), **values)) == ("cuda", strategy, ranks, cards)
+    assert short(decided(RankRequest(**asked), **values)) == ("cuda", strategy, ranks, cards)
 
 
 def test_on_the_cpu_a_number_of_processes(messages: Messages) -> None:
     for strategy in ("ddp", "fsdp"):
-        found = decided(Asked(devices=2, strategy=strategy), device="cpu")
+        found = decided(RankRequest(devices=2, strategy=strategy), device="cpu")
         assert short(found) == ("cpu", strategy, 2, None)
-    assert short(decided(Asked(devices=1), device="cpu")) == ("cpu", "single", 1, None)
+    assert short(decided(RankRequest(devices=1), device="cpu")) == ("cpu", "single", 1, None)
     assert found.notes[0].startswith("fsdp: 2 ranks ")
     messages.check(found.notes[0])
 
@@ -122,20 +122,20 @@ def test_simulated_cards_are_computed_on_by_nobody(
 def test_what_is_said(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     has(monkeypatch, FOUR)
     for asked, ranks, rest in (
-        (Asked(strategy="ddp"), 4, ""),
-        (Asked(devices=[0, 2]), 2, " 0, 2"),
-        (Asked(devices=2, num_nodes=3, rendezvous="one:29500"), 2, " 1, 2 "),
+        (RankRequest(strategy="ddp"), 4, ""),
+        (RankRequest(devices=[0, 2]), 2, " 0, 2"),
+        (RankRequest(devices=2, num_nodes=3, rendezvous="one:29500"), 2, " 1, 2 "),
     ):
         (note,) = decided(asked).notes
         assert note.startswith(f"ddp: {ranks} ranks ") and rest in note
         messages.check(note)
-    alone = decided(Asked(devices=1, strategy="ddp"), sync_batch_norm=True)
+    alone = decided(RankRequest(devices=1, strategy="ddp"), sync_batch_norm=True)
     assert alone.request["ranks"] == 1
     assert ["ddp" in alone.notes[0], "sync_batch_norm" in alone.notes[1]] == [True] * len(alone.notes)
     for note in alone.notes:
         messages.check(note)
-    monkeypatch.setattr(cpu_cores, "usable", lambda: 1)
-    assert decided(Asked(devices=2), device="cpu").notes[1].startswith("2 ranks ")
+    monkeypatch.setattr(cpu_cores, "usable_cores", lambda: 1)
+    assert decided(RankRequest(devices=2), device="cpu").notes[1].startswith("2 ranks ")
 
 
 SEEN = "0: H100, 9.8 GB of 78.1 GB free (used by pid 7 of anna, 68.4 GB)"
@@ -180,7 +180,7 @@ def test_one_clear_error(
     has(monkeypatch, FOUR)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(error) as caught:
-        decided(Asked(**asked), device=device, **values)
+        decided(RankRequest(**asked), device=device, **values)
     for text in facts:
         assert text in str(caught.value)
     messages.check(caught.value)
@@ -190,7 +190,7 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch, 
     has(monkeypatch, [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(Refused) as refused:
-        decided(Asked(strategy="ddp"), device="cuda")
+        decided(RankRequest(strategy="ddp"), device="cuda")
     assert refused.value.setting == "--device" and "CUDA_VISIBLE_DEVICES" in refused.value.said
     assert "-CPU --devices" in str(refused.value.fix)
     messages.check(refused.value)
@@ -203,22 +203,22 @@ def test_a_gpu_that_is_named_where_there_is_none(
     """What is told to do instead does it."""
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
     with pytest.raises(Refused) as caught:
-        decided(Asked(devices=[0], strategy=strategy))
+        decided(RankRequest(devices=[0], strategy=strategy))
     assert (caught.value.setting, caught.value.where) == ("devices", "command line")
     assert "torch" in caught.value.said and str(caught.value.fix).endswith("--devices 1")
-    assert decided(Asked(devices=1, strategy=strategy)).request["ranks"] == 1
+    assert decided(RankRequest(devices=1, strategy=strategy)).request["ranks"] == 1
 
 
 def test_a_terminal_is_for_one_process(messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        decided(Asked(devices=2), device="cpu", terminal="/dev/pts/1")
+        decided(RankRequest(devices=2), device="cpu", terminal="/dev/pts/1")
     assert "--pdb" in str(refused.value)
     messages.check(refused.value)
 
 
 def test_what_one_process_does_for_several(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     def said(**values: Any) -> list[str]:
-        return in_one_process(settings(**values), device="cpu", where=lambda key: None)
+        return one_process_notes(settings(**values), device="cpu", where=lambda key: None)
 
     assert said() == []
     (line,) = said(devices=2)
@@ -238,8 +238,8 @@ def before(tmp_path: Path, **request: Any) -> Any:
     made = package(tmp_path / "runs", state="new")
     made.new_session({"overrides": [], **request})
 
-    def again(asked: Asked, *overrides: str) -> tuple[Any, Any, Any]:
-        found = as_before(asked, made, overrides)
+    def again(asked: RankRequest, *overrides: str) -> tuple[Any, Any, Any]:
+        found = with_previous_layout(asked, made, overrides)
         return found.devices, found.strategy, found.said_in.get("devices")
 
     return again
@@ -247,31 +247,31 @@ def before(tmp_path: Path, **request: Any) -> Any:
 
 def test_a_session_is_as_the_one_before(tmp_path: Path) -> None:
     again = before(tmp_path, devices=[0, 1], strategy="fsdp")
-    assert again(Asked()) == ([0, 1], "fsdp", "session 1")
-    assert again(Asked(devices=3)) == (3, "fsdp", None)
-    assert again(Asked(strategy="ddp")) == ([0, 1], "ddp", "session 1")
-    assert again(Asked(), "devices=3") == (None, "fsdp", None), "the setting counts, that is new"
-    assert again(Asked(), "+strategy=ddp") == ([0, 1], None, "session 1")
+    assert again(RankRequest()) == ([0, 1], "fsdp", "session 1")
+    assert again(RankRequest(devices=3)) == (3, "fsdp", None)
+    assert again(RankRequest(strategy="ddp")) == ([0, 1], "ddp", "session 1")
+    assert again(RankRequest(), "devices=3") == (None, "fsdp", None), "the setting counts, that is new"
+    assert again(RankRequest(), "+strategy=ddp") == ([0, 1], None, "session 1")
 
 
 def test_one_process_before_does_not_bind_several_devices(tmp_path: Path) -> None:
     again = before(tmp_path, devices="auto", strategy="single")
-    assert again(Asked()) == ("auto", "single", "session 1")
-    assert again(Asked(devices=3)) == (3, None, None)
+    assert again(RankRequest()) == ("auto", "single", "session 1")
+    assert again(RankRequest(devices=3)) == (3, None, None)
 
 
 def test_a_session_of_an_older_roost_binds_nothing(tmp_path: Path) -> None:
-    assert before(tmp_path, device="cpu")(Asked(devices=2)) == (2, None, None)
+    assert before(tmp_path, device="cpu")(RankRequest(devices=2)) == (2, None, None)
 
 
 def test_fewer_machines_than_before_are_said(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="new")
     made.new_session({"overrides": [], "devices": 1, "strategy": "ddp", "num_nodes": 2})
-    again = decided(as_before(Asked(), made, []), device="cpu").notes
+    again = decided(with_previous_layout(RankRequest(), made, []), device="cpu").notes
     assert "--num-nodes 2 --rendezvous HOST:PORT" in again[-1]
     messages.check(again[-1])
-    asked = Asked(num_nodes=2, rendezvous="one:29500")
-    (note,) = decided(as_before(asked, made, []), device="cpu").notes
+    asked = RankRequest(num_nodes=2, rendezvous="one:29500")
+    (note,) = decided(with_previous_layout(asked, made, []), device="cpu").notes
     assert note.startswith("ddp: 1 rank ") and " 2 " in note
     messages.check(note)
 
@@ -284,27 +284,27 @@ def test_the_cards_of_a_machine_that_joins(
 ) -> None:
     has(monkeypatch, FOUR)
     request = {"device": "cuda", "devices": devices, "strategy": "ddp", "ranks": 2, "num_nodes": 2}
-    assert cards_here(request, settings()) == ids
-    assert cards_here({**request, "device": "cpu"}, settings()) is None
+    assert cards_of_this_machine(request, settings()) == ids
+    assert cards_of_this_machine({**request, "device": "cpu"}, settings()) is None
     has(monkeypatch, FOUR[:1])
     with pytest.raises(Refused, match="GPU"):
-        cards_here(request, settings())
+        cards_of_this_machine(request, settings())
 
 
 # --- their environments -----------------------------------------------------------------------------------
 
 
 def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_cores, "usable", lambda: 8)
+    monkeypatch.setattr(cpu_cores, "usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     of = settings()
-    assert environments({"ranks": 3}, of) == ({"OMP_NUM_THREADS": "2"},) * 3
-    assert environments({"ranks": 16}, of)[0] == {"OMP_NUM_THREADS": "1"}
-    assert environments({"ranks": 2}, settings(threads=5)) == ({"OMP_NUM_THREADS": "5"},) * 2
+    assert rank_environments({"ranks": 3}, of) == ({"OMP_NUM_THREADS": "2"},) * 3
+    assert rank_environments({"ranks": 16}, of)[0] == {"OMP_NUM_THREADS": "1"}
+    assert rank_environments({"ranks": 2}, settings(threads=5)) == ({"OMP_NUM_THREADS": "5"},) * 2
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert environments({"ranks": 2}, of)[1] == {"OMP_NUM_THREADS": "7"}
-    assert environments({"ranks": 1, "num_nodes": 2}, of) == ({"OMP_NUM_THREADS": "7"},)
+    assert rank_environments({"ranks": 2}, of)[1] == {"OMP_NUM_THREADS": "7"}
+    assert rank_environments({"ranks": 1, "num_nodes": 2}, of) == ({"OMP_NUM_THREADS": "7"},)
 
 
 def test_one_process_is_left_alone() -> None:
-    assert environments({"ranks": 1}, settings()) == () == environments({}, settings())
+    assert rank_environments({"ranks": 1}, settings()) == () == rank_environments({}, settings())

@@ -14,8 +14,8 @@ from roost.base.system import process_identity
 from roost.lab.sessions.session_control import ask
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.running_session import Running, follow, newest
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.running_session import RunningSession, follow, newest_session
+from roost.operations.sessions.session_request import StartedSession
 from roost.package.sessions import Session
 from tests.messages import Messages
 from tests.operations.packages import package, project
@@ -23,7 +23,7 @@ from tests.supervisor.real_sessions import Session as SmallSession
 from tests.waiting import wait_for
 
 
-def followed(started: Started) -> tuple[Running, bytes, Session]:
+def followed(started: StartedSession) -> tuple[RunningSession, bytes, Session]:
     """All that it prints until it ends; it is asked to stop once it says the word ``epoch``, if endless."""
     assert started.running is not None and started.process is not None
     place, shown = started.running, b""
@@ -57,9 +57,9 @@ def test_asks_and_hears_of_the_end(tmp_path: Path) -> None:
 
 def test_one_that_dies_without_a_word_reads_as_crashed(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="running", pid=os.getpid(), start_ticks=1)
-    found = newest(made)
+    found = newest_session(made)
     assert found is not None and found.state == "crashed"
-    place = Running(
+    place = RunningSession(
         made.path,
         1,
         request=made.path / "sessions" / "1.request.json",
@@ -93,13 +93,13 @@ def without_supervisor(session: SmallSession, *, restart: int) -> tuple[bytes, l
     folder, seen = session.folder, b""
     numbers: list[int] = []
     request = folder / "sessions" / "1.request.json"
-    events = follow(Running(folder, 1, request=request, record=session.file, output=session.output))
+    events = follow(RunningSession(folder, 1, request=request, record=session.file, output=session.output))
     assert [next(events) for _ in range(3)] == [b""] * 3, "the guard has not told the end yet"
     guard.send_signal(signal.SIGCONT)
     for event in events:
         if isinstance(event, Session):
             return seen, numbers, event
-        if isinstance(event, Running):
+        if isinstance(event, RunningSession):
             numbers.append(event.number)
         else:
             seen += event

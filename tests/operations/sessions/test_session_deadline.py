@@ -21,7 +21,7 @@ def squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{script}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    session_deadline._end_of_job.cache_clear()
+    session_deadline._job_end.cache_clear()
 
 
 def test_without_a_limit_there_is_none() -> None:
@@ -118,7 +118,7 @@ def test_a_machine_without_squeue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    session_deadline._end_of_job.cache_clear()
+    session_deadline._job_end.cache_clear()
     (note,) = deadline_of(LimitSettings(wall_time="1h"), {"SLURM_JOB_ID": "7"}).notes
     assert "Slurm job 7" in note and "squeue" in note
     messages.check(note)

@@ -11,16 +11,16 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.config.sections.limits import LimitSettings
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.operations.sessions import session_request
-from roost.operations.sessions.session_request import begin, environment, planned
+from roost.operations.sessions.session_request import start_session, worker_environment, session_plan
 from tests.operations.packages import VALUES, package
 
 CPU = {"kind": "train", "device": "cpu", "strategy": "single", "ranks": 1}
 
 
 def with_values(**values: Any) -> Settings:
-    return typed({**VALUES, **values})
+    return parse_settings({**VALUES, **values})
 
 
 def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
     made.output.write_bytes(b"before\n")
     lock_fd = made.lock()
     try:
-        started = begin(made, lock_fd, {"kind": "train", "device": "cpu"}, typed(VALUES))
+        started = start_session(made, lock_fd, {"kind": "train", "device": "cpu"}, parse_settings(VALUES))
     finally:
         os.close(lock_fd)
     with pytest.raises(Refused, match="session 1"):
@@ -45,25 +45,25 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
 def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    made = environment(cpu=False)
+    made = worker_environment(cpu=False)
     assert made["MINE"] == "1" and made["PYTHONHASHSEED"] == "0" and made["CUDA_VISIBLE_DEVICES"] == "3"
     assert made["PYTHONUNBUFFERED"] == "1" and made["PYTHONDONTWRITEBYTECODE"] == "1"
-    assert environment(cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
-    assert environment(cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert worker_environment(cpu=True)["CUDA_VISIBLE_DEVICES"] == ""
+    assert worker_environment(cpu=False, cards=["GPU-a", "GPU-b"])["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
-    assert environment(cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
-    assert "ROOST_DEADLINE" not in environment(cpu=True)
+    assert worker_environment(cpu=False)["CUDA_VISIBLE_DEVICES"] == "", "or torch would find those behind"
+    assert "ROOST_DEADLINE" not in worker_environment(cpu=True)
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
-    assert environment(cpu=True)["ROOST_DEADLINE"] == "1795271400"
-    assert environment(cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
+    assert worker_environment(cpu=True)["ROOST_DEADLINE"] == "1795271400"
+    assert worker_environment(cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
 
 
 def test_what_is_awaited_is_ended_by_whoever_waits() -> None:
     asked = LimitSettings(wall_time="1s", on_stall="end", stall_timeout="1s", output_mb=3)
-    found = session_request.limits_awaited(asked)
+    found = session_request.limits_of_attended(asked)
     assert (found.wall_seconds, found.end_stalled, found.stall_seconds) == (None, False, 1.0)
-    assert found.output_bytes == 3 * 2**20 == session_request.limits(asked).output_bytes
-    assert session_request.limits(asked).wall_seconds == 1.0
+    assert found.output_bytes == 3 * 2**20 == session_request.supervisor_limits(asked).output_bytes
+    assert session_request.supervisor_limits(asked).wall_seconds == 1.0
 
 
 def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
     monkeypatch.setenv("PYTHONHASHSEED", "9")
     body = {**CPU, "kind": "train"}
-    made = planned(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
+    made = session_plan(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
     assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
     assert made.own_env == {
         "PYTHONHASHSEED": "0",
@@ -83,10 +83,10 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     assert made.limits["wall_seconds"] == 90.0 and made.limits["grace_seconds"] == 5.0
     assert made.request == body and made.argv[0] == sys.executable and not made.is_command
     on_gpu = {**CPU | {"device": "cuda"}, "kind": "train"}
-    assert "CUDA_VISIBLE_DEVICES" not in planned(on_gpu, with_values()).own_env
+    assert "CUDA_VISIBLE_DEVICES" not in session_plan(on_gpu, with_values()).own_env
 
 
 def test_a_training_of_several_ranks_shares_the_cores() -> None:
     body = {**CPU, "strategy": "ddp", "ranks": 2, "kind": "train"}
-    made = planned(body, with_values(threads=3))
+    made = session_plan(body, with_values(threads=3))
     assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]

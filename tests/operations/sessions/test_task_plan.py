@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ConfigError, UsageError
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.lab.queue.task import Need
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.sessions import task_plan
 from tests.messages import Messages
 from tests.operations.packages import VALUES
 
 
 def settings(**values: Any) -> Settings:
-    return typed({**VALUES, **values})
+    return parse_settings({**VALUES, **values})
 
 
 def computing(
     devices: Any = "auto", *, cards: int = 0, simulated: bool = True, **given: Any
 ) -> dict[str, Any]:
-    wanted = Wanted(need=Need(cards=cards), simulated=simulated, strategy=given.pop("asked", None))
-    return task_plan.computing(wanted, settings(**given), devices=devices, where=lambda key: None)
+    wanted = TaskOptions(need=Need(cards=cards), simulated=simulated, strategy=given.pop("asked", None))
+    return task_plan.rank_request(wanted, settings(**given), devices=devices, where=lambda key: None)
 
 
 @pytest.mark.parametrize(

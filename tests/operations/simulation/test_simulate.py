@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.lab.queue.task import SUCCEEDED, Need
 from roost.operations.queue.list_tasks import list_tasks
-from roost.operations.simulation.simulate import Entry, SimulateRequest, read, simulate
+from roost.operations.simulation.simulate import HistoryTask, SimulateRequest, read_history, simulate
 from tests.lab.labs import Lab
 from tests.lab.queued import card, task
 from tests.messages import Messages
@@ -62,7 +62,7 @@ def test_ones_own_queue_is_a_history(tmp_path: Path, messages: Messages) -> None
         path.write_bytes(msgspec.json.encode(list_tasks(all_of_them=True)))
     shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
     assert (shown.tasks, shown.left_out, shown.makespan) == (2, 1, 460.0)
-    assert read(path).entries[1] == Entry(
+    assert read_history(path).entries[1] == HistoryTask(
         submitted=500.0, seconds=60.0, user="ann", name="second", memory_mb=1000, limit=9e8
     )
     for wrong in (b'[{"name": 1}]', b"[1", path.read_bytes().replace(b'"num_cards":1', b'"num_cards":-1')):
@@ -92,9 +92,9 @@ def test_tasks_of_the_cpu_take_their_cores(tmp_path: Path, messages: Messages) -
         store.move(store.start(store.task(one.id), [], None), SUCCEEDED, started=1000.0, ended=1060.0)
         rows = list_tasks(all_of_them=True)
     path.write_bytes(listed := msgspec.json.encode(rows))
-    assert [entry.cores for entry in read(path).entries] == [3]
+    assert [entry.cores for entry in read_history(path).entries] == [3]
     path.write_bytes(listed.replace(b'"cores":3,', b""))
-    assert [entry.cores for entry in read(path).entries] == [None], "an older list"
+    assert [entry.cores for entry in read_history(path).entries] == [None], "an older list"
 
 
 def test_what_is_made_up_is_the_same_for_the_same_seed() -> None:

@@ -7,7 +7,7 @@ import pytest
 from roost.devices.simulated_cards import described
 from roost.lab.policy.policy_state import Rules, Window
 from roost.lab.queue.task import PENDING, Need, Task
-from roost.operations.simulation.virtual_lab import Job, Lab
+from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.messages import Messages
 
 
@@ -37,14 +37,14 @@ def job(
     return Job(task, seconds)
 
 
-def run(*jobs: Job, cards: str = "1x24GB", rules: Rules | None = None) -> Lab:
-    lab = Lab(jobs, described(cards, setting="cards"), rules or Rules())
+def run(*jobs: Job, cards: str = "1x24GB", rules: Rules | None = None) -> VirtualLab:
+    lab = VirtualLab(jobs, described(cards, setting="cards"), rules or Rules())
     for _ in lab.passes():
         pass
     return lab
 
 
-def times(lab: Lab) -> dict[str, tuple[float | None, float | None]]:
+def times(lab: VirtualLab) -> dict[str, tuple[float | None, float | None]]:
     return {id: (job.begun, job.ended) for id, job in lab.jobs.items()}
 
 
@@ -116,7 +116,7 @@ def test_a_task_waits_for_others_as_in_a_real_lab(messages: Messages) -> None:
 
 
 def test_what_makes_room_has_not_ended() -> None:
-    lab = Lab(
+    lab = VirtualLab(
         [
             job("low", 100.0, opportunistic=True),
             job("high", 50.0, submitted=30.0),

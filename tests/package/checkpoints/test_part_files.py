@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roost.base.errors import CheckpointError
-from roost.base.state_tree import Leaf, leaf
+from roost.base.state_tree import Leaf, make_leaf
 from roost.package.checkpoints import part_files
 from tests.messages import Messages
 
@@ -34,7 +34,7 @@ def test_rank_0_writes_all_and_the_others_their_own() -> None:
 
 def test_shards_lie_apart() -> None:
     def sharded(value: Any) -> Leaf:
-        found = leaf(value)
+        found = make_leaf(value)
         return Leaf(found.dtype, found.shape, found.data, is_shard=found.shape == (3, 2))
 
     files = part_files.pack(STATES, leaf_of=sharded)

@@ -9,7 +9,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound
 from roost.config.sections.init_from import InitSettings
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.package.results.initial_weights import (
     NAME,
     InitialWeights,
@@ -27,7 +27,7 @@ ONE = InitialWeights(
 
 
 def settings(init_from: Any) -> Settings:
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "init_from": init_from})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "init_from": init_from})
 
 
 def test_written_and_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.serve import request_journal
 from roost.serve.http.listening_sockets import NAME
@@ -100,7 +100,7 @@ def client(server: Server) -> Iterator[Client]:
     with server.lab.here():
         with lab.opened() as store:
             store.set("rules", {"cores": 1})
-        (blocker,) = submit_command(["sleep", "1000"], Wanted()).tasks
+        (blocker,) = submit_command(["sleep", "1000"], TaskOptions()).tasks
         client = Client(server)
         with client.http:
             wait_for(lambda: lab.status().tasks.get("running") == 1)

@@ -45,11 +45,11 @@ def fork(session: Session, template: GuardTemplate | None, code: str = FOREVER) 
 
 def end(session: Session) -> dict[str, Any]:
     record = session.record()
-    process_identity.send(signal.SIGQUIT, record["pid"], record["start_ticks"], record["boot_id"])
+    process_identity.send_signal(signal.SIGQUIT, record["pid"], record["start_ticks"], record["boot_id"])
     wait_for(lambda: not session.locked())
     wait_for(
         lambda: (
-            not process_identity.alive(record["guard_pid"], record["guard_start_ticks"], record["boot_id"])
+            not process_identity.is_alive(record["guard_pid"], record["guard_start_ticks"], record["boot_id"])
         )
     )
     return session.record()
@@ -206,4 +206,4 @@ def test_it_ends_with_who_has_started_it() -> None:
             wait_for(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == expected)
         finally:
             owner.kill()
-    wait_for(lambda: not process_identity.alive(pid, ticks, boot))
+    wait_for(lambda: not process_identity.is_alive(pid, ticks, boot))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.rank_layout import Asked
+from roost.operations.sessions.rank_layout import RankRequest
 from roost.supervisor.forkserver import warm_templates
 from roost.supervisor.forkserver.forked_worker import HOPELESS, NO_TOKEN
 from tests.supervisor.forkserver import test_warm_templates
@@ -169,7 +169,7 @@ def test_a_session_that_follows_by_itself_starts_cold(
         text.replace("        self.net =", f"{crash}        self.net =")
     )
     where = [f"save_root={project.parent / 'runs'}"]
-    started = run(RunRequest(config=project, overrides=where, device="cpu", ranks=Asked(restart=1)))
+    started = run(RunRequest(config=project, overrides=where, device="cpu", ranks=RankRequest(restart=1)))
     assert exact.wait(started) == 0
     first, second = (json.loads((started.package / f"sessions/{n}.json").read_text()) for n in (1, 2))
     assert first["warm"] and first["state"] == "crashed" and "warm" not in second

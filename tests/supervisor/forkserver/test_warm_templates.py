@@ -15,7 +15,7 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import Package
 from roost.supervisor.forkserver import warm_templates
 from roost.supervisor.forkserver.forked_guard import Forked
@@ -43,13 +43,13 @@ def template_pid(kept: warm_templates.WarmTemplates) -> int:
     return found.process.pid
 
 
-def record(started: Started) -> dict[str, Any]:
+def record(started: StartedSession) -> dict[str, Any]:
     path = started.package / "sessions" / f"{started.session}.json"
     found: dict[str, Any] = json.loads(path.read_bytes())
     return found
 
 
-def is_warm(started: Started) -> bool:
+def is_warm(started: StartedSession) -> bool:
     return "warm" in record(started)
 
 
@@ -151,14 +151,14 @@ def project(tmp_path: Path) -> Iterator[Path]:
     for file in tmp_path.glob("runs/*/sessions/1.json"):  # of a test that has failed
         found = json.loads(file.read_bytes())
         if found["state"] == "running":
-            process_identity.send(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
+            process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
 
 
-def wait_until_ready(started: Started) -> None:
+def wait_until_ready(started: StartedSession) -> None:
     wait_for(lambda: "ready" in (started.package / "_output.txt").read_text(), timeout_seconds=60)
 
 
-def begun(project: Path, *overrides: str) -> Started:
+def begun(project: Path, *overrides: str) -> StartedSession:
     where = f"save_root={project.parent / 'runs'}"
     return run(RunRequest(config=project, overrides=[where, *overrides], device="cpu"))
 
@@ -313,7 +313,7 @@ def test_what_was_forked_goes_on_without_the_template_and_leaves_nothing(
         wait_until_ready(started)
     found = record(started)
     assert Package.open(started.package).state() == "running"
-    process_identity.send(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
+    process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
     assert started.process.wait(timeout=20) == 1  # nobody is left who could tell
     assert record(started)["state"] == "stopped"
 

@@ -97,12 +97,12 @@ def test_a_row_takes_type_default_and_help_from_the_settings() -> None:
         "keep", "1", ["checkpoint.fast", "checkpoint.best.N.top_k"], ["roost run"], "newest first"
     )
     lines = markdown(Page("Title", "Text\n", [Group("Heading", [option])], ["No bug."])).splitlines()
-    values, help = settings.allowed("checkpoint.fast"), settings.describe("checkpoint.fast")
+    values, help = settings.allowed_values("checkpoint.fast"), settings.describe("checkpoint.fast")
     assert lines[0] == "# Title" and "## Heading" in lines and lines[-1] == "- No bug."
     assert (
         f"| `keep` | 1 | `checkpoint.fast`<br>`roost run` | {values} | `2` | {help}; newest first |" in lines
     )
-    values, help = settings.allowed("checkpoint.best.0.top_k"), settings.describe("checkpoint.best.0.top_k")
+    values, help = settings.allowed_values("checkpoint.best.0.top_k"), settings.describe("checkpoint.best.0.top_k")
     assert f"|  |  | `checkpoint.best.N.top_k` | {values} |  | {help} |" in lines
 
 

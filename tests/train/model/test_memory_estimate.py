@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from roost.train.model.memory_estimate import estimate, num_bytes, state_bytes
+from roost.train.model.memory_estimate import estimate_memory, num_bytes, state_bytes
 from roost.train.optim.optimizer import Optim
 from tests.messages import Messages
 
@@ -50,7 +50,7 @@ def test_the_whole(messages: Messages) -> None:
     module[0].requires_grad_(False)
     trained = [p for p in module.parameters() if p.requires_grad]
     optim = Optim(torch.optim.SGD(trained, lr=0.1, momentum=0.9))
-    found = estimate(module, {"main": optim}, activations=100)
+    found = estimate_memory(module, {"main": optim}, activations=100)
     assert (found.parameters, found.buffers, found.gradients) == (4 * 24, 4 * 8 + 8, 4 * 8)
     assert found.optimizers == {"main": 4 * 8} and found.total == 96 + 40 + 32 + 32 + 100
     lines = found.lines(num_samples=7)
@@ -63,6 +63,6 @@ def test_the_whole(messages: Messages) -> None:
     ]
     assert "main" in lines[3] and "7" in lines[4]
     messages.check("\n".join(lines))
-    unknown = estimate(module, {"main": Optim(torch.optim.LBFGS(trained))}, activations=None)
+    unknown = estimate_memory(module, {"main": Optim(torch.optim.LBFGS(trained))}, activations=None)
     lines = unknown.lines(num_samples=0)
     assert "main" in lines[-2] and all(line.endswith("unknown") for line in lines[-2:])

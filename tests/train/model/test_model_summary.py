@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from roost.train.model.model_summary import rows, shape_of, table, watch
+from roost.train.model.model_summary import format_shapes, format_table, module_rows, trace_forward
 from tests.messages import Messages
 
 
@@ -24,11 +24,11 @@ class Two(nn.Module):
 def test_a_row_for_each_module() -> None:
     module = Two()
     module.b.requires_grad_(False)
-    found = rows(module, {"a": "5x3"})
+    found = module_rows(module, {"a": "5x3"})
     assert [tuple(row) for row in found] == [
         ("(all)", "Two", "", 18, "some"), ("a", "Linear", "5x3", 15, "all"), ("b", "Linear", "", 3, "none"),
     ]  # fmt: skip
-    assert table(found) == [
+    assert format_table(found) == [
         "MODULE  CLASS   OUTPUT  PARAMETERS  TRAINED",
         "(all)   Two                     18  some",
         "a       Linear  5x3             15  all",
@@ -38,7 +38,7 @@ def test_a_row_for_each_module() -> None:
 
 def test_a_deep_model_is_cut_at_a_depth() -> None:
     deep = nn.Sequential(*(nn.Sequential(*(nn.Linear(1, 1) for _ in range(9))) for _ in range(9)))
-    found = rows(deep)
+    found = module_rows(deep)
     assert [row.name for row in found] == ["(all)", *map(str, range(9))]
     assert found[1].parameters == 18 and sum(row.parameters for row in found[1:]) == found[0].parameters
 
@@ -46,12 +46,12 @@ def test_a_deep_model_is_cut_at_a_depth() -> None:
 def test_shared_parameters_count_once() -> None:
     module = Two()
     module.c = module.a
-    assert rows(module)[0].parameters == 18
+    assert module_rows(module)[0].parameters == 18
 
 
 def test_a_pass_shows_shapes_and_what_it_keeps() -> None:
     module, x = Two(), torch.ones(5, 4)
-    seen = watch(module, module.loss, x)
+    seen = trace_forward(module, module.loss, x)
     assert seen.shapes == {"a": "5x3", "b": "5x1"}
     # relu's output (5x3), which b's gradient needs too, and b's output (5x1) for the square: floats.
     assert seen.activations == 4 * (15 + 5)
@@ -67,14 +67,14 @@ def test_hooks_are_taken_off_after_an_error() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        watch(module, fails, torch.ones(1, 4))
+        trace_forward(module, fails, torch.ones(1, 4))
     assert not any(part._forward_hooks for part in module.modules())
 
 
 def test_shapes_of_nests(messages: Messages) -> None:
     one = torch.ones(2, 3)
-    said = shape_of({"x": one, "y": [torch.tensor(1.0)]})
+    said = format_shapes({"x": one, "y": [torch.tensor(1.0)]})
     assert said.startswith("2x3, ")
     messages.check(said)
-    assert shape_of((one, one, one, one)) == "2x3, 2x3, 2x3, …"
-    assert shape_of("words") == ""
+    assert format_shapes((one, one, one, one)) == "2x3, 2x3, 2x3, …"
+    assert format_shapes("words") == ""

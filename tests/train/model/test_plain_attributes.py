@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import roost
-from roost.train.model.plain_attributes import PlainState
+from roost.train.model.plain_attributes import PlainAttributes
 
 
 class Part(nn.Module):
@@ -63,7 +63,7 @@ def change(runner: Runner, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["counter", "history", "table", "part.seen", "info", "new", "counter gone"])
 def test_what_changes_is_named(runner: Runner, name: str) -> None:
-    plain = PlainState(runner)
+    plain = PlainAttributes(runner)
     change(runner, name)
     assert plain.changed() == [name.removesuffix(" gone")]
     change(runner, "history")
@@ -71,7 +71,7 @@ def test_what_changes_is_named(runner: Runner, name: str) -> None:
 
 
 def test_what_is_saved_elsewhere_or_cannot_be_judged_is_not_named(runner: Runner) -> None:
-    plain = PlainState(runner)
+    plain = PlainAttributes(runner)
     with torch.no_grad():
         for parameter in runner.parameters():
             parameter.add_(1.0)
@@ -93,13 +93,13 @@ def test_a_part_that_saves_extra_state_is_trusted() -> None:
             self.seen = state
 
     module = nn.Sequential(Saves())
-    plain = PlainState(module)
+    plain = PlainAttributes(module)
     module[0].seen = 3
     assert plain.changed() == []
 
 
 def test_the_same_values_in_other_objects_are_no_change(runner: Runner) -> None:
-    plain = PlainState(runner)
+    plain = PlainAttributes(runner)
     runner.table = {name: value + 0 for name, value in runner.table.items()}
     runner.history = []
     assert plain.changed() == []

@@ -12,11 +12,11 @@ from torch import nn
 
 from roost.base import state_tree
 from roost.base.errors import CheckpointError, ConfigError
-from roost.config.objects import forget
+from roost.config.objects import unload_project
 from roost.config.sections.optimizers import OptimizerSettings
-from roost.config.settings import typed
+from roost.config.settings import parse_settings
 from roost.train.optim.optimizer import LR_SCALE, Optim
-from roost.train.optim.optimizer_config import build_optimizers, describe
+from roost.train.optim.optimizer_config import build_optimizers, describe_optimizers
 from tests.messages import Messages
 from tests.train.parts import bits
 
@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 def settings(**optimizers: Any) -> dict[str, OptimizerSettings]:
     values = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 20, "optimizers": optimizers}
-    return typed(values).optimizers
+    return parse_settings(values).optimizers
 
 
 def make(module: nn.Module | None = None, **optimizers: Any) -> dict[str, Optim]:
@@ -467,7 +467,7 @@ def none(params):
 def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "Optim.py").write_text(OPTIM)
     yield tmp_path
-    forget(tmp_path)
+    unload_project(tmp_path)
 
 
 def test_an_optimizer_of_the_project(project: Path) -> None:
@@ -519,7 +519,7 @@ def test_a_state_of_other_parameters_is_refused(messages: Messages) -> None:
 
 
 def test_one_optimizer_with_one_group_is_not_worth_a_line() -> None:
-    assert describe(make(main=SGD)) == []
+    assert describe_optimizers(make(main=SGD)) == []
 
 
 def test_each_optimizer_has_a_line(messages: Messages) -> None:
@@ -527,7 +527,7 @@ def test_each_optimizer_has_a_line(messages: Messages) -> None:
     groups = [{"params": "*.bias", "weight_decay": 0, "lr_scale": 0.1}, {"params": "body.1.*"}]
     a = {"class": "torch.optim.RMSprop", "lr": 0.5, "weight_decay": 0.1, "params": "body.*", "groups": groups}
     found = make(a={**a, "scheduler": scheduler, "every_n_steps": 2}, b={**SGD, "params": "head.*"})
-    lines = describe(found)
+    lines = describe_optimizers(found)
     numbers = [re.findall(r"\b\d[\d.]*\b", line) for line in lines]
     assert numbers == [["24", "8", "0", "0.05", "4", "0.5", "10", "2"], ["5", "0.1"]]
     first = r"optimizer a\b.*RMSprop.*\bweight_decay 0\b.*\blr 0\.05\b.*\blr 0\.5\b.*StepLR.*\bepoch\b"

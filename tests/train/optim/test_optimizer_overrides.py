@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 
 from roost.package.checkpoints.checkpoint import Info
 from roost.train.optim.optimizer import LR_SCALE, Optim
-from roost.train.optim.optimizer_overrides import Renewed
+from roost.train.optim.optimizer_overrides import OptimizerOverrides
 from roost.train.optim.schedulers import Warmup
 from tests.messages import Messages
 
@@ -54,7 +54,7 @@ def trained(one: Optim) -> dict[str, Any]:
 
 def gone_on(old: Optim, new: Optim, *changed: str, info: Info = OF_ANOTHER_RUN) -> dict[str, Any]:
     """The state that a fork with ``new`` goes on with."""
-    renewed = Renewed({"main": new}, lambda of: changed if of.session == 0 else ())
+    renewed = OptimizerOverrides({"main": new}, lambda of: changed if of.session == 0 else ())
     states = {"optimizers": {"main": trained(old)}}
     renewed(info, states)
     new.load_state_dict(states["optimizers"]["main"])
@@ -128,7 +128,7 @@ def test_what_is_loaded_as_it_is(changed: str, session: int) -> None:
 
 def test_what_it_works_with_is_as_before() -> None:
     old, new = optim(0.1, "cosine"), optim(0.3, "cosine")
-    renewed = Renewed({"main": new}, lambda _: ["optimizers.main.lr"])
+    renewed = OptimizerOverrides({"main": new}, lambda _: ["optimizers.main.lr"])
     trained(new)
     before = copy.deepcopy(new.state_dict())
     renewed(OF_ANOTHER_RUN, {"optimizers": {"main": trained(old)}})

@@ -15,8 +15,8 @@ from torch.optim import lr_scheduler, swa_utils
 
 from roost.base import state_tree
 from roost.base.errors import CheckpointError, ConfigError
-from roost.config.interpolation import fill
-from roost.config.objects import build, forget
+from roost.config.interpolation import fill_late
+from roost.config.objects import build, unload_project
 from roost.train.optim.optimizer import LR_SCALE, Optim
 from roost.train.optim.optimizer_config import build_optimizers
 from roost.train.optim.schedulers import Warmup, check_schedules
@@ -96,7 +96,7 @@ class Own(torch.optim.lr_scheduler.LRScheduler):
 def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "Schedules.py").write_text(SCHEDULES)
     yield tmp_path
-    forget(tmp_path)
+    unload_project(tmp_path)
 
 
 def make(scheduler: dict[str, Any], root: Path | None = None, **main: Any) -> tuple[Net, Optim]:
@@ -209,7 +209,7 @@ def test_a_scheduler_goes_on_exactly(
     """Built, stepped, its state through the codec of checkpoints in the midst of the warm-up and after it."""
 
     def fresh() -> tuple[Net, Optim]:
-        forget(project)  # as another process would: `ready` is an object of the module
+        unload_project(project)  # as another process would: `ready` is an object of the module
         return make({"unit": unit, **case, "warmup_steps": warmup_steps}, project)
 
     net, optim = fresh()
@@ -240,7 +240,7 @@ def by_hand(case: dict[str, Any], project: Path) -> list[float]:
     """The rates of a torch optimizer with that scheduler and nothing else."""
     groups = [{"params": [torch.zeros(1)]}, {"params": [torch.zeros(1)], "lr": 0.2}]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-    spec = fill({name: value for name, value in case.items() if name not in ("unit", "monitor")}, TOTALS)
+    spec = fill_late({name: value for name, value in case.items() if name not in ("unit", "monitor")}, TOTALS)
     scheduler = build(spec, project, optimizer=optimizer)
     optim = Optim(optimizer, scheduler, unit=case.get("unit", "step"), monitor=case.get("monitor"))
     return rates(optim, 12)
@@ -250,11 +250,11 @@ def by_hand(case: dict[str, Any], project: Path) -> list[float]:
 def test_a_scheduler_gives_the_rates_that_it_gives_alone(case: dict[str, Any], project: Path) -> None:
     """What is tried before the run, and a warm-up, leave no trace in the rates."""
     alone = rates(make(case, project)[1], 12)
-    forget(project)
+    unload_project(project)
     assert alone == by_hand(case, project)
-    forget(project)
+    unload_project(project)
     warm = make({**case, "warmup_steps": 3}, project)[1]
-    forget(project)
+    unload_project(project)
     base = make(case, project)[1].lr
     climbing = [base * number / 4 for number in (1, 2, 3)]
     if warm.unit == "step":

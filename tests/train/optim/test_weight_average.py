@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 
 from roost.base import state_tree
 from roost.base.errors import CheckpointError
-from roost.train.optim.weight_average import Average, Method
+from roost.train.optim.weight_average import Average, AverageMethod
 from tests.messages import Messages
 from tests.train.parts import bits, weights
 
@@ -38,7 +38,7 @@ def trained(module: nn.Module, steps: int, after: Callable[[], None] = lambda: N
 @pytest.mark.parametrize(
     ("method", "fn"), [("ema", get_ema_multi_avg_fn(0.9)), ("swa", get_swa_multi_avg_fn())]
 )
-def test_the_bits_of_averaged_model(method: Method, fn: Any) -> None:
+def test_the_bits_of_averaged_model(method: AverageMethod, fn: Any) -> None:
     module = net()
     average, theirs = Average(method=method, decay=0.9), AveragedModel(module, multi_avg_fn=fn)
 
@@ -108,7 +108,7 @@ def test_before_its_first_update_it_is_the_weights() -> None:
 
 
 @pytest.mark.parametrize("method", ["ema", "swa"])
-def test_goes_on_exactly_from_its_state(method: Method) -> None:
+def test_goes_on_exactly_from_its_state(method: AverageMethod) -> None:
     module, average, states = net(), Average(method=method, decay=0.9), []
 
     def update() -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from roost.base.errors import ContractError
-from roost.train.reporting.media_files import Media, encode, encoded, heat_map
+from roost.train.reporting.media_files import Media, encode, encode_files, heat_map
 from tests.messages import Messages
 
 
@@ -87,7 +87,7 @@ def matrix(data: bytes) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16])
 def test_a_matrix_is_its_numbers_and_a_heat_map(dtype: torch.dtype) -> None:
     numbers = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(dtype)
-    files = encoded(Media("matrix", numbers))
+    files = encode_files(Media("matrix", numbers))
     assert list(files) == ["png", "npy"], "a mirror that finds the numbers finds their picture, too"
     assert matrix(files["npy"]).tolist() == numbers.tolist()
     with Image.open(io.BytesIO(files["png"])) as image:
@@ -107,7 +107,7 @@ def test_colours_of_a_heat_map() -> None:
 
 
 def test_a_matrix_without_numbers_has_no_picture() -> None:
-    assert list(encoded(Media("matrix", np.zeros((0, 3))))) == ["npy"]
+    assert list(encode_files(Media("matrix", np.zeros((0, 3))))) == ["npy"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_matrix_without_numbers_has_no_picture() -> None:
 )
 def test_what_is_no_matrix(data: Any, messages: Messages) -> None:
     with pytest.raises(ContractError, match=r"visualize\(\).*\bmatrix\b") as refused:
-        encoded(Media("matrix", data))
+        encode_files(Media("matrix", data))
     messages.check(refused.value)
 
 

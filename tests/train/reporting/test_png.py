@@ -15,7 +15,7 @@ from tests.messages import Messages
 @pytest.mark.parametrize("shape", [(5, 7), (1, 1), (5, 7, 2), (5, 7, 3), (5, 7, 4)])
 def test_another_program_reads_the_same_pixels(shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    data = png.encoded(pixels)
+    data = png.encode(pixels)
     with Image.open(io.BytesIO(data)) as image:
         assert np.array_equal(np.asarray(image), pixels)
     assert png.size(data) == (shape[1], shape[0])
@@ -24,7 +24,7 @@ def test_another_program_reads_the_same_pixels(shape: tuple[int, ...]) -> None:
 def test_of_any_strides() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 6, 8), dtype=np.uint8)
     for view in (np.moveaxis(pixels, 0, 2), pixels[0, ::2, ::-1]):
-        with Image.open(io.BytesIO(png.encoded(view))) as image:
+        with Image.open(io.BytesIO(png.encode(view))) as image:
             assert np.array_equal(np.asarray(image), view)
 
 
@@ -35,13 +35,13 @@ def test_what_is_no_picture(
     pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], messages: Messages
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(str(pixels.shape))) as refused:
-        png.encoded(pixels)
+        png.encode(pixels)
     messages.check(refused.value)
 
 
 def test_only_bytes(messages: Messages) -> None:
     with pytest.raises(ValueError, match="float64") as refused:
-        png.encoded(np.zeros((2, 2)))
+        png.encode(np.zeros((2, 2)))
     messages.check(refused.value)
 
 
@@ -53,5 +53,5 @@ def test_what_has_no_size(messages: Messages) -> None:
 
 def test_pictures_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert list(media_files.encoded(media_files.Media("matrix", np.eye(3)))) == ["png", "npy"]
+    assert list(media_files.encode_files(media_files.Media("matrix", np.eye(3)))) == ["png", "npy"]
     assert png.size(media_files.encode(media_files.Media("image", np.zeros((3, 2, 5))))[1]) == (5, 2)

@@ -10,12 +10,12 @@ from roost.base.interval import NEVER
 from roost.package import progress
 from roost.package.progress import Board
 from roost.train.progress import Progress
-from roost.train.reporting.progress_publisher import Publisher
+from roost.train.reporting.progress_publisher import ProgressPublisher
 
 
 @pytest.mark.parametrize(("total_steps", "published"), [(30, 30), (NEVER, 0), (0, 0)])
 def test_what_is_published(tmp_path: Path, total_steps: int, published: int) -> None:
-    publisher = Publisher(Board(tmp_path / "progress"), steps_per_epoch=10)
+    publisher = ProgressPublisher(Board(tmp_path / "progress"), steps_per_epoch=10)
     run = Progress(step=12, epoch=1, batch=2, samples=48, total_steps=total_steps, total_seconds=60.0)
     publisher.publish(run, "validating")
     seen = progress.read(tmp_path / "progress")
@@ -25,7 +25,7 @@ def test_what_is_published(tmp_path: Path, total_steps: int, published: int) -> 
 
 
 def test_without_a_board() -> None:
-    publisher = Publisher(None, steps_per_epoch=10)
+    publisher = ProgressPublisher(None, steps_per_epoch=10)
     assert (publisher.phase, publisher.count) == ("starting", 0)
     publisher.publish(Progress(), "training")
     publisher.publish(Progress(), "saving")

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from roost.train.reporting.throughput import Rate
+from roost.train.reporting.throughput import ThroughputMeter
 
 
 def test_the_first_look_only_begins() -> None:
-    rate = Rate()
+    rate = ThroughputMeter()
     rate.look(5000, 100.0)  # a resumed run has samples already
     assert rate.per_second == 0.0
     rate.look(5001, 100.01)
@@ -16,7 +16,7 @@ def test_the_first_look_only_begins() -> None:
 
 
 def test_follows_a_change_within_seconds() -> None:
-    rate = Rate()
+    rate = ThroughputMeter()
     for number in range(101):
         rate.look(number * 10, number * 0.1)
     assert rate.per_second == pytest.approx(100.0)

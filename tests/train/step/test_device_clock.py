@@ -95,7 +95,7 @@ def test_without_a_step_nothing_is_recorded() -> None:
     assert clock.read(len(PARTS)) == (0, [0.0] * len(PARTS)), "the step was read"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.needs_gpu
 def test_on_a_gpu() -> None:
     clock = DeviceClock(functools.partial(torch.cuda.Event, enable_timing=True), torch.cuda.current_stream)
     matrix = torch.randn(4096, 4096, device="cuda")

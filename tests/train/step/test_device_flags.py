@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from roost.train.step import device_flags as module
-from roost.train.step.device_flags import Flags
+from roost.train.step.device_flags import DeviceFlags
 from tests.train.reads import CountsReads
 
 
-def flagged(steps: range, bad: set[int]) -> Flags:
-    found = Flags()
+def flagged(steps: range, bad: set[int]) -> DeviceFlags:
+    found = DeviceFlags()
     for step in steps:
         found.add(step, torch.tensor(step in bad))
     return found
@@ -30,9 +30,9 @@ def test_none_or_all_are_set() -> None:
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_many_take_little_memory_and_nothing_is_read_back_before_the_end(more: int) -> None:
-    number = 2 * module._FOLD + more
-    bad = {1, module._FOLD, module._FOLD + 1, number}
+    number = 2 * module._FOLD_STEPS + more
+    bad = {1, module._FOLD_STEPS, module._FOLD_STEPS + 1, number}
     with CountsReads() as counter:
         found = flagged(range(1, number + 1), bad)
-    assert counter.reads == 0 and len(found._waiting) < module._FOLD
+    assert counter.reads == 0 and len(found._waiting) < module._FOLD_STEPS
     assert found.read() == (sorted(bad), number - 1)

@@ -82,7 +82,7 @@ def test_steps_give_the_bits_of_torch(make: Any, scheduled: bool) -> None:
     modules = net(), net()
     optimizers = [make(module.parameters()) for module in modules]
     schedulers = [torch.optim.lr_scheduler.StepLR(o, 2) for o in optimizers] if scheduled else []
-    steps = [fast_ops.step_of(optimizers[0]), optimizers[1].step]
+    steps = [fast_ops.step_function(optimizers[0]), optimizers[1].step]
     for _ in range(5):
         for module, step in zip(modules, steps, strict=True):
             module.zero_grad()
@@ -96,7 +96,7 @@ def test_steps_give_the_bits_of_torch(make: Any, scheduled: bool) -> None:
 def test_hooks_and_profilers_see_every_step() -> None:
     module = net()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    step = fast_ops.step_of(optimizer)
+    step = fast_ops.step_function(optimizer)
     gradients(module, lambda loss: loss.backward())
     seen = []
     step()
@@ -116,8 +116,8 @@ def test_hooks_and_profilers_see_every_step() -> None:
 def test_what_somebody_put_in_place_of_step_is_called() -> None:
     optimizer = torch.optim.SGD(net().parameters(), lr=0.1)
     called = []
-    before = fast_ops.step_of(optimizer)
+    before = fast_ops.step_function(optimizer)
     optimizer.step = lambda: called.append(1)  # type: ignore[method-assign, assignment]
     before()
-    fast_ops.step_of(optimizer)()
+    fast_ops.step_function(optimizer)()
     assert called == [1, 1]

@@ -19,24 +19,24 @@ def trainable() -> torch.Tensor:
 @pytest.mark.parametrize("kind", [dict, UserDict])
 def test_a_loss_and_what_is_recorded_beside_it(kind: Any) -> None:
     given, size = trainable(), trainable()
-    found, values = loss.split(kind(loss=given, size=size, count=3), "d_loss")
+    found, values = loss.split_output(kind(loss=given, size=size, count=3), "d_loss")
     assert found is given
     assert values.keys() == {"d_loss", "size", "count"} and values["count"] == 3
     assert not any(value.requires_grad for value in (values["d_loss"], values["size"]))
-    found, values = loss.split(given, "loss")
+    found, values = loss.split_output(given, "loss")
     assert found is given and values.keys() == {"loss"}
 
 
 @pytest.mark.parametrize("given", [None, 1.0, [1.0], {}, {"accuracy": 1.0}])
 def test_no_loss(given: Any, messages: Messages) -> None:
     with pytest.raises(ContractError, match=r"loss\(\)") as refused:
-        loss.split(given, "loss")
+        loss.split_output(given, "loss")
     messages.check(refused.value)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_any_floating_number_can_be_trained_on(kind: torch.dtype) -> None:
-    loss.check(trainable().to(kind))
+    loss.check_loss(trainable().to(kind))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_any_floating_number_can_be_trained_on(kind: torch.dtype) -> None:
 )
 def test_what_cannot_be_trained_on(given: Any, message: str, messages: Messages) -> None:
     with pytest.raises(ContractError, match=message) as refused:
-        loss.check(given)
+        loss.check_loss(given)
     messages.check(refused.value)
 
 
@@ -67,9 +67,9 @@ def test_what_stands_beside_a_loss(messages: Messages) -> None:
 
 
 def test_a_weight_has_no_dimensions() -> None:
-    assert loss.single(torch.ones(1)).shape == ()
+    assert loss.scalar(torch.ones(1)).shape == ()
     weight = torch.ones(())
-    assert loss.single(weight) is weight and loss.single(2.0) == 2.0
+    assert loss.scalar(weight) is weight and loss.scalar(2.0) == 2.0
 
 
 def test_what_an_update_gives(messages: Messages) -> None:

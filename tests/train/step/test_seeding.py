@@ -105,7 +105,7 @@ def test_a_device_state_that_cannot_be_restored_is_told(
     assert bits(seeding.rng_state(devices=False)) == bits({**state, "cuda": [], "mps": []}), "the CPU's is"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.needs_gpu
 def test_the_current_cuda_device_is_saved_and_restored() -> None:
     torch.cuda.init()
     state = seeding.rng_state()

@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 from roost.train.step.loss import Window
 from roost.train.step.stepper import Stepper
 from roost.train.step.timing import DATA, TO_DEVICE
-from roost.train.step.windows import Windows, undrawn
+from roost.train.step.windows import Windows, placeholder_window
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, STEPS_PER_EPOCH, Points, Still, built, loader, plain
 
@@ -104,7 +104,7 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
         with pytest.raises(OSError, match="a sector"):
             windows.draw()
         if one is passed:
-            assert undrawn(one) == ([], 0, 2, 0, False, 0)
+            assert placeholder_window(one) == ([], 0, 2, 0, False, 0)
             one.progress.advance(2, 0, False)
         found.append(windows.draw()[0])
         windows.close()
@@ -119,9 +119,9 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
 def test_a_window_that_could_not_be_drawn_ends_where_it_would_have() -> None:
     one = trainer(3)
     one.progress.batch = 6
-    assert undrawn(one) == ([], 0, 1, 0, True, 0)
+    assert placeholder_window(one) == ([], 0, 1, 0, True, 0)
     one.progress.batch = 3
-    assert undrawn(one) == ([], 0, 3, 0, False, 0)
+    assert placeholder_window(one) == ([], 0, 3, 0, False, 0)
 
 
 class Gaps:

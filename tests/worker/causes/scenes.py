@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from roost.base.exception_record import Raised, raised
+from roost.base.exception_record import ExceptionRecord, record_exception
 from roost.train.data.workers.worker_pool import Ring
 from roost.worker.causes import cause_table
 from roost.worker.causes.cause import Cause, FailureContext
 
 
-def of(function: Callable[[], object]) -> Raised:
+def of(function: Callable[[], object]) -> ExceptionRecord:
     """What a function raises."""
     with pytest.raises(BaseException) as found:
         function()
-    return raised(found.value)
+    return record_exception(found.value)
 
 
 class Breaks(Dataset[Any]):
@@ -35,7 +35,7 @@ class Breaks(Dataset[Any]):
         return self.does()
 
 
-def in_a_worker(does: Callable[[], object]) -> Raised:
+def in_a_worker(does: Callable[[], object]) -> ExceptionRecord:
     """What torch raises when that fails in a loader worker."""
     fetching: Any = iter(DataLoader(Breaks(does), num_workers=1, multiprocessing_context="fork", timeout=60))
     try:
@@ -44,7 +44,7 @@ def in_a_worker(does: Callable[[], object]) -> Raised:
         fetching._shutdown_workers()  # the traceback would keep the process alive
 
 
-def in_a_worker_of_ours(does: Callable[[], object]) -> Raised:
+def in_a_worker_of_ours(does: Callable[[], object]) -> ExceptionRecord:
     """What roost raises when that fails in a loader worker."""
     ring = Ring(lambda post: lambda task: does(), num_workers=1)
     try:
@@ -53,23 +53,23 @@ def in_a_worker_of_ours(does: Callable[[], object]) -> Raised:
         ring.close()
 
 
-def known(found: Raised | BaseException, package: Path | None = None) -> Cause:
+def known(found: ExceptionRecord | BaseException, package: Path | None = None) -> Cause:
     """What the table says to an error that it must know, by one row alone."""
-    error = found if isinstance(found, Raised) else raised(found)
+    error = found if isinstance(found, ExceptionRecord) else record_exception(found)
     scene = FailureContext(package)
     (cause,) = (one for row in cause_table.CAUSES if (one := row(error, scene)))
-    assert "\n" not in cause.words + cause.fix and cause.fix
+    assert "\n" not in cause.description + cause.fix and cause.fix
     return cause
 
 
 def texts(cause: Cause) -> str:
     """Both texts of a cause, for the snapshot."""
-    return f"{cause.words}\n{cause.fix}"
+    return f"{cause.description}\n{cause.fix}"
 
 
-def unknown(found: Raised | BaseException, package: Path | None = None) -> bool:
+def unknown(found: ExceptionRecord | BaseException, package: Path | None = None) -> bool:
     """Whether the table rightly says nothing."""
     return (
-        cause_table.find(found if isinstance(found, Raised) else raised(found), FailureContext(package))
+        cause_table.find(found if isinstance(found, ExceptionRecord) else record_exception(found), FailureContext(package))
         is None
     )

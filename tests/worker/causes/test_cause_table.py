@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.base.exception_record import raised
+from roost.base.exception_record import record_exception
 from roost.worker.causes import cause_table
 from roost.worker.causes.cause import FailureContext
 
@@ -14,22 +14,22 @@ MISSING = ModuleNotFoundError("No module named 'cv2'")
 def test_what_it_was_raised_from_counts_and_what_was_handled_does_not() -> None:
     direct, meanwhile = ValueError("cannot read pictures"), ValueError("cannot read pictures")
     direct.__cause__, meanwhile.__context__ = MISSING, MISSING
-    cause = cause_table.find(raised(direct), FailureContext())
-    assert cause is not None and "cv2" in cause.words
-    assert cause_table.find(raised(meanwhile), FailureContext()) is None
+    cause = cause_table.find(record_exception(direct), FailureContext())
+    assert cause is not None and "cv2" in cause.description
+    assert cause_table.find(record_exception(meanwhile), FailureContext()) is None
 
 
 def test_the_error_itself_comes_first() -> None:
     error = RuntimeError("No CUDA GPUs are available")
     error.__cause__ = MISSING
-    cause = cause_table.find(raised(error), FailureContext())
-    assert cause is not None and "GPU" in cause.words and "cv2" not in cause.words
+    cause = cause_table.find(record_exception(error), FailureContext())
+    assert cause is not None and "GPU" in cause.description and "cv2" not in cause.description
 
 
 def test_a_group_of_one_is_that_one() -> None:
     one, two = (ExceptionGroup("several", errors) for errors in ([MISSING], [MISSING, ValueError("x")]))
-    assert cause_table.find(raised(one), FailureContext()) is not None
-    assert cause_table.find(raised(two), FailureContext()) is None
+    assert cause_table.find(record_exception(one), FailureContext()) is not None
+    assert cause_table.find(record_exception(two), FailureContext()) is None
 
 
 def test_nothing_is_known_of_most_errors() -> None:
@@ -40,7 +40,7 @@ def test_nothing_is_known_of_most_errors() -> None:
         AssertionError(),
         ZeroDivisionError("by 0"),
     ):
-        assert cause_table.find(raised(error), FailureContext()) is None
+        assert cause_table.find(record_exception(error), FailureContext()) is None
 
 
 def test_a_row_that_fails_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,4 +50,4 @@ def test_a_row_that_fails_hides_no_error(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(gone)
     gone.rmdir()
     error = FileNotFoundError(2, "No such file or directory", "data.csv")
-    assert cause_table.find(raised(error), FailureContext(gone)) is None
+    assert cause_table.find(record_exception(error), FailureContext(gone)) is None

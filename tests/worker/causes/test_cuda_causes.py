@@ -14,7 +14,7 @@ without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this t
 def test_a_torch_without_cuda_for_real() -> None:
     for ask in (lambda: torch.ones(1).cuda(), lambda: nn.Linear(2, 2).to("cuda")):
         cause = known(of(ask))
-        assert f"torch {torch.__version__} " in cause.words and "CUDA" in cause.words
+        assert f"torch {torch.__version__} " in cause.description and "CUDA" in cause.description
         assert "self.device" in cause.fix and '"cuda"' in cause.fix and "CUDA" in cause.fix
 
 
@@ -50,14 +50,14 @@ def test_a_driver_that_is_too_old(found: str, serves: str, monkeypatch: pytest.M
     )
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     cause = known(RuntimeError(text))
-    assert f"CUDA {serves}, torch {torch.__version__} " in cause.words and "CUDA 13.0" in cause.words
+    assert f"CUDA {serves}, torch {torch.__version__} " in cause.description and "CUDA 13.0" in cause.description
     assert f"CUDA {serves} " in cause.fix
 
 
 def test_a_gpu_that_no_code_was_built_for() -> None:
     text = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be"
     cause = known(torch.AcceleratorError(text))
-    assert f"torch {torch.__version__}" in cause.words and "TORCH_CUDA_ARCH_LIST" in cause.fix
+    assert f"torch {torch.__version__}" in cause.description and "TORCH_CUDA_ARCH_LIST" in cause.fix
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_gpu_that_no_code_was_built_for() -> None:
 )
 def test_two_devices(text: str, says: str, messages: Messages) -> None:
     cause = known(RuntimeError(text))
-    assert says in cause.words and "Runner.to_device" in cause.fix and "register_buffer" in cause.fix
-    messages.check(cause.words)
+    assert says in cause.description and "Runner.to_device" in cause.fix and "register_buffer" in cause.fix
+    messages.check(cause.description)
 
 
 def test_two_devices_for_real() -> None:

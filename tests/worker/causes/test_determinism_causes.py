@@ -38,8 +38,8 @@ def put() -> object:
 def test_operations_that_have_none_for_real(tmp_path: Path, deterministic: None, messages: Messages) -> None:
     strict = project(tmp_path, determinism="strict")
     cause = known(of(unpool), strict.path)
-    assert cause.words.startswith("nn.MaxUnpool1d or nn.MaxUnpool2d ")
-    assert "determinism: strict" in cause.words and "determinism: seeded" in cause.fix
+    assert cause.description.startswith("nn.MaxUnpool1d or nn.MaxUnpool2d ")
+    assert "determinism: strict" in cause.description and "determinism: seeded" in cause.fix
     messages.check(texts(cause))
     assert known(of(put), strict.path).words.startswith("Tensor.put_ ")
     assert "determinism: strict" in known(of(put)).words, "no package to ask"
@@ -47,7 +47,7 @@ def test_operations_that_have_none_for_real(tmp_path: Path, deterministic: None,
 
 def test_a_project_that_asks_for_it_itself(tmp_path: Path, deterministic: None, messages: Messages) -> None:
     cause = known(of(put), project(tmp_path).path)
-    assert "Tensor.put_ " in cause.words and "determinism: strict" not in cause.words
+    assert "Tensor.put_ " in cause.description and "determinism: strict" not in cause.description
     assert "torch.use_deterministic_algorithms(True)" in cause.fix
     messages.check(texts(cause))
 
@@ -94,7 +94,7 @@ def test_the_variable_of_cublas_is_missing() -> None:
         "an environment variable before running your PyTorch application: CUBLAS_WORKSPACE_CONFIG=:4096:8"
     )
     cause = known(RuntimeError(text))
-    assert "cuBLAS" in cause.words and "determinism: strict" in cause.fix
+    assert "cuBLAS" in cause.description and "determinism: strict" in cause.fix
 
 
 def test_something_else() -> None:

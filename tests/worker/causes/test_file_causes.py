@@ -32,8 +32,8 @@ def test_a_path_as_it_was_in_the_project(package: Package, messages: Messages) -
         lambda: np.load("data/x.csv"),
     ):
         cause = known(of(read), package.path)
-        assert "data/x.csv" in cause.words
-        messages.check(cause.words)
+        assert "data/x.csv" in cause.description
+        messages.check(cause.description)
         assert "`x: ${project}/data/x.csv`" in cause.fix and "self.args" in cause.fix
 
 
@@ -46,8 +46,8 @@ def test_why_it_was_not_copied(package: Package) -> None:
 
 def test_one_that_is_nowhere(package: Package, messages: Messages) -> None:
     cause = known(of(lambda: Path("data/y.csv").read_text()), package.path)
-    assert "data/y.csv" in cause.words
-    messages.check(cause.words)
+    assert "data/y.csv" in cause.description
+    messages.check(cause.description)
 
 
 def test_what_the_package_has_nothing_to_do_with(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,17 +71,17 @@ def taken() -> Iterator[int]:
 
 def test_a_port_in_use(taken: int) -> None:
     cause = known(of(lambda: socket.create_server(("127.0.0.1", taken))))
-    assert f"port {taken} " in cause.words and "`ss " in cause.words
+    assert f"port {taken} " in cause.description and "`ss " in cause.description
     cause = known(of(lambda: torch.distributed.TCPStore("127.0.0.1", taken, is_master=True)))
-    assert f"port {taken} " in cause.words
+    assert f"port {taken} " in cause.description
 
 
 def test_a_port_that_is_not_named(taken: int, messages: Messages) -> None:
     cause = known(
         of(lambda: http.server.HTTPServer(("127.0.0.1", taken), http.server.BaseHTTPRequestHandler))
     )
-    assert str(taken) not in cause.words
-    messages.check(cause.words)
+    assert str(taken) not in cause.description
+    messages.check(cause.description)
 
 
 def test_what_only_sounds_like_it(taken: int) -> None:

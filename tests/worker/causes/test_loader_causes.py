@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from roost.base.exception_record import Raised, raised
+from roost.base.exception_record import ExceptionRecord, record_exception
 from tests.worker.causes.scenes import in_a_worker, known, unknown
 
 
-def inner(found: Raised) -> Raised:
+def inner(found: ExceptionRecord) -> ExceptionRecord:
     """torch says first that a worker has ended, and raises that from the error that says why."""
     assert (
         "exited unexpectedly" in found.text
         and found.direct is not None
-        and unknown(raised(RuntimeError(found.text)))
+        and unknown(record_exception(RuntimeError(found.text)))
     )
     return found.direct
 
@@ -31,24 +31,24 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the names of signals
 @linux
 def test_a_worker_that_is_killed() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGKILL))))
-    assert "killed" in cause.words and "dmesg" in cause.fix
+    assert "killed" in cause.description and "dmesg" in cause.fix
 
 
 @linux
 def test_a_worker_with_a_bus_error() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGBUS))))
-    assert "/dev/shm" in cause.words and "--shm-size" in cause.fix
+    assert "/dev/shm" in cause.description and "--shm-size" in cause.fix
 
 
 @linux
 def test_a_worker_that_crashes() -> None:
     cause = known(inner(in_a_worker(lambda: os.kill(os.getpid(), signal.SIGSEGV))))
-    assert cause.words.endswith(": Segmentation fault")
+    assert cause.description.endswith(": Segmentation fault")
 
 
 def test_a_worker_that_ends_itself() -> None:
     cause = known(inner(in_a_worker(lambda: os._exit(3))))
-    assert re.search(r"code 3\b", cause.words)
+    assert re.search(r"code 3\b", cause.description)
 
 
 SMALL = """
@@ -82,7 +82,7 @@ def test_shared_memory_that_is_too_small_for_real() -> None:
 def test_shared_memory_that_is_too_small(did: str) -> None:
     text = f"unable to {did} file </torch_8289_606636967_0>: No space left on device (28)"
     cause = known(RuntimeError(text))
-    assert "shared memory" in cause.words and "/dev/shm" in cause.words and "--shm-size" in cause.fix
+    assert "shared memory" in cause.description and "/dev/shm" in cause.description and "--shm-size" in cause.fix
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_too_many_files_for_real(few_files: int) -> None:
     for file in held:
         file.close()
     cause = known(found.value)
-    assert f" {few_files} (ulimit -n)" in cause.words and "`ulimit -n " in cause.fix
+    assert f" {few_files} (ulimit -n)" in cause.description and "`ulimit -n " in cause.fix
 
 
 @pytest.mark.parametrize(

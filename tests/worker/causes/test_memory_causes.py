@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from roost.base.exception_record import raised
+from roost.base.exception_record import record_exception
 from roost.train.data.batches import Batch
 from roost.train.evaluation import split_evaluation
 from roost.worker.causes import memory_causes
@@ -51,16 +51,16 @@ OLD = (
 def test_the_numbers_of_torch(messages: Messages) -> None:
     cause = known(torch.OutOfMemoryError(NEW))
     for fact in ("GPU 0 ", "1.95 GiB", "1.58 GiB of 14.57 GiB", "734.07 MiB", "33.93 MiB", "12.02 GiB"):
-        assert fact in cause.words
-    assert "2493055" in cause.words and "2493055" in cause.fix
+        assert fact in cause.description
+    assert "2493055" in cause.description and "2493055" in cause.fix
     messages.check(texts(cause))
     assert "gradient_accumulation_steps" in cause.fix and "expandable_segments" not in cause.fix
 
 
 def test_in_a_container_the_only_process_is_not_called_another() -> None:
     cause = known(torch.OutOfMemoryError(CONTAINER))
-    assert "414660" not in cause.words + cause.fix
-    assert "1.66 GiB of 14.75 GiB" in cause.words and "10.09 GiB" in cause.words
+    assert "414660" not in cause.description + cause.fix
+    assert "1.66 GiB of 14.75 GiB" in cause.description and "10.09 GiB" in cause.description
     assert "expandable_segments:True" in cause.fix, "the reserve is larger than what was asked for"
 
 
@@ -120,16 +120,16 @@ def test_in_a_validation_its_own_batch_size_counts() -> None:
 )
 def test_without_numbers(text: str, says: str, messages: Messages) -> None:
     cause = known(RuntimeError(text))
-    assert says in cause.words and "nvidia-smi" in cause.fix
+    assert says in cause.description and "nvidia-smi" in cause.fix
     messages.check(texts(cause))
 
 
 def test_of_the_machine_for_real() -> None:
     cause = known(of(lambda: torch.empty(10**15, dtype=torch.uint8)))
-    assert re.search(r"\b909\.49 TiB .*\(.*[\d.]+ GiB", cause.words) and "data.num_workers" in cause.fix
+    assert re.search(r"\b909\.49 TiB .*\(.*[\d.]+ GiB", cause.description) and "data.num_workers" in cause.fix
     assert "1, 100000000000000" in known(of(lambda: np.empty((1, 10**14)))).words
     cause = known(of(lambda: bytearray(10**17)))
-    assert re.search(r"\(.*[\d.]+ GiB", cause.words) and "data.num_workers" in cause.fix
+    assert re.search(r"\(.*[\d.]+ GiB", cause.description) and "data.num_workers" in cause.fix
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_of_the_machine_for_real() -> None:
     ],
 )
 def test_what_only_sounds_like_it(error: Exception) -> None:
-    assert unknown(raised(error))
+    assert unknown(record_exception(error))
 
 
 def test_how_much_was_asked_for() -> None:

@@ -36,7 +36,7 @@ def test_what_to_install(
 ) -> None:
     monkeypatch.delitem(sys.modules, name.partition(".")[0], raising=False)
     cause = known(missing(name))
-    assert f" {name.partition('.')[0]} " in cause.words and sys.executable in cause.words
+    assert f" {name.partition('.')[0]} " in cause.description and sys.executable in cause.description
     command, _, more = cause.fix.partition(f"{sys.executable} -m pip install {package}")
     assert command == "" and bool(more) == (package == name), "not sure where the names may differ"
     if more:
@@ -45,7 +45,7 @@ def test_what_to_install(
 
 def test_for_real() -> None:
     cause = known(of(lambda: importlib.import_module("no_such_module_at_all.part")))
-    assert " no_such_module_at_all " in cause.words and "pip install no_such_module_at_all" in cause.fix
+    assert " no_such_module_at_all " in cause.description and "pip install no_such_module_at_all" in cause.fix
 
 
 def test_the_table_holds_what_differs() -> None:
@@ -54,7 +54,7 @@ def test_the_table_holds_what_differs() -> None:
 
 def test_a_part_of_a_library_of_another_version() -> None:
     cause = known(of(lambda: importlib.import_module("torch.no_such_part")))
-    assert cause.words.startswith(f"torch {torch.__version__} ") and "torch.no_such_part" in cause.words
+    assert cause.description.startswith(f"torch {torch.__version__} ") and "torch.no_such_part" in cause.description
     assert "pip install" not in cause.fix
 
 
@@ -82,7 +82,7 @@ def test_a_module_of_the_project_that_was_not_copied(
     package: Package, name: str, file: str, why: str, messages: Messages
 ) -> None:
     cause = known(missing(name), package.path)
-    assert cause.words.startswith(f"{file} ") and why in cause.words
+    assert cause.description.startswith(f"{file} ") and why in cause.description
     messages.check(texts(cause))
     assert "pip install" not in cause.fix
 

@@ -51,7 +51,7 @@ def test_where_it_came_up_for_real(messages: Messages) -> None:
         (lambda: int(float("inf")), "NaN"),
     ):
         cause = known(of(raises))
-        assert re.search(words, cause.words) and "learning rate" in cause.fix
+        assert re.search(words, cause.description) and "learning rate" in cause.fix
         messages.check(texts(cause))
 
 
@@ -66,8 +66,8 @@ def recorded(tmp_path: Path, *losses: float, **others: float) -> Path:
 
 def test_since_when(tmp_path: Path, messages: Messages) -> None:
     cause = known(of(broken), recorded(tmp_path, 1.5, NAN, 0.25, NAN, float("inf"), lr=0.1))
-    assert re.search("train/loss .*inf .*step 40 .*step 30: 0.25, .* 0.1", cause.words)
-    messages.check(cause.words)
+    assert re.search("train/loss .*inf .*step 40 .*step 30: 0.25, .* 0.1", cause.description)
+    messages.check(cause.description)
 
 
 def test_from_the_first_row_on_and_without_a_rate(tmp_path: Path, messages: Messages) -> None:
@@ -81,7 +81,7 @@ def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
     package = project(tmp_path, runner=RUNNER.replace("return nn", "return float('nan') * nn"), log_every=1)
     with pytest.raises(TrainingError, match=r"train/loss .*step 1\b") as found:
         train_task.train(package, session(package), Quiet())  # type: ignore[arg-type]
-    objects.forget(package.path)
+    objects.unload_project(package.path)
     assert "step 1 (epoch 1, batch 1," in str(found.value)
     assert unknown(found.value, package.path), "it names its step, there is nothing to add"
     told = TrainingError("train/loss is nan in the row of step 1")
@@ -106,8 +106,8 @@ def test_another_loss_than_that_of_the_training(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_fine_is_not_blamed(tmp_path: Path, messages: Messages) -> None:
     cause = known(of(broken), recorded(tmp_path, NAN, 1.0))
-    assert "train/loss" not in cause.words and "step" not in cause.words
-    messages.check(cause.words)
+    assert "train/loss" not in cause.description and "step" not in cause.description
+    messages.check(cause.description)
 
 
 def test_what_only_sounds_like_it(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_one_sample_is_the_share_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(name, value)
     cause = known(of(lambda: nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))))
-    assert "4 ranks" in cause.words and "data.drop_last: true" in cause.fix
+    assert "4 ranks" in cause.description and "data.drop_last: true" in cause.fix
 
 
 def test_the_steps_of_one_cycle_come_from_the_config() -> None:
@@ -117,7 +117,7 @@ def test_a_contract_whose_init_takes_something_else(
     try:
         error = of(lambda: native_project.load(package, project="", device="cpu"))
     finally:
-        objects.forget(package.path)
+        objects.unload_project(package.path)
     assert error.name == "TypeError"
     assert known(error).words.startswith(f"{who}.__init__() ")
     messages.check(known(error).words)

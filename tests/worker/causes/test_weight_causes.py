@@ -33,7 +33,7 @@ def loading(data: bytes) -> Any:
 )
 def test_a_file_that_runs_code(value: object, name: str) -> None:
     cause = known(loading(saved({"a": value})))
-    assert f" {name}," in cause.words and "code" in cause.words
+    assert f" {name}," in cause.description and "code" in cause.description
     assert f"safe_globals([{name}])" in cause.fix and "state_dict" in cause.fix
     assert "weights_only=False" not in cause.fix, "what torch proposes first is not safe"
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_cut_off(messages: Messages) -> None:
 def test_tensors_of_a_gpu() -> None:
     restore = torch.serialization.default_restore_location
     cause = known(of(lambda: restore(torch.UntypedStorage(1), "cuda:0")))
-    assert "CUDA device" in cause.words and "map_location=self.device" in cause.fix
+    assert "CUDA device" in cause.description and "map_location=self.device" in cause.fix
 
 
 def test_another_number_of_devices() -> None:
@@ -69,20 +69,20 @@ def test_another_number_of_devices() -> None:
 
 def test_weights_of_other_sizes(messages: Messages) -> None:
     cause = known(of(lambda: nn.Linear(4, 2).load_state_dict(nn.Linear(5, 2).state_dict())))
-    assert re.search(r"Linear: weight .*\[2, 5\] .*\[2, 4\]", cause.words)
+    assert re.search(r"Linear: weight .*\[2, 5\] .*\[2, 4\]", cause.description)
     messages.check(texts(cause))
 
 
 def test_weights_with_other_names(messages: Messages) -> None:
     wrapped = {f"module.{name}": value for name, value in nn.Linear(4, 2).state_dict().items()}
     cause = known(of(lambda: nn.Linear(4, 2).load_state_dict(wrapped)))
-    assert ": weight, bias; " in cause.words and ": module.weight, module.bias" in cause.words
+    assert ": weight, bias; " in cause.description and ": module.weight, module.bias" in cause.description
     assert "'module.'" in cause.fix
     messages.check(texts(cause))
     few = {"0.weight": torch.ones(1, 1), "0.bias": torch.ones(1)}
     layers = nn.Sequential(*(nn.Linear(1, 1) for _ in range(5)))
     cause = known(of(lambda: layers.load_state_dict(few)))
-    assert re.search(r": 1\.weight, 1\.bias, 2\.weight, 2\.bias .*4 ", cause.words)
+    assert re.search(r": 1\.weight, 1\.bias, 2\.weight, 2\.bias .*4 ", cause.description)
     assert "strict=False" in cause.fix
 
 

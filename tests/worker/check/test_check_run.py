@@ -40,13 +40,13 @@ def walked(
     """Walks; gives what was written down, and what was raised in one text with its notes."""
     monkeypatch.chdir(package.path)
     number = package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
-    walk, said = StageReporter(package.path), ""
-    walk.begin("imports")
+    reporter, said = StageReporter(package.path), ""
+    reporter.begin("imports")
     try:
-        CheckRun(package, package.sessions()[number - 1].request, walk).run()
+        CheckRun(package, package.sessions()[number - 1].request, reporter).run()
     except Exception as raised:  # noqa: BLE001  - looked at by whoever expects one
         assert error is not None and isinstance(raised, error), repr(raised)
-        walk.fail()
+        reporter.fail()
         said = "\n".join([str(raised), *getattr(raised, "__notes__", [])])
     else:
         assert error is None, "it must fail"
@@ -200,7 +200,7 @@ def test_what_would_fail_later(
     "name", ["on_start", "before_step", "on_step", "on_epoch", "on_eval", "on_save", "on_stop"]
 )
 def test_a_hook_that_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever that is; one whose interval is longer than the walk is due at its end."""
+    """Wherever that is; one whose interval is longer than the check is due at its end."""
     code = f"import roost\nclass Rules(roost.Hook):\n    every = '77'\n    def {name}(self, *_): 1 / 0\n"
     package = project(
         tmp_path, dataset=dataset(), hooks_code=code, hooks=["Hooks.py:Rules"], max_epochs=3, max_steps=None

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 from roost.train.step.fast_ops import backward
 from roost.worker.debug.nonfinite_trace import NonFiniteTracer, NotFinite
 from tests.messages import Messages
 
-OWN = Own([Path(__file__).parent])
+OWN = ProjectFiles([Path(__file__).parent])
 BATCH = torch.arange(1.0, 13.0).reshape(3, 4)
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 from roost.worker.debug import post_mortem
 from tests.messages import Messages
 
@@ -52,8 +52,8 @@ def module(tmp_path: Path) -> ModuleType:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Own:
-    return Own([tmp_path / "own"])
+def own(tmp_path: Path) -> ProjectFiles:
+    return ProjectFiles([tmp_path / "own"])
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
@@ -64,7 +64,7 @@ def shown(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
-    own: Own,
+    own: ProjectFiles,
     *keys: str,
 ) -> str:
     type_in(monkeypatch, *keys)
@@ -82,7 +82,7 @@ def failed(module: ModuleType, name: str = "outer") -> Exception:
 
 def test_it_stands_at_the_innermost_own_line_of_an_error(
     module: ModuleType,
-    own: Own,
+    own: ProjectFiles,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -95,7 +95,7 @@ def test_it_stands_at_the_innermost_own_line_of_an_error(
 
 
 def test_of_a_chain_it_takes_what_has_own_lines(
-    module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: ModuleType, own: ProjectFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "code.py:16 in chained" in shown(monkeypatch, capsys, failed(module, "chained"), own, "q")
     try:
@@ -108,7 +108,7 @@ def test_of_a_chain_it_takes_what_has_own_lines(
 
 
 def test_without_an_own_line_it_says_so(
-    own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], messages: Messages
+    own: ProjectFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     try:
         torch.ones(2) @ torch.ones(3)
@@ -119,7 +119,7 @@ def test_without_an_own_line_it_says_so(
 
 
 def test_it_stops_before_the_first_own_line_and_goes_on(
-    module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: ModuleType, own: ProjectFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def step() -> torch.Tensor:
         before = 1 + 1
@@ -134,7 +134,7 @@ def test_it_stops_before_the_first_own_line_and_goes_on(
 
 
 def test_quitting_there_is_no_error_of_the_step(
-    module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, own: ProjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in(monkeypatch, "q")
     with pytest.raises(post_mortem.DebuggerQuit):
@@ -142,7 +142,7 @@ def test_quitting_there_is_no_error_of_the_step(
 
 
 def test_an_error_after_it_is_the_steps(
-    module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, own: ProjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     type_in(monkeypatch, "c")
     with pytest.raises(RuntimeError, match="shapes"):
@@ -150,7 +150,7 @@ def test_an_error_after_it_is_the_steps(
 
 
 def test_a_long_or_strange_variable_is_shown_by_its_kind(
-    module: ModuleType, own: Own, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: ModuleType, own: ProjectFiles, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Rude:
         def __repr__(self) -> str:
@@ -162,6 +162,6 @@ def test_a_long_or_strange_variable_is_shown_by_its_kind(
     try:
         raising("x\x1b[31m" * 100, Rude(), [1, 2])
     except ValueError as error:
-        text = shown(monkeypatch, capsys, error, Own([Path(__file__).parent]), "q")
+        text = shown(monkeypatch, capsys, error, ProjectFiles([Path(__file__).parent]), "q")
     line = next(one for one in text.splitlines() if "rude" in one)
     assert "rude (Rude), nest (list of 2)" in line and "\x1b" not in line and len(line) < 150

@@ -14,7 +14,7 @@ import roost
 from roost.base.errors import ContractError, NotFound
 from roost.config.sections.data import DataSettings, SplitSettings
 from roost.config.sections.yaml_project import DatasetSettings
-from roost.config.settings import Settings, typed
+from roost.config.settings import Settings, parse_settings
 from roost.project.batch_plans import nowhere
 from roost.project.yaml.yaml_project import dataset_class
 from roost.worker.results import prediction_source
@@ -38,7 +38,7 @@ class Reads(Plain):
 
 
 def asked(**data: Any) -> Settings:
-    return typed({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
+    return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "seed": 3, "data": data})
 
 
 def found(

@@ -9,7 +9,7 @@ _VERSION_2 = "cgroup2"
 PROC = Path("/proc/self")
 
 
-def folders(controller: str, *, proc: Path = PROC) -> Iterator[Path]:
+def group_folders(controller: str, *, proc: Path = PROC) -> Iterator[Path]:
     """The folder of each group that the process is in and of those above, of version 1 and of version 2, as
     far as they can be seen from here; none elsewhere than on Linux.
 
@@ -33,10 +33,10 @@ def folders(controller: str, *, proc: Path = PROC) -> Iterator[Path]:
         else:
             continue
         if path is not None:
-            yield from _upwards(Path(fields[4]), fields[3], path)
+            yield from _group_and_ancestors(Path(fields[4]), fields[3], path)
 
 
-def _upwards(mount: Path, root: str, path: str) -> Iterator[Path]:
+def _group_and_ancestors(mount: Path, root: str, path: str) -> Iterator[Path]:
     """From the group at ``path`` up to the one at ``root``, which is seen at ``mount``."""
     inside = path == root or path.startswith(root.rstrip("/") + "/")
     folder = mount / path[len(root) :].lstrip("/") if inside else mount

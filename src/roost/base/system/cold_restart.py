@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 
-class Ahead(NamedTuple):
+class WarmProcess(NamedTuple):
     """What this process has ahead of one that begins cold."""
 
     variables: frozenset[str]
@@ -34,31 +34,31 @@ _HARMLESS = frozenset({"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"})
 """Set by scikit-learn as it is imported. They tell whether a second OpenMP ends the process, and what one
 does in a fork; nothing is computed otherwise."""
 
-_ahead: Ahead | None = None
+_warm_process: WarmProcess | None = None
 
 
-def offer(ahead: Ahead) -> None:
+def enable(ahead: WarmProcess) -> None:
     """Told once, by whoever has made this process a worker."""
     global _ahead
-    _ahead = ahead
+    _warm_process = ahead
 
 
-def start_if_needed(root: Path | None) -> None:
+def restart_if_needed(root: Path | None) -> None:
     """To be called before and after code of the project is imported. Does not return where a cold start would
     have gone otherwise; does nothing in a process that has begun cold.
 
     Args:
         root: The project's folder.
     """
-    if _ahead is None:
+    if _warm_process is None:
         return
-    cause = _variable(_ahead) or _file(_ahead, root)
+    cause = _changed_variable(_warm_process) or _shadowed_module(_warm_process, root)
     if cause is not None:
         print(f"starting once more, for {cause}", flush=True)
-        _ahead.start()
+        _warm_process.start()
 
 
-def _variable(ahead: Ahead) -> str | None:
+def _changed_variable(ahead: WarmProcess) -> str | None:
     changed = {name for name in {*os.environ, *ahead.env} if os.environ.get(name) != ahead.env.get(name)}
     read = sorted(
         name for name in changed - _HARMLESS if name in ahead.variables or name.startswith(_READ_IN_C)
@@ -68,7 +68,7 @@ def _variable(ahead: Ahead) -> str | None:
     )
 
 
-def _file(ahead: Ahead, root: Path | None) -> str | None:
+def _shadowed_module(ahead: WarmProcess, root: Path | None) -> str | None:
     found = sorted(
         one.name for one in (root or Path.cwd()).iterdir() if one.name.split(".")[0] in ahead.modules
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from roost.base.system import cgroup_membership
 
 
-def usable(*, proc: Path = cgroup_membership.PROC) -> int:
+def usable_cores(*, proc: Path = cgroup_membership.PROC) -> int:
     """Cores that this process may use at once: what its affinity and the quotas of its control groups leave
     of the machine's, in full cores, 1 at least."""
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -18,7 +18,7 @@ def usable(*, proc: Path = cgroup_membership.PROC) -> int:
 
 def _quotas(proc: Path) -> Iterator[float]:
     """In cores, of each group that the process is in and of those above."""
-    for folder in cgroup_membership.folders("cpu", proc=proc):
+    for folder in cgroup_membership.group_folders("cpu", proc=proc):
         quota = _version_2(folder / "cpu.max") or _version_1(folder)
         if quota:
             yield quota

@@ -17,11 +17,14 @@ fills any limit where data are read from a disk."""
 def available_bytes(*, meminfo: Path = _MEMINFO, proc: Path = cgroup_membership.PROC) -> int | None:
     """What can be had without swapping: the machine's, or what the control groups leave of it; None when no
     file tells."""
-    found = [_of_the_machine(meminfo), *map(_of_the_group, cgroup_membership.folders("memory", proc=proc))]
+    found = [
+        _machine_bytes(meminfo),
+        *map(_group_bytes, cgroup_membership.group_folders("memory", proc=proc)),
+    ]
     return min((free for free in found if free is not None), default=None)
 
 
-def _of_the_machine(meminfo: Path) -> int | None:
+def _machine_bytes(meminfo: Path) -> int | None:
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
@@ -30,20 +33,20 @@ def _of_the_machine(meminfo: Path) -> int | None:
     return sizes[0] * 1024 if sizes else None
 
 
-def _of_the_group(folder: Path) -> int | None:
-    left = (_left(folder / most, folder / used) for most, used in _FILES)
+def _group_bytes(folder: Path) -> int | None:
+    left = (_unused_bytes(folder / most, folder / used) for most, used in _FILES)
     found = next((free for free in left if free is not None), None)
-    return None if found is None else max(0, found + _reclaimable(folder / "memory.stat"))
+    return None if found is None else max(0, found + _reclaimable_bytes(folder / "memory.stat"))
 
 
-def _left(most: Path, used: Path) -> int | None:
+def _unused_bytes(most: Path, used: Path) -> int | None:
     try:
         return int(most.read_text()) - int(used.read_text())
     except (OSError, ValueError):  # "max" means that there is no limit
         return None
 
 
-def _reclaimable(file: Path) -> int:
+def _reclaimable_bytes(file: Path) -> int:
     try:
         found = {name: int(size) for name, size in map(str.split, file.read_text().splitlines())}
     except (OSError, ValueError):

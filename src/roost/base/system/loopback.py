@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 
-def is_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether a host, by its name or address, is the loopback. A name that only begins like one is not."""
     if host == "localhost":
         return True

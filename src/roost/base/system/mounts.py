@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-LISTED = Path("/proc/self/mountinfo")
+MOUNT_TABLE = Path("/proc/self/mountinfo")
 """The kernel's list."""
 _REMOTE = frozenset(
     [
@@ -36,7 +36,7 @@ _OF_HOST = frozenset(["vboxsf", "virtiofs"])
 """Of the machine on which this virtual one runs."""
 
 
-def kind_of(path: Path, *, listed: Path = LISTED) -> str:
+def file_system_type(path: Path, *, listed: Path = MOUNT_TABLE) -> str:
     """The kind of the file system that something lies on, as the kernel calls it; empty if it does not tell.
 
     Args:
@@ -61,6 +61,6 @@ def is_remote(kind: str) -> bool:
     return kind in _REMOTE or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
 
 
-def is_this_machines(kind: str) -> bool:
+def is_local_only(kind: str) -> bool:
     """Whether for certain no other machine sees a file system of this kind: its locks are all locks here."""
     return bool(kind) and kind not in _OF_HOST and not is_remote(kind)

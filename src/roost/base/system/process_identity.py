@@ -12,7 +12,7 @@ import os
 import signal
 from typing import NamedTuple
 
-_MOST = 2**31 - 1
+_MAX_PID = 2**31 - 1
 """No pid is larger, whatever a file may say; and those below 1 mean several processes."""
 
 
@@ -58,7 +58,7 @@ def boot_id() -> str:
         return ""
 
 
-def alive(pid: int, started: int | None, boot: str) -> bool:
+def is_alive(pid: int, started: int | None, boot: str) -> bool:
     """Whether exactly this process still runs on this machine.
 
     It tells nothing about a process of another machine: its boot differs, so the answer is False. Compare
@@ -69,7 +69,7 @@ def alive(pid: int, started: int | None, boot: str) -> bool:
         started: Its `start_ticks`; None where they were not known, then the pid alone decides.
         boot: The `boot_id` under which both were read.
     """
-    if boot != boot_id() or not 0 < pid <= _MOST:
+    if boot != boot_id() or not 0 < pid <= _MAX_PID:
         return False
     if started is None:
         return _exists(pid)
@@ -77,20 +77,20 @@ def alive(pid: int, started: int | None, boot: str) -> bool:
     return stat is not None and stat.start_ticks == started and not stat.ended
 
 
-def send(signum: int, pid: int, started: int | None, boot: str) -> bool:
+def send_signal(signum: int, pid: int, started: int | None, boot: str) -> bool:
     """Sends a signal to exactly this process; False if it is gone.
 
     Args:
         signum: The signal.
-        pid: As in `alive`, like the rest.
+        pid: As in `is_alive`, like the rest.
 
     Raises:
         PermissionError: It is another user's.
     """
-    if not 0 < pid <= _MOST:
+    if not 0 < pid <= _MAX_PID:
         return False
     if not hasattr(os, "pidfd_open"):  # macOS: an instant in which the pid could be reused is left
-        if alive(pid, started, boot):
+        if is_alive(pid, started, boot):
             os.kill(pid, signum)
             return True
         return False
@@ -100,7 +100,7 @@ def send(signum: int, pid: int, started: int | None, boot: str) -> bool:
         return False
     try:
         # Looked at once the descriptor is held: from here on it means this process or none.
-        if not alive(pid, started, boot):
+        if not is_alive(pid, started, boot):
             return False
         signal.pidfd_send_signal(fd, signum)
     except ProcessLookupError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-FOLDERS = frozenset(["site-packages", "dist-packages"])
+LIBRARY_FOLDERS = frozenset(["site-packages", "dist-packages"])
 """Where pip and Debian put libraries."""
 
 
 def is_installed(path: PurePath | str) -> bool:
     """Whether a file or folder lies where libraries are installed."""
-    return not FOLDERS.isdisjoint(PurePath(path).parts)
+    return not LIBRARY_FOLDERS.isdisjoint(PurePath(path).parts)

@@ -13,12 +13,12 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.base.system import mounts
 
-_ELSEWHERE = "set ROOST_STATE to a folder of a local disk"
+_SET_STATE_FOLDER = "set ROOST_STATE to a folder of a local disk"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNWRITABLE = (*_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
-def folder() -> Path:
+def lab_folder() -> Path:
     """``lab`` in ``$ROOST_STATE``, else in ``$XDG_STATE_HOME/roost`` or ``~/.local/state/roost``; it need not
     exist."""
     if given := os.environ.get("ROOST_STATE"):
@@ -27,7 +27,7 @@ def folder() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "roost" / "lab"
 
 
-def prepare(path: Path, *, listed: Path = mounts.LISTED) -> None:
+def prepare(path: Path, *, listed: Path = mounts.MOUNT_TABLE) -> None:
     """Makes the folder if need be, and makes sure that it will do.
 
     Args:
@@ -43,15 +43,15 @@ def prepare(path: Path, *, listed: Path = mounts.LISTED) -> None:
             durable.make_folder(path, exist_ok=True, mode=0o700)
     except OSError as error:
         raise _unwritable(error, path) from error
-    kind = mounts.kind_of(path, listed=listed)
+    kind = mounts.file_system_type(path, listed=listed)
     if mounts.is_remote(kind):
         what = f"the lab's state would lie on a network file system ({kind}), where its queue can be damaged"
-        raise Refused(what, where=path, fix=_ELSEWHERE)
-    require_own(path, 0o700)
+        raise Refused(what, where=path, fix=_SET_STATE_FOLDER)
+    require_owner_and_mode(path, 0o700)
 
 
 @contextlib.contextmanager
-def writable(path: Path) -> Iterator[None]:
+def report_write_errors(path: Path) -> Iterator[None]:
     """Tells in words that what lies in the lab's folder cannot be written; what else goes wrong inside is
     none of its business.
 
@@ -68,14 +68,14 @@ def writable(path: Path) -> Iterator[None]:
 
 
 def _unwritable(error: OSError, path: Path) -> Refused:
-    fix = f"make sure that you may write there, or {_ELSEWHERE}"
+    fix = f"make sure that you may write there, or {_SET_STATE_FOLDER}"
     if error.errno in _FULL:
-        fix = f"make room on that disk and try again, or {_ELSEWHERE}"
+        fix = f"make room on that disk and try again, or {_SET_STATE_FOLDER}"
     where = error.filename if isinstance(error.filename, str | os.PathLike) else path
     return Refused(f"the lab's state cannot be written: {error.strerror or error}", where=where, fix=fix)
 
 
-def require_own(path: Path, rights: int) -> None:
+def require_owner_and_mode(path: Path, rights: int) -> None:
     """Makes sure that a folder or file is ours and has exactly these rights.
 
     Raises:
@@ -84,14 +84,14 @@ def require_own(path: Path, rights: int) -> None:
     found = path.stat()
     if found.st_uid != os.geteuid():
         what = f"this is the lab of the user with the id {found.st_uid}"
-        raise Refused(what, where=path, fix=f"run it as that user, or {_ELSEWHERE}")
+        raise Refused(what, where=path, fix=f"run it as that user, or {_SET_STATE_FOLDER}")
     if (mode := stat.S_IMODE(found.st_mode) & 0o777) != rights:
         what = f"it has the rights {mode:o}, and needs {rights:o}: a queue holds secrets of its tasks"
         raise Refused(what, where=path, fix=f"`chmod {rights:o} {path}`")
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Keeps all others out who ask for the same folder; it waits for them."""
     import fcntl
 

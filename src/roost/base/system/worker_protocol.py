@@ -9,7 +9,7 @@ STACKS_SIGNAL = 62
 """SIGRTMAX - 2 of Linux, which nobody else uses."""
 TOKEN_VARIABLE = "ROOST_TOKEN"
 """What marks every process of a session that did not empty its environment."""
-MEETING_VARIABLE = "ROOST_MEETING"
+RENDEZVOUS_VARIABLE = "ROOST_MEETING"
 """The file by which the ranks of one machine find each other."""
 DEADLINE_VARIABLE = "ROOST_DEADLINE"
 """The moment by which the session must have ended: unix seconds, or an ISO time. A person may set it, too."""

@@ -7,11 +7,11 @@ import re
 from roost.base.errors import UsageError
 
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(|[MG](?:i?B)?)", re.IGNORECASE)
-LEAST_MB = 64
+MIN_CARD_MEMORY_MB = 64
 """What computes on a card takes several times as much, before its first tensor."""
 
 
-def size(num_bytes: float) -> str:
+def format_bytes(num_bytes: float) -> str:
     """``12 B``, ``3.4 kB``, ``56 MB`` or ``7.891 GB`` of a file, in powers of 1000."""
     left = float(num_bytes)
     for unit in ("B", "kB", "MB"):
@@ -21,13 +21,13 @@ def size(num_bytes: float) -> str:
     return f"{left:.4g} GB"
 
 
-def memory(mb: float) -> str:
+def format_memory(mb: float) -> str:
     """``512 MB`` or ``12.1 GB``, in powers of 1024 as memory is counted everywhere."""
     return f"{mb:.0f} MB" if mb < 1000 else f"{mb / 1024:.1f} GB"
 
 
 def parse_memory(text: str, *, setting: str, least_mb: int = 1) -> int:
-    """The MB of ``20GB``, ``20G``, ``20GiB``, ``512MB`` or ``20000``, as `memory` counts them: all in powers
+    """The MB of ``20GB``, ``20G``, ``20GiB``, ``512MB`` or ``20000``, as `format_memory` counts them: all in powers
     of 1024.
 
     Args:
@@ -46,5 +46,7 @@ def parse_memory(text: str, *, setting: str, least_mb: int = 1) -> int:
     if mb < least_mb:
         meant = f"write {parts[1]}GB if you mean gigabytes; " if parts and not parts[2] else ""
         fix = f"{meant}{least_mb} MB are the least"
-        raise UsageError(f"is {memory(mb)}, too little for anything", setting=setting, received=text, fix=fix)
+        raise UsageError(
+            f"is {format_memory(mb)}, too little for anything", setting=setting, received=text, fix=fix
+        )
     return mb

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; empty for None."""
     if seconds is None:
         return ""
@@ -16,6 +16,6 @@ def duration(seconds: float | None) -> str:
     return ""
 
 
-def precise_duration(seconds: float) -> str:
-    """As `duration`; below a second ``3.14 ms``."""
-    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else duration(seconds)
+def format_short_duration(seconds: float) -> str:
+    """As `format_duration`; below a second ``3.14 ms``."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else format_duration(seconds)

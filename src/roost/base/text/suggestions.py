@@ -8,7 +8,7 @@ _LONGEST = 80
 """Longer names are not compared: the table is quadratic, and nobody mistypes a name of that length."""
 
 
-def distance(a: str, b: str) -> int:
+def edit_distance(a: str, b: str) -> int:
     """Letters to insert, delete, replace or swap with a neighbour to make ``b`` from ``a``.
 
     The restricted Damerau-Levenshtein distance: a swap counts as one slip, because it is one.
@@ -25,13 +25,13 @@ def distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def nearest(name: str, candidates: Iterable[str], *, within: int | None = None) -> str | None:
+def closest_match(name: str, candidates: Iterable[str], *, within: int | None = None) -> str | None:
     """The candidate most like ``name``, or None if none is like it.
 
     Args:
         name: What was typed.
         candidates: What could have been meant.
-        within: The greatest `distance` that still counts, case included. Without it a third of the
+        within: The greatest `edit_distance` that still counts, case included. Without it a third of the
             letters may differ, case does not count, and a name that merely starts or ends a candidate counts
             too (``batch`` for ``batch_size``).
     """
@@ -42,21 +42,21 @@ def nearest(name: str, candidates: Iterable[str], *, within: int | None = None) 
     best: tuple[int, str] | None = None
     for candidate in candidates:
         other = candidate if within is not None else candidate.lower()
-        steps = _steps(folded, other, limit, loose=within is None)
+        steps = _match_distance(folded, other, limit, loose=within is None)
         if steps <= limit and (best is None or (steps, candidate) < best):
             best = (steps, candidate)
     return best[1] if best else None
 
 
-def _steps(name: str, other: str, limit: int, *, loose: bool) -> int:
+def _match_distance(name: str, other: str, limit: int, *, loose: bool) -> int:
     if len(other) > _LONGEST or (not loose and abs(len(name) - len(other)) > limit):
         return limit + 1
     part = loose and len(name) >= 3 and (other.startswith(name) or other.endswith(name))
     # A part counts as the least likely of the guesses that are still made.
-    return min(distance(name, other), limit) if part else distance(name, other)
+    return min(edit_distance(name, other), limit) if part else edit_distance(name, other)
 
 
-def proposal(name: str, candidates: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """``did you mean 'x'? `` for a fix, or nothing if no candidate is like ``name``."""
-    meant = nearest(name, candidates)
+    meant = closest_match(name, candidates)
     return f"did you mean {meant!r}? " if meant is not None else ""

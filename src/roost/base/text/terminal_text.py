@@ -9,7 +9,7 @@ _HARMFUL = re.compile(rf"[\r{_CONTROL}]")
 _COLOUR_OR_HARMFUL = re.compile(rf"\x1b\[[0-9;:]*m|[{_CONTROL}]")
 
 
-def harmless(text: str, *, colours: bool = False) -> str:
+def escape_control(text: str, *, colours: bool = False) -> str:
     """The text with every character made visible that could do something to a terminal: move the cursor, set
     the title, turn the direction of writing, answer for the person. Line ends and tabs stay.
 

@@ -12,7 +12,7 @@ from roost.base.errors import UsageError
 _NEAR_SECONDS = 6 * 86400.0
 
 
-def parse_moment(text: str, *, setting: str) -> float:
+def parse_timestamp(text: str, *, setting: str) -> float:
     """Unix seconds of a moment: such a number itself, or an ISO time such as ``2026-11-21T14:30``, in the
     time zone of this machine unless it names another.
 
@@ -34,7 +34,7 @@ def parse_moment(text: str, *, setting: str) -> float:
     )
 
 
-def clock(moment: float, *, seconds: bool = False) -> str:
+def format_clock(moment: float, *, seconds: bool = False) -> str:
     """The time of day of a moment in this machine's time zone: ``14:30``, with seconds ``14:30:05``; the
     number itself where no calendar has it."""
     try:
@@ -43,13 +43,13 @@ def clock(moment: float, *, seconds: bool = False) -> str:
         return f"{moment:g}"
 
 
-def dated_clock(seconds: float, *, now: float) -> str:
+def format_dated_clock(seconds: float, *, now: float) -> str:
     """The same of a moment near another one: ``14:30`` of the same day, ``Tue 14:30`` within six days,
     ``2026-11-21 14:30`` of all others."""
     try:
         there, here = time.localtime(seconds), time.localtime(now)
         if there[:3] == here[:3]:
-            return clock(seconds)
+            return format_clock(seconds)
         is_near = abs(seconds - now) < _NEAR_SECONDS
         return time.strftime("%a %H:%M" if is_near else "%Y-%m-%d %H:%M", there)
     except (ValueError, OverflowError, OSError):

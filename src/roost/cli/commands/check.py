@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from roost.base.text.byte_sizes import memory, size
-from roost.base.text.durations import precise_duration
+from roost.base.text.byte_sizes import format_bytes, format_memory
+from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
 from roost.cli.options.config_help import ConfigCommand
 from roost.cli.options.device_option import asked_device, device_options
 
 if TYPE_CHECKING:
-    from roost.operations.lifecycle.check import Outcome
-    from roost.operations.lifecycle.run_estimate import Estimate
+    from roost.operations.lifecycle.check import CheckOutcome
+    from roost.operations.lifecycle.run_estimate import RunEstimate
 
 
 @click.command("check", cls=ConfigCommand)
@@ -62,27 +62,27 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     return outcome.exit_code
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
+def _plain(outcome: CheckOutcome) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(outcome)
     findings = body.pop("findings")
     return {**body, "stages": findings["stages"], "measured": findings["measured"]}
 
 
-def _ready(outcome: Outcome, estimate: Estimate) -> list[str]:
+def _ready(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
     number = len(outcome.warnings)
     warned = f" (with {_counted(number, 'warning')} above)" if number else ""
     total = "" if estimate.total_steps is None else f" of {_counted(estimate.total_steps, 'step')}"
     lines = [
         f"ready{warned}: {_counted(estimate.steps_per_epoch, 'step')} an epoch, "
-        f"about {precise_duration(estimate.seconds_per_step)} each; an epoch takes about "
-        f"{precise_duration(estimate.seconds_per_epoch)}, the whole run{total} about "
-        f"{precise_duration(estimate.total_seconds)}"
+        f"about {format_short_duration(estimate.seconds_per_step)} each; an epoch takes about "
+        f"{format_short_duration(estimate.seconds_per_epoch)}, the whole run{total} about "
+        f"{format_short_duration(estimate.total_seconds)}"
     ]
     if estimate.checkpoints:
         kept = _counted(estimate.checkpoints, "checkpoint")
         lines.append(
-            f"disk: up to {kept} of {size(estimate.checkpoint_bytes)}, {size(estimate.disk_bytes)} of the "
-            f"{size(estimate.free_bytes)} that are free"
+            f"disk: up to {kept} of {format_bytes(estimate.checkpoint_bytes)}, {format_bytes(estimate.disk_bytes)} of the "
+            f"{format_bytes(estimate.free_bytes)} that are free"
         )
     lines += _memory(outcome.findings.measured)
     # The worker's own warnings stand above already.
@@ -98,5 +98,5 @@ def _memory(measured: Mapping[str, Any]) -> list[str]:
     host, gpu = measured.get("peak_host_mb"), measured.get("peak_gpu_mb")
     if host is None:
         return []
-    more = "" if gpu is None else f", {memory(gpu)} on the GPU"
-    return [f"memory: at most {memory(host)} on the host without loader workers{more}"]
+    more = "" if gpu is None else f", {format_memory(gpu)} on the GPU"
+    return [f"memory: at most {format_memory(host)} on the host without loader workers{more}"]

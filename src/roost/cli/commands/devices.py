@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roost.base.errors import UsageError
-from roost.base.text.byte_sizes import memory, parse_memory
-from roost.base.text.timestamps import clock
+from roost.base.text.byte_sizes import format_memory, parse_memory
+from roost.base.text.timestamps import format_clock
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.devices.devices import CardShown
+    from roost.operations.devices.devices import CardStatus
 
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
 
@@ -76,10 +76,10 @@ def command(
     from roost.operations.devices import devices
 
     free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
-    asked = devices.Asked(
+    asked = devices.DeviceChange(
         allowed=allowed, most_per_card=most_per_card, foreign=foreign, keep_free_mb=free_mb, cores=cores
     )
-    if asked != devices.Asked():
+    if asked != devices.DeviceChange():
         devices.change(asked)
     shown = devices.show()
     if as_json:
@@ -94,20 +94,20 @@ def command(
     most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
     terminal.say(
         f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}; "
-        f"{memory(shown.keep_free_mb)} of each stay free; {of_cpu}"
+        f"{format_memory(shown.keep_free_mb)} of each stay free; {of_cpu}"
     )
     return 0
 
 
-def _rows(card: CardShown) -> Iterator[list[str]]:
+def _rows(card: CardStatus) -> Iterator[list[str]]:
     """One row, and one more for each further one who is on it."""
     first, *others = [*_who(card)] or [""]
     total = card.total_mb
     yield [
         str(card.number),
         card.name,
-        memory(total - card.free_mb) if total else "",
-        memory(total) if total else "",
+        format_memory(total - card.free_mb) if total else "",
+        format_memory(total) if total else "",
         "" if card.utilization is None else f"{card.utilization}%",
         "" if card.temperature is None else f"{card.temperature} C",
         _state(card),
@@ -117,7 +117,7 @@ def _rows(card: CardShown) -> Iterator[list[str]]:
         yield ["", "", "", "", "", "", "", who]
 
 
-def _state(card: CardShown) -> str:
+def _state(card: CardStatus) -> str:
     times = [
         f"drained {terminal.moment(one.begin)[:-3]} to {terminal.moment(one.end)[:-3]}"
         for one in card.windows
@@ -127,18 +127,18 @@ def _state(card: CardShown) -> str:
     return ", ".join(filter(None, said))
 
 
-def _who(card: CardShown) -> Iterator[str]:
+def _who(card: CardStatus) -> Iterator[str]:
     for task in card.tasks:
         yield f"task {task.short or task.id} {task.name}: {_part(task.mb)}, {task.state}"
     for lease in card.leases:
         what = f", {lease.package}" if lease.package else ""
         pid = f", pid {lease.pid}" if lease.pid is not None else ""
         who = f"a task of {lease.user}" if lease.task else f"{lease.user}{pid}"
-        yield f"{who}: {_part(lease.mb)} since {clock(lease.since)}{what}"
+        yield f"{who}: {_part(lease.mb)} since {format_clock(lease.since)}{what}"
     for one in card.processes:
-        used = "" if one.mb is None else f": {memory(one.mb)}"
+        used = "" if one.mb is None else f": {format_memory(one.mb)}"
         yield f"{one.user or 'somebody'}, pid {one.pid}, without a lease{used}"
 
 
 def _part(mb: int | None) -> str:
-    return "the whole card" if mb is None else memory(mb)
+    return "the whole card" if mb is None else format_memory(mb)

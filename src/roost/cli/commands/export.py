@@ -110,12 +110,12 @@ def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int
 
 
 def _lines(found: ExportedWeights) -> list[str]:
-    from roost.base.text.byte_sizes import size
+    from roost.base.text.byte_sizes import format_bytes
 
     of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
     average = f", the average {found.averaged}" if found.averaged else ""
-    lines = [f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {size(found.bytes)}"]
+    lines = [f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"]
     if found.prefix is not None:
         others = len(found.left_out)
         lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")

@@ -34,20 +34,20 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     roost lease --time-limit 2h -- python try.py
     roost lease -m 8000 -- python try.py   # 8,000 MB; others may use the rest
     """
-    from roost.base.text.byte_sizes import LEAST_MB, parse_memory
-    from roost.operations.devices import lease
+    from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
+    from roost.operations.devices import interactive_lease
 
-    mb = parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None
+    mb = parse_memory(memory, setting="-m", least_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
     seconds = limit_seconds(limit) if limit is not None else None
 
     def at_limit() -> None:
         terminal.say(f"its time ({terminal.duration(seconds)}) is over: it was asked to end")
 
-    for event in lease.take(lease.LeaseRequest(count=gpus, mb=mb, waits=waits, time_limit=seconds)):
-        if isinstance(event, lease.Waits):
+    for event in interactive_lease.lease_cards(interactive_lease.LeaseRequest(count=gpus, mb=mb, waits=waits, time_limit=seconds)):
+        if isinstance(event, interactive_lease.LeaseWait):
             terminal.say(f"{event.why}; waiting")
         else:
             terminal.say(f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}")
-            return lease.run(program, event, time_limit=seconds, at_limit=at_limit)
+            return interactive_lease.run_command(program, event, time_limit=seconds, at_limit=at_limit)
     return 0

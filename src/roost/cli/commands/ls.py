@@ -15,7 +15,7 @@ from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.queue.seed_statistics import Scatter
+    from roost.operations.queue.seed_statistics import MeanStd
     from roost.operations.reading.package_row import Row
 
 _HEADER = (
@@ -99,9 +99,9 @@ def _over_seeds(rows: Sequence[Row]) -> list[str]:
     """The lines of a second table, below the first."""
     if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
         return []
-    from roost.operations.queue.seed_statistics import over_seeds
+    from roost.operations.queue.seed_statistics import statistics_over_seeds
 
-    found = over_seeds(rows)
+    found = statistics_over_seeds(rows)
     cells = [[one.name, str(one.runs), one.metric, _scatter(one.last), _scatter(one.best)] for one in found]
     if not cells:
         return []
@@ -118,7 +118,7 @@ def _cut(lines: list[str], width: int | None) -> list[str]:
     return lines if width is None else [terminal.cut(line, width) for line in lines]
 
 
-def _scatter(values: Scatter | None) -> str:
+def _scatter(values: MeanStd | None) -> str:
     return "" if values is None else f"{terminal.number(values.mean)} ± {values.std:.2g}"
 
 

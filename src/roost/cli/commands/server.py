@@ -58,7 +58,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     from roost.serve.routes import served_packages
     from roost.serve.server_process import serve
 
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     served_packages.give(roots)
     os.chdir("/")
     serve(folder, port, begins=begins)
@@ -90,9 +90,9 @@ def status(as_json: bool) -> int:
     from roost.base.system import state_folder
     from roost.serve import server_presence
 
-    found = server_presence.about(state_folder.folder())
+    found = server_presence.about(state_folder.lab_folder())
     if as_json:
-        terminal.print_json({"running": False} if found is None else _shown(found, state_folder.folder()))
+        terminal.print_json({"running": False} if found is None else _shown(found, state_folder.lab_folder()))
     elif found is None:
         click.echo("no server runs; `roost server --detach` starts one")
     else:
@@ -129,7 +129,7 @@ def token(renew: bool) -> int:
     from roost.base.system import state_folder
     from roost.serve.http import access_token as tokens
 
-    folder = state_folder.folder()
+    folder = state_folder.lab_folder()
     state_folder.prepare(folder)
     click.echo(tokens.renew(folder) if renew else tokens.token(folder))
     return 0

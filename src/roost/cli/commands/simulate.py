@@ -12,7 +12,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.simulation.simulate import Simulated, TaskShown
+    from roost.operations.simulation.simulate import SimulatedTask, SimulationResult
 
 _MOST_NEVER = 10
 
@@ -72,7 +72,7 @@ def command(
     return 0
 
 
-def _lines(shown: Simulated) -> Iterator[str]:
+def _lines(shown: SimulationResult) -> Iterator[str]:
     time = terminal.duration
     tasks, cards = ("" if count == 1 else "s" for count in (shown.tasks, shown.cards))
     yield (
@@ -101,6 +101,6 @@ def _lines(shown: Simulated) -> Iterator[str]:
         yield from (f"  {_task(one)}" for one in shown.never[:_MOST_NEVER])
 
 
-def _task(one: TaskShown) -> str:
+def _task(one: SimulatedTask) -> str:
     waited = "" if one.waited is None else f", {terminal.duration(one.waited)}"
     return f"{one.name} of {one.user}{waited}: {one.reason}"

@@ -10,8 +10,8 @@ import click
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.lifecycle.stop import Ended
-    from roost.operations.queue.task_control import Told
+    from roost.operations.lifecycle.stop import StopResult
+    from roost.operations.queue.task_control import StopProgress
 
 _SAID_EVERY_SECONDS = 5.0
 
@@ -36,14 +36,14 @@ def command(named: tuple[str, ...], now: bool) -> int:
 
 def end(named: tuple[str, ...], *, now: bool) -> int:
     """Asks tasks and packages to end, and tells how that goes."""
-    from roost.operations.lifecycle.stop import Waiting
-    from roost.operations.queue.task_control import end as events
+    from roost.operations.lifecycle.stop import StopPending
+    from roost.operations.queue.task_control import stop_all as events
 
     said: dict[Path, float] = {}
     for told in events(named, now=now):
         event = told.event
         name = f"{told.task.name}: " if told.task is not None else f"{_shown(told)}: " if named[1:] else ""
-        if not isinstance(event, Waiting):
+        if not isinstance(event, StopPending):
             began = told.task is None or told.task.attempt > 0
             is_task = told.task is not None
             _tell(event, _shown(told), name, began=began, can_go_on=told.can_go_on, is_task=is_task)
@@ -56,12 +56,12 @@ def end(named: tuple[str, ...], *, now: bool) -> int:
     return 0
 
 
-def _shown(told: Told) -> str:
+def _shown(told: StopProgress) -> str:
     return terminal.typed(told.package)
 
 
 def _tell(
-    event: Ended,
+    event: StopResult,
     shown: str,
     name: str = "",
     *,

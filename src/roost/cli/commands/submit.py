@@ -21,7 +21,7 @@ from roost.cli.options.rank_options import asked_strategy, limit_seconds, strate
 
 if TYPE_CHECKING:
     from roost.operations.queue.new_tasks import NewTasks
-    from roost.operations.queue.resources import Wanted
+    from roost.operations.queue.resources import TaskOptions
     from roost.operations.queue.submit import SubmitRequest
 
 _COMMAND = f"{__name__}.command"
@@ -106,9 +106,9 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     found = _submitted(ctx.meta.get(_COMMAND), arguments, options)
     if isinstance(found, int):
         return found
-    from roost.operations.queue.resources import begin_note
+    from roost.operations.queue.resources import begin_notes
 
-    for note in (*found.notes, *begin_note(found.tasks[0].begin)):
+    for note in (*found.notes, *begin_notes(found.tasks[0].begin)):
         terminal.say(note)
     if as_json:
         keys = ("id", "name", "package", "sweep", "begin")
@@ -202,7 +202,7 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
         raise UsageError(what, received=str(config), fix=f"roost submit -- {typed}")
 
 
-def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Wanted) -> NewTasks:
+def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: TaskOptions) -> NewTasks:
     _require_none(options, ["config", "tuning", "name", "check"], "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -218,23 +218,23 @@ def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Want
     return submit_continue(request, wanted)
 
 
-def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
-    from roost.base.text.byte_sizes import LEAST_MB, parse_memory
+def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
+    from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
     from roost.lab.queue.task import Need
-    from roost.operations.queue.resources import Wanted, found_tasks, parse_begin
+    from roost.operations.queue.resources import TaskOptions, find_task_ids, parse_begin
 
     gpus, cpu, memory, begin = (options[name] for name in ("gpus", "cpu", "memory", "begin"))
     if cpu and gpus:
         raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
     need = Need(
         cards=gpus or 0,
-        memory_mb=parse_memory(memory, setting="-m", least_mb=LEAST_MB) if memory is not None else None,
+        memory_mb=parse_memory(memory, setting="-m", least_mb=MIN_CARD_MEMORY_MB) if memory is not None else None,
         whole=options["whole"],
         cores=options["cpus"],
         time_limit=seconds,
         opportunistic=options["opportunistic"],
     )
-    return Wanted(
+    return TaskOptions(
         need=need,
         cards_as_usual=gpus is None and not cpu,
         strategy=asked_strategy(options, device="cpu" if cpu else None),
@@ -242,8 +242,8 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> Wanted:
         begin=parse_begin(begin, now=time.time()) if begin is not None else None,
         retries=options["retry"],
         most_parallel=options["max_parallel"],
-        after=found_tasks(options["after"]),
-        after_any=found_tasks(options["after_any"], setting="--after-any"),
+        after=find_task_ids(options["after"]),
+        after_any=find_task_ids(options["after_any"], setting="--after-any"),
     )
 
 

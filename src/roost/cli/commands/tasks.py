@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 from roost.cli import terminal
 
 if TYPE_CHECKING:
@@ -51,7 +51,13 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     roost tasks --all --state failed --state crashed
     roost tasks --each --json
     """
-    from roost.operations.queue.list_tasks import card_numbers, folded, list_tasks, needs_daemon, not_shown
+    from roost.operations.queue.list_tasks import (
+        card_numbers,
+        count_hidden,
+        group_sweeps,
+        list_tasks,
+        needs_daemon,
+    )
 
     most_waiting = None if as_json else _MOST_WAITING
     rows = list_tasks(all_of_them=all_of_them, states=states, user=user, most_waiting=most_waiting)
@@ -65,9 +71,9 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         terminal.say("no tasks of this kind; --all lists all" if some else "no tasks")
         return 0
     now = time.time()
-    sys.stdout.write("\n".join(_table(rows if each else folded(rows), now, card_numbers(rows))) + "\n")
+    sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
     if not all_of_them and not states:
-        counts = zip(not_shown(rows, user), ("wait", "have ended"), strict=True)
+        counts = zip(count_hidden(rows, user), ("wait", "have ended"), strict=True)
         more = [f"{count:,} more that {what}" for count, what in counts if count > 0]
         if more:
             terminal.say(f"… and {' and '.join(more)}: --all")
@@ -156,4 +162,4 @@ def _progress(row: TaskRow) -> str:
 def _memory(row: TaskRow) -> str:
     if not row.num_cards:
         return ""
-    return "whole" if row.memory_mb is None else memory(row.memory_mb)
+    return "whole" if row.memory_mb is None else format_memory(row.memory_mb)

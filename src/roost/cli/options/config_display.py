@@ -13,7 +13,7 @@ import yaml
 from roost.base.config_files import parse_scalar
 from roost.cli import terminal
 from roost.config.layers import ABSENT
-from roost.operations.lifecycle.explain import Explanation, explain, merged
+from roost.operations.lifecycle.explain import SettingExplanation, explain, merged_settings
 
 
 class _Dumper(yaml.SafeDumper):
@@ -49,7 +49,7 @@ def tell(
         else:
             click.echo(_explained(found))
         return 0
-    values = merged(config, tuning=tuning, overrides=overrides)
+    values = merged_settings(config, tuning=tuning, overrides=overrides)
     if as_json:
         terminal.print_json(values)
     else:
@@ -62,7 +62,7 @@ def dumped(values: Any) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _plain(found: Explanation) -> dict[str, Any]:
+def _plain(found: SettingExplanation) -> dict[str, Any]:
     said = [
         {"layer": layer, "value": None if v is ABSENT else v, "set": v is not ABSENT}
         for layer, v in found.layers
@@ -70,7 +70,7 @@ def _plain(found: Explanation) -> dict[str, Any]:
     return {"key": found.key, "help": found.help, "values": found.values, "layers": said}
 
 
-def _explained(found: Explanation) -> str:
+def _explained(found: SettingExplanation) -> str:
     head = f"{found.key}: {found.help}" if found.help else found.key
     if found.values:
         head += f"\n  values: {found.values}"

@@ -33,10 +33,10 @@ class ConfigCommand(click.Command):
 def _format(
     formatter: click.HelpFormatter, config: Path, tuning: str | None, overrides: Sequence[str]
 ) -> None:
-    from roost.operations.lifecycle.explain import declared
+    from roost.operations.lifecycle.explain import declared_options
 
     try:
-        found = declared(config, tuning=Path(tuning) if tuning else None, overrides=overrides)
+        found = declared_options(config, tuning=Path(tuning) if tuning else None, overrides=overrides)
     except (RoostError, OSError) as error:
         formatter.write(f"\nThe options of {config} cannot be shown: {error}\n")
         return

@@ -12,7 +12,7 @@ import click
 from roost.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from roost.operations.sessions.session_request import Started
+    from roost.operations.sessions.session_request import StartedSession
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def asked_terminal(options: dict[str, Any]) -> tuple[bool, str]:
     return detach, os.ttyname(sys.stdin.fileno())
 
 
-def watched(started: Started, *, detach: bool) -> int:
+def watched(started: StartedSession, *, detach: bool) -> int:
     """Leaves a session alone or shows it to its end; gives the exit code of the program."""
     from roost.cli import live_run
 

@@ -11,7 +11,7 @@ from roost.base.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
-    from roost.operations.sessions.rank_layout import Asked
+    from roost.operations.sessions.rank_layout import RankRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def strategy_options(command: F) -> F:
     return command
 
 
-def asked_ranks(options: dict[str, Any], *, device: str | None) -> Asked:
+def asked_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
     """Takes them out of a command's options, but for ``--time-limit``.
 
     Args:
@@ -69,10 +69,10 @@ def asked_ranks(options: dict[str, Any], *, device: str | None) -> Asked:
     Raises:
         UsageError: They contradict each other.
     """
-    from roost.operations.sessions.rank_layout import Asked
+    from roost.operations.sessions.rank_layout import RankRequest
 
     strategy = asked_strategy(options, device=device)
-    return Asked(
+    return RankRequest(
         devices=_devices(options.pop("devices")),
         strategy=strategy,
         num_nodes=options.pop("num_nodes"),
@@ -145,9 +145,9 @@ def _devices(text: str | None) -> Devices | None:
         )
     if "," in text:
         return [int(part) for part in parts]
-    from roost.config.settings import MOST_DEVICES
+    from roost.config.settings import MAX_DEVICES
 
-    if int(text) > MOST_DEVICES:
-        fix = f"ask for at most {MOST_DEVICES}"
+    if int(text) > MAX_DEVICES:
+        fix = f"ask for at most {MAX_DEVICES}"
         raise UsageError("are too many", setting="--devices", received=int(text), fix=fix)
     return int(text)

@@ -17,6 +17,6 @@ HAS_UNIT = "give it a unit: 40s, 10min, 1h30min or 2d"
 """What to do about a duration that is a number."""
 
 
-def about(text: str, *, fix: str | None = None) -> Meta:
+def help_text(text: str, *, fix: str | None = None) -> Meta:
     """A field's line of help, and what to do about a value that it does not take, where that is not plain."""
     return Meta(description=text, extra={"fix": fix})

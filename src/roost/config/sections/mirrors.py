@@ -6,48 +6,48 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from roost.config.sections.field_types import about
+from roost.config.sections.field_types import help_text
 
 
 class TensorBoardSettings(Struct, frozen=True, kw_only=True):
     """``mirrors.tensorboard``."""
 
-    folder: Annotated[str, about("folder of the event files, below the package")] = "tensorboard"
+    folder: Annotated[str, help_text("folder of the event files, below the package")] = "tensorboard"
 
 
 class CsvSettings(Struct, frozen=True, kw_only=True):
     """``mirrors.csv``."""
 
-    file: Annotated[str, about("the table, below the package")] = "metrics.csv"
+    file: Annotated[str, help_text("the table, below the package")] = "metrics.csv"
 
 
 class WandbSettings(Struct, frozen=True, kw_only=True):
     """``mirrors.wandb``."""
 
-    project: Annotated[str | None, about("project at W&B; the project's folder if left out")] = None
-    entity: Annotated[str | None, about("user or team at W&B")] = None
-    name: Annotated[str | None, about("name of the run; that of the package if left out")] = None
-    group: Annotated[str | None, about("runs that belong together")] = None
-    tags: Annotated[list[str], about("tags of the run")] = []
-    mode: Annotated[Literal["offline", "online"], about("offline: into the package, for `wandb sync`")] = (
-        "offline"
-    )
+    project: Annotated[str | None, help_text("project at W&B; the project's folder if left out")] = None
+    entity: Annotated[str | None, help_text("user or team at W&B")] = None
+    name: Annotated[str | None, help_text("name of the run; that of the package if left out")] = None
+    group: Annotated[str | None, help_text("runs that belong together")] = None
+    tags: Annotated[list[str], help_text("tags of the run")] = []
+    mode: Annotated[
+        Literal["offline", "online"], help_text("offline: into the package, for `wandb sync`")
+    ] = "offline"
 
 
 class MlflowSettings(Struct, frozen=True, kw_only=True):
     """``mirrors.mlflow``."""
 
     tracking_uri: Annotated[
-        str | None, about("address of the server; MLFLOW_TRACKING_URI, else a file in the package")
+        str | None, help_text("address of the server; MLFLOW_TRACKING_URI, else a file in the package")
     ] = None
-    experiment: Annotated[str | None, about("the project's folder if left out")] = None
-    name: Annotated[str | None, about("name of the run; that of the package if left out")] = None
+    experiment: Annotated[str | None, help_text("the project's folder if left out")] = None
+    name: Annotated[str | None, help_text("name of the run; that of the package if left out")] = None
 
 
 class MirrorSettings(Struct, frozen=True, kw_only=True):
     """``mirrors``; each is true, or a section."""
 
-    tensorboard: Annotated[bool | TensorBoardSettings, about("event files for TensorBoard")] = False
-    csv: Annotated[bool | CsvSettings, about("one table of all rows")] = False
-    wandb: Annotated[bool | WandbSettings, about("a run at Weights & Biases, or its files")] = False
-    mlflow: Annotated[bool | MlflowSettings, about("a run of MLflow")] = False
+    tensorboard: Annotated[bool | TensorBoardSettings, help_text("event files for TensorBoard")] = False
+    csv: Annotated[bool | CsvSettings, help_text("one table of all rows")] = False
+    wandb: Annotated[bool | WandbSettings, help_text("a run at Weights & Biases, or its files")] = False
+    mlflow: Annotated[bool | MlflowSettings, help_text("a run of MLflow")] = False

@@ -46,7 +46,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lives(self) -> bool:
         """Whether exactly this process is still there."""
-        return process_identity.alive(self.pid, self.start_ticks, self.boot_id)
+        return process_identity.is_alive(self.pid, self.start_ticks, self.boot_id)
 
 
 class About(Process, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ def tell(path: Path, own: About) -> None:
     kept, keeper = _told(path, _Kept), _keeper()
     durable.write(path, msgspec.json.encode({**msgspec.structs.asdict(own), "keeper": keeper}), mode=0o600)
     if kept is not None and kept.keeper is not None and kept.keeper != keeper and kept.keeper.lives:
-        process_identity.send(signal.SIGTERM, kept.keeper.pid, kept.keeper.start_ticks, kept.keeper.boot_id)
+        process_identity.send_signal(signal.SIGTERM, kept.keeper.pid, kept.keeper.start_ticks, kept.keeper.boot_id)
 
 
 def _keeper() -> Process | None:
@@ -294,7 +294,7 @@ def stop(path: Path, kind: type[T], what: str) -> T | None:
     keeper = kept.keeper if kept is not None else None
     there = [one for one in (found, keeper) if one is not None and one.lives]
     if keeper in there:  # first: it is to start nobody
-        process_identity.send(signal.SIGTERM, keeper.pid, keeper.start_ticks, keeper.boot_id)
+        process_identity.send_signal(signal.SIGTERM, keeper.pid, keeper.start_ticks, keeper.boot_id)
     for one in there:
         end(one, what)
     return found if there else None
@@ -310,7 +310,7 @@ def end(one: Process, what: str) -> None:
     Raises:
         RoostError: It does not end.
     """
-    process_identity.send(signal.SIGTERM, one.pid, one.start_ticks, one.boot_id)
+    process_identity.send_signal(signal.SIGTERM, one.pid, one.start_ticks, one.boot_id)
     deadline = time.monotonic() + _END_SECONDS
     while one.lives:
         if time.monotonic() > deadline:

@@ -223,7 +223,7 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
     except (OSError, OverflowError):
         return None
     try:
-        if process_identity.alive(pid, start_ticks, boot_id):
+        if process_identity.is_alive(pid, start_ticks, boot_id):
             kept, fd = fd, -1
             return kept
         return None

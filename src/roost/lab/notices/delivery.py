@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from roost import __version__
-from roost.base.system.loopback import is_here
-from roost.base.text.terminal_text import harmless
+from roost.base.system.loopback import is_loopback
+from roost.base.text.terminal_text import escape_control
 from roost.lab.notices.notice_text import Notice
 from roost.lab.notices.receivers import MAIL, Receiver
 from roost.lab.notices.service_payloads import KINDS, Asked
@@ -91,7 +91,7 @@ def _tried(receiver: Receiver, notice: Notice) -> tuple[str, bool]:
         why, is_final = f"it could not be reached: {error or type(error).__name__}", False
     except Exception as error:  # noqa: BLE001  - a defect must not keep all that comes later from being told
         why, is_final = f"it could not be sent ({type(error).__name__})", True
-    return harmless(" ".join(receiver.hide(why).split()))[:_MOST_SAID], is_final
+    return escape_control(" ".join(receiver.hide(why).split()))[:_MOST_SAID], is_final
 
 
 @contextlib.contextmanager
@@ -135,7 +135,7 @@ def _post(receiver: Receiver, notice: Notice) -> None:
         headers["Authorization"] = f"Bearer {receiver.token}"
     body = json.dumps(kind.body(asked)).encode()
     request = urllib.request.Request(kind.url(asked), data=body, headers=headers, method="POST")
-    here = is_here(urlsplit(receiver.url).hostname or "")
+    here = is_loopback(urlsplit(receiver.url).hostname or "")
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if here else None))
     try:
         with opener.open(fullurl=request, timeout=_WAIT_SECONDS) as answer:

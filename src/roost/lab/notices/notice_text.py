@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.base.text.durations import duration
-from roost.base.text.terminal_text import harmless
+from roost.base.text.durations import format_duration
+from roost.base.text.terminal_text import escape_control
 from roost.lab.notices.notice_events import END, EVENT_OF, FAIL, STALL
 from roost.lab.queue.history import Event
 from roost.lab.queue.task import Task
@@ -37,7 +37,7 @@ class Notice(NamedTuple):
 
 def one_line(text: str, most: int) -> str:
     """A text that breaks no header: line ends, tabs and control characters are made visible."""
-    line = harmless(text.strip()).replace("\n", "\\n").replace("\t", "\\t")
+    line = escape_control(text.strip()).replace("\n", "\\n").replace("\t", "\\t")
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
@@ -106,7 +106,7 @@ def _title(told: dict[str, Any]) -> str:
 def _text(told: dict[str, Any], task: Task) -> str:
     lines = [f"why       {told['why']}"] if told["why"] else []
     if told["seconds"] is not None:
-        lines.append(f"ran for   {duration(told['seconds'])}")
+        lines.append(f"ran for   {format_duration(told['seconds'])}")
     metrics = ", ".join(
         f"{one_line(name, _MOST_NAME)} {value:.5g}" for name, value in told["metrics"].items()
     )

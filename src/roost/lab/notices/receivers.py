@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roost.base import config_files
-from roost.base.config_files import Located
+from roost.base.config_files import ConfigFile
 from roost.base.errors import ConfigError, NotFound, Refused
-from roost.base.system.loopback import is_here
-from roost.base.text.suggestions import proposal
+from roost.base.system.loopback import is_loopback
+from roost.base.text.suggestions import did_you_mean
 from roost.lab.notices.notice_events import EVENTS, STALL
 from roost.lab.notices.service_payloads import KINDS
 
@@ -109,7 +109,7 @@ def read(file: Path) -> Settings:
     """
     _require_private(file)
     try:
-        found = config_files.read(file, shown=str(file))
+        found = config_files.read_config_file(file, shown=str(file))
     except ConfigError as error:
         what = f"{file.name} cannot be read"
         raise ConfigError(what, where=error.where or file, fix="see docs/notices.md for an example") from None
@@ -127,13 +127,13 @@ def read(file: Path) -> Settings:
     return asked
 
 
-def _converted(given: object, kind: type[T], found: Located, path: tuple[str, ...] = ()) -> T:
+def _converted(given: object, kind: type[T], found: ConfigFile, path: tuple[str, ...] = ()) -> T:
     """A section of the file; nothing that is wrong is quoted but the name of a key."""
     known = kind.__struct_fields__
     for key in given if isinstance(given, dict) else ():
         if key not in known:
             where = found.where((*path, key)) or found.file
-            fix = proposal(key, known) + _one_of(known)
+            fix = did_you_mean(key, known) + _one_of(known)
             raise ConfigError("is no setting", setting=".".join((*path, str(key))), where=where, fix=fix)
     try:
         return msgspec.convert(given, kind)
@@ -163,7 +163,7 @@ def _require_sound(name: str, receiver: Receiver, file: Path) -> None:
     kinds = (*KINDS, MAIL)
     setting = f"receivers.{name}"
     if receiver.kind not in kinds:
-        fix = proposal(receiver.kind, kinds) + _one_of(kinds)
+        fix = did_you_mean(receiver.kind, kinds) + _one_of(kinds)
         raise ConfigError("is no kind", setting=f"{setting}.kind", where=file, fix=fix)
     wrong = _wrong_mail(receiver) if receiver.kind == MAIL else _wrong_url(receiver.url)
     for key in ("token", "secret", "user", "password"):
@@ -201,7 +201,7 @@ def _wrong_url(url: str) -> tuple[str, str, str] | None:
         return "url", "holds a user", "ntfy takes a `token` beside the URL; the others need none"
     if not is_one or not url.isprintable() or not url.isascii() or " " in url:
         return "url", "is missing" if not url else "is no URL", fix
-    if found.scheme == "http" and not is_here(found.hostname or ""):
+    if found.scheme == "http" and not is_loopback(found.hostname or ""):
         return "url", "would carry its secret in the open", "begin it with https:"
     return None
 

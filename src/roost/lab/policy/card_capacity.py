@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
 from roost.lab.policy.policy_state import Rules, State
 from roost.lab.policy.reason_codes import DRAINED, FOREIGN, TROUBLE
@@ -331,7 +331,7 @@ def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
 def _used(place: Place) -> str:
     if place.card.users:
         return f"{FOREIGN}: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
-    used = memory(place.card.total_mb - place.card.free_mb)
+    used = format_memory(place.card.total_mb - place.card.free_mb)
     return f"{FOREIGN}: {used} of {place.name} are in use, by whom the driver does not tell"
 
 

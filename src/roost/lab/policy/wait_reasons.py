@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from roost.base.text.byte_sizes import memory
-from roost.base.text.timestamps import clock, dated_clock
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import Card
 from roost.lab.policy.card_capacity import Place, Room, Shape, capacity_mb, usable
 from roost.lab.policy.policy_state import Rules, Window
@@ -75,10 +75,10 @@ def too_large(shape: Shape, capacities: Sequence[int], cards: Sequence[Card]) ->
     most = max(cards, key=lambda card: (card.total_mb, -card.number))
     if not enough:
         return (
-            f"needs {memory(shape.mb)} on one card; the largest, GPU {most.number}, gives "
-            f"{memory(capacities[-1])} of its {memory(most.total_mb)}"
+            f"needs {format_memory(shape.mb)} on one card; the largest, GPU {most.number}, gives "
+            f"{format_memory(capacities[-1])} of its {format_memory(most.total_mb)}"
         )
-    return f"needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {enough} here {_has(enough)} as much"
+    return f"needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}; {enough} here {_has(enough)} as much"
 
 
 def dependency(after: str, state: str | None, cause: str | None = None) -> str | None:
@@ -125,8 +125,8 @@ def begin(task: Task, now: float) -> str:
     moment = task.begin or 0.0
     if task.attempt:
         why = f"attempt {task.attempt} ended right after its start"
-        return f"{BEGIN}: not before {clock(moment, seconds=True)}, because {why}"
-    return f"{BEGIN}: not before {dated_clock(moment, now=now)}"
+        return f"{BEGIN}: not before {format_clock(moment, seconds=True)}, because {why}"
+    return f"{BEGIN}: not before {format_dated_clock(moment, now=now)}"
 
 
 def begin_and(begin: str, dependency: str) -> str:
@@ -189,7 +189,7 @@ def closed(name: str) -> str:
 def reserved(window: Window, name: str) -> str:
     """The card is kept free at this time, for somebody or from all."""
     whose = f"{window.user}'s" if window.user else "drained"
-    return f"{RESERVED}: {name} is {whose} from {clock(window.begin)} to {clock(window.end)}"
+    return f"{RESERVED}: {name} is {whose} from {format_clock(window.begin)} to {format_clock(window.end)}"
 
 
 def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kept | None = None) -> str:
@@ -212,15 +212,15 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
         next_free = "" if when is None else f", next free {about(when, now)}"
     beyond = f"; {_obstacle(closed, room).partition(': ')[2]}" if closed else ""
     if shape.whole:
-        size = f" of {memory(shape.mb)}" if shape.mb else ""
+        size = f" of {format_memory(shape.mb)}" if shape.mb else ""
         what = f"{CARDS}: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
         return f"{what}{_holders(shape, room)}{next_free}{beyond}"
     left, index = room.shared[-1] if room.shared else (0, -1)
-    most = f"the most free is {memory(left)} ({room.places[index].name})" if left else "none is free"
+    most = f"the most free is {format_memory(left)} ({room.places[index].name})" if left else "none is free"
     if shape.cards == 1:
-        return f"{MEMORY}: needs {memory(shape.mb)} on one card; {most}{next_free}{beyond}"
+        return f"{MEMORY}: needs {format_memory(shape.mb)} on one card; {most}{next_free}{beyond}"
     has = f"{fit or 'none'} {_has(fit)} as much free"
-    return f"{MEMORY}: needs {memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
+    return f"{MEMORY}: needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
 
 
 def _starts(kept: Kept, now: float) -> str:
@@ -278,7 +278,7 @@ def about(moment: float, now: float) -> str:
     """``about 14:40``. A moment, because what is told may be read much later; to five minutes, so that it
     stays the same for a while, and to one of what comes within ten."""
     step = 300 if moment - now > 600 else 60
-    return f"about {dated_clock(math.ceil(moment / step) * step, now=now)}"
+    return f"about {format_dated_clock(math.ceil(moment / step) * step, now=now)}"
 
 
 def _names(kept: Kept) -> str:

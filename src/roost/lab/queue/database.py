@@ -45,7 +45,7 @@ def open_(folder: Path) -> sqlite3.Connection:
         try:
             connection.execute("PRAGMA secure_delete = ON")  # of an environment that is forgotten
             schema.prepare(connection, path)
-            state_folder.require_own(path, 0o600)
+            state_folder.require_owner_and_mode(path, 0o600)
             for pragma in ("synchronous = FULL", "foreign_keys = ON"):
                 connection.execute(f"PRAGMA {pragma}")
         except BaseException:

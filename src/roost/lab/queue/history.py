@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 from roost.lab.queue import database, task_rows
 from roost.lab.queue.task import SUCCEEDED
 
@@ -119,8 +119,8 @@ class Remembered:
         sql = f"DELETE FROM profile WHERE key = ? AND seq NOT IN ({kept})"
         self._connection.execute(sql, (peak.key, peak.key, MOST_PEAKS))
         if task is not None:
-            beside = f"the driver {memory(peak.overhead_mb)} beside"
-            self._note_all([(task, "measured", f"it took {memory(peak.peak_mb)} of each card, {beside}")])
+            beside = f"the driver {format_memory(peak.overhead_mb)} beside"
+            self._note_all([(task, "measured", f"it took {format_memory(peak.peak_mb)} of each card, {beside}")])
 
     def learned(self) -> list[Peak]:
         """What attempts have taken, the oldest first."""

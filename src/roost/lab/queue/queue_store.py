@@ -77,7 +77,7 @@ class Store(history.Remembered):
             RoostError: It cannot be written.
             OSError: Its folder cannot be made.
         """
-        path = folder if folder is not None else state_folder.folder()
+        path = folder if folder is not None else state_folder.lab_folder()
         return cls(path, database.open_(path))
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ def undisturbed(folder: Path, *, alone: bool = False) -> Iterator[None]:
     import fcntl
 
     state_folder.prepare(folder)
-    with state_folder.writable(folder):
+    with state_folder.report_write_errors(folder):
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
@@ -92,7 +92,7 @@ def rebuild(folder: Path, more: Iterable[Path] = (), *, lost: Path | None = None
     tasks = _tasks(found, notes.append)
     notes += admission.hopeless(tasks)
     path = folder / database.NAME
-    with state_folder.alone(folder):
+    with state_folder.exclusive_lock(folder):
         package_roots.note(
             folder, [Path(task.package) for task in tasks]
         )  # while none stands nobody begins another

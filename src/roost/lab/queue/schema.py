@@ -128,7 +128,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """
     if _version(connection) == VERSION and not _copies(path):
         return
-    with state_folder.alone(path.parent):
+    with state_folder.exclusive_lock(path.parent):
         found = _version(connection)
         if found > VERSION:
             what = (

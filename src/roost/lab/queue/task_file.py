@@ -149,7 +149,7 @@ def unconfirmed(package: Path) -> Iterator[Path]:
 def _read(path: Path, package: Path) -> Ticket:
     with open(safe_read.open_fd(path), "rb") as file:
         uid = os.fstat(file.fileno()).st_uid
-        body = json.loads(file.read(safe_read.SMALL))
+        body = json.loads(file.read(safe_read.MAX_SMALL_FILE_BYTES))
     if body["format"] > FORMAT:
         raise ValueError("a newer roost has written it")
     if "array" in body:  # what it was called in the first version of the queue

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.base.text.suggestions import proposal
-from roost.base.text.word_list import listed
+from roost.base.text.suggestions import did_you_mean
+from roost.base.text.word_list import join_names
 from roost.lab.queue.task import ENDED, Task
 
 SHORTEST = 8
@@ -43,7 +43,7 @@ def find(connection: sqlite3.Connection, text: str) -> str:
         if found := connection.execute(sql, value).fetchall():
             return _one(found, text)
     names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MOST_PROPOSED,))
-    near = proposal(typed, dict.fromkeys(name for (name,) in names))
+    near = did_you_mean(typed, dict.fromkeys(name for (name,) in names))
     fix = f"{near}`roost tasks` lists tasks, `roost ls` packages"
     raise NotFound("there is no such task or package", received=text, fix=fix)
 
@@ -72,7 +72,7 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
     if len(sweeps) + len(tasks) > 1:
         told = [*(f"the sweep {id}" for id in sweeps), *tasks]
         raise UsageError(
-            f"{len(told)} tasks and sweeps are meant by it: {listed(told, _MOST_TOLD)}",
+            f"{len(told)} tasks and sweeps are meant by it: {join_names(told, _MOST_TOLD)}",
             received=text,
             fix="give the id of one, or enough of its beginning",
         )
@@ -176,7 +176,7 @@ def _one(found: Sequence[_Row], text: str) -> str:
     several = unended or found
     told = [f"{id} ({name}, {state})" for id, name, _, state in reversed(several)]
     raise UsageError(
-        f"{len(several)} tasks are meant by it: {listed(told, _MOST_TOLD)}",
+        f"{len(several)} tasks are meant by it: {join_names(told, _MOST_TOLD)}",
         received=text,
         fix="give the id of one, or enough of its beginning",
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from roost.base.system.worker_protocol import EARLY_STOP
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 from roost.lab.executors.executor import Seen
 from roost.lab.memory.memory_prediction import MOST_RETRIES, OutOfMemory, after_out_of_memory
 from roost.lab.queue.task import CRASHED, EVICT, FAILED, KILL, PENDING, STOP, STOPPED, SUCCEEDED, Task
@@ -81,10 +81,10 @@ def _after_out_of_memory(task: Task, seen: Seen, ran_out: OutOfMemory) -> tuple[
     """It goes on from its last checkpoint with more; a retry that somebody asked for is not used up, nor does
     one help where nothing larger is left."""
     again = after_out_of_memory(ran_out, count=task.need.ran_out)
-    had = "a whole card" if ran_out.reserved_mb is None else f"{memory(ran_out.reserved_mb)} of each card"
-    took = f"it had {had}, and took {memory(round(ran_out.peak_mb))}"
+    had = "a whole card" if ran_out.reserved_mb is None else f"{format_memory(ran_out.reserved_mb)} of each card"
+    took = f"it had {had}, and took {format_memory(round(ran_out.peak_mb))}"
     if ran_out.asked_mb:
-        took += f" when it asked for {memory(round(ran_out.asked_mb))} more"
+        took += f" when it asked for {format_memory(round(ran_out.asked_mb))} more"
     if again is None:
         fix = (
             "take a smaller data.batch_size, with gradient_accumulation_steps raised as much, or more cards "
@@ -101,7 +101,7 @@ def _after_out_of_memory(task: Task, seen: Seen, ran_out: OutOfMemory) -> tuple[
         why = f"attempt {task.attempt} ran out of memory by no fault of its own: {took}; others had the rest"
         return PENDING, {"reason": why, "need": need}
     if not again.whole:
-        then = f"{memory(again.mb or 0)} of each card"
+        then = f"{format_memory(again.mb or 0)} of each card"
     else:
         then = "a whole card" if ran_out.reserved_mb is not None else "a larger card"
     why = f"attempt {task.attempt} ran out of memory: {took}; it goes on with {then}"

@@ -15,4 +15,4 @@ def rules_in(queue: Remembered) -> Rules:
     Raises:
         Refused, RoostError: The queue cannot be read.
     """
-    return msgspec.convert({"cores": cpu_cores.usable(), **queue.settings().get(RULES, {})}, Rules)
+    return msgspec.convert({"cores": cpu_cores.usable_cores(), **queue.settings().get(RULES, {})}, Rules)

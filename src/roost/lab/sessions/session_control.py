@@ -49,6 +49,6 @@ def _send(signum: int, session: Session, whose: str) -> bool:
     if not isinstance(pid, int):
         return False
     who = pid, record.get(f"{whose}start_ticks"), str(record.get("boot_id"))
-    was_there = process_identity.send(signum, *who)
-    process_identity.send(signal.SIGCONT, *who)
+    was_there = process_identity.send_signal(signum, *who)
+    process_identity.send_signal(signal.SIGCONT, *who)
     return was_there

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from roost.base.errors import NotFound, UsageError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.operations.curves import history_cache
 from roost.operations.curves.curve import Curve, Gap, Recorded
 from roost.operations.curves.history_cache import History
@@ -70,7 +70,7 @@ def _series(history: History, name: str) -> tuple[Numbers, Numbers]:
     except KeyError:
         known = history.names
         named = f"ask for one of: {', '.join(known[:_MOST_NAMED])}"
-        fix = proposal(name, known) + named if known else "ask again once the run has recorded something"
+        fix = did_you_mean(name, known) + named if known else "ask again once the run has recorded something"
         raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
 
 

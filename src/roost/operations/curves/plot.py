@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
-from roost.base.text.suggestions import nearest
+from roost.base.text.suggestions import closest_match
 from roost.operations.curves.plot_panels import Picture, is_named, picture
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
@@ -129,7 +129,7 @@ def _found(opened: Sequence[Package], names: Sequence[str], read: Callable[[Pack
     for name in names:
         if found.known and not any(is_named(one, [name]) for one in found.known):
             is_group = any(one.startswith(f"{name}/") for one in found.known)
-            near = f"'{name}/*'" if is_group else nearest(name, found.known)
+            near = f"'{name}/*'" if is_group else closest_match(name, found.known)
             fix = f"did you mean {near}?" if near else f"there are: {', '.join(found.known)}"
             raise NotFound("nothing of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from roost.base.text.terminal_text import harmless
+from roost.base.text.terminal_text import escape_control
 from roost.operations.curves.plot_panels import SPLITS, Curve, Panel, Picture, Run
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
@@ -268,7 +268,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def _written(name: str) -> str:
     """A name for the picture, of a sane length; its beginning and its end tell most."""
-    text = harmless(name.replace("\n", " ").replace("\t", " "))
+    text = escape_control(name.replace("\n", " ").replace("\t", " "))
     if len(text) > _LONGEST_NAME:
         half = _LONGEST_NAME // 2
         text = f"{text[:half]}…{text[1 - half :]}"

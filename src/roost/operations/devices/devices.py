@@ -10,8 +10,8 @@ import msgspec
 
 from roost.base.errors import NotFound, UsageError
 from roost.base.system import cpu_cores, process_identity, state_folder
-from roost.base.text.byte_sizes import memory
-from roost.base.text.word_list import listed
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease_files
 from roost.devices.card import Card
 from roost.devices.lease_files import Held
@@ -27,7 +27,7 @@ from roost.operations import lab
 ALL, ANY = "all", "any"
 
 
-class TaskThere(msgspec.Struct, frozen=True):
+class TaskOnCard(msgspec.Struct, frozen=True):
     """A task of this lab on a card."""
 
     id: str
@@ -39,7 +39,7 @@ class TaskThere(msgspec.Struct, frozen=True):
     """As much of the id as tells it from all others."""
 
 
-class LeaseThere(msgspec.Struct, frozen=True):
+class LeaseOnCard(msgspec.Struct, frozen=True):
     """A lease that no task of this lab holds: of another user, or of a run at a terminal."""
 
     user: str
@@ -51,7 +51,7 @@ class LeaseThere(msgspec.Struct, frozen=True):
     task: str
 
 
-class ProcessThere(msgspec.Struct, frozen=True):
+class ForeignProcess(msgspec.Struct, frozen=True):
     """A process whose owner holds no lease of the card."""
 
     pid: int
@@ -59,7 +59,7 @@ class ProcessThere(msgspec.Struct, frozen=True):
     mb: int | None
 
 
-class CardShown(msgspec.Struct, frozen=True, kw_only=True):
+class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A card. What the driver does not tell is None, or 0 for memory."""
 
     number: int
@@ -78,15 +78,15 @@ class CardShown(msgspec.Struct, frozen=True, kw_only=True):
     drained: bool
     windows: list[Window]
     """Times in which nothing may run there, that are not over."""
-    tasks: list[TaskThere]
-    leases: list[LeaseThere]
-    processes: list[ProcessThere]
+    tasks: list[TaskOnCard]
+    leases: list[LeaseOnCard]
+    processes: list[ForeignProcess]
 
 
-class Shown(msgspec.Struct, frozen=True):
+class DeviceList(msgspec.Struct, frozen=True):
     """The machine."""
 
-    cards: list[CardShown]
+    cards: list[CardStatus]
     most_per_card: int | None
     foreign: str
     keep_free_mb: int
@@ -95,7 +95,7 @@ class Shown(msgspec.Struct, frozen=True):
     """For tasks of the CPU; each takes one unless it says how many."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be changed; None: nothing."""
 
     allowed: str | None = None
@@ -107,7 +107,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """`ANY`: as many as the machine has cores."""
 
 
-def show() -> Shown:
+def show() -> DeviceList:
     """The cards as they are now. No queue is made for that.
 
     Raises:
@@ -115,16 +115,16 @@ def show() -> Shown:
         RoostError: As `roost.devices.inventory.look`, or the queue cannot be read.
     """
     cards = inventory.look()
-    rules, live, short = Rules(cores=cpu_cores.usable()), list[Task](), dict[str, str]()
-    if database.was_made(state_folder.folder()):
+    rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
+    if database.was_made(state_folder.lab_folder()):
         with lab.opened() as store:
             rules, live = rules_in(store), store.tasks(states=LIVE)
             short = store.beginnings(task.id for task in live)
-    found = [_shown(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
-    return Shown(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
+    found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
+    return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
 
 
-def change(asked: Asked) -> None:
+def change(asked: DeviceChange) -> None:
     """Changes how the lab uses the cards, and has the daemon look at it. Whatever runs goes on.
 
     Raises:
@@ -133,17 +133,17 @@ def change(asked: Asked) -> None:
     """
     new: dict[str, Any] = {}
     if asked.allowed is not None:
-        chosen = None if asked.allowed == ALL else _chosen(asked.allowed, "-d")
+        chosen = None if asked.allowed == ALL else _parse_cards(asked.allowed, "-d")
         new["allowed"] = None if chosen is None else [card.id for card in chosen]
     if asked.most_per_card is not None:
         new["most_per_card"] = None if asked.most_per_card == ANY else asked.most_per_card
     if asked.foreign is not None:
         new["foreign"] = asked.foreign
     if asked.keep_free_mb is not None:
-        new["safety_mb"] = _to_keep_free(asked.keep_free_mb)
+        new["safety_mb"] = _checked_reserve(asked.keep_free_mb)
     if asked.cores is not None:
         new["cores"] = None if asked.cores == ANY else asked.cores
-    _change(lambda rules: {**rules, **new})
+    _edit_rules(lambda rules: {**rules, **new})
 
 
 def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = None) -> list[Card]:
@@ -161,11 +161,11 @@ def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = 
         RoostError: As `show`.
     """
     now = time.time()
-    cards = _chosen(text, "CARD")
+    cards = _parse_cards(text, "CARD")
     ids = [card.id for card in cards]
 
     def edited(rules: dict[str, Any]) -> dict[str, Any]:
-        drained, windows = rules.get("drained", []), _to_come(rules.get("reserved", []), now)
+        drained, windows = rules.get("drained", []), _unexpired(rules.get("reserved", []), now)
         if off:
             gone = {*ids, *(drained if text == ALL else ())}
             drained = [id for id in drained if id not in gone]
@@ -177,38 +177,38 @@ def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = 
             drained = list(dict.fromkeys([*drained, *ids]))
         return {**rules, "drained": drained or None, "reserved": windows or None}
 
-    _change(edited)
+    _edit_rules(edited)
     return cards
 
 
-def _to_come(windows: Sequence[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+def _unexpired(windows: Sequence[dict[str, Any]], now: float) -> list[dict[str, Any]]:
     return [window for window in windows if window["end"] > now]
 
 
-def _to_keep_free(mb: int) -> int:
+def _checked_reserve(mb: int) -> int:
     largest = max((card.total_mb for card in inventory.look()), default=0)
     if largest and mb >= largest:
         raise UsageError(
-            f"the largest card has {memory(largest)}, and nothing was changed",
+            f"the largest card has {format_memory(largest)}, and nothing was changed",
             setting="--keep-free",
-            received=memory(mb),
+            received=format_memory(mb),
             fix="keep less free, or drain the cards: roost drain all",
         )
     return mb
 
 
-def _change(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def _edit_rules(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     with lab.changed() as store:
-        with state_folder.alone(store.folder):  # two who change different things at once both have it
-            _write(store, edited(store.settings().get(RULES, {})))
+        with state_folder.exclusive_lock(store.folder):  # two who change different things at once both have it
+            _write_rules(store, edited(store.settings().get(RULES, {})))
         store.wake()
 
 
-def _write(store: Store, rules: dict[str, Any]) -> None:
+def _write_rules(store: Store, rules: dict[str, Any]) -> None:
     store.set(RULES, {name: value for name, value in rules.items() if value is not None} or None)
 
 
-def _chosen(text: str, setting: str) -> list[Card]:
+def _parse_cards(text: str, setting: str) -> list[Card]:
     """The cards of ``0,2``, of ids or beginnings of ids, or of `ALL`; each once."""
     cards = inventory.look()
     if not cards:
@@ -217,7 +217,7 @@ def _chosen(text: str, setting: str) -> list[Card]:
         return cards
     chosen: dict[str, Card] = {}
     for entry in (one.strip() for one in text.split(",")):
-        alike = [card for card in cards if _is_meant(entry, card)]
+        alike = [card for card in cards if _matches(entry, card)]
         if len(alike) != 1:
             none = f"there is no GPU {entry}" if entry else "an entry of the list is empty"
             what = "this means several GPUs" if alike else none
@@ -225,23 +225,23 @@ def _chosen(text: str, setting: str) -> list[Card]:
                 f"{what}, and nothing was changed",
                 setting=setting,
                 received=text,
-                fix=f"name some of {listed([str(card.number) for card in cards])}, or write {ALL}",
+                fix=f"name some of {join_names([str(card.number) for card in cards])}, or write {ALL}",
             )
         chosen[alike[0].id] = alike[0]
     return list(chosen.values())
 
 
-def _is_meant(entry: str, card: Card) -> bool:
+def _matches(entry: str, card: Card) -> bool:
     return entry == str(card.number) if entry.isdecimal() else bool(entry) and card.id.startswith(entry)
 
 
-def _shown(
+def _card_status(
     card: Card, rules: Rules, live: Sequence[Task], short: Mapping[str, str], leases: Sequence[Held]
-) -> CardShown:
+) -> CardStatus:
     ours = [task for task in live if card.id in task.cards]
     ids = {task.id for task in ours}
     rest = without_holders(card, leases)
-    return CardShown(
+    return CardStatus(
         number=card.number,
         id=card.id,
         name=card.name,
@@ -256,15 +256,15 @@ def _shown(
         allowed=rules.allowed is None or card.id in rules.allowed,
         drained=card.id in rules.drained,
         windows=[one for one in rules.reserved if one.card == card.id and one.end > time.time()],
-        tasks=[TaskThere(task.id, task.name, task.state, task.reserved_mb, short[task.id]) for task in ours],
-        leases=[_lease(one) for one in leases if one.said.task not in ids and not one.blocked],
-        processes=[ProcessThere(user.pid, user.name, user.memory_mb) for user in rest.users],
+        tasks=[TaskOnCard(task.id, task.name, task.state, task.reserved_mb, short[task.id]) for task in ours],
+        leases=[_lease_on_card(one) for one in leases if one.said.task not in ids and not one.blocked],
+        processes=[ForeignProcess(user.pid, user.name, user.memory_mb) for user in rest.users],
     )
 
 
-def _lease(one: Held) -> LeaseThere:
+def _lease_on_card(one: Held) -> LeaseOnCard:
     said = one.said
     # Who has taken it for a task is the daemon, which goes and comes while the task runs.
-    is_there = not said.task and process_identity.alive(said.pid, said.start_ticks, said.boot_id)
+    is_there = not said.task and process_identity.is_alive(said.pid, said.start_ticks, said.boot_id)
     pid = said.pid if is_there else None
-    return LeaseThere(one.user, pid, said.mb, said.since, said.package, said.task)
+    return LeaseOnCard(one.user, pid, said.mb, said.since, said.package, said.task)

@@ -8,10 +8,10 @@ from shlex import quote
 from roost.base.errors import Refused
 from roost.operations.reading import package_schema
 from roost.operations.reading.output_reader import tail_offset
-from roost.operations.sessions.running_session import Running, newest, session_of
+from roost.operations.sessions.running_session import RunningSession, newest_session, running_session
 
 
-def attach(package: Path | str, *, lines: int = 10) -> Running:
+def attach(package: Path | str, *, lines: int = 10) -> RunningSession:
     """What runs in a package now, to be followed from its last ``lines`` lines of output on.
 
     Raises:
@@ -21,7 +21,7 @@ def attach(package: Path | str, *, lines: int = 10) -> Running:
         RoostError: It has been starting for too long.
     """
     opened = package_schema.opened(package)
-    session = newest(opened)
+    session = newest_session(opened)
     if session is None or session.state != "running":
         ended = f"session {session.number} has ended: {session.state}" if session else "it has never run"
         raise Refused(
@@ -36,4 +36,4 @@ def attach(package: Path | str, *, lines: int = 10) -> Running:
             where=opened.path,
             fix="look where it was started; `roost show` names its pid",
         )
-    return session_of(opened, session.number, offset=tail_offset(opened.output, lines))
+    return running_session(opened, session.number, offset=tail_offset(opened.output, lines))

@@ -12,11 +12,11 @@ from typing import Any
 from roost.base import durable
 from roost.config import layers
 from roost.config.settings import Settings
-from roost.operations.lifecycle.run_estimate import Estimate, estimated
-from roost.operations.sessions.foreground_lease import needed_of_one
-from roost.operations.sessions.project_worker import aside
-from roost.operations.sessions.rank_layout import in_one_process
-from roost.operations.sessions.running_session import Running
+from roost.operations.lifecycle.run_estimate import RunEstimate, estimate_run
+from roost.operations.sessions.foreground_lease import choose_one_card
+from roost.operations.sessions.project_worker import worker_on_copy
+from roost.operations.sessions.rank_layout import one_process_notes
+from roost.operations.sessions.running_session import RunningSession
 from roost.package.package_draft import prepare_training
 from roost.package.results import check_findings
 from roost.package.results.check_findings import Findings
@@ -37,10 +37,10 @@ class CheckRequest:
 
 
 @dataclass(frozen=True)
-class Checking:
+class RunningCheck:
     """A check that runs."""
 
-    running: Running
+    running: RunningSession
     process: Guard
     settings: Settings
     root: Path
@@ -48,7 +48,7 @@ class Checking:
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
 
-    def outcome(self, ended: Session) -> Outcome:
+    def outcome(self, ended: Session) -> CheckOutcome:
         """What came of it; to be asked before its block is left.
 
         Args:
@@ -59,7 +59,7 @@ class Checking:
         code = record.get("exit_code")
         is_ready = ended.state == "succeeded"
         estimate = self._estimate(findings.measured) if is_ready else None
-        return Outcome(
+        return CheckOutcome(
             is_ready=is_ready,
             state=ended.state,
             exit_code=code if isinstance(code, int) else 1,
@@ -67,17 +67,17 @@ class Checking:
             error=ended.error,
             failed=None if is_ready else findings.last or None,
             findings=findings,
-            warnings=[*findings.warnings, *_disk(estimate, self.root)],
+            warnings=[*findings.warnings, *_disk_warnings(estimate, self.root)],
             estimate=estimate,
         )
 
-    def _estimate(self, measured: Mapping[str, Any]) -> Estimate:
-        free_bytes = shutil.disk_usage(_existing(self.root)).free
-        return estimated(self.settings, measured, free_bytes=free_bytes)
+    def _estimate(self, measured: Mapping[str, Any]) -> RunEstimate:
+        free_bytes = shutil.disk_usage(_nearest_existing(self.root)).free
+        return estimate_run(self.settings, measured, free_bytes=free_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class CheckOutcome:
     """What came of a check."""
 
     is_ready: bool
@@ -91,12 +91,12 @@ class Outcome:
     findings: Findings
     warnings: list[str]
     """Those of the findings, and what is wrong with the estimate."""
-    estimate: Estimate | None
+    estimate: RunEstimate | None
     """None unless it is ready."""
 
 
 @contextmanager
-def check(request: CheckRequest) -> Iterator[Checking]:
+def check(request: CheckRequest) -> Iterator[RunningCheck]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts the check there.
 
     Nothing is written into ``save_root``. The check ends with the block, and when this process is gone.
@@ -111,14 +111,14 @@ def check(request: CheckRequest) -> Iterator[Checking]:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     plan = prepare_training(config)
     _require_writable(plan.root)
-    notes = [*plan.left_out(), *in_one_process(plan.settings, device=request.device, where=config.where)]
-    needed = needed_of_one(request.device)
+    notes = [*plan.left_out(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
+    needed = choose_one_card(request.device)
     notes += needed.notes
-    with aside(plan, "check", device=request.device, command=request.command, needed=needed) as started:
-        yield Checking(started.running, started.process, plan.settings, plan.root, notes)
+    with worker_on_copy(plan, "check", device=request.device, command=request.command, needed=needed) as started:
+        yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
 
 
-def _disk(estimate: Estimate | None, root: Path) -> list[str]:
+def _disk_warnings(estimate: RunEstimate | None, root: Path) -> list[str]:
     if estimate is None or estimate.fits:
         return []
     return [
@@ -127,7 +127,7 @@ def _disk(estimate: Estimate | None, root: Path) -> list[str]:
     ]
 
 
-def _existing(root: Path) -> Path:
+def _nearest_existing(root: Path) -> Path:
     """The folder, or the nearest one above it that exists."""
     return next(path for path in (root, *root.parents) if path.exists())
 
@@ -139,4 +139,4 @@ def _require_writable(root: Path) -> None:
     Raises:
         OSError: It could not.
     """
-    durable.discard(durable.make_staging_folder(_existing(root) / root.name))
+    durable.discard(durable.make_staging_folder(_nearest_existing(root) / root.name))

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import preconditions
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.config import layers
 from roost.config.settings import Settings, Where
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import Asked, as_before, decide
-from roost.operations.sessions.session_request import Started, begin, require_possible, take
+from roost.operations.sessions.rank_layout import RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.session_request import (
+    StartedSession,
+    lock_package,
+    require_startable,
+    start_session,
+)
 from roost.package import lineage, mirror_folders, progress, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -23,7 +28,7 @@ from roost.package.project_preflight import checked, named_files, require_runner
 from roost.package.setting_locations import places
 
 CommandLine = Sequence[str]
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +49,14 @@ class ContinueRequest:
     """Where the project is now, for links to what was not copied; None: where it was."""
     initialize: bool = False
     """Where it has no checkpoint yet: save step 0, tell the model, and end."""
-    ranks: Asked = field(default_factory=Asked)
+    ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: CommandLine = ()
 
 
-def continue_(request: ContinueRequest) -> Started:
+def continue_(request: ContinueRequest) -> StartedSession:
     """Starts another session, which goes on from the newest good checkpoint.
 
     A finished run has nothing to do unless something was changed or a checkpoint named: then ``session``
@@ -68,33 +73,33 @@ def continue_(request: ContinueRequest) -> Started:
     package = package_schema.opened(request.package, to_go_on=True)
     if request.step is not None:
         request = replace(request, checkpoint=package.store().at_step(request.step).id)
-    lock_fd = take(package)
+    lock_fd = lock_package(package)
     try:
-        return _next_session(package, lock_fd, request)
+        return _start_next(package, lock_fd, request)
     finally:
         os.close(lock_fd)
 
 
-def _next_session(package: Package, lock_fd: int, request: ContinueRequest) -> Started:
+def _start_next(package: Package, lock_fd: int, request: ContinueRequest) -> StartedSession:
     ready = next_session(package, request)
     if ready is None:
-        return Started(package.path, notes=[finished(package)])
-    decided = decide(
-        as_before(request.ranks, package, request.overrides),
+        return StartedSession(package.path, notes=[finished_note(package)])
+    decided = plan_ranks(
+        with_previous_layout(request.ranks, package, request.overrides),
         ready.settings,
-        device=request.device or device_before(package),
+        device=request.device or previous_device(package),
         terminal=request.terminal,
         where=ready.where,
     )
-    needed = require_possible(decided.request, ready.settings)
+    needed = require_startable(decided.request, ready.settings)
     notes = [*ready.announce(), *decided.notes]
-    started = begin(package, lock_fd, ready.body(decided.request), ready.settings, needed=needed)
+    started = start_session(package, lock_fd, ready.body(decided.request), ready.settings, needed=needed)
     started.notes = [*notes, *started.notes]
     return started
 
 
 @dataclass(frozen=True)
-class Ready:
+class NextSession:
     """Another session of a package, against which nothing speaks; nothing was made for it."""
 
     package: Package
@@ -129,8 +134,8 @@ class Ready:
     def announce(self) -> list[str]:
         """Gets the package ready for it: its links, its description; gives what a person should hear."""
         notes = [
-            *_notes(self._found),
-            *_differing_code(self.package, self.project),
+            *_change_notes(self._found),
+            *_code_notes(self.package, self.project),
             *_renew_links(self.package, self.project),
         ]
         if self.request.description:
@@ -138,7 +143,7 @@ class Ready:
         return notes
 
 
-def next_session(package: Package, request: ContinueRequest) -> Ready | None:
+def next_session(package: Package, request: ContinueRequest) -> NextSession | None:
     """Another session, checked but for what it computes with; None: the run is finished. The caller holds
     the package's lock.
 
@@ -156,30 +161,30 @@ def next_session(package: Package, request: ContinueRequest) -> Ready | None:
         return None
     found.require(force=request.force)
     lineage.require_loadable(found.refused)
-    project = preconditions.project_of(package, request.project)
+    project = preconditions.project_folder(package, request.project)
     where = places(package, overrides=request.overrides)
     values = layers.apply_overrides(package.settings(), request.overrides)
     settings = checked(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
     mirror_folders.check(settings.mirrors, copied=copied, where=where)
-    return Ready(package, request, settings, project, where, found)
+    return NextSession(package, request, settings, project, where, found)
 
 
-def finished(package: Package) -> str:
+def finished_note(package: Package) -> str:
     """That there is nothing to do, and what would raise the limit at which the run ended."""
-    return f"the run is finished, there is nothing to do; to go on, {higher_limit(package)}"
+    return f"the run is finished, there is nothing to do; to go on, {raise_limit_fix(package)}"
 
 
-def higher_limit(package: Package) -> str:
+def raise_limit_fix(package: Package) -> str:
     """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
-    name, limit = limit_of(package)
+    name, limit = reached_limit(package)
     if name is None:
         return "raise a limit, such as max_epochs"
     return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
 
 
-def limit_of(package: Package) -> tuple[str, Any] | tuple[None, None]:
+def reached_limit(package: Package) -> tuple[str, Any] | tuple[None, None]:
     """The setting at which a finished run ended, and its value; None where nobody knows."""
     settings, seen = package.settings(), progress.read(package.progress)
     ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
@@ -192,28 +197,28 @@ def limit_of(package: Package) -> tuple[str, Any] | tuple[None, None]:
     return None, None
 
 
-def device_before(package: Package) -> str:
+def previous_device(package: Package) -> str:
     """The device that the newest session was asked to use."""
     asked = [session.request.get("device") for session in package.sessions()]
     return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
 
 
-def _notes(found: resume_gate.Gate) -> list[str]:
+def _change_notes(found: resume_gate.Gate) -> list[str]:
     """What is changed; what is inexact the run says itself."""
     return [f"changed: {resume_gate.shown(one)}" for one in found.safe]
 
 
-def _differing_code(package: Package, project: Path) -> list[str]:
+def _code_notes(package: Package, project: Path) -> list[str]:
     """Whoever mends the project, and not the package, must hear which of the two runs."""
     names = [name for name in package.manifest["files"] if name.endswith(".py")]
-    names = [name for name in names if _differ(project / name, package.path / name)]
+    names = [name for name in names if _files_differ(project / name, package.path / name)]
     if not names:
         return []
     verbs = ("differs", "runs") if len(names) == 1 else ("differ", "run")
-    return [f"the project's {listed(names, _MOST_NAMES)} {verbs[0]}; the package's own {verbs[1]}"]
+    return [f"the project's {join_names(names, _MAX_NAMES)} {verbs[0]}; the package's own {verbs[1]}"]
 
 
-def _differ(one: Path, other: Path) -> bool:
+def _files_differ(one: Path, other: Path) -> bool:
     """Whether both are there and differ; nobody has to be able to read the project by now."""
     try:
         return not filecmp.cmp(one, other, shallow=False)

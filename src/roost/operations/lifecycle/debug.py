@@ -17,8 +17,8 @@ from roost.base.errors import NotFound
 from roost.devices.lease import Leases
 from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease
-from roost.operations.sessions.rank_layout import said_of_several
-from roost.operations.sessions.session_request import environment
+from roost.operations.sessions.rank_layout import several_ranks_note
+from roost.operations.sessions.session_request import worker_environment
 from roost.package import lineage, progress
 from roost.package.package import Package
 from roost.package.results import black_box
@@ -45,7 +45,7 @@ class DebugRequest:
 
 
 @dataclass(frozen=True)
-class Program:
+class DebugProgram:
     """A program that takes the place of the caller's, with its terminal."""
 
     argv: list[str]
@@ -65,7 +65,7 @@ class Program:
         os.execve(self.argv[0], self.argv, self.env)
 
 
-def debug(request: DebugRequest) -> Program:
+def debug(request: DebugRequest) -> DebugProgram:
     """Finds the step, and takes a lease of the card on which it is to compute. It takes no lock and changes
     nothing in the package, which may be running, or be read-only.
 
@@ -77,19 +77,19 @@ def debug(request: DebugRequest) -> Program:
         ConfigError: The package's settings do not fit this version.
         Busy: Others hold all cards.
     """
-    package = preconditions.opened(
+    package = preconditions.open_with_runner(
         request.package, by=functools.partial(package_schema.opened, to_go_on=True)
     )
-    project = preconditions.project_of(package, request.project)
+    project = preconditions.project_folder(package, request.project)
     if request.checkpoint is not None:
         preconditions.check_checkpoints(package, request.checkpoint)
-    box = _box(package, request.step)
+    box = _find_black_box(package, request.step)
     step = request.step if box is None else box.note.step
     assert step is not None
-    _require_own(package, step)
-    session = box.note.session if box is not None else _session(package, step)
+    _require_own_step(package, step)
+    session = box.note.session if box is not None else _session_of_step(package, step)
     package_schema.checked_settings(package, project)
-    device = request.device or _device(package, session)
+    device = request.device or _device_of_session(package, session)
     visit = Visit(
         step=step,
         session=session,
@@ -101,10 +101,10 @@ def debug(request: DebugRequest) -> Program:
         project=str(project),
     )
     words = msgspec.json.encode(visit).decode()
-    needed = foreground_lease.needed_of_one(device)
-    leases = foreground_lease.hold(needed.cards, package.path)
-    env = environment(cpu=device == "cpu", cards=needed.ids)
-    return Program(
+    needed = foreground_lease.choose_one_card(device)
+    leases = foreground_lease.take_leases(needed.cards, package.path)
+    env = worker_environment(cpu=device == "cpu", cards=needed.ids)
+    return DebugProgram(
         [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
         {**env, **(leases.environment() if leases.fds else {})},
         package.path,
@@ -113,13 +113,13 @@ def debug(request: DebugRequest) -> Program:
     )
 
 
-def _box(package: Package, step: int | None) -> Box | None:
+def _find_black_box(package: Package, step: int | None) -> Box | None:
     if step is not None:
         return black_box.of_step(package.blackbox, step)
     box = black_box.newest(package.blackbox)
     if box is None:
         sessions = package.sessions()
-        several = said_of_several(sessions[-1].request if sessions else {}, "{} keep no step that fails")
+        several = several_ranks_note(sessions[-1].request if sessions else {}, "{} keep no step that fails")
         raise NotFound(
             several[0] if several else "no step of the package failed, as far as its black box tells",
             where=package.path,
@@ -128,7 +128,7 @@ def _box(package: Package, step: int | None) -> Box | None:
     return box
 
 
-def _require_own(package: Package, step: int) -> None:
+def _require_own_step(package: Package, step: int) -> None:
     """A fork can take again what it has taken itself."""
     parent = lineage.parent_of(package)
     if parent is not None and step <= parent.step:
@@ -139,13 +139,13 @@ def _require_own(package: Package, step: int) -> None:
         )
 
 
-def _session(package: Package, step: int) -> int:
+def _session_of_step(package: Package, step: int) -> int:
     """The session that took the step, or would have been the one to take it."""
     began = [session for session, start in package.records().starts if start < step]
     return max(began, default=1)
 
 
-def _device(package: Package, session: int) -> str:
+def _device_of_session(package: Package, session: int) -> str:
     asked = [one.request.get("device") for one in package.sessions() if one.number <= session]
     return str(next(filter(None, reversed(asked)), "auto"))
 
@@ -158,4 +158,4 @@ def _notes(package: Package, step: int, session: int) -> list[str]:
         )
     request = next((one.request for one in package.sessions() if one.number == session), {})
     several = "{} took it; here one process takes all of each batch, so the last bits may differ"
-    return [*notes, *said_of_several(request, several)]
+    return [*notes, *several_ranks_note(request, several)]

@@ -15,7 +15,7 @@ from roost.config.sections.yaml_project import OptionSettings
 
 
 @dataclass(frozen=True)
-class Explanation:
+class SettingExplanation:
     """Where one setting comes from."""
 
     key: str
@@ -27,7 +27,7 @@ class Explanation:
     """What each layer says, from lowest to highest: the last one holds. `layers.ABSENT`: taken away."""
 
 
-def merged(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def merged_settings(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """All settings of a run, merged; interpolations stand as written.
 
     Raises:
@@ -38,7 +38,7 @@ def merged(config: Path, *, tuning: Path | None = None, overrides: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOption:
     """One option that a config declares."""
 
     name: str
@@ -49,7 +49,7 @@ class Declared:
     """Likewise."""
 
 
-def declared(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> list[Declared]:
+def declared_options(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> list[DeclaredOption]:
     """The options of a config; whether their values are right is not looked at.
 
     Raises:
@@ -58,23 +58,23 @@ def declared(config: Path, *, tuning: Path | None = None, overrides: Sequence[st
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
     return [
-        Declared(name, one.help, user_options.takes(one), _default(one) + _set(one, found.values.get(name)))
-        for name, one in settings.declared(found.values, where=found.where).items()
+        DeclaredOption(name, one.help, user_options.describe_values(one), _format_default(one) + _format_value(one, found.values.get(name)))
+        for name, one in settings.declared_options(found.values, where=found.where).items()
     ]
 
 
-def _default(one: OptionSettings) -> str:
+def _format_default(one: OptionSettings) -> str:
     return "needed" if one.default is None else f"default {msgspec.json.encode(one.default).decode()}"
 
 
-def _set(one: OptionSettings, value: Any) -> str:
+def _format_value(one: OptionSettings, value: Any) -> str:
     """What a file or an override says, where that is not the default."""
     return "" if value is None or value == one.default else f"; here {msgspec.json.encode(value).decode()}"
 
 
 def explain(
     config: Path, key: str, *, tuning: Path | None = None, overrides: Sequence[str] = ()
-) -> Explanation:
+) -> SettingExplanation:
     """What each layer says of one dotted key or section.
 
     Raises:
@@ -83,10 +83,10 @@ def explain(
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
     said, help = found.explain(key), settings.describe(key)
-    values = settings.allowed(key)
-    if (option := settings.declared(found.values, where=found.where).get(key)) is not None:
-        help, values = option.help or None, user_options.takes(option)
+    values = settings.allowed_values(key)
+    if (option := settings.declared_options(found.values, where=found.where).get(key)) is not None:
+        help, values = option.help or None, user_options.describe_values(option)
     if not said and help is None:
         known = [*found.provenance, *settings.known_keys(found.values)]
-        raise ConfigError(f"there is no setting {key!r}", fix=synonyms.proposal(key, known).strip() or None)
-    return Explanation(key, help, values, said)
+        raise ConfigError(f"there is no setting {key!r}", fix=synonyms.did_you_mean(key, known).strip() or None)
+    return SettingExplanation(key, help, values, said)

@@ -15,15 +15,21 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import Damaged, NotFound, Refused
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.config import layers
-from roost.config.layers import Difference
+from roost.config.layers import ConfigDifference
 from roost.config.settings import Settings
-from roost.operations.lifecycle.continue_ import device_before, higher_limit, limit_of
-from roost.operations.lifecycle.run import alone
+from roost.operations.lifecycle.continue_ import previous_device, raise_limit_fix, reached_limit
+from roost.operations.lifecycle.run import locked_root
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import Asked, Decided, as_before, decide
-from roost.operations.sessions.session_request import Started, begin, first_request, require_possible, take
+from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks, with_previous_layout
+from roost.operations.sessions.session_request import (
+    StartedSession,
+    first_request,
+    lock_package,
+    require_startable,
+    start_session,
+)
 from roost.package import environment, lineage, mirror_folders, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention
 from roost.package.checkpoints.checkpoint import Info
@@ -33,8 +39,8 @@ from roost.package.results import skipped_steps
 from roost.package.setting_locations import of_provenance
 from roost.package.snapshot import Selection
 
-_GOALS = ("max_epochs", "max_steps", "max_time", "early_stopping")
-_MOST_NAMES = 3
+_GOAL_SETTINGS = ("max_epochs", "max_steps", "max_time", "early_stopping")
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ class ForkRequest:
     """The folder that takes it; None: ``save_root`` where an override sets it, else that of the package."""
     device: str | None = None
     """auto, cpu or cuda; None: as the newest session of the package."""
-    ranks: Asked = field(default_factory=Asked)
+    ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
@@ -61,22 +67,22 @@ class ForkRequest:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ForkPlan:
     """A fork that is about to be made, but for its checkpoint."""
 
     source: Package
     values: dict[str, Any]
-    differences: list[Difference]
+    differences: list[ConfigDifference]
     provenance: dict[str, str]
     settings: Settings
     selection: Selection
     inexact: list[str]
-    decided: Decided
+    decided: RankLayout
     project: Path
     root: Path
 
 
-def fork(request: ForkRequest) -> Started:
+def fork(request: ForkRequest) -> StartedSession:
     """Copies the code, a checkpoint and what was recorded up to it into a new package, and starts that.
 
     Nothing of the package changes, and it may run meanwhile.
@@ -97,18 +103,18 @@ def fork(request: ForkRequest) -> Started:
         package_name.folder_name(request.description)
     source = package_schema.opened(request.package, to_go_on=True)
     require_runner(source)
-    plan = _planned(source, request)
-    if (info := _goal(plan, request)) is not None:
+    plan = _plan_fork(source, request)
+    if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
-    needed = require_possible(plan.decided.request, plan.settings)
-    with alone(plan.root) if request.name is not None else nullcontext():
+    needed = require_startable(plan.decided.request, plan.settings)
+    with locked_root(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(path := plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {quote(str(path))}"
             raise Refused("something has this name", where=path, fix=fix)
-        made, info, said = _made(plan, request)
-    lock_fd = take(made)
+        made, info, said = _create_package(plan, request)
+    lock_fd = lock_package(made)
     try:
-        started = begin(made, lock_fd, _session(plan, request), plan.settings, needed=needed)
+        started = start_session(made, lock_fd, _session_request(plan, request), plan.settings, needed=needed)
     finally:
         os.close(lock_fd)
     started.is_new = True
@@ -116,7 +122,7 @@ def fork(request: ForkRequest) -> Started:
     return started
 
 
-def _planned(source: Package, request: ForkRequest) -> _Plan:
+def _plan_fork(source: Package, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
     values = layers.apply_overrides(before, request.overrides)
     differences = layers.differences(before, values)
@@ -129,7 +135,7 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
     mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
     lineage.require_loadable(differences)
     changed = resume_gate.changed_files(source)
-    return _Plan(
+    return _ForkPlan(
         source=source,
         values=values,
         differences=differences,
@@ -137,32 +143,32 @@ def _planned(source: Package, request: ForkRequest) -> _Plan:
         settings=settings,
         selection=selection,
         inexact=[f"{name} was changed in {source.path.name} after it was copied" for name in changed],
-        decided=decide(
-            as_before(request.ranks, source, request.overrides),
+        decided=plan_ranks(
+            with_previous_layout(request.ranks, source, request.overrides),
             settings,
-            device=request.device or device_before(source),
+            device=request.device or previous_device(source),
             terminal=request.terminal,
             where=where,
         ),
         project=project,
-        root=_root(source, request.save_root, settings, differences, project),
+        root=_target_root(source, request.save_root, settings, differences, project),
     )
 
 
-def _provenance(source: Package, differences: Sequence[Difference]) -> dict[str, str]:
+def _provenance(source: Package, differences: Sequence[ConfigDifference]) -> dict[str, str]:
     """Which layer set which key: those of the package, its sessions, and this command line."""
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.counts(source.path / "records"):
             after = layers.apply_overrides(values, session.request.get("overrides", []))
             label = f"command line of session {session.number} of {source.path.name}"
-            _set(found, layers.differences(values, after), label)
+            _set_layer(found, layers.differences(values, after), label)
             values = after
-    _set(found, differences, "command line")
+    _set_layer(found, differences, "command line")
     return found
 
 
-def _set(provenance: dict[str, str], differences: Sequence[Difference], label: str) -> None:
+def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifference], label: str) -> None:
     for one in differences:
         if one.new is layers.ABSENT:
             provenance.pop(one.key, None)
@@ -176,7 +182,7 @@ def _selection(source: Package, named: Sequence[Path]) -> Selection:
     gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
     if gone:
         raise NotFound(
-            f"the package lacks {listed(gone, _MOST_NAMES)}, which it had copied",
+            f"the package lacks {join_names(gone, _MAX_NAMES)}, which it had copied",
             where=source.path,
             fix="bring it back",
         )
@@ -193,11 +199,11 @@ def _selection(source: Package, named: Sequence[Path]) -> Selection:
     )
 
 
-def _root(
+def _target_root(
     source: Package,
     given: Path | None,
     settings: Settings,
-    differences: Sequence[Difference],
+    differences: Sequence[ConfigDifference],
     project: Path,
 ) -> Path:
     if given is None and any(one.key == "save_root" for one in differences):
@@ -205,37 +211,37 @@ def _root(
     return Path(os.path.normpath((given or source.path.parent).absolute()))
 
 
-def _goal(plan: _Plan, request: ForkRequest) -> Info | None:
+def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Info | None:
     """The checkpoint that is asked for, where it is the end of a finished run and no limit is changed."""
     line = plan.source.store().line()
     if not line or plan.source.state() != "succeeded":
         return None
     if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
         return None
-    moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOALS)
+    moved = any(f"{one.key}.".startswith(f"{goal}.") for one in plan.differences for goal in _GOAL_SETTINGS)
     return None if moved else line[-1]
 
 
 def _nothing_to_do(source: Package, goal: Info) -> Refused:
-    name, limit = limit_of(source)
+    name, limit = reached_limit(source)
     ended = f", where {name}: {limit} ended it" if name is not None else ""
     before = [one.step for one in source.store().line() if one.step < goal.step]
     earlier = f", or go on from an earlier step: --at {before[-1]}" if before else ""
     return Refused(
         f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
         where=source.path,
-        fix=f"{higher_limit(source)}{earlier}",
+        fix=f"{raise_limit_fix(source)}{earlier}",
     )
 
 
 # --- the copy -------------------------------------------------------------------------------------------
 
 
-def _made(plan: _Plan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
+def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
     """The new package, its checkpoint, and a line for each damaged one that was passed over."""
     found = plan.source.store()
     if request.step is None and request.checkpoint is None:
-        answer, said = found.newest_readable(lambda path: _copied(plan, request, path))
+        answer, said = found.newest_readable(lambda path: _copy_checkpoint(plan, request, path))
         if answer is None:
             raise NotFound("the package has no checkpoint to go on from", where=plan.source.path)
         return *answer, said
@@ -245,9 +251,9 @@ def _made(plan: _Plan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
         assert request.step is not None
         path = checkpoint.folder_of(found.folder, found.at_step(request.step).id)
     try:
-        return *_copied(plan, request, path), []
+        return *_copy_checkpoint(plan, request, path), []
     except (Damaged, NotFound, FileNotFoundError) as error:
-        others = f"there are checkpoints of {checkpoint_store.steps(_others(found.folder, path))}"
+        others = f"there are checkpoints of {checkpoint_store.steps(_other_checkpoints(found.folder, path))}"
         if path.exists():
             fix = f"name another one; {others}"
             raise Damaged(str(error), where=plan.source.path, fix=fix) from error
@@ -256,11 +262,11 @@ def _made(plan: _Plan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
         ) from error
 
 
-def _others(folder: Path, path: Path) -> list[Info]:
+def _other_checkpoints(folder: Path, path: Path) -> list[Info]:
     return [info for info in checkpoint.infos(folder) if checkpoint.folder_of(folder, info.id) != path]
 
 
-def _copied(plan: _Plan, request: ForkRequest, path: Path) -> tuple[Package, Info]:
+def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple[Package, Info]:
     info, sha256 = checkpoint.read_info(path), checkpoint.digest_of_manifest(path)
     parent = lineage.Parent(
         package=plan.source.path.name,
@@ -285,7 +291,7 @@ def _copied(plan: _Plan, request: ForkRequest, path: Path) -> tuple[Package, Inf
             "ancestors": msgspec.to_builtins(lineage.ancestry(plan.source)),
         },
         selection=plan.selection,
-        fill=lambda folder: _fill(plan.source, info, path, folder),
+        fill=lambda folder: _fill_package(plan.source, info, path, folder),
     )
     policy = retention.policy_of(plan.settings.checkpoint)
     made.write_derived(retention.tracks(checkpoint.infos(made.checkpoints), policy), info.inexact)
@@ -294,7 +300,7 @@ def _copied(plan: _Plan, request: ForkRequest, path: Path) -> tuple[Package, Inf
     return made, info
 
 
-def _fill(source: Package, info: Info, path: Path, folder: Path) -> None:
+def _fill_package(source: Package, info: Info, path: Path, folder: Path) -> None:
     """The checkpoint, what was recorded up to it, and the machine it was computed on."""
     checkpoint.copy(path, folder / "Checkpoints", session=lineage.BEFORE)
     rows, steps = lineage.history_before(source, info)
@@ -306,7 +312,7 @@ def _fill(source: Package, info: Info, path: Path, folder: Path) -> None:
         durable.write(folder / environment.NAME, (source.path / environment.NAME).read_bytes())
 
 
-def _session(plan: _Plan, request: ForkRequest) -> dict[str, Any]:
+def _session_request(plan: _ForkPlan, request: ForkRequest) -> dict[str, Any]:
     body = first_request(
         plan.project,
         plan.decided.request,
@@ -317,18 +323,18 @@ def _session(plan: _Plan, request: ForkRequest) -> dict[str, Any]:
     return {**body, "inexact": plan.inexact}
 
 
-_INSIDE = (
+_INSIDE_EPOCH = (
     "it begins inside an epoch, after {} batches: with others than before, samples of this epoch may come "
     "twice or not at all"
 )
 
 
-def _notes(plan: _Plan, info: Info) -> list[str]:
+def _notes(plan: _ForkPlan, info: Info) -> list[str]:
     notes = [f"forked from {plan.source.path} at step {info.step} (checkpoint {info.id})"]
     notes += [f"changed: {resume_gate.shown(one)}" for one in plan.differences]
     of_data = (one.key for one in plan.differences if one.key.startswith("data."))
     if info.batch and not all(map(resume_gate.is_safe, of_data)):
-        notes.append(_INSIDE.format(info.batch))
+        notes.append(_INSIDE_EPOCH.format(info.batch))
     line = retention.branch(checkpoint.infos(plan.source.checkpoints), tip=info.id)
     for rule in retention.policy_of(plan.settings.checkpoint).best:
         best = next(iter(retention.best_of(line, rule)), None)

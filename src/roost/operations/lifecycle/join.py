@@ -11,14 +11,19 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
-from roost.operations.sessions.running_session import Running, newest
+from roost.operations.sessions.running_session import RunningSession, newest_session
 from roost.operations.sessions.session_deadline import deadline_of
-from roost.operations.sessions.session_request import Started, limits, size_of, supervise
+from roost.operations.sessions.session_request import (
+    StartedSession,
+    output_size,
+    start_worker,
+    supervisor_limits,
+)
 from roost.package import sessions
 from roost.package.package import Package
 
 
-def join(package: Path | str) -> Started:
+def join(package: Path | str) -> StartedSession:
     """Starts the ranks of this machine, under a supervisor of its own. It takes no lock: that is held by the
     machine where the session was started.
 
@@ -34,7 +39,7 @@ def join(package: Path | str) -> Started:
         RoostError: The supervisor did not start.
     """
     opened = package_schema.opened(package)
-    session = newest(opened)
+    session = newest_session(opened)
     if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
         raise Refused(
             "no session of several machines runs in this package",
@@ -42,17 +47,17 @@ def join(package: Path | str) -> Started:
             fix="begin it on the first machine: roost run ... --num-nodes 2 --rendezvous HOST:PORT",
         )
     request = session.request
-    settings = package_schema.checked_settings(opened, preconditions.project_of(opened, None))
-    cards, ends = rank_layout.cards_here(request, settings), deadline_of(settings.limits)
-    needed = foreground_lease.needed({**request, "cards": cards})
-    foreground_lease.require_free(needed.cards)
-    own = rank_layout.environments(request, settings)[0]
+    settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
+    cards, ends = rank_layout.cards_of_this_machine(request, settings), deadline_of(settings.limits)
+    needed = foreground_lease.cards_of_session({**request, "cards": cards})
+    foreground_lease.require_unleased(needed.cards)
+    own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)
-    launched = multi_node.launched(request, own, token=str(request["token"]), is_host=False)
-    running = _claimed(opened, session.number, int(request["num_nodes"]))
+    launched = multi_node.torchrun_launch(request, own, token=str(request["token"]), is_host=False)
+    running = _claim_node(opened, session.number, int(request["num_nodes"]))
     try:
-        with closing(foreground_lease.hold(needed.cards, opened.path)) as leases:
-            process = supervise(
+        with closing(foreground_lease.take_leases(needed.cards, opened.path)) as leases:
+            process = start_worker(
                 running,
                 task,
                 token=secrets.token_hex(16),
@@ -61,7 +66,7 @@ def join(package: Path | str) -> Started:
                 cards=cards,
                 leases=leases,
                 deadline=ends.at,
-                limits=limits(settings.limits)._replace(wall_seconds=ends.seconds()),
+                limits=supervisor_limits(settings.limits)._replace(wall_seconds=ends.seconds()),
                 stacks=str(running.record.with_suffix(".stacks.txt")),
                 argv=launched.argv,
                 added=launched.environment,
@@ -71,10 +76,10 @@ def join(package: Path | str) -> Started:
         said = {"state": "failed", "reason": "start", "error": str(error)}
         durable.write(running.record, sessions.to_json(said))
         raise
-    return Started(opened.path, running, process, notes=ends.notes)
+    return StartedSession(opened.path, running, process, notes=ends.notes)
 
 
-def _claimed(package: Package, number: int, num_nodes: int) -> Running:
+def _claim_node(package: Package, number: int, num_nodes: int) -> RunningSession:
     """A place among the machines. Who takes it has a record of its own number; the place of one that has
     ended is free again, its number is not."""
     taken, node = 0, 0
@@ -82,13 +87,13 @@ def _claimed(package: Package, number: int, num_nodes: int) -> Running:
         node += 1
         record = package.path / "sessions" / f"{number}.node-{node}.json"
         output = package.path / f"_output_node_{node}.txt"
-        running = Running(
+        running = RunningSession(
             package.path,
             number,
             request=package.path / "sessions" / f"{number}.request.json",
             record=record,
             output=output,
-            offset=size_of(output),
+            offset=output_size(output),
         )
         try:
             durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from roost.base import durable
 from roost.base.errors import NotFound, Refused
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
 TEMPLATES = {
     "clean": "the smallest project that trains",
@@ -22,14 +22,14 @@ TEMPLATES = {
 }
 """What there is to begin with, in a few words each."""
 
-_INSTALLED_AS = {b"sklearn": "scikit-learn"}
+_DISTRIBUTIONS = {b"sklearn": "scikit-learn"}
 """What some of them import and roost does not bring, and what brings it."""
 
-_FOLDER = Path(__file__).parents[2] / "templates"
+_TEMPLATES_FOLDER = Path(__file__).parents[2] / "templates"
 
 
 @dataclass(frozen=True)
-class Created:
+class CreatedProject:
     """A new project."""
 
     path: Path
@@ -42,7 +42,7 @@ class Created:
     """What to type now, in this order."""
 
 
-def new_project(directory: Path, *, template: str = "digits") -> Created:
+def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
     """Copies a template into a folder, which must not exist or be empty.
 
     Raises:
@@ -55,11 +55,11 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
             "there is no such template",
             setting="--template",
             received=template,
-            fix=f"{proposal(template, TEMPLATES)}there are {', '.join(TEMPLATES)}",
+            fix=f"{did_you_mean(template, TEMPLATES)}there are {', '.join(TEMPLATES)}",
         )
     if directory.is_dir() and any(directory.iterdir()):
         raise _not_empty(directory)
-    source = _FOLDER / template
+    source = _TEMPLATES_FOLDER / template
     durable.make_folders(directory)
     files = []
     for path in _tree(source):
@@ -69,9 +69,9 @@ def new_project(directory: Path, *, template: str = "digits") -> Created:
         else:
             _write(directory, relative, path.read_bytes())
             files.append(relative.as_posix())
-    missing = _missing([source / name for name in files if name.endswith(".py")])
+    missing = _missing_distributions([source / name for name in files if name.endswith(".py")])
     commands = list(_next_commands(directory, files, missing))
-    return Created(directory.absolute(), template, files, missing, commands)
+    return CreatedProject(directory.absolute(), template, files, missing, commands)
 
 
 def _write(directory: Path, relative: Path, data: bytes) -> None:
@@ -86,10 +86,10 @@ def _not_empty(directory: Path) -> Refused:
     return Refused("the folder is not empty", where=directory, fix=fix)
 
 
-def _missing(files: Sequence[Path]) -> list[str]:
+def _missing_distributions(files: Sequence[Path]) -> list[str]:
     code = b"".join(path.read_bytes() for path in files)
-    needed = (name for name in _INSTALLED_AS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE))
-    return [_INSTALLED_AS[name] for name in needed if importlib.util.find_spec(name.decode()) is None]
+    needed = (name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE))
+    return [_DISTRIBUTIONS[name] for name in needed if importlib.util.find_spec(name.decode()) is None]
 
 
 def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) -> Iterator[str]:

@@ -14,10 +14,16 @@ from typing import Any
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
-from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished
+from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
-from roost.operations.sessions.rank_layout import Asked, Decided, decide
-from roost.operations.sessions.session_request import Started, begin, first_request, require_possible, take
+from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
+from roost.operations.sessions.session_request import (
+    StartedSession,
+    first_request,
+    lock_package,
+    require_startable,
+    start_session,
+)
 from roost.package import package_name, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import Package
@@ -27,7 +33,7 @@ CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
 """Files of these kinds make a run another run; notes and pictures beside them do not."""
 
-_MAX_NAMED = 10
+_MAX_DIFFERENCES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +56,14 @@ class RunRequest:
     """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
     initialize: bool = False
     """Save step 0, tell the model, and end: `continue` trains."""
-    ranks: Asked = field(default_factory=Asked)
+    ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
     """A terminal for the run itself, for pdb; none when empty."""
     command: Sequence[str] = ()
 
 
-def run(request: RunRequest) -> Started:
+def run(request: RunRequest) -> StartedSession:
     """Copies the project into a new package and starts it.
 
     Raises:
@@ -79,14 +85,14 @@ def run(request: RunRequest) -> Started:
             where=plan.root,
             fix="leave out --iter, and it begins",
         )
-    name = _name(request, plan.description)
+    name = _package_name(request, plan.description)
     if request.name is None:
-        return _begin(request, plan, name)
-    with alone(plan.root):
+        return _begin_new(request, plan, name)
+    with locked_root(plan.root):
         package = plan.root / request.name
         if os.path.lexists(package):
-            return _again(request, plan, package)
-        return _begin(request, plan, name)
+            return _continue_existing(request, plan, package)
+        return _begin_new(request, plan, name)
 
 
 def _require_saves(request: RunRequest, plan: PreparedTraining) -> None:
@@ -103,7 +109,7 @@ def _require_saves(request: RunRequest, plan: PreparedTraining) -> None:
         )
 
 
-def _name(request: RunRequest, description: str | None) -> str | None:
+def _package_name(request: RunRequest, description: str | None) -> str | None:
     if request.name is not None:
         if request.no_save or request.use_description:
             raise UsageError("--name gives the name already", fix="leave out -ns and -sd")
@@ -118,7 +124,7 @@ def _name(request: RunRequest, description: str | None) -> str | None:
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
+def locked_root(root: Path) -> Iterator[None]:
     """Holds off everybody who would make a package of the same name here at the same time."""
     for folder in reversed([root, *root.parents]):
         if not folder.is_dir():
@@ -131,19 +137,19 @@ def alone(root: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Started:
-    decided = decide(
+def _begin_new(request: RunRequest, plan: PreparedTraining, name: str | None) -> StartedSession:
+    decided = plan_ranks(
         request.ranks,
         plan.settings,
         device=request.device or "auto",
         terminal=request.terminal,
         where=plan.config.where,
     )
-    needed = require_possible(decided.request, plan.settings)
+    needed = require_startable(decided.request, plan.settings)
     package = plan.create(name, exactly=request.name is not None, command=request.command)
-    lock_fd = take(package)
+    lock_fd = lock_package(package)
     try:
-        started = begin(package, lock_fd, _session(request, plan, decided), plan.settings, needed=needed)
+        started = start_session(package, lock_fd, _session_request(request, plan, decided), plan.settings, needed=needed)
     finally:
         os.close(lock_fd)
     started.is_new = True
@@ -151,7 +157,7 @@ def _begin(request: RunRequest, plan: PreparedTraining, name: str | None) -> Sta
     return started
 
 
-def _session(request: RunRequest, plan: PreparedTraining, decided: Decided) -> dict[str, Any]:
+def _session_request(request: RunRequest, plan: PreparedTraining, decided: RankLayout) -> dict[str, Any]:
     return first_request(
         plan.project,
         decided.request,
@@ -162,7 +168,7 @@ def _session(request: RunRequest, plan: PreparedTraining, decided: Decided) -> d
     )
 
 
-def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
+def _continue_existing(request: RunRequest, plan: PreparedTraining, path: Path) -> StartedSession:
     """The same command again: goes on where it was, if it is the same run."""
     try:
         package = package_schema.opened(path)
@@ -171,17 +177,17 @@ def _again(request: RunRequest, plan: PreparedTraining, path: Path) -> Started:
         raise Refused("something that is no package has this name", where=path, fix=fix) from error
     different = _differences(plan, package)
     if different:
-        named = different[:_MAX_NAMED] + [f"… {len(different)} in all"] * (len(different) > _MAX_NAMED)
+        named = different[:_MAX_DIFFERENCES] + [f"… {len(different)} in all"] * (len(different) > _MAX_DIFFERENCES)
         raise Refused(
             f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
             where=path,
             fix=f"choose another name, or go on with it as it was: roost continue {quote(str(path))}",
         )
     if package.state() == "succeeded" and request.step is None:
-        return Started(package.path, notes=[finished(package)])
+        return StartedSession(package.path, notes=[finished_note(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
         note = f"it has begun already; to train: roost continue {quote(str(path))}"
-        return Started(package.path, notes=[note])
+        return StartedSession(package.path, notes=[note])
     return continue_(
         ContinueRequest(
             package=path,

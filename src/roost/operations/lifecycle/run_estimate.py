@@ -12,7 +12,7 @@ from roost.base.interval import Interval, parse_duration
 from roost.config.settings import Settings
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class RunEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Time and disk of a whole run."""
 
     steps_per_epoch: int
@@ -37,19 +37,19 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return self.disk_bytes <= self.free_bytes
 
 
-def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: int) -> Estimate:
+def estimate_run(settings: Settings, measured: Mapping[str, Any], *, free_bytes: int) -> RunEstimate:
     """The estimate.
 
     Args:
         settings: The run's.
         measured: As the check's worker wrote it down.
-        free_bytes: See `Estimate`.
+        free_bytes: See `RunEstimate`.
     """
     per_epoch, total = int(measured["steps_per_epoch"]), measured["total_steps"]
     step_seconds = float(measured["step_seconds"])
     every = settings.checkpoint.every
-    validations = _per_epoch([settings.validate_every], per_epoch, step_seconds)
-    saves = _per_epoch(every if isinstance(every, list) else [every], per_epoch, step_seconds)
+    validations = _times_per_epoch([settings.validate_every], per_epoch, step_seconds)
+    saves = _times_per_epoch(every if isinstance(every, list) else [every], per_epoch, step_seconds)
     # Each validation may find a new best, which is saved.
     most_saves = max(saves, validations) if settings.checkpoint.best else saves
     epoch_seconds = (
@@ -67,8 +67,8 @@ def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: in
     )
     seconds = min(whole, limit or float("inf")) + float(measured["test_seconds"])
     size = int(measured.get("checkpoint_bytes", 0))
-    kept = _most_kept(settings, int(epochs * (saves + validations)) + 1)
-    return Estimate(
+    kept = _max_checkpoints(settings, int(epochs * (saves + validations)) + 1)
+    return RunEstimate(
         steps_per_epoch=per_epoch,
         total_steps=total,
         seconds_per_step=step_seconds,
@@ -81,13 +81,13 @@ def estimated(settings: Settings, measured: Mapping[str, Any], *, free_bytes: in
     )
 
 
-def _per_epoch(every: list[str | int], steps_per_epoch: int, step_seconds: float) -> float:
+def _times_per_epoch(every: list[str | int], steps_per_epoch: int, step_seconds: float) -> float:
     """How often something that has these intervals is due in an epoch."""
     intervals = [Interval.parse(one, setting="every") for one in every]
-    return sum(_times(interval, steps_per_epoch, step_seconds) for interval in intervals)
+    return sum(_interval_per_epoch(interval, steps_per_epoch, step_seconds) for interval in intervals)
 
 
-def _times(interval: Interval, steps_per_epoch: int, step_seconds: float) -> float:
+def _interval_per_epoch(interval: Interval, steps_per_epoch: int, step_seconds: float) -> float:
     if interval.steps:
         return steps_per_epoch / interval.steps
     if interval.epochs:
@@ -97,7 +97,7 @@ def _times(interval: Interval, steps_per_epoch: int, step_seconds: float) -> flo
     return steps_per_epoch * step_seconds / interval.seconds
 
 
-def _most_kept(settings: Settings, saves: int) -> int:
+def _max_checkpoints(settings: Settings, saves: int) -> int:
     """Checkpoints at one time: what the tracks keep, at least the newest two, and the one that is being
     written, because an old one goes only after it."""
     given = settings.checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from roost.lab.sessions.session_control import ask
 from roost.operations.reading import package_schema
-from roost.operations.sessions.running_session import newest
+from roost.operations.sessions.running_session import newest_session
 from roost.package import progress
 from roost.package.package import Package
 from roost.package.sessions import Session
@@ -18,7 +18,7 @@ _TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Waiting:
+class StopPending:
     """The session was asked, and has not ended yet."""
 
     session: int
@@ -29,7 +29,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Ended:
+class StopResult:
     """It runs no more."""
 
     session: int | None
@@ -38,7 +38,7 @@ class Ended:
     was_running: bool
 
 
-def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]:
+def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | StopResult]:
     """Asks the running session to save at its next step edge and end; then tells how that goes.
 
     Args:
@@ -46,7 +46,7 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]
         now: End it at once; what was trained since the newest checkpoint is trained again on continue.
 
     Yields:
-        `Waiting` several times a second, then one `Ended`.
+        `StopPending` several times a second, then one `StopResult`.
 
     Raises:
         NotFound: There is no such package.
@@ -55,23 +55,23 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[Waiting | Ended]
         RoostError: It has been starting for too long, or does not belong to you.
     """
     opened = package_schema.opened(package)
-    session = newest(opened)
-    if session is None or not _runs(session):
+    session = newest_session(opened)
+    if session is None or not _is_running(session):
         state = session.state if session else "new"
-        yield Ended(session.number if session else None, state, _step(opened), False)
+        yield StopResult(session.number if session else None, state, _step(opened), False)
         return
     ask(session, now=now)
     asked = time.monotonic()
     number = session.number
-    while _runs(session := next(one for one in opened.sessions() if one.number == number)):
+    while _is_running(session := next(one for one in opened.sessions() if one.number == number)):
         seen = progress.read(opened.progress)
         step, phase = (seen.step, seen.phase) if seen else (0, "starting")
-        yield Waiting(session.number, step, phase, time.monotonic() - asked)
+        yield StopPending(session.number, step, phase, time.monotonic() - asked)
         time.sleep(_TICK_SECONDS)
-    yield Ended(session.number, session.state, _step(opened), True)
+    yield StopResult(session.number, session.state, _step(opened), True)
 
 
-def _runs(session: Session) -> bool:
+def _is_running(session: Session) -> bool:
     """Its guard ends last, whatever the record tells of the supervisor."""
     return session.state == "running" or session.guard_lives
 

@@ -15,9 +15,9 @@ from roost.base import durable
 from roost.config.settings import Settings
 from roost.operations.reading import package_schema
 from roost.operations.sessions import package_worker
-from roost.operations.sessions.foreground_lease import Needed, needed_of_one
-from roost.operations.sessions.running_session import Running
-from roost.operations.sessions.session_request import Started
+from roost.operations.sessions.foreground_lease import SessionCards, choose_one_card
+from roost.operations.sessions.running_session import RunningSession
+from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
 from roost.package.package import Package
 from roost.package.sessions import Session
@@ -43,7 +43,7 @@ class AnalyzeRequest:
     command: Sequence[str] = ()
 
 
-def analyze(request: AnalyzeRequest) -> Started:
+def analyze(request: AnalyzeRequest) -> StartedSession:
     """Starts an analysis. It takes no lock: the package's training may be running. It ends when the process
     that called this is gone.
 
@@ -58,17 +58,17 @@ def analyze(request: AnalyzeRequest) -> Started:
         Busy: Others hold all GPUs.
         RoostError: The supervisor did not start.
     """
-    package = preconditions.opened(
+    package = preconditions.open_with_runner(
         request.package, by=functools.partial(package_schema.opened, to_go_on=True)
     )
-    project = preconditions.project_of(package, request.project)
+    project = preconditions.project_folder(package, request.project)
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
     notes = [f"script: {found.path}"]
     notes += preconditions.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
     settings = package_schema.checked_settings(package, project)
     notes += _links(package, project, renew=request.project is not None)
-    needed = needed_of_one(request.device)
-    place = analysis_folder.make(analysis_folder.root(package, request.out))
+    needed = choose_one_card(request.device)
+    place = analysis_folder.create(analysis_folder.analyses_root(package, request.out))
     started = _start(package, place, request, found, project, settings, needed)
     started.notes = [*notes, *needed.notes]
     return started
@@ -96,8 +96,8 @@ def _start(
     found: Script,
     project: Path,
     settings: Settings,
-    needed: Needed,
-) -> Started:
+    needed: SessionCards,
+) -> StartedSession:
     durable.write(place / analysis_folder.SCRIPT, found.source)
     asked = {
         "kind": "analysis",
@@ -109,13 +109,13 @@ def _start(
         "project": str(project),
         "command": list(request.command),
     }
-    running, process = package_worker.start(
+    running, process = package_worker.start_package_worker(
         package, place, asked, settings, number=int(place.name), needed=needed
     )
-    return Started(package.path, running, process)
+    return StartedSession(package.path, running, process)
 
 
-def outcome(running: Running, session: Session) -> dict[str, Any]:
+def outcome(running: RunningSession, session: Session) -> dict[str, Any]:
     """Everything about an analysis that has ended, as one mapping for programs."""
     place = running.record.parent
     record = session.record or {}

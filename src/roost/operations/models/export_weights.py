@@ -11,8 +11,8 @@ from typing import Any
 from roost.analysis import analysis_folder, preconditions
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.operations.reading import package_schema
-from roost.operations.sessions.package_worker import beside, chosen_of
-from roost.operations.sessions.running_session import Running
+from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
+from roost.operations.sessions.running_session import RunningSession
 from roost.package import sessions
 from roost.package.sessions import Session
 from roost.supervisor.guard_start import Guard
@@ -74,7 +74,7 @@ class ExportedWeights:
 class Exporting:
     """An export that goes on."""
 
-    running: Running
+    running: RunningSession
     process: Guard
     output: Path
     notes: list[str]
@@ -113,9 +113,9 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
         RoostError: The supervisor did not start.
     """
     output = _checked(request.output, overwrite=request.overwrite)
-    package = preconditions.opened(request.package)
+    package = preconditions.open_with_runner(request.package)
     words = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
-    which, notes = chosen_of(package, request.checkpoint, **words)
+    which, notes = select_checkpoints(package, request.checkpoint, **words)
     asked = {
         "kind": "export",
         "package": str(package.path),
@@ -126,7 +126,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
         "overwrite": request.overwrite,
         "device": "cpu",
     }
-    with beside(package, output.parent, asked, None, fix="name a file elsewhere") as started:
+    with worker_on_package(package, output.parent, asked, None, fix="name a file elsewhere") as started:
         yield Exporting(started.running, started.process, output, notes)
 
 

@@ -12,9 +12,9 @@ from roost.analysis import analysis_folder, preconditions
 from roost.base import durable
 from roost.base.errors import Refused, UsageError
 from roost.operations.reading import package_schema
-from roost.operations.sessions.foreground_lease import needed_of_one
-from roost.operations.sessions.package_worker import beside, chosen_of
-from roost.operations.sessions.running_session import Running
+from roost.operations.sessions.foreground_lease import choose_one_card
+from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
+from roost.operations.sessions.running_session import RunningSession
 from roost.package import progress, sessions
 from roost.package.package import Package
 from roost.package.results import predictions
@@ -67,7 +67,7 @@ class PredictOutcome:
 class Predicting:
     """A prediction that goes on."""
 
-    running: Running
+    running: RunningSession
     process: Guard
     notes: list[str]
     """What a person should hear about it, one line each."""
@@ -118,11 +118,11 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         RoostError: The supervisor did not start.
     """
     _check_numbers(request)
-    package = preconditions.opened(
+    package = preconditions.open_with_runner(
         request.package, by=lambda path: package_schema.opened(path, to_go_on=True)
     )
-    project = preconditions.project_of(package, request.project)
-    which, notes = chosen_of(package, request.checkpoint)
+    project = preconditions.project_folder(package, request.project)
+    which, notes = select_checkpoints(package, request.checkpoint)
     settings = package_schema.checked_settings(package, project)
     output = _output(package, request.out)
     asked: dict[str, Any] = {
@@ -140,9 +140,9 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         "limit": request.limit,
         "command": list(request.command),
     }
-    needed = needed_of_one(request.device)
+    needed = choose_one_card(request.device)
     parent = _made(output.parent if output is not None else package.path / predictions.NAME)
-    with beside(package, parent, asked, settings, fix=_FIX, needed=needed) as started:
+    with worker_on_package(package, parent, asked, settings, fix=_FIX, needed=needed) as started:
         yield Predicting(started.running, started.process, [*notes, *needed.notes])
 
 

@@ -19,14 +19,14 @@ from roost.lab.policy.reason_codes import HELD
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
-from roost.operations.queue.task_labels import Told
+from roost.operations.queue.task_labels import TaskLabels
 from roost.package import progress
 
-_MOST_ENDED = 5
+_MAX_ENDED = 5
 """A sweep counts as one."""
-_LOOKED_AT = 100
+_MAX_ENDED_READ = 100
 """So many that have ended are looked at for those that did last: some take longer than others."""
-_SWEEPS_AT_ONCE = 500
+_SWEEPS_PER_QUERY = 500
 """In one question to the queue."""
 
 
@@ -148,20 +148,20 @@ def list_tasks(
     Raises:
         Refused: The queue cannot be opened.
     """
-    if not database.was_made(state_folder.folder()):
+    if not database.was_made(state_folder.lab_folder()):
         return []
     with Store.open() as store:
         if all_of_them or states:
             found = store.tasks(states=states or None, user=user)
         else:
-            found = _newer(store, user, most_waiting)
+            found = _recent_tasks(store, user, most_waiting)
         short = store.beginnings(id for task in found for id in (task.id, task.sweep) if id)
-        told = Told(store, (task.reason for task in found))
+        told = TaskLabels(store, (task.reason for task in found))
     now = time.time()
     return [_row(task, short, told.said(task.reason) if task.reason else "", now) for task in found]
 
 
-def not_shown(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
+def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
     """How many more tasks there are, of one user or of all: of those that wait, and of those that have ended.
 
     Args:
@@ -194,7 +194,7 @@ def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
         return {}
 
 
-def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
+def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     """The same, with the tasks of a sweep together where its first one was, unless that is the only one.
 
     Raises:
@@ -223,22 +223,22 @@ def folded(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
 def needs_daemon(rows: Sequence[TaskRow]) -> bool:
     """Whether one of them has not ended, and nobody looks after it."""
     return (
-        any(row.state not in ENDED for row in rows) and daemon_presence.about(state_folder.folder()) is None
+        any(row.state not in ENDED for row in rows) and daemon_presence.about(state_folder.lab_folder()) is None
     )
 
 
-def _newer(store: Store, user: str | None, most_waiting: int | None) -> list[Task]:
-    ended = store.tasks(states=ENDED, user=user, newest=_LOOKED_AT)
+def _recent_tasks(store: Store, user: str | None, most_waiting: int | None) -> list[Task]:
+    ended = store.tasks(states=ENDED, user=user, newest=_MAX_ENDED_READ)
     last: dict[str, Task] = {}
     for task in sorted(ended, key=lambda task: task.ended or 0.0, reverse=True):
-        if len(last) < _MOST_ENDED:
+        if len(last) < _MAX_ENDED:
             last.setdefault(task.sweep or task.id, task)
     waiting = store.tasks(states=[PENDING], user=user, oldest=most_waiting)
     found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
     sweeps = sorted({task.sweep for task in found.values() if task.sweep is not None})
     left = ENDED if most_waiting is None else None  # of a sweep, if all that wait and live are there already
-    for start in range(0, len(sweeps), _SWEEPS_AT_ONCE):
-        some = store.tasks(states=left, sweeps=sweeps[start : start + _SWEEPS_AT_ONCE], user=user)
+    for start in range(0, len(sweeps), _SWEEPS_PER_QUERY):
+        some = store.tasks(states=left, sweeps=sweeps[start : start + _SWEEPS_PER_QUERY], user=user)
         found |= {task.id: task for task in some}
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
@@ -255,7 +255,7 @@ def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskR
         time_limit=need.time_limit,
         opportunistic=need.opportunistic,
         **(_progress(task, now) if task.state in (RUNNING, STOPPING) else {}),
-        **dict(zip(_SAME, _same(task), strict=True)),
+        **dict(zip(_COMMON_FIELDS, _common_values(task), strict=True)),
     )
 
 
@@ -274,5 +274,5 @@ def _progress(task: Task, now: float) -> dict[str, Any]:
     }
 
 
-_SAME = [name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"]
-_same = attrgetter(*_SAME)
+_COMMON_FIELDS = [name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"]
+_common_values = attrgetter(*_COMMON_FIELDS)

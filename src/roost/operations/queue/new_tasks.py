@@ -19,11 +19,11 @@ from roost.lab.queue import task_file
 from roost.lab.queue.task import LIVE, PENDING, Task, new_id
 from roost.lab.sessions.session_plan import Plan
 from roost.operations import lab
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
 from roost.package.package import Package
 
-_THREADS = "OMP_NUM_THREADS"
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Of a task that says how many cores it takes: most libraries take all of the machine unless told."""
 
 
@@ -36,18 +36,18 @@ class NewTasks:
     """What a person should hear about it, one line each."""
 
 
-def task_of(
-    package: Package, plan: Plan, wanted: Wanted, *, sweep: str | None = None, sweep_name: str | None = None
+def new_task(
+    package: Package, plan: Plan, wanted: TaskOptions, *, sweep: str | None = None, sweep_name: str | None = None
 ) -> Task:
     """The row of a package that waits."""
     now = time.time()
-    if wanted.need.cores is not None and _THREADS not in plan.env:
-        plan = msgspec.structs.replace(plan, own_env={_THREADS: str(wanted.need.cores), **plan.own_env})
+    if wanted.need.cores is not None and _THREADS_VARIABLE not in plan.env:
+        plan = msgspec.structs.replace(plan, own_env={_THREADS_VARIABLE: str(wanted.need.cores), **plan.own_env})
     profile, scale = "", None
     if wanted.need.cards:
         from roost.operations.queue import memory_profile  # 20 ms, which a task of the CPU need not wait for
 
-        profile, scale = memory_profile.of(package, plan)
+        profile, scale = memory_profile.profile_of(package, plan)
     return Task(
         id=new_id(now),
         name=package.path.name,
@@ -70,7 +70,7 @@ def task_of(
     )
 
 
-def require_free(root: Path, name: str | None) -> None:
+def require_unused_name(root: Path, name: str | None) -> None:
     """Makes sure that a new package may have this name: the same command typed twice is no second run of it.
     Of two who ask at the same time, one is refused when the package is made.
 
@@ -89,7 +89,7 @@ def require_free(root: Path, name: str | None) -> None:
     require_unqueued(path)  # somebody has removed what a task waits with
 
 
-def queued(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
+def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
     """Queues tasks, all or none; what was made for those that are not is removed.
 
     Args:
@@ -105,12 +105,12 @@ def queued(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
             made.append(task)
         lab.enqueue(made)
     except BaseException:
-        _take_back(made, is_new=is_new)
+        _undo(made, is_new=is_new)
         raise
     return made
 
 
-def _take_back(tasks: Sequence[Task], *, is_new: bool) -> None:
+def _undo(tasks: Sequence[Task], *, is_new: bool) -> None:
     # Where nobody can tell what is queued, nothing is removed: a task without its package is worse.
     with contextlib.suppress(RoostError), lab.opened() as store:
         states = store.states([task.id for task in tasks])
@@ -130,7 +130,7 @@ def require_unqueued(package: Path) -> None:
     """
     with lab.opened() as store:
         unended = store.packages([PENDING, *LIVE])
-    this, links_in = package.resolve(), functools.cache(_links_in)  # many lie in one folder
+    this, links_in = package.resolve(), functools.cache(_symlinks_in)  # many lie in one folder
     for id, state, path in unended:
         folder, _, name = path.rpartition("/")
         if (name == this.name or name in links_in(folder)) and Path(path).resolve() == this:
@@ -138,7 +138,7 @@ def require_unqueued(package: Path) -> None:
             raise Refused(what, where=package, fix=f"wait for it, or `roost stop {id}`")
 
 
-def _links_in(folder: str) -> frozenset[str]:
+def _symlinks_in(folder: str) -> frozenset[str]:
     try:
         with os.scandir(folder) as found:
             return frozenset(one.name for one in found if one.is_symlink())

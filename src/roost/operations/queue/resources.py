@@ -14,28 +14,28 @@ import msgspec
 
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.base.interval import parse_duration
-from roost.base.text.byte_sizes import memory
-from roost.base.text.durations import duration
-from roost.base.text.timestamps import parse_moment
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.durations import format_duration
+from roost.base.text.timestamps import parse_timestamp
 from roost.devices import inventory
 from roost.lab.queue import admission
 from roost.lab.queue.history import RULES
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import Need, Task
 from roost.operations import lab
-from roost.operations.queue.task_labels import Told
+from roost.operations.queue.task_labels import TaskLabels
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
 
 HIGHEST_PRIORITY = 1_000_000
-_FARTHEST_DAYS = 366
+_MAX_BEGIN_DAYS = 366
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")
 _EXAMPLES = 'write 22:30, tomorrow, "tomorrow 08:00", +2h, or 2026-11-22T08:00'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class TaskOptions:
     """What a task asks of the lab."""
 
     need: Need = field(default_factory=Need)
@@ -69,12 +69,12 @@ class Wanted:
             raise UsageError("is no priority", setting="--priority", received=self.priority, fix=fix)
         now = time.time()
         if self.begin is not None and self.begin < now - 1:
-            what = f"was {duration(now - self.begin)} ago"
+            what = f"was {format_duration(now - self.begin)} ago"
             fix = f"leave it out, or {_EXAMPLES}"
-            raise UsageError(what, setting="--begin", received=_shown(self.begin), fix=fix)
-        if self.begin is not None and self.begin > now + _FARTHEST_DAYS * 86400:
+            raise UsageError(what, setting="--begin", received=_format_time(self.begin), fix=fix)
+        if self.begin is not None and self.begin > now + _MAX_BEGIN_DAYS * 86400:
             fix = "give a moment within a year"
-            raise UsageError("is too far away", setting="--begin", received=_shown(self.begin), fix=fix)
+            raise UsageError("is too far away", setting="--begin", received=_format_time(self.begin), fix=fix)
 
     def require_hope(self) -> None:
         """Asks the queue whether it can begin some day, as far as other tasks are concerned.
@@ -85,11 +85,11 @@ class Wanted:
         """
         if self.after:
             with lab.opened() as store:
-                states, told = store.states(list(self.after)), Told(store, self.after)
+                states, told = store.states(list(self.after)), TaskLabels(store, self.after)
             for other in self.after:
                 admission.require_hope(told.said(other), states.get(other))
 
-    def with_cards(self, devices: Devices | None) -> Wanted:
+    def with_cards(self, devices: Devices | None) -> TaskOptions:
         """With the number of cards, where nobody has said it.
 
         Args:
@@ -103,7 +103,7 @@ class Wanted:
         if self.cards_as_usual and strategy in ("ddp", "fsdp") and devices == "auto":
             what = f"{strategy} shares the work among several, and nobody has said among how many"
             raise UsageError(what, fix="add --gpus 2; or on the CPU: -CPU devices=2")
-        cards = _usual(devices) if self.cards_as_usual else self.need.cards
+        cards = _default_card_count(devices) if self.cards_as_usual else self.need.cards
         need = msgspec.structs.replace(self.need, cards=cards)
         asked = {
             "-m": need.memory_mb is not None,
@@ -120,7 +120,7 @@ class Wanted:
         return replace(self, need=need, cards_as_usual=False)
 
 
-def require_possible(needs: Sequence[Need]) -> None:
+def require_satisfiable(needs: Sequence[Need]) -> None:
     """Makes sure that the machine is large enough, whoever uses it now.
 
     Raises:
@@ -143,7 +143,7 @@ def require_possible(needs: Sequence[Need]) -> None:
             raise Refused(f"the task could never start: it {why}", fix=f"ask for less; `{listed}` {verb}")
 
 
-def with_share_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]:
+def with_previous_share(wanted: TaskOptions, package: Path) -> tuple[TaskOptions, list[str]]:
     """With as much of each card, or as many cores, as the package's last task asked for, where nobody has
     said it; and what a person should hear of that.
 
@@ -164,14 +164,14 @@ def with_share_before(wanted: Wanted, package: Path) -> tuple[Wanted, list[str]]
         asked, other = before.cores_in_words, "--cpus"
     elif need.cards and (before.whole or before.memory_mb is not None):
         need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
-        asked = "whole cards" if need.memory_mb is None else f"{memory(need.memory_mb)} of each card"
+        asked = "whole cards" if need.memory_mb is None else f"{format_memory(need.memory_mb)} of each card"
         other = "-m" if need.memory_mb is None else "-m or --whole"
     else:
         return wanted, []
     return replace(wanted, need=need), [f"{asked}, as the task before; {other} says otherwise"]
 
 
-def found_tasks(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:
+def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:
     """The ids of the tasks that a person means, each once; of a sweep, those of all its tasks.
 
     Raises:
@@ -181,10 +181,10 @@ def found_tasks(texts: Sequence[str], *, setting: str = "--after") -> tuple[str,
     if not texts:
         return ()
     with lab.opened() as store:
-        return tuple(dict.fromkeys(task.id for text in texts for task in _found(store, text, setting)))
+        return tuple(dict.fromkeys(task.id for text in texts for task in _find_tasks(store, text, setting)))
 
 
-def _found(store: Store, text: str, setting: str) -> list[Task]:
+def _find_tasks(store: Store, text: str, setting: str) -> list[Task]:
     try:
         return store.find_all(text)
     except NotFound as error:
@@ -211,8 +211,8 @@ def parse_begin(text: str, *, now: float, setting: str = "--begin") -> float:
         if typed.startswith("+"):
             return now + parse_duration(typed[1:].strip(), setting=setting)
         if typed and (said := _CLOCK.fullmatch(typed)):
-            return _at(said[1], int(said[2] or 0), int(said[3] or 0), now)
-        return parse_moment(text, setting=setting)
+            return _clock_time(said[1], int(said[2] or 0), int(said[3] or 0), now)
+        return parse_timestamp(text, setting=setting)
     except (ConfigError, UsageError, ValueError, OverflowError):
         raise UsageError("is no moment", setting=setting, received=text, fix=_EXAMPLES) from None
 
@@ -245,7 +245,7 @@ def parse_window(begin: str | None, end: str | None, *, off: bool = False) -> tu
     return first, last
 
 
-def _at(day: str | None, hour: int, minute: int, now: float) -> float:
+def _clock_time(day: str | None, hour: int, minute: int, now: float) -> float:
     """When the clock shows this on a day, or next."""
     moment = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
     if day == "tomorrow" or (day is None and moment.timestamp() <= now):
@@ -253,24 +253,24 @@ def _at(day: str | None, hour: int, minute: int, now: float) -> float:
     return moment.timestamp()
 
 
-def begin_note(begin: float | None) -> list[str]:
+def begin_notes(begin: float | None) -> list[str]:
     """What is said back of the time before which a task does not start, with the whole date."""
     if begin is None:
         return []
     when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(begin))
     left = max(0.0, begin - time.time())
     left = round(left / 60) * 60 if left >= 3600 else round(left)  # +2h is in 2h 00m, a moment later too
-    return [f"begins not before {when}, in {duration(left)}"]
+    return [f"begins not before {when}, in {format_duration(left)}"]
 
 
-def _shown(moment: float) -> str:
+def _format_time(moment: float) -> str:
     try:
         return datetime.fromtimestamp(moment).isoformat(" ", "minutes")
     except (ValueError, OverflowError, OSError):  # no year has it
         return f"{moment:g}"
 
 
-def _usual(devices: Devices | None) -> int:
+def _default_card_count(devices: Devices | None) -> int:
     """Without a word about it: what the settings say, on a machine that has cards which torch can use."""
     from roost.devices import visible_cards
 

@@ -21,14 +21,25 @@ from roost.lab.queue.task import Task, new_id
 from roost.lab.sessions.session_plan import Plan
 from roost.operations import lab
 from roost.operations.lifecycle.check import CheckRequest
-from roost.operations.lifecycle.continue_ import ContinueRequest, device_before, higher_limit, next_session
+from roost.operations.lifecycle.continue_ import (
+    ContinueRequest,
+    next_session,
+    previous_device,
+    raise_limit_fix,
+)
 from roost.operations.queue import sweep, sweep_packages
-from roost.operations.queue.new_tasks import NewTasks, queued, require_free, require_unqueued, task_of
-from roost.operations.queue.resources import Wanted, require_possible, with_share_before
+from roost.operations.queue.new_tasks import (
+    NewTasks,
+    enqueue,
+    new_task,
+    require_unqueued,
+    require_unused_name,
+)
+from roost.operations.queue.resources import TaskOptions, require_satisfiable, with_previous_share
 from roost.operations.reading import package_schema
 from roost.operations.sessions import task_plan
-from roost.operations.sessions.rank_layout import Asked, as_before
-from roost.operations.sessions.session_request import first_request, planned, take
+from roost.operations.sessions.rank_layout import RankRequest, with_previous_layout
+from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
 from roost.package.package import Package
 from roost.package.package_draft import PreparedTraining, prepare_training
@@ -45,25 +56,25 @@ class SubmitRequest:
     description: str | None = None
     name: str | None = None
     """The package's name, or the beginning of those of a sweep."""
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: TaskOptions = field(default_factory=TaskOptions)
     command: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTask:
     """A training of which everything is known, and nothing was made."""
 
     plan: PreparedTraining
     name: str | None
-    wanted: Wanted
+    wanted: TaskOptions
     session: Plan
 
 
-def _unheard(_: str) -> None:
+def _ignore(_: str) -> None:
     return None
 
 
-def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) -> NewTasks:
+def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _ignore) -> NewTasks:
     """Makes the package of each training, all or none, and queues them.
 
     Args:
@@ -78,9 +89,9 @@ def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _unheard) ->
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
-    prepared = _prepared(request, tell)
+    prepared = _prepare(request, tell)
     lab.ensure()  # before anything is made: its daemon may be of another version
-    return NewTasks(queued(_made(prepared, request, tell)), prepared[0].plan.left_out())
+    return NewTasks(enqueue(_create_tasks(prepared, request, tell)), prepared[0].plan.left_out())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -100,11 +111,11 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
             device="cpu" if on_cpu else "auto",
             command=request.command,
         )
-        for overrides in sweep.samples(request.overrides, but="seed")
+        for overrides in sweep.covering_combinations(request.overrides, but="seed")
     ]
 
 
-def submit_continue(request: ContinueRequest, wanted: Wanted) -> NewTasks:
+def submit_continue(request: ContinueRequest, wanted: TaskOptions) -> NewTasks:
     """Queues the next session of a package, checked as `continue` does.
 
     Args:
@@ -120,54 +131,54 @@ def submit_continue(request: ContinueRequest, wanted: Wanted) -> NewTasks:
     package = package_schema.opened(request.package, to_go_on=True)
     wanted.require_sense()
     wanted.require_hope()
-    with state_folder.alone(package.path):  # two who submit it at the same time would both see it free
+    with state_folder.exclusive_lock(package.path):  # two who submit it at the same time would both see it free
         require_unqueued(package.path)
-        lock_fd = take(package)
+        lock_fd = lock_package(package)
         try:
             ready = next_session(package, request)
         finally:
             os.close(lock_fd)
         if ready is None:
-            fix = f"to go on, {higher_limit(package)}"
+            fix = f"to go on, {raise_limit_fix(package)}"
             raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
         given = None if wanted.cards_as_usual else wanted.need.cards
-        asked = as_before(Asked(devices=given or None, strategy=wanted.strategy), package, request.overrides)
+        asked = with_previous_layout(RankRequest(devices=given or None, strategy=wanted.strategy), package, request.overrides)
         devices = asked.devices if asked.devices is not None else ready.settings.devices
         if given is None and _was_on_cpu(package):
             wanted = replace(wanted, cards_as_usual=False)
-        wanted = _as_set(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
-        wanted, notes = with_share_before(wanted, package.path)
-        require_possible([wanted.need])
-        computing = task_plan.computing(wanted, ready.settings, devices=devices, where=ready.where)
-        session = planned(ready.body(computing), ready.settings)
+        wanted = _with_settings(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
+        wanted, notes = with_previous_share(wanted, package.path)
+        require_satisfiable([wanted.need])
+        computing = task_plan.rank_request(wanted, ready.settings, devices=devices, where=ready.where)
+        session = session_plan(ready.body(computing), ready.settings)
         lab.ensure()
         notes = [*notes, *ready.announce()]
-        return NewTasks(queued([task_of(package, session, wanted)], is_new=False), notes)
+        return NewTasks(enqueue([new_task(package, session, wanted)], is_new=False), notes)
 
 
-def _prepared(request: SubmitRequest, tell: Callable[[str], None]) -> list[Prepared]:
+def _prepare(request: SubmitRequest, tell: Callable[[str], None]) -> list[PreparedTask]:
     """Every training of what is asked, all of them checked."""
     combinations = sweep.expand(request.overrides)
     if len(combinations) == 1 and request.wanted.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
     request.wanted.require_sense()
     request.wanted.require_hope()
-    files, prepared = layers.load_files(request.config, tuning=request.tuning), list[Prepared]()
+    files, prepared = layers.load_files(request.config, tuning=request.tuning), list[PreparedTask]()
     for overrides in combinations:
         like = prepared[0].plan if prepared else None
-        prepared.append(_one(request, overrides, files.config(overrides), like))
+        prepared.append(_prepare_one(request, overrides, files.config(overrides), like))
         tell(f"{len(prepared)} of {len(combinations)} tasks checked")
     if len(combinations) == 1:
-        require_free(prepared[0].plan.root, request.name)
+        require_unused_name(prepared[0].plan.root, request.name)
     elif request.name is not None:
         package_name.checked_name(request.name)
-    require_possible([one.wanted.need for one in prepared])
+    require_satisfiable([one.wanted.need for one in prepared])
     return prepared
 
 
-def _one(
+def _prepare_one(
     request: SubmitRequest, overrides: Sequence[str], config: Config, like: PreparedTraining | None
-) -> Prepared:
+) -> PreparedTask:
     plan = prepare_training(config, description=request.description, like=like)
     settings = plan.settings
     if settings.step_mode in ("dry", "no_optim"):
@@ -178,15 +189,15 @@ def _one(
             where=config.where("step_mode"),
             fix="use roost run",
         )
-    wanted = _as_set(request.wanted, settings).with_cards(settings.devices)
+    wanted = _with_settings(request.wanted, settings).with_cards(settings.devices)
     if like is None:  # before its settings are compared with cards that no machine has
-        require_possible([wanted.need])
-    computing = task_plan.computing(wanted, settings, devices=settings.devices, where=config.where)
+        require_satisfiable([wanted.need])
+    computing = task_plan.rank_request(wanted, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, computing, command=request.command, description=plan.description)
-    return Prepared(plan, _name(request, overrides), wanted, planned(body, settings))
+    return PreparedTask(plan, _package_name(request, overrides), wanted, session_plan(body, settings))
 
 
-def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
+def _with_settings(wanted: TaskOptions, settings: Settings) -> TaskOptions:
     """With the time limit of the settings, which the supervisor keeps, and their strategy if it has none."""
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
@@ -194,17 +205,17 @@ def _as_set(wanted: Wanted, settings: Settings) -> Wanted:
     return replace(wanted, need=need, strategy=wanted.strategy or settings.strategy)
 
 
-def _made(
-    prepared: Sequence[Prepared], request: SubmitRequest, tell: Callable[[str], None]
+def _create_tasks(
+    prepared: Sequence[PreparedTask], request: SubmitRequest, tell: Callable[[str], None]
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    with contextlib.closing(sweep_packages.packages(plans, command=request.command, tell=tell)) as packages:
+    with contextlib.closing(sweep_packages.create_packages(plans, command=request.command, tell=tell)) as packages:
         for one, package in zip(prepared, packages, strict=True):
-            yield task_of(package, one.session, one.wanted, sweep=sweep_id, sweep_name=sweep_name)
+            yield new_task(package, one.session, one.wanted, sweep=sweep_id, sweep_name=sweep_name)
 
 
-def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
+def _package_name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
     """Tasks of a sweep are called by what makes them differ."""
     label = sweep.label(request.overrides, overrides)
     return package_name.folder_name("_".join(filter(None, [request.name, label]))) if label else request.name
@@ -213,4 +224,4 @@ def _name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
 def _was_on_cpu(package: Package) -> bool:
     """Whether the session before had no card; of simulated ones it only says that it has them."""
     found = package.sessions()
-    return device_before(package) == "cpu" and not (found and found[-1].request.get("cards"))
+    return previous_device(package) == "cpu" and not (found and found[-1].request.get("cards"))

@@ -15,21 +15,21 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.lab.queue.task import Task
 from roost.lab.sessions.session_plan import Plan
 from roost.operations import lab
-from roost.operations.queue.new_tasks import NewTasks, queued, require_free, task_of
-from roost.operations.queue.resources import Wanted, require_possible
+from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, require_unused_name
+from roost.operations.queue.resources import TaskOptions, require_satisfiable
 from roost.operations.resolve import RUNS
 from roost.operations.sessions.caller_environment import callers_environment
 from roost.package.package import Package
 from roost.supervisor.limits import Limits
 
 """Where the package of a command goes."""
-_LONGEST_NAME = 48
+_MAX_NAME_CHARS = 48
 """Characters of a command by which its task is called."""
 
 
 def submit_command(
     command: Sequence[str],
-    wanted: Wanted,
+    wanted: TaskOptions,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -58,16 +58,16 @@ def submit_command(
     wanted = wanted.with_cards(None)
     folder = folder or Path.cwd()
     require_program(command, folder)
-    require_free(folder / RUNS, name)
-    require_possible([wanted.need])
+    require_unused_name(folder / RUNS, name)
+    require_satisfiable([wanted.need])
     lab.ensure()
-    made = (of_command(command, wanted, name=name, description=description, folder=folder) for _ in range(1))
-    return NewTasks(queued(made))
+    made = (create_command_task(command, wanted, name=name, description=description, folder=folder) for _ in range(1))
+    return NewTasks(enqueue(made))
 
 
-def of_command(
+def create_command_task(
     command: Sequence[str],
-    wanted: Wanted,
+    wanted: TaskOptions,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -83,7 +83,7 @@ def of_command(
         OSError: It cannot be written.
     """
     folder = folder or Path.cwd()
-    plan = plan_of(command, time_limit=wanted.need.time_limit, folder=folder)
+    plan = command_plan(command, time_limit=wanted.need.time_limit, folder=folder)
     package = Package.create(
         folder / RUNS,
         name=name,
@@ -97,14 +97,14 @@ def of_command(
             "created": round(time.time(), 3),
         },
     )
-    task = task_of(package, plan, wanted)
-    return task if name is not None else msgspec.structs.replace(task, name=_called(command))
+    task = new_task(package, plan, wanted)
+    return task if name is not None else msgspec.structs.replace(task, name=_task_name(command))
 
 
-def _called(command: Sequence[str]) -> str:
+def _task_name(command: Sequence[str]) -> str:
     """How the task of a command is called that nobody has given a name."""
     line = shlex.join(command)
-    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 1]}…"
+    return line if len(line) <= _MAX_NAME_CHARS else f"{line[: _MAX_NAME_CHARS - 1]}…"
 
 
 def require_program(command: Sequence[str], folder: Path) -> None:
@@ -129,7 +129,7 @@ def require_program(command: Sequence[str], folder: Path) -> None:
     raise NotFound("there is no such program", setting="--", received=program, fix=fix)
 
 
-def plan_of(command: Sequence[str], *, time_limit: float | None, folder: Path) -> Plan:
+def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Path) -> Plan:
     """The plan of a command of the user, which runs where it was typed, in the environment that it had there.
 
     Args:

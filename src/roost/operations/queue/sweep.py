@@ -12,9 +12,9 @@ from roost.base.errors import UsageError
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _RANGE_OF_NUMBERS = re.compile(rf"{_NUMBER}\.\.{_NUMBER}")
-_NOT_PLAIN = re.compile(r"[^\w.+-]+")
+_NOT_NAME_CHARS = re.compile(r"[^\w.+-]+")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
-MOST = 10_000
+MAX_TASKS = 10_000
 """Tasks of one sweep."""
 
 
@@ -31,16 +31,16 @@ def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
         UsageError: A value is empty or comes twice, a range is empty or not of whole numbers, a key of
             several values is given again, or there are too many combinations.
     """
-    _require_once(overrides)
+    _require_no_repetition(overrides)
     choices = [_choices(override) for override in overrides]
     number = math.prod(map(len, choices))
-    if number > MOST:
+    if number > MAX_TASKS:
         fix = f"name fewer values: {' x '.join(str(len(found)) for found in choices if len(found) > 1)}"
-        raise UsageError(f"this sweep has {number:,} tasks, and {MOST:,} are the most", fix=fix)
+        raise UsageError(f"this sweep has {number:,} tasks, and {MAX_TASKS:,} are the most", fix=fix)
     return list(itertools.product(*choices))
 
 
-def samples(overrides: Sequence[str], *, but: str) -> list[tuple[str, ...]]:
+def covering_combinations(overrides: Sequence[str], *, but: str) -> list[tuple[str, ...]]:
     """The fewest combinations of `expand` in which every value of every key occurs.
 
     Args:
@@ -57,7 +57,7 @@ def samples(overrides: Sequence[str], *, but: str) -> list[tuple[str, ...]]:
     return [tuple(found[min(at, len(found) - 1)] for found in choices) for at in range(number)]
 
 
-def varied(overrides: Sequence[str]) -> list[str]:
+def varied_keys(overrides: Sequence[str]) -> list[str]:
     """The keys that have several values."""
     return [override.partition("=")[0] for override in overrides if len(_choices(override)) > 1]
 
@@ -70,27 +70,27 @@ def label(overrides: Sequence[str], combination: Sequence[str]) -> str:
         overrides: As of `expand`.
         combination: Of its.
     """
-    keys = [key.lstrip("+") for key in varied(overrides)]
+    keys = [key.lstrip("+") for key in varied_keys(overrides)]
     lasts = [key.rpartition(".")[2] for key in keys]
     named = {key: last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)}
     pairs = [one.partition("=") for one in combination]
     found = [(named[key], value) for one, _, value in pairs if (key := one.lstrip("+")) in named]
     # Whatever a shell, or our own command line, would read as more than a name.
-    return "_".join("-".join(_NOT_PLAIN.sub("_", text).strip("_") for text in pair) for pair in found)
+    return "_".join("-".join(_NOT_NAME_CHARS.sub("_", text).strip("_") for text in pair) for pair in found)
 
 
 def _key(override: str) -> str:
     return override.partition("=")[0].strip().lstrip("+~")
 
 
-def _require_once(overrides: Sequence[str]) -> None:
+def _require_no_repetition(overrides: Sequence[str]) -> None:
     """What comes later on a command line holds, so all values of a sweep but the last one would be lost."""
     keys = [_key(override) for override in overrides]
     for place, override in enumerate(overrides):
         others = (*keys[:place], *keys[place + 1 :])
         if any(f"{keys[place]}.".startswith(f"{other}.") for other in others) and len(_choices(override)) > 1:
             what = "is given twice, and the last one alone would hold"
-            raise _wrong(keys[place], override.partition("=")[2], what, "give it once, with all its values")
+            raise _usage_error(keys[place], override.partition("=")[2], what, "give it once, with all its values")
 
 
 def _choices(override: str) -> list[str]:
@@ -99,9 +99,9 @@ def _choices(override: str) -> list[str]:
         return [override]
     values = [value for part in _split(text) for value in _range(key, part)]
     if len(values) > 1 and any(not value for value in values):
-        raise _wrong(key, text, "a value is empty", "write them as a,b,c; an empty text is ''")
+        raise _usage_error(key, text, "a value is empty", "write them as a,b,c; an empty text is ''")
     if len(set(values)) < len(values):
-        raise _wrong(key, text, "a value comes twice", "name each once")
+        raise _usage_error(key, text, "a value comes twice", "name each once")
     return [f"{key}={value}" for value in values]
 
 
@@ -129,16 +129,16 @@ def _range(key: str, text: str) -> list[str]:
     found = _RANGE.fullmatch(text.strip())
     if found is None and _RANGE_OF_NUMBERS.fullmatch(text.strip()):
         fix = f"write its values: {key}={text.strip().replace('..', ',')}; a text goes into quotes"
-        raise _wrong(key, text, "a range is of whole numbers", fix)
+        raise _usage_error(key, text, "a range is of whole numbers", fix)
     if found is None:
         return [text]
     first, last = int(found[1]), int(found[2])
     if last < first:
-        raise _wrong(key, text, "the range is empty", f"write {last}..{first}")
-    if last - first >= MOST:
-        raise _wrong(key, text, f"a sweep has at most {MOST:,} tasks", "name fewer")
+        raise _usage_error(key, text, "the range is empty", f"write {last}..{first}")
+    if last - first >= MAX_TASKS:
+        raise _usage_error(key, text, f"a sweep has at most {MAX_TASKS:,} tasks", "name fewer")
     return [str(value) for value in range(first, last + 1)]
 
 
-def _wrong(key: str, text: str, what: str, fix: str) -> UsageError:
+def _usage_error(key: str, text: str, what: str, fix: str) -> UsageError:
     return UsageError(what, setting=key, received=text, fix=fix)

@@ -10,10 +10,10 @@ from roost.base import durable
 from roost.package.package import Package
 from roost.package.package_draft import PreparedTraining
 
-_AT_ONCE = 8
+_MAX_THREADS = 8
 
 
-def packages(
+def create_packages(
     plans: Sequence[tuple[PreparedTraining, str | None]],
     *,
     command: Sequence[str],
@@ -39,7 +39,7 @@ def packages(
     yield first
     if not others:
         return
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
         making = [pool.submit(plan.create, name, command=command, like=first) for plan, name in others]
         taken = 0
         try:

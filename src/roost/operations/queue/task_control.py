@@ -17,20 +17,20 @@ from roost.lab.queue import task_lookup
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
-from roost.operations.lifecycle.stop import Ended, Waiting, stop
+from roost.operations.lifecycle.stop import StopPending, StopResult, stop
 from roost.package import progress, sessions
 
 _TICK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Told:
+class StopProgress:
     """How it goes with one of those that were asked to end."""
 
     package: Path
     task: Task | None
     """As it was last seen; None: a package that runs without the lab."""
-    event: Waiting | Ended
+    event: StopPending | StopResult
 
     @property
     def can_go_on(self) -> bool:
@@ -38,7 +38,7 @@ class Told:
         return (sessions.load(self.package / "request.json") or {}).get("kind") != "command"
 
 
-def end(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Told]:
+def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[StopProgress]:
     """Asks tasks and packages to save and end, then tells how that goes until all of them have.
 
     Args:
@@ -47,7 +47,7 @@ def end(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Told]:
         now: End them at once.
 
     Yields:
-        `Waiting` several times a second for each that has not ended, one `Ended` for each.
+        `StopPending` several times a second for each that has not ended, one `StopResult` for each.
 
     Raises:
         NotFound: One is not there.
@@ -58,29 +58,29 @@ def end(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Told]:
     tasks: dict[str, Task] = {}
     packages: list[Path] = []
     for one in dict.fromkeys(map(str, named)):
-        path, found = _meant(one)
+        path, found = _find_target(one)
         tasks |= {task.id: task for task in found}
         packages += [] if path is None else [path]
     runs = [(path, stop(path, now=now)) for path in packages]
     begun = [(path, run, next(run)) for path, run in runs]
     if tasks:
-        yield from _end_tasks(list(tasks.values()), KILL if now else STOP)
+        yield from _stop_tasks(list(tasks.values()), KILL if now else STOP)
     for path, run, first in begun:
-        yield Told(path, None, first)
-        yield from (Told(path, None, event) for event in run)
+        yield StopProgress(path, None, first)
+        yield from (StopProgress(path, None, event) for event in run)
 
 
-def ask_to_end(named: str, *, now: bool = False) -> list[Task]:
+def request_stop(named: str, *, now: bool = False) -> list[Task]:
     """Asks a task, or those of a sweep that have not ended, to save and end; waits for nobody. Gives whom.
-    For the arguments and what it raises see `end`; a package that is no task is not found.
+    For the arguments and what it raises see `stop_all`; a package that is no task is not found.
     """
     found = _unended(resolve.tasks(named), named)
-    with closing(_end_tasks(found, KILL if now else STOP)) as told:
+    with closing(_stop_tasks(found, KILL if now else STOP)) as told:
         next(told)
     return found
 
 
-class Changed(NamedTuple):
+class TaskChange(NamedTuple):
     """What became of one task."""
 
     task: Task
@@ -89,7 +89,7 @@ class Changed(NamedTuple):
     """There was nothing to change."""
 
 
-def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[Changed]:
+def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[TaskChange]:
     """Holds tasks back, lets them go, or gives them another priority.
 
     Args:
@@ -104,29 +104,29 @@ def change(named: Sequence[str], *, held: bool | None = None, priority: int | No
         RoostError: The daemon did not start.
     """
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.tasks(one), one)}
-    _require_fitting_daemon()
+    _require_current_daemon()
     with lab.changed() as store, store.together():
-        changed = [_changed(store, id, held, priority) for id in tasks]
+        changed = [_change_task(store, id, held, priority) for id in tasks]
     lab.ensure()
     return changed
 
 
-def _changed(store: Store, id: str, held: bool | None, priority: int | None) -> Changed:
+def _change_task(store: Store, id: str, held: bool | None, priority: int | None) -> TaskChange:
     task = store.task(id)
     is_so = held in (None, task.held) and priority in (None, task.priority)
     if is_so and task.state not in ENDED:
-        return Changed(task, was_so=True)
-    return Changed(store.change(id, held=held, priority=priority), was_so=False)
+        return TaskChange(task, was_so=True)
+    return TaskChange(store.change(id, held=held, priority=priority), was_so=False)
 
 
-def _require_fitting_daemon() -> None:
+def _require_current_daemon() -> None:
     """One of another version would not do as it is told. None is started yet: it might start what is about to
     be held back or stopped."""
-    if daemon_presence.about(state_folder.folder()) is not None:
+    if daemon_presence.about(state_folder.lab_folder()) is not None:
         lab.ensure()
 
 
-def _meant(text: str) -> tuple[Path | None, list[Task]]:
+def _find_target(text: str) -> tuple[Path | None, list[Task]]:
     """The package that runs without the lab, or the tasks."""
     if resolve.is_package(text):
         task = resolve.unended(Path(text))
@@ -156,8 +156,8 @@ def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
     return left
 
 
-def _end_tasks(tasks: Sequence[Task], how: str) -> Generator[Told, None, None]:
-    _require_fitting_daemon()
+def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None, None]:
+    _require_current_daemon()
     with lab.changed() as store:
         left: dict[str, float] = {}
         with store.together():  # or what waits would start in the place of what ends
@@ -170,32 +170,32 @@ def _end_tasks(tasks: Sequence[Task], how: str) -> Generator[Told, None, None]:
             lab.ensure()
         else:
             store.wake()
-        yield from _until_ended(store, {task.id: task for task in tasks}, left)
+        yield from _wait_for_end(store, {task.id: task for task in tasks}, left)
 
 
-def _until_ended(store: Store, seen: dict[str, Task], left: dict[str, float]) -> Iterator[Told]:
+def _wait_for_end(store: Store, seen: dict[str, Task], left: dict[str, float]) -> Iterator[StopProgress]:
     while left:
         states = store.states(list(left))
         for id, asked in list(left.items()):
             if states.get(id) in LIVE:
-                yield _waiting(seen[id], time.monotonic() - asked)
+                yield _progress_of(seen[id], time.monotonic() - asked)
                 continue
             del left[id]
             task = store.task(id)
             ran = task.started is not None
-            yield Told(Path(task.package), task, Ended(task.session, task.state, _step(task), ran))
+            yield StopProgress(Path(task.package), task, StopResult(task.session, task.state, _step(task), ran))
         if left:
             if (
-                daemon_presence.about(state_folder.folder()) is None
+                daemon_presence.about(state_folder.lab_folder()) is None
             ):  # it was killed, and nobody else would go on
                 lab.ensure()
             time.sleep(_TICK_SECONDS)
 
 
-def _waiting(task: Task, seconds: float) -> Told:
+def _progress_of(task: Task, seconds: float) -> StopProgress:
     found = progress.read(Path(task.package) / "progress")
     step, phase = (found.step, found.phase) if found else (0, "starting")
-    return Told(Path(task.package), task, Waiting(task.session or 0, step, phase, seconds))
+    return StopProgress(Path(task.package), task, StopPending(task.session or 0, step, phase, seconds))
 
 
 def _step(task: Task) -> int | None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from roost.lab.queue.queue_store import Store
 from roost.package import package_name
 
-_AN_ID = r"\b[0-9a-hjkmnp-tv-z]{26}\b"
-_ID = re.compile(_AN_ID)
-_TYPED = re.compile(rf"(\broost \w+ )({_AN_ID})")
+_ID_PATTERN = r"\b[0-9a-hjkmnp-tv-z]{26}\b"
+_ID = re.compile(_ID_PATTERN)
+_COMMAND_WITH_ID = re.compile(rf"(\broost \w+ )({_ID_PATTERN})")
 """A command that somebody may copy: it names one task, in one word."""
 _WORD = re.compile(r"[\w.+-]+")
 
 
-class Told:
+class TaskLabels:
     """What people read for the tasks that texts tell of.
 
     Args:
@@ -29,7 +29,7 @@ class Told:
         ids = {id for text in set(texts) for id in _ID.findall(text)}
         short = store.beginnings(ids) if ids else {}
         called = store.called(ids) if ids else {}
-        self._names = {id: name for id, (name, package, _) in called.items() if _was_named(name, package)}
+        self._names = {id: name for id, (name, package, _) in called.items() if _is_user_name(name, package)}
         alone = {id: name for id, name in self._names.items() if called[id][2] == 1}
         self._said = {id: alone.get(id, f"{name} ({short[id]})") for id, name in self._names.items()}
         self._said = {**short, **self._said}
@@ -41,10 +41,10 @@ class Told:
         for id in ids:
             if id in self._names:
                 text = text.replace(f"{self._names[id]} ({id})", self._said[id])
-        text = _TYPED.sub(lambda found: found[1] + self._typed.get(found[2], found[2]), text)
+        text = _COMMAND_WITH_ID.sub(lambda found: found[1] + self._typed.get(found[2], found[2]), text)
         return _ID.sub(lambda found: self._said.get(found[0], found[0]), text)
 
 
-def _was_named(name: str, package: str) -> bool:
+def _is_user_name(name: str, package: str) -> bool:
     """Not by its time, nor by its command line."""
     return name == Path(package).name and not package_name.is_of_time(name)

@@ -157,4 +157,4 @@ def save(path: Path, data: bytes) -> None:
 
     with suppress(OSError):
         durable.make_folders(path.parent)
-        durable.write_soon(path, data)
+        durable.write_unsynced(path, data)

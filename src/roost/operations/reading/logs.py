@@ -15,7 +15,7 @@ from roost.operations import lab, resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.output_reader import Output, tail_offset
 from roost.operations.sessions import running_session
-from roost.operations.sessions.running_session import Running
+from roost.operations.sessions.running_session import RunningSession
 from roost.package.package import Package
 from roost.package.sessions import Session
 from roost.supervisor.output.output_file import output_of
@@ -58,7 +58,7 @@ def logs(
         with Output(path, offset=offset) as output:
             yield from output.new()
         return
-    first = replace(running_session.session_of(opened, session.number, offset=offset), output=path)
+    first = replace(running_session.running_session(opened, session.number, offset=offset), output=path)
     if task is None:
         yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
     else:
@@ -98,7 +98,7 @@ def _task(id: str) -> Task:
         return store.task(id)
 
 
-def _attempts(first: Running, package: Package, id: str) -> Iterator[bytes | str]:
+def _attempts(first: RunningSession, package: Package, id: str) -> Iterator[bytes | str]:
     """All attempts of a task, from the session ``first`` on."""
     notes: dict[int, str] = {}
     told: set[int] = set()
@@ -108,7 +108,7 @@ def _attempts(first: Running, package: Package, id: str) -> Iterator[bytes | str
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
-        if not later and daemon_presence.about(state_folder.folder()) is None:
+        if not later and daemon_presence.about(state_folder.lab_folder()) is None:
             notes[session.number] = "no daemon runs that would see to the task: `roost lab start`"
             return None
         if later or state == PENDING:

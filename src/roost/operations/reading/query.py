@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, NoReturn
 
 from roost.base.errors import UsageError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
 STATES = ("new", "starting", "running", "succeeded", "failed", "stopped", "crashed", "damaged")
 MOST_CHARACTERS = 4096
@@ -127,7 +127,7 @@ def unknown_key(key: Key, what: str, known: list[str]) -> UsageError:
         what: What is wrong with it.
         known: What could have been meant.
     """
-    fix = f"{proposal(key.name, known)}`roost show RUN` tells what a run has"
+    fix = f"{did_you_mean(key.name, known)}`roost show RUN` tells what a run has"
     return UsageError(f"character {key.place}: {what}", setting="query", received=key.name, fix=fix)
 
 
@@ -157,7 +157,7 @@ def _comparison(term: _Term) -> Comparison:
         fix = f"give a number, as in {term.left}{operator}1e-3"
         _refuse(f"{operator} compares numbers", term.at, term.right, fix)
     if name == "state" and term.right not in STATES:
-        fix = (proposal(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
+        fix = (did_you_mean(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
         _refuse("there is no such state", term.at, term.right, fix)
     return Comparison(Key(name, term.place), operator, term.right, number)
 

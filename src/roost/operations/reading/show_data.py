@@ -15,9 +15,9 @@ import msgspec
 from roost.config import layers
 from roost.config.layers import Config, Layer
 from roost.operations.reading import package_schema
-from roost.operations.sessions.project_worker import aside
-from roost.operations.sessions.rank_layout import in_one_process
-from roost.operations.sessions.running_session import Running
+from roost.operations.sessions.project_worker import worker_on_copy
+from roost.operations.sessions.rank_layout import one_process_notes
+from roost.operations.sessions.running_session import RunningSession
 from roost.package.package import Package
 from roost.package.package_draft import PreparedTraining, prepare_training
 from roost.package.project_preflight import checked, require_runner
@@ -63,7 +63,7 @@ class DataShown:
 class Looking:
     """A look at the data that goes on."""
 
-    running: Running
+    running: RunningSession
     process: Guard
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
@@ -107,8 +107,8 @@ def show_data(request: ShowDataRequest) -> Iterator[Looking]:
         RoostError: The supervisor did not start.
     """
     plan = _of_package(request) if request.config.is_dir() else _of_config(request)
-    notes = [*plan.left_out(), *in_one_process(plan.settings, device="auto", where=plan.config.where)]
-    with aside(plan, "data", command=request.command) as started:
+    notes = [*plan.left_out(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
+    with worker_on_copy(plan, "data", command=request.command) as started:
         yield Looking(started.running, started.process, notes)
 
 

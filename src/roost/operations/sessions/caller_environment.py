@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from roost.base.system.worker_protocol import DEADLINE_VARIABLE, MEETING_VARIABLE
+from roost.base.system.worker_protocol import DEADLINE_VARIABLE, RENDEZVOUS_VARIABLE
 
-_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", MEETING_VARIABLE)
+_OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", RENDEZVOUS_VARIABLE)
 """What the caller may have as one of several ranks."""
 
 

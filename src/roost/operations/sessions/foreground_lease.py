@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import Refused
 from roost.base.system.worker_protocol import LEASE_VARIABLE
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, visible_cards
 from roost.devices.card import Card
 from roost.devices.lease import Busy, Holder, Leases
 
 
-class Needed(NamedTuple):
+class SessionCards(NamedTuple):
     """What a session will compute on."""
 
     cards: Sequence[Card] = ()
@@ -30,7 +30,7 @@ class Needed(NamedTuple):
         return [card.id for card in self.cards] or None
 
 
-def needed(request: Mapping[str, Any]) -> Needed:
+def cards_of_session(request: Mapping[str, Any]) -> SessionCards:
     """The cards of a session: those that were chosen, or the first ones that it sees, one for each rank, or
     free ones where others hold those; none where it computes on the CPU. Of simulated cards it takes leases,
     and computes on the CPU.
@@ -41,30 +41,30 @@ def needed(request: Mapping[str, Any]) -> Needed:
     Raises:
         RoostError: As `roost.devices.visible_cards.cards`, where GPUs were asked for.
     """
-    found, named = _seen(request.get("device")), request.get("cards")
+    found, named = _usable_cards(request.get("device")), request.get("cards")
     if named is not None:
         return found._replace(cards=[card for card in found.cards if card.id in named])
-    return _free_instead(found, int(request.get("ranks", 1)))
+    return _first_or_free(found, int(request.get("ranks", 1)))
 
 
-def _free_instead(found: Needed, count: int) -> Needed:
+def _first_or_free(found: SessionCards, count: int) -> SessionCards:
     """The first so many, unless somebody holds one of them and as many others are free."""
     first = found._replace(cards=found.cards[:count])
     try:
-        require_free(first.cards)
+        require_unleased(first.cards)
     except Busy as busy:
         free = lease.unheld(found.cards)
         if len(free) < count:
             return first
         chosen = visible_cards.freest(free, count)
-        taken = listed([f"GPU {card.number}" for card in first.cards if card.id in busy.held])
-        other = listed([f"GPU {card.number}" for card in chosen])
+        taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.held])
+        other = join_names([f"GPU {card.number}" for card in chosen])
         note = f"somebody holds {taken}: on {other}, and it sees no other"
-        return Needed(chosen, [*found.notes, note], are_chosen=True)
+        return SessionCards(chosen, [*found.notes, note], are_chosen=True)
     return first
 
 
-def needed_of_one(device: str) -> Needed:
+def choose_one_card(device: str) -> SessionCards:
     """The card of what computes on one beside the trainings: one that nobody holds, if there is one.
 
     Args:
@@ -72,42 +72,42 @@ def needed_of_one(device: str) -> Needed:
 
     Raises:
         Busy: Others hold all of them.
-        RoostError: As `needed`, and `require_free`.
+        RoostError: As `cards_of_session`, and `require_unleased`.
     """
-    found = _seen(device)
+    found = _usable_cards(device)
     if not found.cards:
         return found
-    chosen = found._replace(cards=free_first(found.cards, 1))
+    chosen = found._replace(cards=prefer_unleased(found.cards, 1))
     try:
-        require_free(chosen.cards)
+        require_unleased(chosen.cards)
     except Busy as busy:
         raise Busy(busy.message, held=busy.held, fix="wait, or compute on the CPU: -CPU") from None
     return chosen
 
 
-def _seen(device: object) -> Needed:
+def _usable_cards(device: object) -> SessionCards:
     """The cards that are there to compute on."""
     if device == "cpu" or not (inventory.is_simulated() or visible_cards.torch_can_compute()):
-        return Needed()
+        return SessionCards()
     try:
-        return Needed(visible_cards.cards())
+        return SessionCards(visible_cards.cards())
     except Refused as error:
         if device == "cuda":
             raise
-        return Needed(notes=[f"this run holds no lease of a GPU: {error.message}"])
+        return SessionCards(notes=[f"this run holds no lease of a GPU: {error.message}"])
 
 
-def require_free(cards: Sequence[Card]) -> None:
+def require_unleased(cards: Sequence[Card]) -> None:
     """Makes sure, before anything is made for a session, that nobody else holds its cards.
 
     Raises:
         Busy: Somebody does.
         Refused: As `roost.devices.lease.take`.
     """
-    hold(cards, None).close()
+    take_leases(cards, None).close()
 
 
-def hold(cards: Sequence[Card], package: Path | None) -> Leases:
+def take_leases(cards: Sequence[Card], package: Path | None) -> Leases:
     """Takes the leases of a session, whole cards; none where there are no cards. The supervisor gets copies;
     the caller then closes its own.
 
@@ -129,7 +129,7 @@ def hold(cards: Sequence[Card], package: Path | None) -> Leases:
         raise Busy(busy.message, held=busy.held, fix=fix) from None
 
 
-def free_first(found: Sequence[Card], count: int) -> list[Card]:
+def prefer_unleased(found: Sequence[Card], count: int) -> list[Card]:
     """So many of the cards: those that nobody holds, where they are enough, and of these the ones with the
     most memory free."""
     free = lease.unheld(found)

@@ -20,13 +20,13 @@ _ENVIRONMENT = {
 }
 
 
-def check(request: Mapping[str, Any]) -> None:
+def require_rendezvous(request: Mapping[str, Any]) -> None:
     """Makes sure that this machine can be the one where the others meet.
 
     Raises:
         Refused: The port is taken, or the address is not of this machine.
     """
-    host, port = _place(request)
+    host, port = _rendezvous(request)
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as found:
@@ -43,7 +43,7 @@ def check(request: Mapping[str, Any]) -> None:
         ) from error
 
 
-class Launched(NamedTuple):
+class TorchrunLaunch(NamedTuple):
     """What is run on one machine."""
 
     argv: list[str]
@@ -52,7 +52,7 @@ class Launched(NamedTuple):
     """Beside that of the session."""
 
 
-def launched(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool) -> Launched:
+def torchrun_launch(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool) -> TorchrunLaunch:
     """What starts the ranks of this machine.
 
     Args:
@@ -61,7 +61,7 @@ def launched(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, 
         token: That of the session: machines of two sessions never meet.
         is_host: Whether the others come to this machine.
     """
-    host, _ = _place(request)
+    host, _ = _rendezvous(request)
     waits = f"join_timeout={_JOIN_SECONDS},last_call_timeout=1,is_host={int(is_host)}"
     argv = [
         *(sys.executable, "-P", "-m", "roost.worker.ranks.torchrun_launch"),
@@ -76,9 +76,9 @@ def launched(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, 
         *(["--local-addr=127.0.0.1"] if host in _LOOPBACK else []),
         *("-m", "roost.worker"),
     ]
-    return Launched(argv, {**own, **_ENVIRONMENT})
+    return TorchrunLaunch(argv, {**own, **_ENVIRONMENT})
 
 
-def _place(request: Mapping[str, Any]) -> tuple[str, int]:
+def _rendezvous(request: Mapping[str, Any]) -> tuple[str, int]:
     host, _, port = str(request["rendezvous"]).rpartition(":")
     return host, int(port)

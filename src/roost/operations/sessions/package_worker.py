@@ -16,17 +16,17 @@ from roost.base.errors import Refused
 from roost.config.sections.limits import LimitSettings
 from roost.config.settings import Settings
 from roost.operations.sessions import foreground_lease
-from roost.operations.sessions.foreground_lease import Needed
-from roost.operations.sessions.project_worker import Aside, ended_with_it
-from roost.operations.sessions.running_session import Running
-from roost.operations.sessions.scratch_folder import scratch, sweep
-from roost.operations.sessions.session_request import limits_awaited, supervise
+from roost.operations.sessions.foreground_lease import SessionCards
+from roost.operations.sessions.project_worker import StartedWorker, killed_at_exit
+from roost.operations.sessions.running_session import RunningSession
+from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
+from roost.operations.sessions.session_request import limits_of_attended, start_worker
 from roost.package import sessions
 from roost.package.checkpoints import selection
 from roost.package.package import Package
 
 
-def start(
+def start_package_worker(
     package: Package,
     place: Path,
     asked: Mapping[str, Any],
@@ -34,8 +34,8 @@ def start(
     *,
     number: int = 1,
     lock_fd: int | None = None,
-    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
-) -> Aside:
+    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+) -> StartedWorker:
     """Starts a worker for the request in ``place``, which this writes. It ends when this process is gone.
 
     Args:
@@ -55,15 +55,15 @@ def start(
     token, device = secrets.token_hex(16), str(asked.get("device"))
     body = {**asked, **sessions.identity(), "token": token, "created": round(time.time(), 3)}
     durable.write(place / analysis_folder.REQUEST, sessions.to_json(body))
-    running = Running(
+    running = RunningSession(
         package.path,
         number,
         request=place / analysis_folder.REQUEST,
         record=place / analysis_folder.RECORD,
         output=place / analysis_folder.OUTPUT,
     )
-    with closing(foreground_lease.hold(needed.cards, package.path)) as leases:
-        process = supervise(
+    with closing(foreground_lease.take_leases(needed.cards, package.path)) as leases:
+        process = start_worker(
             running,
             str(place),
             token=token,
@@ -71,13 +71,13 @@ def start(
             cpu=device == "cpu",
             cards=needed.ids,
             leases=leases,
-            limits=limits_awaited(settings.limits if settings else LimitSettings()),
+            limits=limits_of_attended(settings.limits if settings else LimitSettings()),
             stacks=str(place / analysis_folder.STACKS),
         )
-    return Aside(running, process)
+    return StartedWorker(running, process)
 
 
-def chosen_of(
+def select_checkpoints(
     package: Package, checkpoint: str | None, **words: str | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Which checkpoints are meant, for a request, and a line for each that roost did not write.
@@ -99,25 +99,25 @@ def chosen_of(
 
 
 @contextmanager
-def beside(
+def worker_on_package(
     package: Package,
     parent: Path,
     asked: Mapping[str, Any],
     settings: Settings | None,
     *,
     fix: str,
-    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
-) -> Iterator[Aside]:
-    """Starts a worker as `start` does, in a hidden folder of ``parent`` that is removed at the end: what it
+    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+) -> Iterator[StartedWorker]:
+    """Starts a worker as `start_package_worker` does, in a hidden folder of ``parent`` that is removed at the end: what it
     has finished there it renames to its place, so nothing half is ever seen. It ends with the block.
 
     Args:
         package: What it works on.
         parent: Where the result goes.
         asked: What the worker reads.
-        settings: As for `start`.
+        settings: As for `start_package_worker`.
         fix: What to do where nothing can be written.
-        needed: As for `start`.
+        needed: As for `start_package_worker`.
 
     Raises:
         Busy: Somebody has taken its card meanwhile.
@@ -126,10 +126,10 @@ def beside(
     """
     with ExitStack() as stack:
         try:
-            sweep(parent)
-            place, lock_fd = stack.enter_context(scratch(parent))
+            remove_abandoned(parent)
+            place, lock_fd = stack.enter_context(scratch_folder(parent))
         except OSError as error:
             said = error.strerror or error
             raise Refused(f"nothing can be written here: {said}", where=parent, fix=fix) from error
-        worker = start(package, place, asked, settings, lock_fd=lock_fd, needed=needed)
-        yield stack.enter_context(ended_with_it(worker))
+        worker = start_package_worker(package, place, asked, settings, lock_fd=lock_fd, needed=needed)
+        yield stack.enter_context(killed_at_exit(worker))

@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 from roost.lab.sessions.session_control import ask
 from roost.operations.sessions import foreground_lease
-from roost.operations.sessions.foreground_lease import Needed
-from roost.operations.sessions.running_session import Running, session_of
-from roost.operations.sessions.scratch_folder import scratch, sweep
-from roost.operations.sessions.session_request import limits_awaited, supervise
+from roost.operations.sessions.foreground_lease import SessionCards
+from roost.operations.sessions.running_session import RunningSession, running_session
+from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
+from roost.operations.sessions.session_request import limits_of_attended, start_worker
 from roost.package.package_draft import PreparedTraining
 from roost.supervisor.guard_start import Guard
 
 
-class Aside(NamedTuple):
+class StartedWorker(NamedTuple):
     """What runs there."""
 
-    running: Running
+    running: RunningSession
     process: Guard
     """To be waited for."""
 
 
 @contextmanager
-def aside(
+def worker_on_copy(
     plan: PreparedTraining,
     task: str,
     *,
     device: str = "auto",
     command: Sequence[str] = (),
-    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
-) -> Iterator[Aside]:
+    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+) -> Iterator[StartedWorker]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
     Nothing is written into ``save_root``. The worker ends with the block, and when this process is gone.
@@ -53,16 +53,16 @@ def aside(
         OSError: The project cannot be copied.
         RoostError: The supervisor did not start.
     """
-    sweep()
+    remove_abandoned()
     with (
-        scratch() as (place, lock_fd),
-        ended_with_it(_start(plan, task, device, command, needed, place, lock_fd)) as started,
+        scratch_folder() as (place, lock_fd),
+        killed_at_exit(_start(plan, task, device, command, needed, place, lock_fd)) as started,
     ):
         yield started
 
 
 @contextmanager
-def ended_with_it(started: Aside) -> Iterator[Aside]:
+def killed_at_exit(started: StartedWorker) -> Iterator[StartedWorker]:
     """Ends it with the block, unless it has ended."""
     try:
         yield started
@@ -77,10 +77,10 @@ def _start(
     task: str,
     device: str,
     command: Sequence[str],
-    needed: Needed,
+    needed: SessionCards,
     place: Path,
     lock_fd: int,
-) -> Aside:
+) -> StartedWorker:
     begun = time.monotonic()
     package = dataclasses.replace(plan, root=place).create(task, command=command)
     copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - begun}
@@ -96,9 +96,9 @@ def _start(
             "token": token,
         }
     )
-    running = session_of(package, number)
-    with closing(foreground_lease.hold(needed.cards, plan.project)) as leases:
-        process = supervise(
+    running = running_session(package, number)
+    with closing(foreground_lease.take_leases(needed.cards, plan.project)) as leases:
+        process = start_worker(
             running,
             task,
             token=token,
@@ -106,7 +106,7 @@ def _start(
             cpu=device == "cpu",
             cards=needed.ids,
             leases=leases,
-            limits=limits_awaited(plan.settings.limits),
+            limits=limits_of_attended(plan.settings.limits),
             stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),
         )
-    return Aside(running, process)
+    return StartedWorker(running, process)

@@ -14,18 +14,18 @@ from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
 from roost.devices import visible_cards
 from roost.devices.card import Card
-from roost.operations.sessions.foreground_lease import free_first
+from roost.operations.sessions.foreground_lease import prefer_unleased
 from roost.package.package import Package
 from roost.package.setting_locations import key_of
 
 COMMAND_LINE = "command line"
-_THREADS = "OMP_NUM_THREADS"
-_PLACE = re.compile(r"(\S+):(\d{1,5})")
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
+_HOST_AND_PORT = re.compile(r"(\S+):(\d{1,5})")
 _HIGHEST_PORT = 65535
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RankRequest:
     """What a session is asked to compute with, and what after it has failed."""
 
     devices: Devices | None = None
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Decided:
+class RankLayout:
     """What became of it."""
 
     request: dict[str, Any]
@@ -54,7 +54,7 @@ class Decided:
     """What a person should hear about it, one line each."""
 
 
-def as_before(asked: Asked, package: Package, overrides: Sequence[str]) -> Asked:
+def with_previous_layout(asked: RankRequest, package: Package, overrides: Sequence[str]) -> RankRequest:
     """With the devices and the strategy of the newest session, where neither the caller nor an override of
     the session that is about to begin asks for others.
 
@@ -77,7 +77,7 @@ def as_before(asked: Asked, package: Package, overrides: Sequence[str]) -> Asked
     return replace(asked, **found, said_in=said_in, num_nodes_before=num_nodes_before)
 
 
-def decide(asked: Asked, settings: Settings, *, device: str, terminal: str, where: Where) -> Decided:
+def plan_ranks(asked: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where) -> RankLayout:
     """How many ranks there will be, and on what.
 
     Args:
@@ -93,24 +93,24 @@ def decide(asked: Asked, settings: Settings, *, device: str, terminal: str, wher
         Refused: This machine does not have such devices.
     """
     _check_nodes(asked)
-    choice = _Choice(asked, settings, device, where)
+    choice = _LayoutChoice(asked, settings, device, where)
     if choice.strategy == "single":
         return _one_process(choice)
-    kind, chosen, count = _ranks(choice)
+    kind, chosen, count = _rank_devices(choice)
     world, notes = count * asked.num_nodes, []
     if world == 1:
         notes.append(f"strategy {choice.strategy} has one device: one process, as without it")
     else:
         conflicts.check_ranks(settings, choice.strategy, world, where)
         _check_several(settings, kind, terminal, where)
-        notes += _told(choice, kind, chosen, count)
+        notes += _layout_notes(choice, kind, chosen, count)
     if asked.num_nodes == 1 < (before := asked.num_nodes_before):
         again = f"--num-nodes {before} --rendezvous HOST:PORT"
         notes.append(f"one machine, and the session before had {before}; for {before} again add {again}")
-    return Decided(choice.request(kind, chosen, count), [*notes, *_without_sync(settings, world)])
+    return RankLayout(choice.request(kind, chosen, count), [*notes, *_sync_notes(settings, world)])
 
 
-def in_one_process(settings: Settings, *, device: str, where: Where) -> list[str]:
+def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[str]:
     """What a person should hear where one process does what the run itself would do in several, or could not
     do on this machine; nothing for a run of one process.
 
@@ -118,19 +118,19 @@ def in_one_process(settings: Settings, *, device: str, where: Where) -> list[str
         ConfigError: A setting does not go with several ranks.
     """
     try:
-        request = decide(Asked(), settings, device=device, terminal="", where=where).request
+        request = plan_ranks(RankRequest(), settings, device=device, terminal="", where=where).request
     except (Refused, UsageError) as error:
         return [f"the run itself could not begin here: {error}"]
-    return said_of_several(request, "the run itself has {}; here one process does the work of all")
+    return several_ranks_note(request, "the run itself has {}; here one process does the work of all")
 
 
-def said_of_several(request: Mapping[str, Any], text: str) -> list[str]:
+def several_ranks_note(request: Mapping[str, Any], text: str) -> list[str]:
     """A line about the ranks of a session, as ``3 ranks (ddp)`` in the place of ``{}``; none for one rank."""
     world = int(request.get("ranks", 1)) * int(request.get("num_nodes", 1))
     return [text.format(f"{world} ranks ({request.get('strategy')})")] if world > 1 else []
 
 
-def cards_here(request: Mapping[str, Any], settings: Settings) -> list[str] | None:
+def cards_of_this_machine(request: Mapping[str, Any], settings: Settings) -> list[str] | None:
     """The GPUs that this machine takes for a session that was begun on another, by what CUDA_VISIBLE_DEVICES
     calls them; None: those that are visible.
 
@@ -139,14 +139,14 @@ def cards_here(request: Mapping[str, Any], settings: Settings) -> list[str] | No
     """
     if request.get("device") != "cuda":
         return None
-    asked = Asked(devices=request["devices"], strategy=request["strategy"])
+    asked = RankRequest(devices=request["devices"], strategy=request["strategy"])
     if asked.devices == "auto":  # on the first machine: all
         asked = replace(asked, devices=int(request["ranks"]))
-    choice = _Choice(asked, settings, "cuda", lambda key: None)
-    return [card.id for card in _chosen(choice, _cards(choice))]
+    choice = _LayoutChoice(asked, settings, "cuda", lambda key: None)
+    return [card.id for card in _choose_cards(choice, _available_cards(choice))]
 
 
-def environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[str, str], ...]:
+def rank_environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[str, str], ...]:
     """What each rank of this machine has in its environment beside that of the session; nothing where there
     is one process.
 
@@ -158,14 +158,14 @@ def environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[s
     if settings.threads != "auto":
         threads = str(settings.threads)
     else:
-        threads = os.environ.get(_THREADS) or str(max(1, cpu_cores.usable() // count))
-    return tuple({_THREADS: threads} for _ in range(count))
+        threads = os.environ.get(_THREADS_VARIABLE) or str(max(1, cpu_cores.usable_cores() // count))
+    return tuple({_THREADS_VARIABLE: threads} for _ in range(count))
 
 
-class _Choice:
+class _LayoutChoice:
     """What is asked, wherever it was said."""
 
-    def __init__(self, asked: Asked, settings: Settings, device: str, where: Where) -> None:
+    def __init__(self, asked: RankRequest, settings: Settings, device: str, where: Where) -> None:
         self.asked, self.settings, self.device = asked, settings, device
         self.devices: Devices = settings.devices if asked.devices is None else asked.devices
         is_own = asked.devices is None
@@ -196,11 +196,11 @@ class _Choice:
         return Refused(message, setting="devices", received=self.devices, where=self.where, fix=fix)
 
 
-def _check_nodes(asked: Asked) -> None:
+def _check_nodes(asked: RankRequest) -> None:
     if asked.num_nodes == 1 and asked.rendezvous is not None:
         raise UsageError("--rendezvous is where several machines meet", fix="add --num-nodes N")
     if asked.num_nodes > 1:
-        place = _PLACE.fullmatch(asked.rendezvous or "")
+        place = _HOST_AND_PORT.fullmatch(asked.rendezvous or "")
         if place is None or not 0 < int(place[2]) <= _HIGHEST_PORT:
             raise UsageError(
                 f"{asked.num_nodes} machines need a place to meet",
@@ -215,48 +215,48 @@ def _check_nodes(asked: Asked) -> None:
             )
 
 
-def _one_process(choice: _Choice) -> Decided:
+def _one_process(choice: _LayoutChoice) -> RankLayout:
     if choice.asked.num_nodes > 1:
         fix = "ask for ddp or fsdp, or leave out --num-nodes"
         raise UsageError("strategy single is one process, on one machine", fix=fix)
-    notes = _without_sync(choice.settings, 1)
+    notes = _sync_notes(choice.settings, 1)
     if choice.devices == "auto":  # it sees what it sees
-        return Decided(choice.request(choice.device, None, 1), notes)
-    found = _cards(choice)
+        return RankLayout(choice.request(choice.device, None, 1), notes)
+    found = _available_cards(choice)
     if found:
-        return Decided(choice.request("cuda", _chosen(choice, found), 1), notes)
+        return RankLayout(choice.request("cuda", _choose_cards(choice, found), 1), notes)
     if choice.are_several:
         raise choice.refused(
-            f"strategy single is one process, and several devices can only be GPUs there; {_no_gpu(choice)}",
+            f"strategy single is one process, and several devices can only be GPUs there; {_no_gpu_reason(choice)}",
             "for several processes leave out strategy: single (or -mc), or set ddp",
         )
-    _number(choice)
-    return Decided(choice.request(choice.device, None, 1), notes)
+    _device_count(choice)
+    return RankLayout(choice.request(choice.device, None, 1), notes)
 
 
-def _ranks(choice: _Choice) -> tuple[str, list[Card] | None, int]:
+def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
     """The kind of device, the cards if some were chosen of all, and the number of ranks on this machine."""
-    found = _cards(choice)
+    found = _available_cards(choice)
     if not found:
-        return "cpu", None, _processes(choice)
+        return "cpu", None, _process_count(choice)
     if choice.devices == "auto":
         return "cuda", None, len(found)
-    chosen = _chosen(choice, found)
+    chosen = _choose_cards(choice, found)
     return "cuda", chosen, len(chosen)
 
 
-def _cards(choice: _Choice) -> list[Card]:
+def _available_cards(choice: _LayoutChoice) -> list[Card]:
     """The GPUs to choose from; none where the session computes on the CPU."""
     if choice.device == "cpu":
         return []
     found = visible_cards.cards() if visible_cards.torch_can_compute() else []
     if not found and choice.device == "cuda":
         fix = "use the CPU: -CPU --devices N for N processes"
-        raise Refused(_no_gpu(choice), setting="--device", received="cuda", fix=fix)
+        raise Refused(_no_gpu_reason(choice), setting="--device", received="cuda", fix=fix)
     return found
 
 
-def _chosen(choice: _Choice, found: Sequence[Card]) -> list[Card]:
+def _choose_cards(choice: _LayoutChoice, found: Sequence[Card]) -> list[Card]:
     """Which of the GPUs are taken: those that are named, or as many as asked, with the most memory free among
     those that nobody holds."""
     here = "; ".join(map(str, found))
@@ -268,44 +268,44 @@ def _chosen(choice: _Choice, found: Sequence[Card]) -> list[Card]:
         missing = [str(one) for one in numbers if one >= number]
         if missing:
             what = f"there is no GPU {', '.join(missing)} among the visible ones, counted from 0: {here}"
-            raise choice.refused(what, _fewer(number))
+            raise choice.refused(what, _too_few_fix(number))
         return [found[one] for one in numbers]
     count = int(choice.devices)
     if count > number:
         what = f"more GPUs than there are: {number} {'is' if number == 1 else 'are'} visible: {here}"
-        raise choice.refused(what, _fewer(number))
-    return free_first(found, count)
+        raise choice.refused(what, _too_few_fix(number))
+    return prefer_unleased(found, count)
 
 
-def _fewer(number: int) -> str:
+def _too_few_fix(number: int) -> str:
     """What to do where a GPU is asked for that is not there."""
     hidden = f", or change {visible_cards.VARIABLE}" if visible_cards.VARIABLE in os.environ else ""
     return f"ask for at most {number}{hidden}, or use the CPU: -CPU --devices N"
 
 
-def _processes(choice: _Choice) -> int:
+def _process_count(choice: _LayoutChoice) -> int:
     """Processes on the CPU, of which nobody but the caller knows how many it should be."""
-    number = _number(choice)
+    number = _device_count(choice)
     if number == "auto":
         raise UsageError(
             f"{choice.strategy} trains with several processes, and on the CPU roost cannot know how many "
-            f"({_no_gpu(choice)})",
+            f"({_no_gpu_reason(choice)})",
             fix="say how many: -CPU --devices 2",
         )
     return int(number)
 
 
-def _number(choice: _Choice) -> int | Literal["auto"]:
+def _device_count(choice: _LayoutChoice) -> int | Literal["auto"]:
     """How many are asked for on the CPU, where they have no numbers: ``[0]`` is the first GPU."""
     if isinstance(choice.devices, list):
         count = len(choice.devices)
         what = "this is the number of a GPU" if count == 1 else "these are numbers of GPUs"
         fix = f"say how many processes: --devices {count}"
-        raise choice.refused(f"{what}, and {_no_gpu(choice)}", fix)
+        raise choice.refused(f"{what}, and {_no_gpu_reason(choice)}", fix)
     return choice.devices
 
 
-def _no_gpu(choice: _Choice) -> str:
+def _no_gpu_reason(choice: _LayoutChoice) -> str:
     if choice.device == "cpu":
         return "the CPU is asked for"
     return f"no GPU is visible: {visible_cards.why_none()}"
@@ -326,20 +326,20 @@ def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -
         )
 
 
-def _told(choice: _Choice, kind: str, chosen: Sequence[Card] | None, count: int) -> list[str]:
+def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | None, count: int) -> list[str]:
     where = "on the CPU"
     if kind == "cuda":
         numbers = f" {', '.join(str(card.number) for card in chosen)}" if chosen is not None else ""
         where = f"on GPU{'s' * (count > 1)}{numbers}"
     elif choice.device == "auto":
-        where += f" ({_no_gpu(choice)})"
+        where += f" ({_no_gpu_reason(choice)})"
     nodes = f" on each of {choice.asked.num_nodes} machines" if choice.asked.num_nodes > 1 else ""
     notes = [f"{choice.strategy}: {count} rank{'s' * (count > 1)} {where}{nodes}"]
-    if kind == "cpu" and count > (has := cpu_cores.usable()):
+    if kind == "cpu" and count > (has := cpu_cores.usable_cores()):
         notes.append(f"{count} ranks share {has} core{'s' * (has > 1)}: that is slower than one for each")
     return notes
 
 
-def _without_sync(settings: Settings, world: int) -> list[str]:
+def _sync_notes(settings: Settings, world: int) -> list[str]:
     unused = settings.sync_batch_norm and world == 1
     return ["sync_batch_norm does nothing here: there is one process"] if unused else []

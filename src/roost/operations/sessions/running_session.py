@@ -19,7 +19,7 @@ _START_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningSession:
     """One session of a package, or one analysis of it."""
 
     package: Path
@@ -38,9 +38,9 @@ class Running:
         return sessions.read(self.request, self.record, number=self.number)
 
 
-def session_of(package: Package, number: int, *, offset: int = 0) -> Running:
+def running_session(package: Package, number: int, *, offset: int = 0) -> RunningSession:
     """Session ``number`` of a package, its output from ``offset`` on."""
-    return Running(
+    return RunningSession(
         package.path,
         number,
         request=package.path / "sessions" / f"{number}.request.json",
@@ -54,15 +54,15 @@ NOT_YET = 0
 """Another session will follow, and has no number yet."""
 
 
-def restarted(session: Session) -> int | None:
+def restarted_as(session: Session) -> int | None:
     """The session that was begun by itself because this one failed."""
     number = (session.record or {}).get("restarted_as")
     return number if isinstance(number, int) else None
 
 
 def follow(
-    running: Running, *, next_of: Callable[[Session], int | None] = restarted
-) -> Iterator[bytes | Running | Session]:
+    running: RunningSession, *, next_of: Callable[[Session], int | None] = restarted_as
+) -> Iterator[bytes | RunningSession | Session]:
     """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where another one
     follows it goes on with that.
 
@@ -87,7 +87,7 @@ def follow(
                 session = running.session()
                 yield from output.new()
                 has_ended = session.state not in ("starting", "running")
-                if has_ended and (guard_is_gone or not _is_left_to_guard(session)):
+                if has_ended and (guard_is_gone or not _awaits_guard(session)):
                     break
                 guard_is_gone = has_ended and not session.guard_lives  # then once more: it may have told all
                 yield b""
@@ -95,7 +95,7 @@ def follow(
             while (number := next_of(session)) == NOT_YET:
                 yield b""
                 time.sleep(_TICK_SECONDS)
-            following = _following(running, number, output) if number is not None else None
+            following = _following_session(running, number, output) if number is not None else None
         if following is None:
             yield session
             return
@@ -103,14 +103,14 @@ def follow(
         yield running
 
 
-def _is_left_to_guard(session: Session) -> bool:
+def _awaits_guard(session: Session) -> bool:
     """Whether its guard, if it lives, has still to say more of its end: that the supervisor was killed, for
     example, and that another session follows."""
     record = session.record or {}
     return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
 
 
-def _following(running: Running, number: int, output: Output) -> Running:
+def _following_session(running: RunningSession, number: int, output: Output) -> RunningSession:
     """The session that follows; read on from where ``output`` is."""
     folder = running.record.parent
     request = folder / f"{number}.request.json"
@@ -120,7 +120,7 @@ def _following(running: Running, number: int, output: Output) -> Running:
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 
-def newest(package: Package) -> Session | None:
+def newest_session(package: Package) -> Session | None:
     """The newest session, once its supervisor has written it down; None when there is none.
 
     Raises:

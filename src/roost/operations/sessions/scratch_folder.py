@@ -17,7 +17,7 @@ _HIDDEN = ".roost-unfinished-"
 
 
 @contextmanager
-def scratch(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
+def scratch_folder(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
     """A new folder below TMPDIR, which is removed at the end.
 
     Args:
@@ -25,12 +25,12 @@ def scratch(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
 
     Yields:
         The folder, and the descriptor that holds its lock. A process that works there and may outlive this
-        one gets a copy of it: as long as one is open, `sweep` leaves the folder alone.
+        one gets a copy of it: as long as one is open, `remove_abandoned` leaves the folder alone.
 
     Raises:
         OSError: It cannot be made.
     """
-    path, fd = _made(parent)
+    path, fd = _create(parent)
     try:
         yield path, fd
     finally:
@@ -38,7 +38,7 @@ def scratch(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
         os.close(fd)
 
 
-def _made(parent: Path | None) -> tuple[Path, int]:
+def _create(parent: Path | None) -> tuple[Path, int]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=_HIDDEN if parent else _PREFIX, dir=parent))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -48,7 +48,7 @@ def _made(parent: Path | None) -> tuple[Path, int]:
         os.close(fd)
 
 
-def sweep(parent: Path | None = None) -> None:
+def remove_abandoned(parent: Path | None = None) -> None:
     """Removes the folders of processes that were killed; those of other people stay."""
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_HIDDEN if parent else _PREFIX}*"):
         try:

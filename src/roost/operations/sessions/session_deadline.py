@@ -12,17 +12,17 @@ from typing import NamedTuple
 from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE
-from roost.base.text.durations import duration
-from roost.base.text.timestamps import clock, parse_moment
+from roost.base.text.durations import format_duration
+from roost.base.text.timestamps import format_clock, parse_timestamp
 from roost.config.sections.limits import LimitSettings
 
 _SLURM_END, _SLURM_JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
 _ASK_SECONDS = 5.0
-_ENDLESS = ("", "N/A", "NONE", "UNKNOWN")
+_NO_LIMIT_WORDS = ("", "N/A", "NONE", "UNKNOWN")
 """What Slurm says of a job without a time limit."""
 
 
-class SessionEnd(NamedTuple):
+class SessionDeadline(NamedTuple):
     """When a session must have ended."""
 
     at: float | None
@@ -35,7 +35,7 @@ class SessionEnd(NamedTuple):
         return None if self.at is None else self.at - time.time()
 
 
-def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> SessionEnd:
+def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> SessionDeadline:
     """The earliest of ``limits.wall_time`` from now on, of the end of the Slurm job that this process belongs
     to, and of ROOST_DEADLINE.
 
@@ -49,33 +49,33 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
         found["limits.wall_time"] = now + parse_duration(limits.wall_time, setting="limits.wall_time")
     for name in (DEADLINE_VARIABLE, _SLURM_END):
         if given := environment.get(name):
-            found[name] = parse_moment(given, setting=name)
+            found[name] = parse_timestamp(given, setting=name)
     notes = []
     job = environment.get(_SLURM_JOB)
     if job and _SLURM_END not in found:
-        end, why = _end_of_job(job)
+        end, why = _job_end(job)
         if end is not None:
             found[f"Slurm job {job}"] = end
         elif why:
             notes.append(f"{why}: if it has a time limit, give it as --time-limit, or in {DEADLINE_VARIABLE}")
     if not found:
-        return SessionEnd(None, notes)
+        return SessionDeadline(None, notes)
     source = min(found, key=lambda name: found[name])
     at = found[source]
     if at <= now:
         raise Refused(
-            f"the session would have to end before it begins: the deadline, {clock(at)}, was "
-            f"{duration(now - at)} ago",
+            f"the session would have to end before it begins: the deadline, {format_clock(at)}, was "
+            f"{format_duration(now - at)} ago",
             setting=source,
             fix=f"unset {source}, or set it anew" if source == DEADLINE_VARIABLE else "ask for a new job",
         )
     if source != "limits.wall_time":
         notes.append(f"its time limit is from {source}")  # the run itself tells the moment
-    return SessionEnd(at, notes)
+    return SessionDeadline(at, notes)
 
 
 @functools.cache
-def _end_of_job(job: str) -> tuple[float | None, str]:
+def _job_end(job: str) -> tuple[float | None, str]:
     """The end of a Slurm job as its controller tells it; None when it has none, or when nobody can tell, and
     then why. Asked once in a process."""
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%e"]
@@ -94,9 +94,9 @@ def _end_of_job(job: str) -> tuple[float | None, str]:
         said = (getattr(error, "stderr", None) or str(error)).strip()
         return None, f"{unknown}, squeue failed ({said})"
     word = told[0] if told else ""
-    if word.upper() in _ENDLESS:
+    if word.upper() in _NO_LIMIT_WORDS:
         return None, ""
     try:
-        return parse_moment(word, setting="squeue"), ""
+        return parse_timestamp(word, setting="squeue"), ""
     except UsageError:
         return None, f"{unknown}, squeue says {word!r}"

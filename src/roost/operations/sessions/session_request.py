@@ -25,9 +25,9 @@ from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import Plan
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.caller_environment import callers_environment
-from roost.operations.sessions.foreground_lease import Needed
-from roost.operations.sessions.running_session import Running, session_of
-from roost.operations.sessions.session_deadline import SessionEnd, deadline_of
+from roost.operations.sessions.foreground_lease import SessionCards
+from roost.operations.sessions.running_session import RunningSession, running_session
+from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
 from roost.package.package import Package
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import Guard
@@ -38,11 +38,11 @@ _WORKER = (sys.executable, "-P", "-m", "roost.worker")
 
 
 @dataclass
-class Started:
+class StartedSession:
     """What runs by itself from now on; or nothing, because there was nothing to do."""
 
     package: Path
-    running: Running | None = None
+    running: RunningSession | None = None
     """None when the run had ended before."""
     process: Guard | None = None
     """For whoever stays: to be waited for, or a zombie remains. Its end is that of everything it started."""
@@ -57,7 +57,7 @@ class Started:
         return self.running.number if self.running is not None else None
 
 
-def require_possible(request: Mapping[str, Any], settings: Settings) -> Needed:
+def require_startable(request: Mapping[str, Any], settings: Settings) -> SessionCards:
     """Makes sure that a session can begin; to be called before anything is made for it. Gives the GPUs that
     it needs.
 
@@ -72,20 +72,20 @@ def require_possible(request: Mapping[str, Any], settings: Settings) -> Needed:
     """
     deadline_of(settings.limits)
     if int(request.get("num_nodes", 1)) > 1:
-        multi_node.check(request)
-    needed = foreground_lease.needed(request)
-    foreground_lease.require_free(needed.cards)
+        multi_node.require_rendezvous(request)
+    needed = foreground_lease.cards_of_session(request)
+    foreground_lease.require_unleased(needed.cards)
     return needed
 
 
-def begin(
+def start_session(
     package: Package,
     lock_fd: int,
     request: Mapping[str, Any],
     settings: Settings,
     *,
-    needed: Needed = Needed(),  # noqa: B008  - cannot be changed
-) -> Started:
+    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+) -> StartedSession:
     """Adds a session to a package and starts it.
 
     Args:
@@ -94,7 +94,7 @@ def begin(
             would keep the package locked after the run.
         request: What is asked of this session.
         settings: Those in effect.
-        needed: As `require_possible` gave it.
+        needed: As `require_startable` gave it.
 
     Raises:
         OSError: The request cannot be written.
@@ -104,29 +104,29 @@ def begin(
     ends = deadline_of(settings.limits)
     ends.notes.extend(needed.notes)
     cards = needed.ids if needed.are_chosen else request.get("cards")
-    with closing(foreground_lease.hold(needed.cards, package.path)) as leases:
-        return _begun(package, lock_fd, request, settings, ends, leases, cards)
+    with closing(foreground_lease.take_leases(needed.cards, package.path)) as leases:
+        return _start_with_leases(package, lock_fd, request, settings, ends, leases, cards)
 
 
-def _begun(
+def _start_with_leases(
     package: Package,
     lock_fd: int,
     request: Mapping[str, Any],
     settings: Settings,
-    ends: SessionEnd,
+    ends: SessionDeadline,
     leases: Leases,
     cards: Sequence[str] | None,
-) -> Started:
+) -> StartedSession:
     several = int(request.get("num_nodes", 1))
     token = secrets.token_hex(16)
-    plan = planned(request, settings)
+    plan = session_plan(request, settings)
     if several > 1:
-        argv, added = multi_node.launched(request, plan.ranks[0], token=token, is_host=True)
+        argv, added = multi_node.torchrun_launch(request, plan.ranks[0], token=token, is_host=True)
         own_env = {**plan.own_env, **added}
         plan = msgspec.structs.replace(plan, argv=argv, own_env=own_env, ranks=(), is_launcher=True)
-        ends.notes.append(_to_join(several, package))
+        ends.notes.append(_join_note(several, package))
     plan.limits["wall_seconds"] = ends.seconds()
-    offset = size_of(package.output)
+    offset = output_size(package.output)
     begun = session_start.begin(
         package,
         lock_fd,
@@ -136,8 +136,8 @@ def _begun(
         deadline=ends.at,
         token=token,
     )
-    running = session_of(package, begun.number, offset=offset)
-    return Started(package.path, running, begun.supervised.process, notes=ends.notes)
+    running = running_session(package, begun.number, offset=offset)
+    return StartedSession(package.path, running, begun.supervised.process, notes=ends.notes)
 
 
 def first_request(
@@ -173,7 +173,7 @@ def first_request(
     }
 
 
-def planned(body: Mapping[str, Any], settings: Settings) -> Plan:
+def session_plan(body: Mapping[str, Any], settings: Settings) -> Plan:
     """What is started for a training.
 
     Args:
@@ -185,24 +185,24 @@ def planned(body: Mapping[str, Any], settings: Settings) -> Plan:
         argv=list(_WORKER),
         env=callers_environment(),
         own_env=own_environment(cpu=body.get("device") == "cpu"),
-        limits=limits(settings.limits)._asdict(),
-        ranks=rank_layout.environments(body, settings),
+        limits=supervisor_limits(settings.limits)._asdict(),
+        ranks=rank_layout.rank_environments(body, settings),
         restart=int(body.get("restart", 0)),
     )
 
 
-def _to_join(num_nodes: int, package: Package) -> str:
+def _join_note(num_nodes: int, package: Package) -> str:
     others = "the other machine" if num_nodes == 2 else f"each of the other {num_nodes - 1} machines"
     return f"on {others} type: roost join {quote(str(package.path))}"
 
 
-def size_of(path: Path) -> int:
+def output_size(path: Path) -> int:
     """Of an output, from where on a new session prints into it."""
     return path.stat().st_size if path.exists() else 0
 
 
-def supervise(
-    running: Running,
+def start_worker(
+    running: RunningSession,
     task: str,
     *,
     token: str,
@@ -238,7 +238,7 @@ def supervise(
         argv=[*(argv or _WORKER), package, task],
         cwd=package,
         env={
-            **environment(cpu=cpu, cards=cards, deadline=deadline),
+            **worker_environment(cpu=cpu, cards=cards, deadline=deadline),
             **(leases.environment() if leases is not None and leases.fds else {}),
             **(added or {}),
         },
@@ -253,7 +253,7 @@ def supervise(
     return guard_start.start(given, lock_fd=lock_fd).process
 
 
-def take(package: Package) -> int:
+def lock_package(package: Package) -> int:
     """The package's lock, see `Package.lock`; first ends what a killed session has left behind.
 
     Raises:
@@ -263,8 +263,8 @@ def take(package: Package) -> int:
     return package.lock()
 
 
-def limits(settings: LimitSettings) -> Limits:
-    """The section ``limits`` as the supervisor wants it: seconds and bytes."""
+def supervisor_limits(settings: LimitSettings) -> Limits:
+    """The section ``supervisor_limits`` as the supervisor wants it: seconds and bytes."""
     return Limits(
         wall_seconds=_seconds(settings.wall_time, "limits.wall_time"),
         grace_seconds=parse_duration(settings.grace, setting="limits.grace"),
@@ -275,17 +275,17 @@ def limits(settings: LimitSettings) -> Limits:
     )
 
 
-def limits_awaited(settings: LimitSettings) -> Limits:
+def limits_of_attended(settings: LimitSettings) -> Limits:
     """Likewise, of what its caller waits for, and ends: neither the wall time of a training nor its stalls
     do."""
-    return limits(settings)._replace(wall_seconds=None, end_stalled=False)
+    return supervisor_limits(settings)._replace(wall_seconds=None, end_stalled=False)
 
 
 def _seconds(duration: str | None, setting: str) -> float | None:
     return None if duration is None else parse_duration(duration, setting=setting)
 
 
-def environment(
+def worker_environment(
     *, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
 ) -> dict[str, str]:
     """The worker's environment: the caller's, with its own. Without a deadline it has the caller's."""

@@ -7,10 +7,10 @@ from typing import Any
 from roost.base.errors import UsageError
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 
 
-def computing(wanted: Wanted, settings: Settings, *, devices: Devices, where: Where) -> dict[str, Any]:
+def rank_request(wanted: TaskOptions, settings: Settings, *, devices: Devices, where: Where) -> dict[str, Any]:
     """The part of a session's request that tells what it computes with: the lab chooses the cards.
 
     Args:

@@ -17,16 +17,16 @@ from roost.devices.card import Card
 from roost.lab.memory.memory_prediction import percentile
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import PENDING, Need, Task
-from roost.operations.simulation.virtual_lab import Job, Lab
+from roost.operations.simulation.virtual_lab import Job, VirtualLab
 
-MOST_BYTES = 256 * 2**20
-_LONGEST = 100 * 365 * 86400.0
+MAX_BYTES = 256 * 2**20
+_MAX_SECONDS = 100 * 365 * 86400.0
 
-_Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+_Seconds = Annotated[float, Meta(ge=0, le=_MAX_SECONDS)]
 _Count = Annotated[int, Meta(ge=0, le=simulated_cards.MOST_CARDS)]
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task of a history: one line of JSON."""
 
     submitted: Annotated[float, Meta(ge=0, le=1e12)]
@@ -41,7 +41,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
     """Of a task without cards; left out: one."""
     whole: bool = False
-    limit: Annotated[float, Meta(gt=0, le=_LONGEST)] | None = None
+    limit: Annotated[float, Meta(gt=0, le=_MAX_SECONDS)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
     opportunistic: bool = False
 
@@ -50,7 +50,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("`cores` is of a task without cards, whose `cards` is 0")
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class ListedTask(Struct, frozen=True, kw_only=True):
     """A task as `roost tasks --json` tells it, as far as it is of interest here."""
 
     name: str
@@ -69,10 +69,10 @@ class Listed(Struct, frozen=True, kw_only=True):
     """An older list does not tell it."""
 
 
-class History(NamedTuple):
+class TaskHistory(NamedTuple):
     """What was read."""
 
-    entries: list[Entry]
+    entries: list[HistoryTask]
     left_out: int
     """Tasks of a list that have not run to an end: nobody knows how long they take."""
 
@@ -81,7 +81,7 @@ class SimulateRequest(Struct, frozen=True, kw_only=True):
     """What is to be simulated.
 
     Args:
-        history: A file of `Entry` lines, or what `roost tasks --all --json` printed; None: one is made up.
+        history: A file of `HistoryTask` lines, or what `roost tasks --all --json` printed; None: one is made up.
         cards: As in ``ROOST_DEVICES``: ``4x24GB``.
         tasks: How many are made up.
         seed: Of what is made up.
@@ -97,7 +97,7 @@ class SimulateRequest(Struct, frozen=True, kw_only=True):
     cores: int = 8
 
 
-class UserShown(Struct, frozen=True, kw_only=True):
+class SimulatedUser(Struct, frozen=True, kw_only=True):
     """What one user got."""
 
     user: str
@@ -111,7 +111,7 @@ class UserShown(Struct, frozen=True, kw_only=True):
     """Of all that was used, 0 to 1."""
 
 
-class TaskShown(Struct, frozen=True, kw_only=True):
+class SimulatedTask(Struct, frozen=True, kw_only=True):
     """A task that waited."""
 
     name: str
@@ -121,7 +121,7 @@ class TaskShown(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Simulated(Struct, frozen=True, kw_only=True):
+class SimulationResult(Struct, frozen=True, kw_only=True):
     """What came of it. Seconds."""
 
     cards: int
@@ -131,16 +131,16 @@ class Simulated(Struct, frozen=True, kw_only=True):
     """From the first that was submitted to the last that ended."""
     used: float
     """Of the cards in that time, 0 to 1; a part of the memory is a part of a card."""
-    users: list[UserShown]
-    longest: TaskShown | None
+    users: list[SimulatedUser]
+    longest: SimulatedTask | None
     """Who waited longest."""
-    never: list[TaskShown]
+    never: list[SimulatedTask]
     """Who could not start."""
     left_out: int
-    """As in `History`."""
+    """As in `TaskHistory`."""
 
 
-def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda text: None) -> Simulated:
+def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda text: None) -> SimulationResult:
     """Runs a history through the policy of the lab, in virtual time.
 
     Args:
@@ -154,11 +154,11 @@ def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda t
     """
     cards = simulated_cards.described(request.cards, setting="--cards")
     if request.history is not None:
-        entries, left_out = read(request.history)
+        entries, left_out = read_history(request.history)
     else:
-        entries, left_out = made_up(request.tasks, cards, request.seed), 0
+        entries, left_out = generate_history(request.tasks, cards, request.seed), 0
     rules = Rules(most_per_card=request.most_per_card, cores=request.cores)
-    lab = Lab([_job(number, entry) for number, entry in enumerate(entries)], cards, rules)
+    lab = VirtualLab([_job(number, entry) for number, entry in enumerate(entries)], cards, rules)
     decisions = 0
     for _ in lab.passes():
         decisions += 1
@@ -166,7 +166,7 @@ def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda t
     return _summary(lab, decisions, left_out)
 
 
-def read(path: Path) -> History:
+def read_history(path: Path) -> TaskHistory:
     """A history; empty lines are left out.
 
     Raises:
@@ -174,15 +174,15 @@ def read(path: Path) -> History:
         ConfigError: It cannot be read, or a line is no entry.
     """
     try:
-        data = bytes(safe_read.read(path, at_most=MOST_BYTES))
+        data = bytes(safe_read.read(path, at_most=MAX_BYTES))
     except FileNotFoundError:
         fix = "write one with `roost tasks --all --json`, or name none: then a history is made up"
         raise NotFound("there is no such file", received=str(path), fix=fix) from None
     except OSError as error:
         raise ConfigError(f"the history cannot be read: {error}", where=path) from None
     if data.lstrip().startswith(b"["):
-        return _of_list(data, path)
-    decoder, found = msgspec.json.Decoder(Entry), []
+        return _read_list(data, path)
+    decoder, found = msgspec.json.Decoder(HistoryTask), []
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             try:
@@ -194,15 +194,15 @@ def read(path: Path) -> History:
                     fix='write one JSON object a line, as {"submitted": 0, "seconds": 3600, "cards": 1}; '
                     "docs/lab.md lists the keys",
                 ) from None
-    return History(found, 0)
+    return TaskHistory(found, 0)
 
 
-def _of_list(data: bytes, path: Path) -> History:
+def _read_list(data: bytes, path: Path) -> TaskHistory:
     try:
-        tasks = msgspec.json.decode(data, type=list[Listed])
+        tasks = msgspec.json.decode(data, type=list[ListedTask])
         ran = [(one, one.ended - one.started) for one in tasks if one.started and one.ended]
         found = [
-            Entry(
+            HistoryTask(
                 submitted=max(one.submitted, one.begin or 0.0),
                 seconds=max(0.0, seconds),
                 user=one.user,
@@ -218,13 +218,13 @@ def _of_list(data: bytes, path: Path) -> History:
             for one, seconds in ran
         ]
         # A struct that is made is not checked, one that is converted is.
-        return History(msgspec.convert(msgspec.to_builtins(found), list[Entry]), len(tasks) - len(ran))
+        return TaskHistory(msgspec.convert(msgspec.to_builtins(found), list[HistoryTask]), len(tasks) - len(ran))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         fix = "write down anew what `roost tasks --all --json` prints"
         raise ConfigError(f"this is no list of tasks: {error}", where=path, fix=fix) from None
 
 
-def made_up(count: int, cards: Sequence[Card], seed: int) -> list[Entry]:
+def generate_history(count: int, cards: Sequence[Card], seed: int) -> list[HistoryTask]:
     """A history of five users, about nine tenths of what the cards can do, the same for the same seed.
 
     Raises:
@@ -240,7 +240,7 @@ def made_up(count: int, cards: Sequence[Card], seed: int) -> list[Entry]:
         seconds = round(min(86400.0, random_.lognormvariate(7.5, 1.2)))
         gang = min(len(cards), random_.choices((1, 2, 4), (85, 10, 5))[0])
         share = random_.choices((None, 0.2, 0.4, 0.7), (30, 30, 25, 15))[0] if gang == 1 else None
-        entry = Entry(
+        entry = HistoryTask(
             submitted=round(now, 1),
             seconds=seconds,
             user=random_.choices(("ann", "bob", "cid", "dora", "eve"), (40, 25, 15, 10, 10))[0],
@@ -256,7 +256,7 @@ def made_up(count: int, cards: Sequence[Card], seed: int) -> list[Entry]:
     return found
 
 
-def _job(number: int, entry: Entry) -> Job:
+def _job(number: int, entry: HistoryTask) -> Job:
     need = Need(
         cards=entry.cards,
         memory_mb=entry.memory_mb,
@@ -279,14 +279,14 @@ def _job(number: int, entry: Entry) -> Job:
     return Job(task, entry.seconds)
 
 
-def _summary(lab: Lab, decisions: int, left_out: int) -> Simulated:
+def _summary(lab: VirtualLab, decisions: int, left_out: int) -> SimulationResult:
     jobs = list(lab.jobs.values())
     first = min((job.task.submitted for job in jobs), default=0.0)
     makespan = max((job.ended for job in jobs if job.ended is not None), default=first) - first
     used = sum(lab.ledger.total.values())
     waited = [(job.waited, job) for job in jobs if job.waited is not None]
     longest = max(waited, key=lambda one: one[0], default=None)
-    return Simulated(
+    return SimulationResult(
         cards=len(lab.cards),
         tasks=len(jobs),
         decisions=decisions,
@@ -301,10 +301,10 @@ def _summary(lab: Lab, decisions: int, left_out: int) -> Simulated:
     )
 
 
-def _user(user: str, jobs: Sequence[Job], gpu_seconds: float, used: float) -> UserShown:
+def _user(user: str, jobs: Sequence[Job], gpu_seconds: float, used: float) -> SimulatedUser:
     own = [job for job in jobs if job.task.user == user]
     waits = sorted(job.waited for job in own if job.waited is not None)
-    return UserShown(
+    return SimulatedUser(
         user=user,
         tasks=len(own),
         wait_p50=percentile(waits, 0.5) if waits else None,
@@ -315,5 +315,5 @@ def _user(user: str, jobs: Sequence[Job], gpu_seconds: float, used: float) -> Us
     )
 
 
-def _task(job: Job) -> TaskShown:
-    return TaskShown(name=job.task.name, user=job.task.user, waited=job.waited, reason=job.reason)
+def _task(job: Job) -> SimulatedTask:
+    return SimulatedTask(name=job.task.name, user=job.task.user, waited=job.waited, reason=job.reason)

@@ -39,7 +39,7 @@ class Job:
 
 
 @dataclass
-class Ledger:
+class VirtualLedger:
     """GPU-seconds of each user, the older the less, and in all."""
 
     at: float = 0.0
@@ -60,7 +60,7 @@ class Ledger:
         self.at = now
 
 
-class Lab:
+class VirtualLab:
     """Runs jobs to their end.
 
     A task succeeds after its time, or is stopped at its limit. One that makes room for others goes on later
@@ -91,7 +91,7 @@ class Lab:
         self.ended = 0
         """So many have."""
         self._waited_for = {other for job in self.jobs.values() for other in job.task.others}
-        self.ledger = Ledger()
+        self.ledger = VirtualLedger()
         self._rates: defaultdict[str, float] = defaultdict(float)
         self._events = [(job.task.submitted, job.task.id) for job in self.jobs.values()]
         for moment in self._moments():

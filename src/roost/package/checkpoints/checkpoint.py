@@ -184,7 +184,7 @@ def read_info(path: Path) -> Info:
     if not path.exists():
         raise NotFound("there is no such checkpoint", received=str(path))
     try:
-        _size(path, "MANIFEST.json", at_most=safe_read.SMALL)
+        _size(path, "MANIFEST.json", at_most=safe_read.MAX_SMALL_FILE_BYTES)
         return _decode(bytes(safe_read.read(path / "MANIFEST.json")))
     except CheckpointError as error:
         raise type(error)(f"{path.name}: {error.message}", fix=error.fix) from error
@@ -295,7 +295,7 @@ def _contents(
     else:
         from concurrent.futures import ThreadPoolExecutor  # 5 ms, which a list of packages needs not pay
 
-        with ThreadPoolExecutor(min(len(names), cpu_cores.usable())) as pool:
+        with ThreadPoolExecutor(min(len(names), cpu_cores.usable_cores())) as pool:
             found = list(pool.map(check, names))
     return {name: data for name, data in zip(names, found, strict=True) if data is not None}
 
@@ -340,13 +340,13 @@ def read(
     for name, [skeleton, *others] in files.items():
         text, stored = contents.pop(skeleton), [contents.pop(file) for file in others]
         try:
-            leaves = safetensors_format.Joined([safetensors_format.parse(data) for data in stored])
+            leaves = safetensors_format.JoinedLeaves([safetensors_format.parse(data) for data in stored])
             states[name] = state_tree.unpack(json.loads(bytes(text)), leaves, to=to, may_view=True)
         # Its digest is right, so these bytes were written: by a newer roost, or by nothing of ours.
         except (CheckpointError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: {name} cannot be read: {error}") from error
     # Outside: a device that is full or not there says nothing against the checkpoint.
-    return info, states if device == "cpu" else state_tree.moved(states, device)
+    return info, states if device == "cpu" else state_tree.move_to_device(states, device)
 
 
 def copy(path: Path, to: Path, *, session: int) -> Info:

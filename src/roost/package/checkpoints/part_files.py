@@ -27,7 +27,7 @@ class Packed(NamedTuple):
         return sum(memoryview(chunk).nbytes for chunk in self._chunks())
 
     def _chunks(self) -> Iterator[bytes | memoryview[Any]]:
-        return safetensors_format.chunks(self.leaves) if self.leaves else iter([self.text])
+        return safetensors_format.serialize(self.leaves) if self.leaves else iter([self.text])
 
     def pieces(self) -> Iterator[memoryview[Any]]:
         """Its bytes, in pieces that are hashed and written within a few milliseconds."""
@@ -38,7 +38,7 @@ class Packed(NamedTuple):
 
 
 def pack(
-    states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.leaf
+    states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.make_leaf
 ) -> list[Packed]:
     """The files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``. Rank 0 writes
     those of all parts; the others their own part, ``rank-<rank>``. Of tensors that are sharded over the ranks
@@ -54,7 +54,7 @@ def pack(
     """
 
     def shard_of(value: Any) -> Leaf:
-        is_shard = state_tree.local(value)[1]
+        is_shard = state_tree.local_part(value)[1]
         return leaf_of(value) if is_shard else Leaf("uint8", (0,), _NO_BYTES)
 
     files = []

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from roost.base.errors import CheckpointError, Damaged, NotFound, UsageError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.retention import Best
 from roost.package.package import Package
@@ -72,7 +72,7 @@ def _one(word: str) -> _Words:
         return word, 1, None  # type: ignore[return-value]
     if word.isdecimal():
         return "id", 1, int(word)
-    fix = f"{proposal(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
+    fix = f"{did_you_mean(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
     raise UsageError("names no checkpoint", setting="-c", received=word, fix=fix)
 
 
@@ -144,7 +144,7 @@ def _best(package: Package, what: Chosen) -> list[int]:
             "no checkpoint holds a value of this metric, measured at its own step",
             setting="--monitor",
             received=what.rule.monitor,
-            fix=f"{proposal(what.rule.monitor, known)}{has}",
+            fix=f"{did_you_mean(what.rule.monitor, known)}{has}",
         )
     return [info.id for info in found]
 

@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from roost.base.text.byte_sizes import memory
-from roost.base.text.durations import duration
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.durations import format_duration
 from roost.package.records import PERF, Columns
 
 OF_A_STEP = ("data", "to device", "forward", "backward", "optimizer")
@@ -77,8 +77,8 @@ class Span:
         rate = f", {self.samples_per_second:,.0f} samples/s" if self.samples else ""
         shares = [f"{part} {share:.0%}" for part, share in self.shares.items()]
         known = {"memory": self.host_mb, "GPU memory": self.gpu_mb}
-        used = [f"{name} {memory(mb)}" for name, mb in known.items() if mb]
-        return "  ".join([f"{duration(self.seconds)}{rate}", *shares, *used])
+        used = [f"{name} {format_memory(mb)}" for name, mb in known.items() if mb]
+        return "  ".join([f"{format_duration(self.seconds)}{rate}", *shares, *used])
 
 
 def of_records(columns: Columns, *, after: int = 0) -> Span | None:

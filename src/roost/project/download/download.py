@@ -18,7 +18,7 @@ from pathlib import Path
 from roost import __version__
 from roost.base import durable
 from roost.base.errors import RoostError
-from roost.base.traceback_frames import one_line
+from roost.base.traceback_frames import single_line
 from roost.project.download.transfer_speed import MirrorFailed, Pace, opener
 
 _PIECE_BYTES = 1 << 16
@@ -194,7 +194,7 @@ def _pieces(url: str, name: str, timeout_seconds: float) -> Iterator[bytes]:
                     progress.add(len(piece))
                     yield piece
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise MirrorFailed(one_line(_cause(error, timeout_seconds))) from None  # a server may write anything
+        raise MirrorFailed(single_line(_cause(error, timeout_seconds))) from None  # a server may write anything
     if total is not None and progress.received < total:
         raise MirrorFailed(f"ended after {progress.received} of {total} bytes")
 

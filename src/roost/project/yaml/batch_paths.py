@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
 _MOST_SHOWN = 12
 _ABSENT = object()
@@ -63,7 +63,7 @@ class Part:
             setting=self._place.setting,
             received=self.text,
             where=self._place.where,
-            fix=f"{proposal(name, names)}name a part that is there",
+            fix=f"{did_you_mean(name, names)}name a part that is there",
         )
 
 

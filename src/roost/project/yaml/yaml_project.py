@@ -62,12 +62,12 @@ class Described:
         counted: str | None = None,
     ) -> Any:
         """A model, loss or metric, to be called with so many inputs, as the setting ``counted`` says."""
-        return objects.to_call(spec_of(spec), self.root, setting, self.where, inputs=inputs, counted=counted)
+        return objects.build_callable(spec_of(spec), self.root, setting, self.where, inputs=inputs, counted=counted)
 
     def to_call_with(self, path: str, setting: str, *, inputs: int) -> Any:
         """The function that a setting names, to be called with so many inputs."""
         found = self.located(path, setting)
-        place = call_arguments.Place(setting, self.where)
+        place = call_arguments.SpecLocation(setting, self.where)
         call_arguments.check_inputs(path, found, {}, inputs, place, setting)
         return found
 
@@ -323,7 +323,7 @@ class ConfiguredDataset(Dataset):
         if isinstance(given, str):
             return of.to_call_with(given, setting, inputs=1)
         if "class" in given:
-            return objects.to_call(given, of.root, setting, of.where, inputs=1, counted=setting)
+            return objects.build_callable(given, of.root, setting, of.where, inputs=1, counted=setting)
         return {name: self._collate(one, f"{setting}.{name}") for name, one in given.items()}
 
 

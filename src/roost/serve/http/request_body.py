@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.serve.http.error_response import Answered
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def typed(kind: type[T], given: dict[str, Any], *, strict: bool, in_path: Collec
 
 def _unknown(name: str, known: Sequence[str]) -> tuple[str, str]:
     fix = f"this route takes {', '.join(known)}" if known else "leave it out: this route takes none"
-    return "there is no such parameter", proposal(name, known) + fix
+    return "there is no such parameter", did_you_mean(name, known) + fix
 
 
 def _names(kind: Any) -> list[str]:

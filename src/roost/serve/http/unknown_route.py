@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route as Matched
 
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.serve.http.error_response import Answered
 
 _CODES = {404: "not_found", 405: "method"}
@@ -46,12 +46,12 @@ def _near(path: str, routes: Sequence[str], prefix: str) -> str:
     all have, is not compared: that takes time."""
     other = path.removeprefix(prefix) if path.startswith(prefix) else f"{prefix}{path}"
     if other in routes:
-        return proposal(other, [other])
+        return did_you_mean(other, [other])
     if not path.startswith(prefix):
-        return proposal(path, [one for one in routes if not one.startswith(prefix)])
+        return did_you_mean(path, [one for one in routes if not one.startswith(prefix)])
     own, length = path.removeprefix(prefix), len(path) - len(prefix)
     like = dict.fromkeys(_like(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix))
-    near = proposal(own, [one for one in like if abs(len(one) - length) <= max(1, length // 3)])
+    near = did_you_mean(own, [one for one in like if abs(len(one) - length) <= max(1, length // 3)])
     return near.replace("'/", f"'{prefix}/", 1)
 
 

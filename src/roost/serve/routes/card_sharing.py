@@ -7,13 +7,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.base.errors import Refused, UsageError
-from roost.base.text.byte_sizes import memory
+from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.queue.task import Need
 from roost.lab.scheduling.site_rules import rules_in
 from roost.operations import lab
-from roost.operations.queue.resources import Wanted
+from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
 from roost.serve.http.route import Asked
 
@@ -32,7 +32,7 @@ class Shared(Asked, frozen=True, kw_only=True):
     """Several cards for one process, where no card has as much memory."""
 
 
-def wanted(asked: Shared) -> Wanted:
+def wanted(asked: Shared) -> TaskOptions:
     """The same for an operation.
 
     Raises:
@@ -48,14 +48,14 @@ def wanted(asked: Shared) -> Wanted:
         if asked.DDP or asked.multi_GPU:
             both = "DDP" if asked.DDP else "multi_GPU"
             raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
-        return Wanted()  # no cards: what memory it takes of them does not matter
+        return TaskOptions()  # no cards: what memory it takes of them does not matter
     several = "ddp" if asked.DDP else "single" if asked.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
         need = Need(memory_mb=asked_mb if asked_mb > 0 else None)
-        return Wanted(need=need, cards_as_usual=True)
+        return TaskOptions(need=need, cards_as_usual=True)
     num, each_mb = _cards(asked_mb)
     strategy = several if num > 1 or several == "ddp" else None
-    return Wanted(need=Need(cards=num, memory_mb=each_mb), strategy=strategy)
+    return TaskOptions(need=Need(cards=num, memory_mb=each_mb), strategy=strategy)
 
 
 def name(description: str, *, no_save: bool, use_description: bool) -> str | None:
@@ -90,5 +90,5 @@ def _cards(asked_mb: int) -> tuple[int, int | None]:
     for num, least in enumerate(room, 1):
         if (each_mb := -(-asked_mb // num)) <= least:
             return num, each_mb
-    what = f"{memory(asked_mb)} are more than all cards have together"
+    what = f"{format_memory(asked_mb)} are more than all cards have together"
     raise Refused(what, fix="ask for less; `roost devices` lists them")

@@ -167,7 +167,7 @@ def _no_analyzer(asked: Any) -> _Answer:
 
 
 def _del_task(asked: DeleteTask) -> _Answer:
-    task_control.ask_to_end(asked.task_ID)
+    task_control.request_stop(asked.task_ID)
     return {}
 
 
@@ -189,12 +189,12 @@ def _change_devices(asked: ChangeCards) -> _Answer:
         raise UsageError(
             "no card is left", setting="new_devices_IDs", received=asked.new_devices_IDs, fix=fix
         )
-    devices.change(devices.Asked(allowed=",".join(numbers)))
+    devices.change(devices.DeviceChange(allowed=",".join(numbers)))
     return {}
 
 
 def _change_most(asked: ChangeMost) -> _Answer:
-    devices.change(devices.Asked(most_per_card=asked.new_max))
+    devices.change(devices.DeviceChange(most_per_card=asked.new_max))
     return {}
 
 

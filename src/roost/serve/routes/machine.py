@@ -11,7 +11,7 @@ from msgspec import Meta
 from roost import __version__
 from roost.operations import lab
 from roost.operations.devices import devices
-from roost.operations.devices.devices import Shown
+from roost.operations.devices.devices import DeviceList
 from roost.operations.lab import Status
 from roost.operations.notices import Notices, notices, try_notices
 from roost.operations.queue.resources import parse_window
@@ -61,12 +61,12 @@ def _lab(asked: Nothing) -> Status:
     return lab.status()
 
 
-def _devices(asked: Nothing) -> Shown:
+def _devices(asked: Nothing) -> DeviceList:
     return devices.show()
 
 
-def _change(asked: ChangeDevices) -> Shown:
-    devices.change(devices.Asked(**msgspec.structs.asdict(asked)))
+def _change(asked: ChangeDevices) -> DeviceList:
+    devices.change(devices.DeviceChange(**msgspec.structs.asdict(asked)))
     return devices.show()
 
 
@@ -100,9 +100,9 @@ ROUTES: Sequence[Route] = (
     Route(name="lab", path="/lab", summary="The daemon, and how many tasks are in each state.",
           asked=Nothing, answer=Status, run=_lab),
     Route(name="devices", path="/devices", summary="The cards, and who is on them.", asked=Nothing,
-          answer=Shown, run=_devices),
+          answer=DeviceList, run=_devices),
     Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses them.",
-          asked=ChangeDevices, answer=Shown, run=_change),
+          asked=ChangeDevices, answer=DeviceList, run=_change),
     Route(name="drain", method="POST", path="/devices/drain", summary="Let nothing more begin on cards.",
           asked=Drain, answer=Drained, run=_drain),
     Route(name="leases", path="/leases", summary="Cards that others hold.", asked=Nothing,

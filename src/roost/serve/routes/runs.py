@@ -158,7 +158,7 @@ def _queued(found: NewTasks) -> Submitted:
 
 def _stop(asked: Stop) -> OrderedRun:
     path = served_packages.path_of(asked.run)
-    with contextlib.closing(task_control.end([path], now=asked.now)) as told:  # type: ignore[type-var]
+    with contextlib.closing(task_control.stop_all([path], now=asked.now)) as told:  # type: ignore[type-var]
         first = next(told)
     if first.task is None and not getattr(first.event, "was_running", True):
         raise Refused("the run does not run, and waits for nothing", received=str(path))

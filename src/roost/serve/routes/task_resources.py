@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from roost.base.errors import UsageError
 from roost.lab.queue.task import Need
-from roost.operations.queue.resources import HIGHEST_PRIORITY, Wanted, found_tasks, parse_begin
+from roost.operations.queue.resources import HIGHEST_PRIORITY, TaskOptions, find_task_ids, parse_begin
 from roost.serve.http.route import Asked
 
 _LEAST_SECONDS = 1e-6
@@ -44,7 +44,7 @@ class Resources(Asked, frozen=True, kw_only=True):
     max_parallel: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
-def of(asked: Resources) -> Wanted:
+def of(asked: Resources) -> TaskOptions:
     """The same for an operation.
 
     Raises:
@@ -59,7 +59,7 @@ def of(asked: Resources) -> Wanted:
         time_limit=asked.time_limit,
         opportunistic=asked.opportunistic,
     )
-    return Wanted(
+    return TaskOptions(
         need=need,
         cards_as_usual=asked.gpus is None,
         strategy=asked.strategy,
@@ -67,8 +67,8 @@ def of(asked: Resources) -> Wanted:
         begin=parse_begin(asked.begin, now=time.time()) if asked.begin is not None else None,
         retries=asked.retries,
         most_parallel=asked.max_parallel,
-        after=found_tasks(asked.after, setting="after"),
-        after_any=found_tasks(asked.after_any, setting="after_any"),
+        after=find_task_ids(asked.after, setting="after"),
+        after_any=find_task_ids(asked.after_any, setting="after_any"),
     )
 
 

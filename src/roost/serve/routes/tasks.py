@@ -10,7 +10,7 @@ from msgspec import Meta
 from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
-from roost.operations.queue.why import Why, why
+from roost.operations.queue.why import TaskExplanation, why
 from roost.operations.responses import Ordered, TaskPage
 from roost.serve.http.route import Asked, Route
 from roost.serve.routes.task_resources import Priority, TaskText
@@ -48,16 +48,16 @@ def _list(asked: ListTasks) -> TaskPage:
     return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
 
 
-def _why(asked: OfTask) -> list[Why]:
+def _why(asked: OfTask) -> list[TaskExplanation]:
     return why(asked.task)
 
 
 def _stop(asked: OfTask) -> Ordered:
-    return _ordered(task_control.ask_to_end(asked.task))
+    return _ordered(task_control.request_stop(asked.task))
 
 
 def _kill(asked: OfTask) -> Ordered:
-    return _ordered(task_control.ask_to_end(asked.task, now=True))
+    return _ordered(task_control.request_stop(asked.task, now=True))
 
 
 def _hold(asked: OfTask) -> Ordered:
@@ -81,7 +81,7 @@ ROUTES: Sequence[Route] = (
     Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", asked=ListTasks,
           answer=TaskPage, run=_list),
     Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
-          asked=OfTask, answer=list[Why], run=_why),
+          asked=OfTask, answer=list[TaskExplanation], run=_why),
     Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=OfTask,
           answer=Ordered, run=_stop, status=202),
     Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=OfTask,

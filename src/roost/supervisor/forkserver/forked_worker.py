@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from roost.base.system import cold_restart
-from roost.base.system.cold_restart import Ahead
+from roost.base.system.cold_restart import WarmProcess
 from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.supervisor.forkserver.environment_key import read_at_start
 
@@ -39,7 +39,7 @@ class Warm:
     Args:
         started_with: The environment that this process has begun with. What imports have set since then they
             set in every worker.
-        variables: As of `roost.base.system.cold_restart.Ahead`.
+        variables: As of `roost.base.system.cold_restart.WarmProcess`.
         modules: Likewise.
         prepare: What a worker does first.
 
@@ -80,7 +80,7 @@ class Warm:
         sys.argv[1:] = command[1 + len(WORKER) :]
         self._show(command, env.get(TOKEN_VARIABLE, NO_TOKEN))
         start = functools.partial(_start_cold, list(command), dict(env))
-        cold_restart.offer(Ahead(self._variables, self._modules, dict(os.environ), start))
+        cold_restart.enable(WarmProcess(self._variables, self._modules, dict(os.environ), start))
         self._prepare()
         ctypes.pythonapi.Py_Exit(_run())
         raise AssertionError("it has ended")

@@ -47,7 +47,7 @@ _ROOM_FOR_ARGUMENTS = " " * 400
 def folder() -> Path:
     """Where templates listen."""
     given = os.environ.get(FOLDER_VARIABLE)
-    return Path(given) if given else state_folder.folder() / "warm"
+    return Path(given) if given else state_folder.lab_folder() / "warm"
 
 
 def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
@@ -79,7 +79,7 @@ def _connected(path: Path) -> socket.socket | None:
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked.setblocking(False)  # its queue may be full: it is paused, and who asks must not be
     try:
-        state_folder.require_own(
+        state_folder.require_owner_and_mode(
             path.parent, 0o700
         )  # it will be handed the lock, and all that the worker may know
         found = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

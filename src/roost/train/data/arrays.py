@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 
 Source = Any
-_KINDS = (".npy", ".npz", ".csv")
-_INTO = {"f": torch.float32, "i": torch.int64}
+_SUFFIXES = (".npy", ".npz", ".csv")
+_DEFAULT_DTYPES = {"f": torch.float32, "i": torch.int64}
 """Floating and whole numbers of any width become these; bytes (uint8) and bool stay as they are."""
 
 
@@ -64,15 +64,15 @@ class Arrays:
         part: Sequence[float] | None = None,
         seed: int = 0,
     ) -> None:
-        found = _Found(arrays)
+        found = _NamedArrays(arrays)
         chosen = found.chosen(fields, targets)
         self._names = list(chosen) if isinstance(fields, Mapping) else None
         keys = list(chosen)
-        options = [_by_field(name, one, keys) for name, one in _named(dtype=dtype, scale=scale, shape=shape)]
-        self.tensors = [_tensor(key, chosen[key], *(one.get(key) for one in options)) for key in keys]
+        options = [_by_field(name, one, keys) for name, one in _option_items(dtype=dtype, scale=scale, shape=shape)]
+        self.tensors = [_to_tensor(key, chosen[key], *(one.get(key) for one in options)) for key in keys]
         found.check_lengths(dict(zip(keys, self.tensors, strict=True)))
         if part is not None:
-            rows = torch.from_numpy(_rows(len(self.tensors[0]), part, seed))
+            rows = torch.from_numpy(_select_rows(len(self.tensors[0]), part, seed))
             self.tensors = [tensor[rows] for tensor in self.tensors]
 
     def __len__(self) -> int:
@@ -91,18 +91,18 @@ class Arrays:
         return tuple(values) if self._names is None else dict(zip(self._names, values, strict=True))
 
 
-def _named(**options: Any) -> Iterable[tuple[str, Any]]:
+def _option_items(**options: Any) -> Iterable[tuple[str, Any]]:
     return options.items()
 
 
 # ---- where the arrays come from -------------------------------------------------------------------------
 
 
-class _Found:
+class _NamedArrays:
     """Arrays by name; those without one are called by their positions."""
 
     def __init__(self, source: Source) -> None:
-        self._from = _in_words(source)
+        self._from = _source_name(source)
         self._is_csv = False
         self.arrays = {str(name): self._array(str(name), one) for name, one in self._read(source).items()}
         if not self.arrays:
@@ -136,9 +136,9 @@ class _Found:
     def _read_file(self, path: Path) -> Mapping[str, Any]:
         if path.suffix == ".csv":
             self._is_csv = True
-            return _columns(path)
-        if path.suffix not in _KINDS:
-            raise self._wrong(f"{path} is no file of arrays", f"give one that ends in {', '.join(_KINDS)}")
+            return _read_csv(path)
+        if path.suffix not in _SUFFIXES:
+            raise self._wrong(f"{path} is no file of arrays", f"give one that ends in {', '.join(_SUFFIXES)}")
         try:
             found = np.load(path, allow_pickle=False)
             return (
@@ -195,7 +195,7 @@ class _Found:
     def _one(self, name: Any) -> np.ndarray[Any, Any]:
         if str(name) in self.arrays:
             return self.arrays[str(name)]
-        fix = f"{proposal(str(name), self.arrays)}there are {self._shapes()}"
+        fix = f"{did_you_mean(str(name), self.arrays)}there are {self._shapes()}"
         raise self._wrong(f"there is no array {name!r}", fix)
 
     def _shapes(self) -> str:
@@ -208,7 +208,7 @@ class _Found:
             raise self._wrong(f"the fields have different numbers of rows: {shapes}", "give one row a sample")
 
 
-def _in_words(source: Source) -> str:
+def _source_name(source: Source) -> str:
     if isinstance(source, str | Path):
         return str(source)
     if callable(source):
@@ -216,7 +216,7 @@ def _in_words(source: Source) -> str:
     return "arrays"
 
 
-def _columns(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def _read_csv(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The columns of a table by the names in its first line; whole numbers where all are."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         names, *rows = [row for row in csv.reader(file) if row] or [[]]
@@ -229,10 +229,10 @@ def _columns(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     if len(set(names)) < len(names):
         raise ContractError(f"{path}: two columns have one name", received=names, fix="name each otherwise")
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {name: _numbers(path, name, column) for name, column in zip(names, columns, strict=True)}
+    return {name: _parse_column(path, name, column) for name, column in zip(names, columns, strict=True)}
 
 
-def _numbers(path: Path, name: str, column: Sequence[str]) -> np.ndarray[Any, Any]:
+def _parse_column(path: Path, name: str, column: Sequence[str]) -> np.ndarray[Any, Any]:
     for kind in (np.int64, np.float64):
         try:
             return np.array(column, dtype=kind)
@@ -267,12 +267,12 @@ def _by_field(option: str, given: Any, fields: Sequence[str]) -> dict[str, Any]:
             raise ContractError(
                 f"{option} is for the field {name!r}, and there is none",
                 received=dict(given),
-                fix=f"{proposal(name, fields)}the fields are {', '.join(fields)}",
+                fix=f"{did_you_mean(name, fields)}the fields are {', '.join(fields)}",
             )
     return found
 
 
-def _tensor(
+def _to_tensor(
     name: str,
     array: np.ndarray[Any, Any],
     dtype: str | None,
@@ -284,15 +284,15 @@ def _tensor(
             f"field {name} is {array.dtype} {array.shape}, which holds no numbers", fix="give numbers"
         )
     made = torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
-    kind = _dtype(name, dtype) if dtype is not None else _INTO.get(array.dtype.kind, made.dtype)
+    kind = _parse_dtype(name, dtype) if dtype is not None else _DEFAULT_DTYPES.get(array.dtype.kind, made.dtype)
     if scale is not None:
         made = made.to(kind if kind.is_floating_point else torch.float32) * scale
         kind = kind if dtype is not None else made.dtype
     made = made.to(kind)
-    return made if shape is None else _shaped(name, made, shape)
+    return made if shape is None else _reshape(name, made, shape)
 
 
-def _dtype(name: str, text: str) -> torch.dtype:
+def _parse_dtype(name: str, text: str) -> torch.dtype:
     found = getattr(torch, str(text), None)
     if not isinstance(found, torch.dtype):
         fix = "write it as float32, int64, uint8 or bool"
@@ -300,7 +300,7 @@ def _dtype(name: str, text: str) -> torch.dtype:
     return found
 
 
-def _shaped(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def _reshape(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     if math.prod(shape) != math.prod(tensor.shape[1:]):
         raise ContractError(
             f"a sample of field {name} has the shape {tuple(tensor.shape[1:])}, which makes no other one",
@@ -310,7 +310,7 @@ def _shaped(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     return tensor.reshape(len(tensor), *shape)
 
 
-def _rows(number: int, part: Sequence[float], seed: int) -> np.ndarray[Any, Any]:
+def _select_rows(number: int, part: Sequence[float], seed: int) -> np.ndarray[Any, Any]:
     good = len(part) == 2 and all(isinstance(one, int | float) for one in part)
     if not good or not 0 <= part[0] < part[1] <= 1:
         raise ContractError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from roost.base.errors import ContractError
 
-Sample = Callable[[Any, Any, bool], tuple[Any, Any]]
+SampleFunction = Callable[[Any, Any, bool], tuple[Any, Any]]
 
 
 class Sampled:
@@ -37,7 +37,7 @@ class Sampled:
         ContractError: ``sample`` is no function, or ``length`` no number of batches.
     """
 
-    def __init__(self, sample: Sample, state: Any = None, *, length: int | None = None) -> None:
+    def __init__(self, sample: SampleFunction, state: Any = None, *, length: int | None = None) -> None:
         if not callable(sample):
             raise ContractError(
                 "Sampled needs a function",

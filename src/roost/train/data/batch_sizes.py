@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_DIGESTED = 1 << 16
+_DIGEST_VALUES = 1 << 16
 """Values of each tensor."""
 
 
-def count(value: Any) -> int:
+def count_samples(value: Any) -> int:
     """Samples in a batch: the leading dimension of its first tensor or array; else the length of a list, else
     1.
 
     0: it is empty, as None and an empty list, tuple or mapping are.
     """
-    if is_nothing(value):
+    if is_empty(value):
         return 0
     first = next(_tensors(value), None)
     if first is not None:
@@ -29,7 +29,7 @@ def count(value: Any) -> int:
     return len(value) if isinstance(value, list | tuple) else 1
 
 
-def is_nothing(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
     """Whether nothing can be computed of it: None, an empty collection, a tensor or an array of no rows."""
     if isinstance(value, Tensor | np.ndarray):
         return value.ndim > 0 and value.shape[0] == 0
@@ -40,7 +40,7 @@ def digest(value: Any) -> int:
     """A number that two batches share whose tensors and arrays begin alike; never 0."""
     found = 1
     for one in _tensors(value):
-        first = one.reshape(-1)[:_DIGESTED]
+        first = one.reshape(-1)[:_DIGEST_VALUES]
         if isinstance(first, Tensor):
             first = first.detach().resolve_conj().cpu().contiguous().view(torch.uint8).numpy()
         found = zlib.crc32(first.tobytes(), found)

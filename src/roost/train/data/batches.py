@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from roost.train.data import first_batch
+from roost.train.data import batch_slices
 
 
 class Interrupted(Exception):
@@ -87,7 +87,7 @@ class Batches(ABC):
         """The first samples as one batch, the same each time; None where there are none. Where whole batches
         come that cannot be joined or cut, it holds fewer, or more."""
         with closing(self.once()) as batches:
-            return first_batch.of_batches(batches, num_samples)
+            return batch_slices.first_samples(batches, num_samples)
 
     @abstractmethod
     def excerpt(self, spans: Sequence[range]) -> Batches:

@@ -12,7 +12,7 @@ import numpy as np
 from roost.train.data.fetch import takes_rng
 
 
-class Joined:
+class ConcatenatedSet:
     """The samples of several sets, one set after the other, each read as it would be alone.
 
     Args:
@@ -47,13 +47,13 @@ class Joined:
             raise
 
 
-class JoinedWithRng(Joined):
+class ConcatenatedSetWithRng(ConcatenatedSet):
     """The same where one of the sets takes ``rng``."""
 
     def __getitem__(self, index: int, rng: np.random.Generator | None = None) -> Any:
         return self._read(index, rng)
 
 
-def joined(sets: Mapping[str, Any]) -> Joined:
+def concatenate(sets: Mapping[str, Any]) -> ConcatenatedSet:
     """The samples of several map-style sets by name, one set after the other."""
-    return (JoinedWithRng if any(map(takes_rng, sets.values())) else Joined)(sets)
+    return (ConcatenatedSetWithRng if any(map(takes_rng, sets.values())) else ConcatenatedSet)(sets)

@@ -7,11 +7,11 @@ from typing import Any
 
 from roost.base.errors import ContractError
 
-Lengths = Mapping[str, int]
+LengthsByName = Mapping[str, int]
 """By the set's name, in words."""
 
 
-class Counted:
+class DatasetLengths:
     """The lengths of one set or of several, as they were at the beginning.
 
     Args:
@@ -25,10 +25,10 @@ class Counted:
             if isinstance(dataset, Mapping)
             else {name or "the set": dataset}
         )
-        self.lengths: Lengths = self._now()
+        self.lengths: LengthsByName = self._now()
 
-    def _now(self) -> Lengths:
-        found = {name: length(one) for name, one in self._sets.items()}
+    def _now(self) -> LengthsByName:
+        found = {name: dataset_length(one) for name, one in self._sets.items()}
         return {name: number for name, number in found.items() if number is not None}
 
     def check(self) -> None:
@@ -45,7 +45,7 @@ class Counted:
                     "as they are then",
                 )
 
-    def others_than(self, saved: Lengths) -> list[str]:
+    def others_than(self, saved: LengthsByName) -> list[str]:
         """What is to be said where they were ``saved`` when the checkpoint was made."""
         return [
             f"{name} has {self.lengths[name]:,} samples, it had {before:,} when the checkpoint was made: the "
@@ -55,6 +55,6 @@ class Counted:
         ]
 
 
-def length(dataset: Any) -> int | None:
+def dataset_length(dataset: Any) -> int | None:
     """Its number of samples; None where it has none."""
     return len(dataset) if hasattr(type(dataset), "__len__") else None

@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError
-from roost.train.data.batch_sizes import count
-from roost.train.data.plans.batch_plan import an_epoch_of
-from roost.train.data.sequential_batches import Drawn, Passes, gave_nothing
+from roost.train.data.batch_sizes import count_samples
+from roost.train.data.plans.batch_plan import format_epoch_length
+from roost.train.data.sequential_batches import SizedBatch, SequentialBatches, empty_pass_error
 from roost.train.data.workers import loader_worker
 from roost.train.data.workers.stream_shard import is_stateful
 from roost.train.step import seeding
@@ -26,15 +26,15 @@ from roost.train.step import seeding
 _END = object()
 
 
-def is_loader(value: Any) -> bool:
+def is_external_loader(value: Any) -> bool:
     """Whether it makes batches by itself: a DataLoader, a node of torchdata or its loader, or what can be
     gone through, has no indices, and tells a ``batch_size``."""
-    if isinstance(value, DataLoader) or _nodes_of(value) is not None:
+    if isinstance(value, DataLoader) or _torchdata_nodes(value) is not None:
         return True
     return hasattr(value, "__iter__") and hasattr(value, "batch_size") and not hasattr(value, "__getitem__")
 
 
-class Foreign(Passes):
+class ExternalLoader(SequentialBatches):
     """The batches of a loader, drawn in this process, from any position.
 
     Each pass and each batch is begun under a seed that is f(seed, rank, pass, batch), and leaves the
@@ -46,7 +46,7 @@ class Foreign(Passes):
     where it was.
 
     Args:
-        loader: What `is_loader` takes.
+        loader: What `is_external_loader` takes.
         num_batches: Batches of an epoch; the loader's length when None, where it has one.
         seed: Of what it draws at random.
         rank: Of this process, for the seeds.
@@ -56,7 +56,7 @@ class Foreign(Passes):
     def __init__(
         self, loader: Any, *, num_batches: int | None = None, seed: int = 0, rank: int = 0, name: str = ""
     ) -> None:
-        nodes = _nodes_of(loader)
+        nodes = _torchdata_nodes(loader)
         if nodes is not None:
             # Else its loader would begin the next pass by itself, but only where a state is that of an end.
             root = loader.root if isinstance(loader, nodes.Loader) else loader
@@ -65,7 +65,7 @@ class Foreign(Passes):
         self.loader = loader
         self.num_workers = getattr(loader, "num_workers", 0)
         self._seed = seeding.mix(seed, "foreign", rank)
-        self._is_stateful = is_stateful(loader) and not _only_counts(loader)
+        self._is_stateful = is_stateful(loader) and not _state_is_only_a_count(loader)
         self._end_persistence()
         # A DataLoader begins anew at each iter(), but for its parts; to ask it would start its workers.
         parts = self._parts[1:] if isinstance(loader, DataLoader) else [loader]
@@ -92,7 +92,7 @@ class Foreign(Passes):
         object.__setattr__(self.loader, "persistent_workers", False)  # past torch, which locks it
 
     def in_words(self) -> str:
-        length = "" if self.num_batches is None else f", {an_epoch_of(self.num_batches)}"
+        length = "" if self.num_batches is None else f", {format_epoch_length(self.num_batches)}"
         return f"in the order of its own {type(self.loader).__name__}{length}"
 
     def inexact(self) -> list[str]:
@@ -116,7 +116,7 @@ class Foreign(Passes):
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
-    def _endless(self, state: Any) -> Generator[Drawn, None, None]:
+    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         if state is not None and state["loader"] is None and state["drawn"]:
             print(
                 f"{self.called} has no state_dict(): {state['drawn']:,} batches are drawn and dropped "
@@ -131,7 +131,7 @@ class Foreign(Passes):
                     self._begin_next()
                 else:
                     self._num_drawn += 1
-                    yield _counted(value)
+                    yield _sized(value)
         except GeneratorExit:
             self._mark, self._is_live = self._reached(), False
             raise
@@ -140,7 +140,7 @@ class Foreign(Passes):
 
     def _begin_next(self) -> None:
         if not self._num_drawn:
-            raise gave_nothing(self.called, self._number)
+            raise empty_pass_error(self.called, self._number)
         self._number, self._num_drawn = self._number + 1, 0
         self._iterator = self._begun(self._number)
 
@@ -162,16 +162,16 @@ class Foreign(Passes):
                         fix="go on with the data with which it began, or start anew",
                     )
 
-    def _pass(self) -> Generator[Drawn, None, None]:
+    def _pass(self) -> Generator[SizedBatch, None, None]:
         with self._kept():
             iterator = self._begun(0, self._fresh)
             try:
                 for number in itertools.count():
                     if (value := self._next_of(iterator, 0, number)) is _END:
                         if not number:
-                            raise gave_nothing(self.called, 0)
+                            raise empty_pass_error(self.called, 0)
                         return
-                    yield _counted(value)
+                    yield _sized(value)
             finally:
                 self._let_go(iterator)
 
@@ -215,7 +215,7 @@ class Foreign(Passes):
                     )
                 # First the state: workers that iter() starts would not hear of it.
                 part.load_state_dict(copy.deepcopy(state))
-            with _led(self.loader):
+            with _linked_worker_processes(self.loader):
                 return iter(self.loader)
 
     def _next_of(self, iterator: Iterator[Any], number: int, batch: int) -> Any:
@@ -254,12 +254,12 @@ class Foreign(Passes):
         return not self._is_stateful
 
 
-def _counted(value: Any) -> Drawn:
-    num_samples = count(value)
+def _sized(value: Any) -> SizedBatch:
+    num_samples = count_samples(value)
     return (value, num_samples) if num_samples else (None, 0)
 
 
-def _only_counts(loader: Any) -> bool:
+def _state_is_only_a_count(loader: Any) -> bool:
     """Whether its state would be but the number of its batches: that of torchdata's loader of an iterable set
     without a state, which counts them twice when it goes on (0.11)."""
     dataset = getattr(loader, "dataset", None)
@@ -269,13 +269,13 @@ def _only_counts(loader: Any) -> bool:
 
 
 @contextmanager
-def _led(loader: Any) -> Iterator[None]:
+def _linked_worker_processes(loader: Any) -> Iterator[None]:
     """Worker processes that a DataLoader starts inside die with this one, and leave its signals to it."""
     if not isinstance(loader, DataLoader) or not loader.num_workers or not _is_forked(loader):
         yield
         return
     own = loader.worker_init_fn
-    loader.worker_init_fn = functools.partial(_begin_worker, os.getpid(), own)
+    loader.worker_init_fn = functools.partial(_initialize_worker, os.getpid(), own)
     try:
         yield
     finally:
@@ -288,13 +288,13 @@ def _is_forked(loader: DataLoader[Any]) -> bool:
     return (set_before or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
-def _begin_worker(parent: int, own: Callable[[int], None] | None, number: int) -> None:
-    loader_worker.begin(parent)
+def _initialize_worker(parent: int, own: Callable[[int], None] | None, number: int) -> None:
+    loader_worker.initialize_process(parent)
     if own is not None:
         own(number)
 
 
-def _nodes_of(value: Any) -> Any:
+def _torchdata_nodes(value: Any) -> Any:
     """torchdata's module of nodes, if this is one of them or their loader; roost does not need torchdata."""
     module: Any = sys.modules.get("torchdata.nodes")
     return module if module is not None and isinstance(value, module.BaseNode | module.Loader) else None

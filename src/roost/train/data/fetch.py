@@ -14,16 +14,16 @@ from torch.utils.data import TensorDataset, default_collate
 from roost.base import state_tree
 from roost.base.errors import ContractError
 from roost.train.data.arrays import Arrays
-from roost.train.data.dataset_size import length
+from roost.train.data.dataset_size import dataset_length
 from roost.train.data.plans.batch_plan import Draw
 from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 
-_MOST_NAMED = 8
+_MAX_LISTED = 8
 Collate = Callable[[list[Any]], Any]
 
 
-class Fetch:
+class BatchFetcher:
     """Turns indices into a batch; each sample's randomness is f(seed, turn, index) and nothing else.
 
     Args:
@@ -38,7 +38,7 @@ class Fetch:
         self, dataset: Any, *, collate: Collate | None = None, seed: int = 0, name: str = ""
     ) -> None:
         self._dataset, self._collate, self._seed = dataset, collate or default_collate, seed
-        self._name, self._length = name, length(dataset)
+        self._name, self._length = name, dataset_length(dataset)
         self.is_in_memory = type(dataset) in (TensorDataset, Arrays) and collate is None
         self.draws_randomness = not self.is_in_memory and getattr(dataset, "draws_randomness", True)
         self._takes_rng = takes_rng(dataset)
@@ -58,7 +58,7 @@ class Fetch:
                 return self._dataset.batch(indices)
             chosen = torch.as_tensor(indices)
             return [tensor[chosen] for tensor in self._dataset.tensors]
-        with sample_threads.one():
+        with sample_threads.single_thread():
             if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
                 return self._join(self._dataset.__getitems__(indices), indices)
             turns = itertools.repeat(turn) if isinstance(turn, int) else turn
@@ -87,7 +87,7 @@ class Fetch:
         return f"{self._name} ({kind})" if self._name else kind
 
     def _check_length(self, index: int, error: IndexError) -> None:
-        now = length(self._dataset)
+        now = dataset_length(self._dataset)
         if now is not None and index >= now:
             before = "" if self._length in (None, now) else f"; it had {self._length:,} at the beginning"
             raise ContractError(
@@ -97,9 +97,9 @@ class Fetch:
 
     def _join(self, samples: Sequence[Any], indices: Sequence[int]) -> Any:
         try:
-            return join(samples, self._collate, self._dataset, self._name)
+            return collate_samples(samples, self._collate, self._dataset, self._name)
         except Exception as error:
-            error.add_note(_unlike(samples, indices))
+            error.add_note(_describe_mismatch(samples, indices))
             raise
 
     def tell(self, reading: Callable[[int], None]) -> None:
@@ -123,8 +123,8 @@ class Fetch:
         return first is not None and first != second
 
 
-class Fetching(Protocol):
-    """What `Fetch` and `FetchEach` are."""
+class Fetcher(Protocol):
+    """What `BatchFetcher` and `MultiSetFetcher` are."""
 
     draws_randomness: bool
     is_in_memory: bool
@@ -134,16 +134,16 @@ class Fetching(Protocol):
         """The batch of these samples."""
 
     def tell(self, reading: Callable[[int], None]) -> None:
-        """See `Fetch.tell`."""
+        """See `BatchFetcher.tell`."""
 
     def ignores_seeding(self) -> bool:
-        """See `Fetch.ignores_seeding`."""
+        """See `BatchFetcher.ignores_seeding`."""
 
 
-class FetchEach:
+class MultiSetFetcher:
     """A batch of each of several sets, by name."""
 
-    def __init__(self, parts: Mapping[str, Fetch]) -> None:
+    def __init__(self, parts: Mapping[str, BatchFetcher]) -> None:
         self._parts = parts
         self.draws_randomness = any(part.draws_randomness for part in parts.values())
         self.is_in_memory = all(part.is_in_memory for part in parts.values())
@@ -158,16 +158,16 @@ class FetchEach:
         return None if all(batch is None for batch in found.values()) else found
 
     def tell(self, reading: Callable[[int], None]) -> None:
-        """See `Fetch.tell`."""
+        """See `BatchFetcher.tell`."""
         for part in self._parts.values():
             part.tell(reading)
 
     def ignores_seeding(self) -> bool:
-        """See `Fetch.ignores_seeding`."""
+        """See `BatchFetcher.ignores_seeding`."""
         return any(part.ignores_seeding() for part in self._parts.values())
 
 
-def join(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> Any:
+def collate_samples(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> Any:
     """Samples of a set as one batch.
 
     Raises:
@@ -187,23 +187,23 @@ def join(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> A
         ) from error
 
 
-def _unlike(samples: Sequence[Any], indices: Sequence[int]) -> str:
+def _describe_mismatch(samples: Sequence[Any], indices: Sequence[int]) -> str:
     """Which sample of a batch that cannot be made is not like the first; else which samples they are."""
     for index, sample in zip(indices, samples, strict=False):
-        if (kind := _kind(sample)) != (first := _kind(samples[0])):
+        if (kind := _describe_type(sample)) != (first := _describe_type(samples[0])):
             return f"sample {indices[0]} is {first}, sample {index} is {kind}"
-    named = ", ".join(map(str, indices[:_MOST_NAMED]))
-    return f"of samples {named}{', …' if len(indices) > _MOST_NAMED else ''}"
+    named = ", ".join(map(str, indices[:_MAX_LISTED]))
+    return f"of samples {named}{', …' if len(indices) > _MAX_LISTED else ''}"
 
 
-def _kind(sample: Any) -> str:
+def _describe_type(sample: Any) -> str:
     """``(float32 (3, 4), int)``"""
     if isinstance(sample, torch.Tensor | np.ndarray):
         return f"{str(sample.dtype).removeprefix('torch.')} {tuple(sample.shape)}"
     if isinstance(sample, Mapping):
-        return f"{{{', '.join(f'{name}: {_kind(one)}' for name, one in sample.items())}}}"
+        return f"{{{', '.join(f'{name}: {_describe_type(one)}' for name, one in sample.items())}}}"
     if isinstance(sample, list | tuple):
-        return f"({', '.join(map(_kind, sample))})"
+        return f"({', '.join(map(_describe_type, sample))})"
     return type(sample).__name__
 
 

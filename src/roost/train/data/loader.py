@@ -11,30 +11,30 @@ from typing import Any
 
 import torch
 
-from roost.train.data.batch_sizes import is_nothing
+from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
-from roost.train.data.dataset_size import Counted, Lengths
-from roost.train.data.fetch import Collate, Fetch, FetchEach, Fetching
-from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, num_samples_of, stands_in
-from roost.train.data.plans.plan_excerpt import Excerpt
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.dataset_size import DatasetLengths, LengthsByName
+from roost.train.data.fetch import Collate, BatchFetcher, MultiSetFetcher, Fetcher
+from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, num_samples_of, is_padding
+from roost.train.data.plans.plan_excerpt import PlanExcerpt
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.data.workers import probe_process, worker_count
-from roost.train.data.workers.shared_memory import NoRoom
-from roost.train.data.workers.worker_pool import Ring
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.shared_memory import SharedMemoryFull
+from roost.train.data.workers.worker_pool import WorkerPool
+from roost.train.data.workers.worker_status import WorkerContext
 from roost.train.step import seeding
 
 TIMEOUT_SECONDS = 300.0
-_NO_MEMORY = "DefaultCPUAllocator: "
+_OUT_OF_MEMORY = "DefaultCPUAllocator: "
 
 
 class Loader(Batches):
     """Batches in the plan's order, from any position, at no cost for what lies before it.
 
     Args:
-        dataset: See `Fetch`; several by name where the plan draws from each (`Together`).
+        dataset: See `BatchFetcher`; several by name where the plan draws from each (`Together`).
         plan: Which samples make which batch.
-        collate: See `Fetch`.
+        collate: See `BatchFetcher`.
         num_workers: Worker processes; 0 fetches inside this process. The batches are the same. None: as many
             as `auto.choose` finds, at the first batch or at `inexact`; it is said, and is the attribute then.
         seed: Seed of the samples' randomness.
@@ -42,7 +42,7 @@ class Loader(Batches):
             for. Opens a CUDA context, so only for training on one.
         prefetch: Batches that each worker is ahead.
         timeout_seconds: Silence of a worker after which it is taken to hang.
-        name: See `Fetch`.
+        name: See `BatchFetcher`.
     """
 
     def __init__(
@@ -62,21 +62,21 @@ class Loader(Batches):
         self.num_workers: int | None = num_workers
         self.pin_memory, self.name = pin_memory, name
         self.prefetch, self.timeout_seconds = prefetch, timeout_seconds
-        self.fetch: Fetching = (
-            FetchEach(
+        self.fetch: Fetcher = (
+            MultiSetFetcher(
                 # Each with a seed of its own: else sample 7 of two sets would draw the same.
                 {
-                    one: Fetch(part, collate=collate, seed=seeding.mix(seed, one), name=one)
+                    one: BatchFetcher(part, collate=collate, seed=seeding.mix(seed, one), name=one)
                     for one, part in dataset.items()
                 }
             )
             if isinstance(dataset, Mapping)
-            else Fetch(dataset, collate=collate, seed=seed, name=name)
+            else BatchFetcher(dataset, collate=collate, seed=seed, name=name)
         )
-        self._counted = Counted(dataset, name)
-        self._saved: Lengths = {}
+        self._counted = DatasetLengths(dataset, name)
+        self._saved: LengthsByName = {}
         """When the checkpoint was made that was loaded."""
-        self._rings: list[Ring] = []
+        self._rings: list[WorkerPool] = []
         """One for each time that it is iterated at once."""
         self._whole: Loader | None = None
         """What it is made of, which decides on the number of workers for all its parts."""
@@ -93,7 +93,7 @@ class Loader(Batches):
         return other
 
     def excerpt(self, spans: Sequence[range]) -> Loader:
-        return self.with_plan(Excerpt(self.plan, tuple(spans)))
+        return self.with_plan(PlanExcerpt(self.plan, tuple(spans)))
 
     def head(self, num_samples: int) -> Batch | None:
         """The first samples of the set, joined by its own collate, whatever its plan is."""
@@ -120,7 +120,7 @@ class Loader(Batches):
         own = range(rank, len(self), world)
         is_short = len(own) < -(-len(self) // world)
         spans = (own, range(len(self) - 1, len(self))) if is_short else (own,)
-        drawn = self._batches((draws, False) for draws in Excerpt(self.plan, spans).batches(0))
+        drawn = self._batches((draws, False) for draws in PlanExcerpt(self.plan, spans).batches(0))
         with closing(drawn):
             yield from zip([*own, *([None] if is_short else [])], drawn, strict=True)
 
@@ -137,14 +137,14 @@ class Loader(Batches):
         # sample must not do so here: all workers would inherit the descriptor and share its offset, and read
         # each other's samples without an error.
         ignores = (
-            self.fetch.ignores_seeding() if self.num_workers == 0 else probe_process.elsewhere(self.fetch)
+            self.fetch.ignores_seeding() if self.num_workers == 0 else probe_process.ignores_seeding(self.fetch)
         )
         return (
             [f"{self.name or 'the set'} draws from a generator that roost does not seed"] if ignores else []
         )
 
     def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        plan = self.plan.whole if isinstance(self.plan, Shared) else self.plan
+        plan = self.plan.whole if isinstance(self.plan, ShardedPlan) else self.plan
         draws = itertools.islice(plan.batches(epoch, batch), num_batches)
         parts = [[draw] if not isinstance(draw, Mapping) else list(draw.values()) for draw in draws]
         return [index for part in parts for draw in part for index in draw.indices]
@@ -154,7 +154,7 @@ class Loader(Batches):
         found = []
         for draws, last in drawn:
             with seeding.isolated():
-                found.append(_batch(self.fetch(draws), draws, last))
+                found.append(_make_batch(self.fetch(draws), draws, last))
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Loader(Batches):
             for draws, last in drawn:
                 if begins:
                     self._counted.check()
-                yield _batch(next(values), draws, last)
+                yield _make_batch(next(values), draws, last)
                 begins = last
 
     def resolve(self) -> None:
@@ -199,11 +199,11 @@ class Loader(Batches):
             return
         # Where batches are pinned training computes on another device than the CPU.
         busy = 0 if self.pin_memory else torch.get_num_threads()
-        choice = worker_count.choose(
-            functools.partial(_work, self.fetch),
+        choice = worker_count.choose_num_workers(
+            functools.partial(_make_worker_fetch, self.fetch),
             self.plan.batches(0),
             num_tasks=len(self),
-            room=worker_count.room_here(busy=busy),
+            room=worker_count.local_budget(busy=busy),
             prefetch=self.prefetch,
             timeout_seconds=self.timeout_seconds,
             name=self.name,
@@ -225,7 +225,7 @@ class Loader(Batches):
                     return self.fetch(task)
             return self.fetch(task)
         except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+            if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
                 error.add_note(
                     f"while a batch of {num_samples_of(task):,} samples was read (data.batch_size)"
                 )
@@ -240,21 +240,21 @@ class Loader(Batches):
                     yield value
                     del value  # held here it would count as held by two
             return
-        except NoRoom as error:
+        except SharedMemoryFull as error:
             self.close()
             self.num_workers = 0
             called = self.name or "the set"
             print(f"{error.message}; {called} goes on without workers, in the training process", flush=True)
         yield from self._inline(left)
 
-    def _ring(self) -> Ring:
+    def _ring(self) -> WorkerPool:
         """Workers that have nothing to do."""
         for ring in self._rings:
             if not ring.is_in_use:
                 return ring
         self._rings.append(
-            Ring(
-                functools.partial(_work, self.fetch),
+            WorkerPool(
+                functools.partial(_make_worker_fetch, self.fetch),
                 num_workers=self.num_workers or 1,
                 prefetch=self.prefetch,
                 timeout_seconds=self.timeout_seconds,
@@ -265,14 +265,14 @@ class Loader(Batches):
         return self._rings[-1]
 
 
-def _work(fetch: Fetching, post: Post) -> Callable[[Draws], Any]:
+def _make_worker_fetch(fetch: Fetcher, post: WorkerContext) -> Callable[[Draws], Any]:
     fetch.tell(post.reading)
     return fetch
 
 
-def _batch(value: Any, draws: Draws, last: bool) -> Batch:
-    if is_nothing(value):
+def _make_batch(value: Any, draws: Draws, last: bool) -> Batch:
+    if is_empty(value):
         return Batch(None, 0, last)
     if isinstance(draws, Mapping):  # a collate may find nothing in the part of one set
-        draws = {name: draw for name, draw in draws.items() if not is_nothing(value[name])}
-    return Batch(value, num_samples_of(draws), last, stands_in(draws))
+        draws = {name: draw for name, draw in draws.items() if not is_empty(value[name])}
+    return Batch(value, num_samples_of(draws), last, is_padding(draws))

@@ -14,22 +14,22 @@ from roost.base import state_tree
 from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.train.data.batches import Batch, Batches
 
-SAY_SECONDS = 30.0
+REPORT_SECONDS = 30.0
 """Between two lines about a pass of which nobody knows how long it is."""
-Drawn = tuple[Any, int]
+SizedBatch = tuple[Any, int]
 """A batch, and its samples."""
 
 
-class Mark(NamedTuple):
+class BatchPosition(NamedTuple):
     """A place from which batches can be drawn."""
 
     position: int
     """Batches that lie before it, in all epochs."""
     state: Any
-    """What `Passes._state` gave there; None at the beginning."""
+    """What `SequentialBatches._state` gave there; None at the beginning."""
 
 
-class Passes(Batches):
+class SequentialBatches(Batches):
     """Batches without random access. Whoever gives them is gone through again and again, pass after pass; an
     epoch is ``num_batches`` of these batches, wherever passes begin and end.
 
@@ -46,7 +46,7 @@ class Passes(Batches):
         self._forget()
 
     def _forget(self) -> None:
-        self._mark = Mark(0, None)
+        self._mark = BatchPosition(0, None)
         self._position = 0
         self._is_live = False
         """Whether `_state` is that of `_position`."""
@@ -57,11 +57,11 @@ class Passes(Batches):
     # ---- what each kind does ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _endless(self, state: Any) -> Generator[Drawn, None, None]:
+    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         """Batches without end, from where `_state` gave ``state``; None: from the beginning."""
 
     @abstractmethod
-    def _pass(self) -> Generator[Drawn, None, None]:
+    def _pass(self) -> Generator[SizedBatch, None, None]:
         """The batches of one pass from the beginning, for evaluation."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Passes(Batches):
         """Its name, for messages."""
         return self.name or "the set"
 
-    def excerpt(self, spans: Sequence[range]) -> Passes:
+    def excerpt(self, spans: Sequence[range]) -> SequentialBatches:
         other = copy.copy(self)
         other.num_batches = sum(map(len, spans))
         other._forget()
@@ -106,9 +106,9 @@ class Passes(Batches):
         asked = epoch * length + batch
         mark = self._reached()
         if self._of_other_epochs:
-            mark = Mark(asked, mark.state)
+            mark = BatchPosition(asked, mark.state)
         elif mark.position > asked:
-            mark = Mark(0, None)
+            mark = BatchPosition(0, None)
         self._mark, self._is_live, self._of_other_epochs = mark, False, False
         with closing(self._endless(mark.state)) as drawn:
             for position in itertools.count(mark.position):
@@ -125,7 +125,7 @@ class Passes(Batches):
         with closing(self._pass()) as drawn:
             for number, (value, num_samples) in enumerate(itertools.islice(drawn, most), 1):
                 yield Batch(value, num_samples, number == most)
-                if most is None and time.monotonic() - said > SAY_SECONDS:
+                if most is None and time.monotonic() - said > REPORT_SECONDS:
                     said = time.monotonic()
                     print(
                         f"{self.called} has given {number:,} batches in this pass, and does not say how many "
@@ -153,13 +153,13 @@ class Passes(Batches):
                 f"{self.called} has no indices, and the checkpoint is that of a set with indices",
                 fix="go on with the set with which the run began, or start anew",
             )
-        self._mark = Mark(state["position"], state["state"])
+        self._mark = BatchPosition(state["position"], state["state"])
         self._is_live = False
         self._of_other_epochs = state["num_batches"] != len(self)
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
-    def _next(self, drawn: Generator[Drawn, None, None]) -> Drawn:
+    def _next(self, drawn: Generator[SizedBatch, None, None]) -> SizedBatch:
         try:
             return next(drawn)
         except BaseException:
@@ -168,10 +168,10 @@ class Passes(Batches):
             self._is_live = False
             raise
 
-    def _reached(self) -> Mark:
+    def _reached(self) -> BatchPosition:
         """The newest place that can be come back to."""
         # A copy: it may be the very memory with which the set goes on.
-        return Mark(self._position, copy.deepcopy(self._state())) if self._is_live else self._mark
+        return BatchPosition(self._position, copy.deepcopy(self._state())) if self._is_live else self._mark
 
     def _check(self) -> None:
         """A state that no checkpoint can hold is told at the first batch, not at the first save."""
@@ -187,7 +187,7 @@ class Passes(Batches):
             ) from error
 
 
-def gave_nothing(called: str, number: int) -> ContractError:
+def empty_pass_error(called: str, number: int) -> ContractError:
     """The error about a pass that gives no batch.
 
     Args:

@@ -13,18 +13,18 @@ from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batch
 from roost.train.data.fetch import Collate
 from roost.train.data.loader import TIMEOUT_SECONDS
-from roost.train.data.plans.batch_plan import an_epoch_of
-from roost.train.data.plans.permutations import check, num_batches_of
-from roost.train.data.sequential_batches import Drawn, Passes
+from roost.train.data.plans.batch_plan import format_epoch_length
+from roost.train.data.plans.permutations import check_not_empty, num_batches_of
+from roost.train.data.sequential_batches import SizedBatch, SequentialBatches
 from roost.train.data.workers import probe_process
-from roost.train.data.workers.stream_order import Course
-from roost.train.data.workers.stream_shard import GO_BACK, Answer, Recipe, Share, is_stateful
-from roost.train.data.workers.worker_pool import Ring
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.stream_order import StreamOrder
+from roost.train.data.workers.stream_shard import RESTORE, ShardAnswer, StreamSpec, StreamShard, is_stateful
+from roost.train.data.workers.worker_pool import WorkerPool
+from roost.train.data.workers.worker_status import WorkerContext
 from roost.train.step import seeding
 
 
-class Stream(Passes):
+class Stream(SequentialBatches):
     """Batches of an iterable set, or of a `Sampled`, from any position, with the state of the set beside
     each.
 
@@ -84,7 +84,7 @@ class Stream(Passes):
             batch_size, collate = None, None
         super().__init__(num_batches or _num_batches(dataset, batch_size, drop_last), name)
         fresh = self._fresh_state() if is_stateful(dataset) else None
-        self._recipe = Recipe(
+        self._recipe = StreamSpec(
             dataset, batch_size, collate, drop_last, seeding.mix(seed, "stream", rank), name, fresh
         )
         self._alone()
@@ -101,17 +101,17 @@ class Stream(Passes):
 
     def _alone(self) -> None:
         """Has no workers yet."""
-        self._rings: dict[str, Ring] = {}
-        self._share: Share | None = None
+        self._rings: dict[str, WorkerPool] = {}
+        self._share: StreamShard | None = None
         """That draws the training's batches inside this process."""
-        self._course: Course | None = None
+        self._course: StreamOrder | None = None
 
     @property
     def num_shares(self) -> int:
         """Copies of the set that are gone through."""
         return max(1, self.num_workers or 0)
 
-    def excerpt(self, spans: Sequence[range]) -> Passes:
+    def excerpt(self, spans: Sequence[range]) -> SequentialBatches:
         other = super().excerpt(spans)
         assert isinstance(other, Stream)
         other._alone()
@@ -139,20 +139,20 @@ class Stream(Passes):
         size = self._recipe.batch_size
         order = "whole batches as they come" if size is None else f"items as they come, {size:,} a batch"
         workers = f", from {self.num_workers} workers in turn" if self.num_shares > 1 else ""
-        length = "" if self.num_batches is None else f", {an_epoch_of(self.num_batches)}"
+        length = "" if self.num_batches is None else f", {format_epoch_length(self.num_batches)}"
         return order + workers + length
 
     def inexact(self) -> list[str]:
         """Whether the first item, drawn twice under the same seeds, differs; found out in a process that ends
         after it: a set that has begun to read may not be what workers begin with."""
-        if not getattr(self.dataset, "draws_randomness", True) or not probe_process.elsewhere(self):
+        if not getattr(self.dataset, "draws_randomness", True) or not probe_process.ignores_seeding(self):
             return []
         return [f"{self.called} draws from a generator that roost does not seed"]
 
     def ignores_seeding(self) -> bool:
         """See `inexact`. Goes through the set in this process."""
         with seeding.isolated(devices=False):
-            return Share(self._recipe, num_workers=self.num_shares).ignores_seeding()
+            return StreamShard(self._recipe, num_workers=self.num_shares).ignores_seeding()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -175,26 +175,26 @@ class Stream(Passes):
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
-    def _endless(self, state: Any) -> Generator[Drawn, None, None]:
-        self._share = None if self.num_workers else Share(self._recipe)
-        self._course = Course(self.num_shares, state, called=self.called)
+    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
+        self._share = None if self.num_workers else StreamShard(self._recipe)
+        self._course = StreamOrder(self.num_shares, state, called=self.called)
         answers = self._answers(self._course, "training", self._recipe, self._share)
         with closing(answers), closing(self._course.batches(answers)) as batches:
             yield from batches
 
-    def _pass(self) -> Generator[Drawn, None, None]:
+    def _pass(self) -> Generator[SizedBatch, None, None]:
         recipe, num_workers = self._recipe, self.num_workers or 0
         if isinstance(self.dataset, Sampled):
             self._refuse_endless()
             # Each worker would begin with the same batches.
             recipe, num_workers = recipe._replace(dataset=self.dataset.for_evaluation()), min(1, num_workers)
-        share = None if num_workers else Share(recipe)
-        course = Course(max(1, num_workers), None, called=self.called, only=True)
+        share = None if num_workers else StreamShard(recipe)
+        course = StreamOrder(max(1, num_workers), None, called=self.called, only=True)
         with self._kept(share), closing(self._answers(course, "evaluation", recipe, share)) as answers:
             yield from course.batches(answers)
 
     @contextmanager
-    def _kept(self, other: Share | None) -> Iterator[None]:
+    def _kept(self, other: StreamShard | None) -> Iterator[None]:
         """Lets another share go through the set in this process; a set has one state, which may be that of a
         training that goes on afterwards."""
         training = self._share if self._is_live and other is not None else None
@@ -206,11 +206,11 @@ class Stream(Passes):
             yield
         finally:
             with seeding.isolated(devices=False):
-                training((GO_BACK, state))
+                training((RESTORE, state))
 
     def _answers(
-        self, course: Course, use: str, recipe: Recipe, share: Share | None
-    ) -> Generator[Answer, None, None]:
+        self, course: StreamOrder, use: str, recipe: StreamSpec, share: StreamShard | None
+    ) -> Generator[ShardAnswer, None, None]:
         if share is not None:
             for task in course.tasks():
                 with seeding.isolated(devices=False) if share.draws_randomness else nullcontext():
@@ -219,8 +219,8 @@ class Stream(Passes):
             return
         ring = self._rings.get(use)
         if ring is None:
-            ring = self._rings[use] = Ring(
-                functools.partial(_share, recipe),
+            ring = self._rings[use] = WorkerPool(
+                functools.partial(_make_shard, recipe),
                 num_workers=course.num_shares,
                 prefetch=self.prefetch,
                 timeout_seconds=self.timeout_seconds,
@@ -249,8 +249,8 @@ class Stream(Passes):
             )
 
 
-def _share(recipe: Recipe, post: Post) -> Share:
-    return Share(
+def _make_shard(recipe: StreamSpec, post: WorkerContext) -> StreamShard:
+    return StreamShard(
         recipe, worker=post.worker, num_workers=post.num_workers, sends_state=True, reading=post.reading
     )
 
@@ -264,5 +264,5 @@ def _num_batches(dataset: Any, batch_size: int | None, drop_last: bool) -> int |
     except (TypeError, NotImplementedError):  # it has none, or says so as torch's classes do
         return None
     number = num_batches_of(length, batch_size or 1, drop_last)
-    check(length, number, batch_size)
+    check_not_empty(length, number, batch_size)
     return number

@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.base.errors import ContractError
-from roost.train.data import batch_sizes, first_batch
+from roost.train.data import batch_sizes, batch_slices
 from roost.train.data.batches import Batch, Batches, Interrupted
-from roost.train.data.plans.rank_shards import share
+from roost.train.data.plans.rank_shards import shard_slice
 from roost.train.distributed import rank_consistency
 from roost.train.distributed.agreement import Agreement, WindowDecision
 from roost.train.distributed.control_channel import Exchange
@@ -196,10 +196,10 @@ def _rank_share(batch: Batch, ranks: Ranks, name: str) -> Batch:
         return batch
     world = min(ranks.world, batch.num_samples)
     is_left_over = ranks.rank >= world
-    part = slice(1) if is_left_over else share(batch.num_samples, ranks.rank, world)
+    part = slice(1) if is_left_over else shard_slice(batch.num_samples, ranks.rank, world)
     try:
-        value = first_batch.cut(batch.value, batch.num_samples, part)
-    except first_batch.Unlike as error:
+        value = batch_slices.slice_batch(batch.value, batch.num_samples, part)
+    except batch_slices.IncompatibleBatches as error:
         raise ContractError(
             f"the batches of {name or 'the training set'} cannot be shared among ranks: not everything in "
             "them has a row for each sample",

@@ -7,22 +7,22 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import nearest
-from roost.base.text.word_list import listed
+from roost.base.text.suggestions import closest_match
+from roost.base.text.word_list import join_names
 from roost.package.records import STATS
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
-_MOST_NAMES = 30
+_MAX_LISTED_NAMES = 30
 
 
-def is_of_row(name: str) -> bool:
+def is_row_value(name: str) -> bool:
     """Whether it is a value of training, which a row has, and no metric of a validation."""
     return name == "lr" or name.startswith(("train/", "lr/", STATS))
 
 
-def row_of(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
+def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
     """The row of the newest step, but for the results of a validation and times.
 
     Args:
@@ -42,7 +42,7 @@ def row_of(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
     return row
 
 
-def with_row(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]:
+def with_row_values(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]:
     """The results of a validation, and those values of its step's row that a hook decides by. Only where
     there are such is the open window looked at, a synchronisation.
 
@@ -56,13 +56,13 @@ def with_row(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]
     missing = {setting: monitor for setting, monitor in asked.items() if monitor not in results}
     if not missing:
         return dict(results)
-    row = row_of(trainer, trainer.events.peek())
+    row = row_values(trainer, trainer.events.peek())
     found = dict(results)
     for setting, monitor in missing.items():
         name = monitor if monitor.startswith(STATS) else monitor.removeprefix("train/")
         if monitor in row:
             found[monitor] = row[monitor]
-        elif is_of_row(monitor) and trainer.events.has_given(name):
+        elif is_row_value(monitor) and trainer.events.has_given(name):
             found[monitor] = nan
         else:
             check_monitor(results, monitor, setting=setting, row=row)
@@ -83,9 +83,9 @@ def check_monitor(results: Collection[str], monitor: str, *, setting: str, row: 
     """
     if monitor in results or monitor in row:
         return
-    near = f"did you mean {found}? " if (found := nearest(monitor, [*results, *row])) else ""
+    near = f"did you mean {found}? " if (found := closest_match(monitor, [*results, *row])) else ""
     said = ", ".join(sorted(results)) or "nothing"
-    said += f"; its row has: {listed(sorted(row), _MOST_NAMES)}" if row else ""
+    said += f"; its row has: {join_names(sorted(row), _MAX_LISTED_NAMES)}" if row else ""
     raise ConfigError(
         f"{monitor!r} is never reported; a validation reports: {said}",
         setting=setting,

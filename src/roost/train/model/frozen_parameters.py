@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from roost.base.errors import ConfigError
-from roost.base.text.word_list import listed
+from roost.base.text.word_list import join_names
 from roost.config.settings import Where
 from roost.train.model.parameters import Parameters
 
@@ -43,10 +43,10 @@ def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = l
         )
     tensors = f"{len(frozen)} of {len(named)} parameter tensors"
     values = f"{sum(p.numel() for p in frozen):,} of {sum(p.numel() for p in named.values()):,} values"
-    return [f"frozen: {tensors} ({values}): {listed(globs)}", *_still_moving(module)]
+    return [f"frozen: {tensors} ({values}): {join_names(globs)}", *_moving_statistics(module)]
 
 
-def _still_moving(module: nn.Module) -> list[str]:
+def _moving_statistics(module: nn.Module) -> list[str]:
     """A line about normalisations whose weights are frozen, and whose statistics follow each batch."""
     found = []
     for name, part in module.named_modules():
@@ -58,5 +58,5 @@ def _still_moving(module: nn.Module) -> list[str]:
             found.append(name)
     if not found:
         return []
-    said = f"{listed(found)} {'is' if len(found) == 1 else 'are'} frozen"
+    said = f"{join_names(found)} {'is' if len(found) == 1 else 'are'} frozen"
     return [f"{said}, and the running statistics still move in training: override Runner.train to hold them"]

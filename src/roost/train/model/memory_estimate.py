@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from roost.base.text.byte_sizes import size
+from roost.base.text.byte_sizes import format_bytes
 from roost.train.optim.optimizer import Optim
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes."""
 
     parameters: int
@@ -47,21 +47,21 @@ class Estimate:
         }
         width = max(map(len, parts))
         told = [
-            f"  {name.ljust(width)}  {'unknown' if number is None else size(number)}{about}"
+            f"  {name.ljust(width)}  {'unknown' if number is None else format_bytes(number)}{about}"
             for name, (number, about) in parts.items()
         ]
-        return [f"memory of a step: at least {size(self.total)}", *told]
+        return [f"memory of a step: at least {format_bytes(self.total)}", *told]
 
 
-def estimate(module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None) -> Estimate:
+def estimate_memory(module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None) -> MemoryEstimate:
     """What a step takes.
 
     Args:
         module: With all its weights.
         optims: What moves them.
-        activations: As measured, see `roost.train.model.model_summary.watch`.
+        activations: As measured, see `roost.train.model.model_summary.trace_forward`.
     """
-    return Estimate(
+    return MemoryEstimate(
         parameters=num_bytes(module.parameters()),
         buffers=num_bytes(module.buffers()),
         gradients=num_bytes(p for p in module.parameters() if p.requires_grad),
@@ -81,7 +81,7 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int | None:
     it takes a step on tensors that have a shape and no values."""
     if not optimizer.state:
         try:
-            optimizer = _moved(optimizer)
+            optimizer = _stepped_copy(optimizer)
         except Exception:  # noqa: BLE001  - of whatever kind it is: it cannot be told beforehand
             return None
     return num_bytes(
@@ -89,16 +89,16 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int | None:
     )
 
 
-def _moved(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def _stepped_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     stand_in = copy.copy(optimizer)
     stand_in.state = defaultdict(dict)
-    stand_in.param_groups = [_without_values(group) for group in optimizer.param_groups]
+    stand_in.param_groups = [_meta_group(group) for group in optimizer.param_groups]
     with torch.no_grad():
         stand_in.step()
     return stand_in
 
 
-def _without_values(group: dict[str, Any]) -> dict[str, Any]:
+def _meta_group(group: dict[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {
         name: False for name in ("fused", "foreach") if name in group
     }  # one tensor after the other

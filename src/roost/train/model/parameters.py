@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from roost.base.errors import ConfigError
-from roost.base.text.suggestions import nearest
-from roost.base.text.word_list import listed
+from roost.base.text.suggestions import closest_match
+from roost.base.text.word_list import join_names
 from roost.config.settings import Where
 from roost.train.optim.optimizer import Optim
 
-MOST_NAMES = 20
+MAX_LISTED_NAMES = 20
 """Parameters that a message lists before it counts the rest."""
 
 
@@ -54,11 +54,11 @@ class Parameters:
         frozen = [name for name in found if name not in self.trainable]
         heads = list(dict.fromkeys(name.partition(".")[0] for name in among))
         examples = [next(name for name in among if name.partition(".")[0] == head) for head in heads[:6]]
-        fix = f"{_meant(pattern, among)}the names are like {', '.join(examples)}"
+        fix = f"{_suggestion(pattern, among)}the names are like {', '.join(examples)}"
         if found and len(frozen) == len(found):
-            fix = f"it matches only frozen ones ({listed(frozen, MOST_NAMES)}): {fix}"
+            fix = f"it matches only frozen ones ({join_names(frozen, MAX_LISTED_NAMES)}): {fix}"
         elif found:
-            fix = f"choose them in the optimizer's own `params` too ({listed(found, MOST_NAMES)}): {fix}"
+            fix = f"choose them in the optimizer's own `params` too ({join_names(found, MAX_LISTED_NAMES)}): {fix}"
         raise ConfigError(
             "the glob matches no parameter",
             setting=setting,
@@ -84,7 +84,7 @@ class Parameters:
                 yield name, self._module.get_submodule(one.rpartition(".")[0])
 
 
-def _meant(pattern: str, names: Sequence[str]) -> str:
+def _suggestion(pattern: str, names: Sequence[str]) -> str:
     """The glob that was probably meant, as the beginning of a fix."""
     modules = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
     if pattern in modules:
@@ -92,7 +92,7 @@ def _meant(pattern: str, names: Sequence[str]) -> str:
     elif any(fnmatchcase(name, f"*.{pattern}") for name in names):
         meant = f"*.{pattern}"
     else:
-        meant = nearest(pattern, [*names, *(f"{module}.*" for module in sorted(modules))])
+        meant = closest_match(pattern, [*names, *(f"{module}.*" for module in sorted(modules))])
     return f"did you mean {meant!r}? " if meant is not None else ""
 
 
@@ -113,6 +113,6 @@ def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
         if len(owners[name]) > 1:
             several.setdefault(" and ".join(map(repr, owners[name])), []).append(name)
     for who, shared in several.items():
-        print(f"optimizers {who} both move {listed(shared, MOST_NAMES)}", flush=True)
+        print(f"optimizers {who} both move {join_names(shared, MAX_LISTED_NAMES)}", flush=True)
     if free := [name for name, by in owners.items() if not by]:
-        print(f"no optimizer moves {listed(free, MOST_NAMES)}", flush=True)
+        print(f"no optimizer moves {join_names(free, MAX_LISTED_NAMES)}", flush=True)

@@ -10,7 +10,7 @@ import torch
 _MB = 2**20
 
 
-class Most(NamedTuple):
+class PeakMemory(NamedTuple):
     """The most that was held at once, in MB."""
 
     reserved_mb: float = 0.0
@@ -19,24 +19,24 @@ class Most(NamedTuple):
     """By tensors."""
 
 
-_most: dict[int, Most] = {}
+_earlier_peaks: dict[int, PeakMemory] = {}
 """Of each GPU, until its counting was begun anew."""
 
 
-def most(device: torch.device | int) -> Most:
+def process_peak(device: torch.device | int) -> PeakMemory:
     """Of a GPU, since the process began."""
     index = _index(device)
-    now = Most(
+    now = PeakMemory(
         torch.cuda.max_memory_reserved(index) / _MB,
         torch.cuda.max_memory_allocated(index) / _MB,
     )
-    return Most(*map(max, now, _most.get(index, Most())))
+    return PeakMemory(*map(max, now, _earlier_peaks.get(index, PeakMemory())))
 
 
-def since_last(device: torch.device | int) -> float:
+def peak_since_last_call(device: torch.device | int) -> float:
     """MB of tensors at most since this was asked last."""
     index = _index(device)
-    _most[index] = most(index)
+    _earlier_peaks[index] = process_peak(index)
     allocated_mb = torch.cuda.max_memory_allocated(index) / _MB
     torch.cuda.reset_peak_memory_stats(index)
     return allocated_mb

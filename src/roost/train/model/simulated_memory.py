@@ -26,7 +26,7 @@ DRIVER_MB = 400
 
 
 @dataclass
-class Acted:
+class SimulatedUsage:
     """What this process has of its card, in MB."""
 
     now_mb: float = 0.0
@@ -37,7 +37,7 @@ class Acted:
     """How often it did not get what it asked for."""
 
 
-acted = Acted()
+usage = SimulatedUsage()
 
 
 def allocate(mb: float) -> None:
@@ -47,28 +47,28 @@ def allocate(mb: float) -> None:
         torch.OutOfMemoryError: It is more than the limit leaves, or than is free on the card.
         UsageError: This process has no simulated card.
     """
-    free_mb = _card().free_mb - DRIVER_MB - acted.now_mb
-    if mb > min(acted.limit_mb - acted.now_mb, free_mb):
-        acted.ooms += 1
+    free_mb = _card().free_mb - DRIVER_MB - usage.now_mb
+    if mb > min(usage.limit_mb - usage.now_mb, free_mb):
+        usage.ooms += 1
         raise torch.OutOfMemoryError(
             f"CUDA out of memory. Tried to allocate {mb:.2f} MiB. GPU 0 is simulated: {free_mb:.2f} MiB of "
-            f"it are free, {acted.now_mb:.2f} MiB are this process's, which may have {acted.limit_mb:.2f} MiB"
+            f"it are free, {usage.now_mb:.2f} MiB are this process's, which may have {usage.limit_mb:.2f} MiB"
         )
-    acted.now_mb += mb
-    acted.peak_mb = max(acted.peak_mb, acted.now_mb)
+    usage.now_mb += mb
+    usage.peak_mb = max(usage.peak_mb, usage.now_mb)
 
 
 def release(mb: float) -> None:
     """Gives so much back."""
-    acted.now_mb = max(0.0, acted.now_mb - mb)
+    usage.now_mb = max(0.0, usage.now_mb - mb)
 
 
-def limit(mb: float) -> None:
+def set_limit(mb: float) -> None:
     """From now on it gets no more than so much."""
-    acted.limit_mb = mb
+    usage.limit_mb = mb
 
 
-def others() -> float:
+def used_by_others_mb() -> float:
     """What others have of this process's card, in MB. Other tasks are not seen: each keeps to its limit.
 
     Raises:
@@ -79,7 +79,7 @@ def others() -> float:
 
 
 def _card() -> Card:
-    name = card()
+    name = card_id()
     found = next((one for one in inventory.look() if one.id == name), None) if name else None
     if found is None:
         what = "this process has no simulated card"
@@ -87,7 +87,7 @@ def _card() -> Card:
     return found
 
 
-def card() -> str:
+def card_id() -> str:
     """The id of this process's card; empty where it has no simulated one."""
     if not inventory.is_simulated():
         return ""

@@ -19,7 +19,7 @@ from roost.config.sections.optimizers import SchedulerSettings
 from roost.config.settings import Where
 from roost.train.optim.optimizer import LR_SCALE, Optim
 
-_TRIED_STEPS = 3
+_TRIAL_STEPS = 3
 """Steps of a scheduler before the run: many values fail only when it steps, perhaps after hours."""
 
 
@@ -56,9 +56,9 @@ def build_scheduler(
     at_monitor = {"setting": f"{key}.monitor", "where": where(f"{key}.monitor")}
     _check_metric(scheduler, settings.unit, settings.monitor, at, at_monitor)
     _check_length(settings, scheduler, totals, at)
-    for one, inner, path in _inside(scheduler, spec, key):
+    for one, inner, path in _nested_schedulers(scheduler, spec, key):
         _check_sequence(one, path, where)
-        _try(one, inner, before, path, root, where)
+        _check_steps(one, inner, before, path, root, where)
     if not settings.warmup_steps:
         return scheduler
     total = totals.get("total_steps")
@@ -143,17 +143,17 @@ class _StandIn(torch.optim.Optimizer):
         super().__init__(groups, dict(optimizer.defaults))
 
 
-def _steps(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
+def _take_trial_steps(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no optimizer steps before it
-        for _ in range(_TRIED_STEPS):
+        for _ in range(_TRIAL_STEPS):
             scheduler.step(*([1.0] if _needs_metric(scheduler) else []))
             for rate in (float(group["lr"]) for group in optimizer.param_groups):
                 if not math.isfinite(rate) or rate < 0:
                     raise ValueError(f"it makes the learning rate {rate}")
 
 
-def _try(
+def _check_steps(
     scheduler: Any, spec: Mapping[str, Any], before: _StandIn, key: str, root: Path | None, where: Where
 ) -> None:
     """Steps a copy of a library's scheduler a few times, on a stand-in.
@@ -173,25 +173,25 @@ def _try(
     stand_in = _StandIn(scheduler.optimizer)
     copied = copy.deepcopy(scheduler, {id(scheduler.optimizer): stand_in})
     try:
-        _steps(copied, stand_in)
+        _take_trial_steps(copied, stand_in)
     except Exception as error:
-        if objects.is_own(error, project):
+        if objects.raised_in_project(error, project):
             raise
 
         def attempt(other: Mapping[str, Any]) -> None:
             optimizer = _StandIn(before)
-            _steps(objects.build(other, project, key, where, optimizer=optimizer), optimizer)
+            _take_trial_steps(objects.build(other, project, key, where, optimizer=optimizer), optimizer)
 
-        guilty = call_arguments.culprit(spec, attempt)
+        guilty = call_arguments.find_bad_argument(spec, attempt)
         at = key if guilty is None else f"{key}.{guilty}"
         given = {name: value for name, value in spec.items() if name != "class"}
         raise ConfigError(
             f"{spec['class']} cannot step with {'these arguments' if guilty is None else 'this'}: "
-            f"{objects.said(error)}",
+            f"{objects.describe_error(error)}",
             setting=at,
             received=given if guilty is None else spec[guilty],
             where=where(at),
-            fix=call_arguments.shape(type(scheduler)),
+            fix=call_arguments.describe_arguments(type(scheduler)),
         ) from error
 
 
@@ -232,7 +232,7 @@ def check_schedules(optims: Mapping[str, Optim]) -> None:
             _check_metric(own, optim.unit, optim.monitor, at, {"setting": f"{at['setting']}.monitor"})
 
 
-def _inside(
+def _nested_schedulers(
     scheduler: Any, spec: Mapping[str, Any], key: str
 ) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
     """The scheduler with its spec and the key of that, and likewise those of a library that it holds."""
@@ -241,7 +241,7 @@ def _inside(
     yield scheduler, spec, key
     held = getattr(scheduler, "_schedulers", ())
     for number, (one, inner) in enumerate(zip(held, spec.get("schedulers", ()), strict=False)):
-        yield from _inside(one, inner, f"{key}.schedulers.{number}")
+        yield from _nested_schedulers(one, inner, f"{key}.schedulers.{number}")
 
 
 def _check_sequence(scheduler: Any, key: str, where: Where) -> None:

@@ -20,8 +20,8 @@ from roost.train.reporting import png
 
 _COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
 """Five of the colour map viridis (van der Walt and Smith, 2015): a colour-blind reader sees their order."""
-_PIXELS = 256
-_MOST = {"image": 1 << 26, "matrix": 1 << 24}
+_MAP_PIXELS = 256
+_MAX_NUMBERS = {"image": 1 << 26, "matrix": 1 << 24}
 """Numbers of one: drawing takes up to a hundred bytes each, and memory that is gone ends the run."""
 
 
@@ -44,7 +44,7 @@ class Media:
     bins: int = 64
 
 
-def encoded(value: Any) -> dict[str, bytes]:
+def encode_files(value: Any) -> dict[str, bytes]:
     """The files of one thing by their suffix: as `encode`, and beside a matrix its heat map.
 
     Raises:
@@ -52,7 +52,7 @@ def encoded(value: Any) -> dict[str, bytes]:
     """
     suffix, data = encode(value)
     if suffix == "npy" and _matrix_of(value).size:
-        return {"png": png.encoded(heat_map(_matrix_of(value))), suffix: data}
+        return {"png": png.encode(heat_map(_matrix_of(value))), suffix: data}
     return {suffix: data}
 
 
@@ -89,8 +89,8 @@ def _encode(media: Media) -> tuple[str, bytes]:
         "setting": "visualize()",
         "received": f"{type(media.data).__name__} of shape {shape}",
     }
-    if math.prod(shape) > _MOST.get(media.kind, math.inf):
-        most = f"more than {_MOST[media.kind]:,} numbers"
+    if math.prod(shape) > _MAX_NUMBERS.get(media.kind, math.inf):
+        most = f"more than {_MAX_NUMBERS[media.kind]:,} numbers"
         raise ContractError(
             f"the {media.kind} has {most}", **asked, fix="show a part of it, or a smaller one"
         )
@@ -108,7 +108,7 @@ def _array(data: Any) -> np.ndarray[Any, Any]:
     return np.asarray(data)
 
 
-def _image(media: Media) -> tuple[str, bytes]:
+def _encode_image(media: Media) -> tuple[str, bytes]:
     array = _array(media.data)
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (3, 4):
         array = np.moveaxis(array, 0, 2)
@@ -116,10 +116,10 @@ def _image(media: Media) -> tuple[str, bytes]:
         array = array[:, :, 0]
     if array.dtype != np.uint8:
         array = (np.clip(array, 0.0, 1.0) * 255).round().astype(np.uint8)
-    return "png", png.encoded(array)
+    return "png", png.encode(array)
 
 
-def _audio(media: Media) -> tuple[str, bytes]:
+def _encode_audio(media: Media) -> tuple[str, bytes]:
     array = np.atleast_2d(_array(media.data))
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
@@ -130,7 +130,7 @@ def _audio(media: Media) -> tuple[str, bytes]:
     return "wav", buffer.getvalue()
 
 
-def _histogram(media: Media) -> tuple[str, bytes]:
+def _encode_histogram(media: Media) -> tuple[str, bytes]:
     numbers = _array(media.data).astype(np.float64).ravel()
     finite = numbers[np.isfinite(numbers)]
     counts, edges = np.histogram(finite, bins=media.bins)
@@ -140,7 +140,7 @@ def _histogram(media: Media) -> tuple[str, bytes]:
     return "json", json.dumps(body).encode()
 
 
-def _matrix(media: Media) -> tuple[str, bytes]:
+def _encode_matrix(media: Media) -> tuple[str, bytes]:
     buffer = io.BytesIO()
     np.save(buffer, _matrix_of(media), allow_pickle=False)
     return "npy", buffer.getvalue()
@@ -175,18 +175,18 @@ def heat_map(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         [np.interp(share, places, channel) for channel in zip(*_COLOURS, strict=True)], axis=-1
     )
     colours[~good] = 128
-    square = max(1, _PIXELS // max(1, *matrix.shape))
+    square = max(1, _MAP_PIXELS // max(1, *matrix.shape))
     return colours.round().astype(np.uint8).repeat(square, 0).repeat(square, 1)
 
 
-def _text(media: Media) -> tuple[str, bytes]:
+def _encode_text(media: Media) -> tuple[str, bytes]:
     return "txt", str(media.data).encode(errors="backslashreplace")
 
 
 _ENCODERS: dict[str, Callable[[Media], tuple[str, bytes]]] = {
-    "image": _image,
-    "audio": _audio,
-    "histogram": _histogram,
-    "matrix": _matrix,
-    "text": _text,
+    "image": _encode_image,
+    "audio": _encode_audio,
+    "histogram": _encode_histogram,
+    "matrix": _encode_matrix,
+    "text": _encode_text,
 }

@@ -15,7 +15,7 @@ _UP = 2
 """A line is told as what it differs from the one above: of squares of one colour that is mostly nothing."""
 
 
-def encoded(pixels: np.ndarray[Any, Any]) -> bytes:
+def encode(pixels: np.ndarray[Any, Any]) -> bytes:
     """A picture as a file (Portable Network Graphics, ISO/IEC 15948).
 
     Args:

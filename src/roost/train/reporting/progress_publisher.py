@@ -5,10 +5,10 @@ from __future__ import annotations
 from roost.base.interval import NEVER
 from roost.package.progress import PHASES, Board
 from roost.train.progress import Progress
-from roost.train.reporting.throughput import Rate
+from roost.train.reporting.throughput import ThroughputMeter
 
 
-class Publisher:
+class ProgressPublisher:
     """Publishes a run's progress on a board, with its recent throughput.
 
     Args:
@@ -18,7 +18,7 @@ class Publisher:
 
     def __init__(self, board: Board | None, *, steps_per_epoch: int) -> None:
         self._board, self._steps_per_epoch = board, steps_per_epoch
-        self._rate = Rate()
+        self._rate = ThroughputMeter()
         self.phase, self.count = "starting", 0
         """What was told last, and how often anything was: a loop that is held up tells nothing."""
 

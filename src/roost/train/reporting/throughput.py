@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-_SPAN_SECONDS = 1.0
-_FIRST_SECONDS = 0.05
+_MIN_SPAN_SECONDS = 1.0
+_FIRST_SPAN_SECONDS = 0.05
 
 
-class Rate:
+class ThroughputMeter:
     """The throughput of the last two seconds or so."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Rate:
         span = seconds - self._seconds
         if self._samples < 0:
             self._samples, self._seconds = samples, seconds
-        elif span >= (_SPAN_SECONDS if self.per_second else _FIRST_SECONDS):
+        elif span >= (_MIN_SPAN_SECONDS if self.per_second else _FIRST_SPAN_SECONDS):
             rate = (samples - self._samples) / span
             self.per_second = (self.per_second + rate) / 2 if self.per_second else rate
             self._samples, self._seconds = samples, seconds

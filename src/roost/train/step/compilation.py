@@ -14,20 +14,20 @@ from roost.train.step.loss import LossFunction
 
 MAX_SHAPES = 8
 """Shapes of batches that get kernels of their own."""
-_MOST_KEPT = 32
+_MAX_COMPILED = 32
 """Loss functions whose compiled forms are kept."""
-_SPARE, _EVERY = 16, 50
+_INITIAL_RECOMPILES, _CALLS_PER_RECOMPILE = 16, 50
 """Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
 costs a compilation each time; what changes in each step is an error, and soon."""
 
 
-_MOST_SAID = 4
+_MAX_REPORTED_SHAPES = 4
 """Tensors of a batch whose shapes are told."""
-_SAID_SECONDS = 1.0
+_MIN_REPORTED_SECONDS = 1.0
 """Compilations that take as long are told."""
 
 
-class Compiled:
+class CompiledLoss:
     """A compiled loss function; called as the plain one is.
 
     Each shape of batches has its own kernels. Left to itself torch would compile the second shape for all
@@ -43,7 +43,7 @@ class Compiled:
         # Past its limit torch would go on uncompiled, without an error.
         config = torch._dynamo.config
         config.fail_on_recompile_limit_hit = True
-        config.recompile_limit = max(config.recompile_limit, _SPARE)
+        config.recompile_limit = max(config.recompile_limit, _INITIAL_RECOMPILES)
         config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 2**20)
         self._fn: LossFunction = torch.compile(fn, dynamic=dynamic)
         self._dynamic = dynamic
@@ -59,11 +59,11 @@ class Compiled:
         """
         is_new = not self._calls
         if not self._dynamic:
-            shape = _shape(batch)
+            shape = _shape_key(batch)
             if is_new := shape not in self._shapes:
                 self._add(shape)
         self._calls += 1
-        if self._calls % _EVERY == 0:
+        if self._calls % _CALLS_PER_RECOMPILE == 0:
             torch._dynamo.config.recompile_limit += 1
         begun = perf_counter()
         try:
@@ -79,8 +79,8 @@ class Compiled:
                 + "torch's warning above names it (last reason); keep a number in a tensor, such as a buffer "
                 "that Runner.update fills",
             ) from error
-        if is_new and (seconds := perf_counter() - begun) >= _SAID_SECONDS:
-            print(f"compiled in {seconds:.0f} s (for batches of {_said(batch)})", flush=True)
+        if is_new and (seconds := perf_counter() - begun) >= _MIN_REPORTED_SECONDS:
+            print(f"compiled in {seconds:.0f} s (for batches of {_format_shapes(batch)})", flush=True)
         return output
 
     def _add(self, shape: Any) -> None:
@@ -95,7 +95,7 @@ class Compiled:
         self._shapes.add(shape)
 
 
-class Kernels:
+class CompiledLosses:
     """The compiled forms of loss functions, made when they are first asked for.
 
     Args:
@@ -104,20 +104,20 @@ class Kernels:
 
     def __init__(self, *, dynamic: bool) -> None:
         self._dynamic = dynamic
-        self._made: dict[LossFunction, Compiled] = {}
+        self._made: dict[LossFunction, CompiledLoss] = {}
 
-    def of(self, fn: LossFunction) -> Compiled:
+    def of(self, fn: LossFunction) -> CompiledLoss:
         """The compiled form of ``fn``, always the same one. Functions that are made anew in each step are not
         all kept; what torch has compiled for their code serves the next one."""
         found = self._made.get(fn)
         if found is None:
-            if len(self._made) == _MOST_KEPT:
+            if len(self._made) == _MAX_COMPILED:
                 self._made.clear()
-            found = self._made[fn] = Compiled(fn, dynamic=self._dynamic)
+            found = self._made[fn] = CompiledLoss(fn, dynamic=self._dynamic)
         return found
 
 
-def keep_outside(runner: Any) -> None:
+def exclude_log(runner: Any) -> None:
     """Leaves `Runner.log` out of the kernels: it lengthens a list, whose length would be part of them."""
     log = getattr(runner, "log", None)
     if callable(log) and "log" not in vars(runner):
@@ -132,18 +132,18 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
-def _said(batch: Any) -> str:
+def _format_shapes(batch: Any) -> str:
     """The shapes of a batch in words: ``64x3x32x32, 64``."""
     shapes = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(batch)]
-    return ", ".join(shapes[:_MOST_SAID]) + (", ..." if len(shapes) > _MOST_SAID else "")
+    return ", ".join(shapes[:_MAX_REPORTED_SHAPES]) + (", ..." if len(shapes) > _MAX_REPORTED_SHAPES else "")
 
 
-def _shape(value: Any) -> Any:
+def _shape_key(value: Any) -> Any:
     """The shapes of the tensors in a nest, as something hashable."""
     if isinstance(value, Tensor):
         return tuple(value.shape)
     if isinstance(value, Mapping):
-        return tuple((name, _shape(item)) for name, item in value.items())
+        return tuple((name, _shape_key(item)) for name, item in value.items())
     if isinstance(value, list | tuple):
-        return tuple(_shape(item) for item in value)
+        return tuple(_shape_key(item) for item in value)
     return type(value).__name__

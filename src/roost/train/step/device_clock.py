@@ -6,13 +6,13 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol
 
-_MOST_STEPS = 64
-_MOST_MARKS = 2048
+_MAX_STEPS = 64
+_MAX_EVENTS = 2048
 """A step that would begin beyond this is not measured; it bounds the memory where a step has many batches."""
 _BETWEEN_STEPS = -1
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """What is used of `torch.cuda.Event`."""
 
     def record(self, stream: Any) -> None:
@@ -37,17 +37,17 @@ class DeviceClock:
         stream: Gives the stream in which the work runs now.
     """
 
-    def __init__(self, event: Callable[[], Event], stream: Callable[[], Any]) -> None:
+    def __init__(self, event: Callable[[], DeviceEvent], stream: Callable[[], Any]) -> None:
         self._event, self._stream = event, stream
-        self._free: list[Event] = []
-        self._marks: list[tuple[int, Event]] = []
+        self._free: list[DeviceEvent] = []
+        self._marks: list[tuple[int, DeviceEvent]] = []
         """Each with the part that ended there, in the order of the stream."""
         self._steps = 0
         self._measures = False
 
     def begin(self) -> None:
         """A step begins, before its first batch is fetched: what came before belongs to no part."""
-        self._measures = self._steps < _MOST_STEPS and len(self._marks) < _MOST_MARKS
+        self._measures = self._steps < _MAX_STEPS and len(self._marks) < _MAX_EVENTS
         if self._measures:
             self._steps += 1
             self.record(_BETWEEN_STEPS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_FOLD = 1024
+_FOLD_STEPS = 1024
 """Steps after which the waiting tensors are joined, so that memory stays bounded: 9 bytes a step."""
 
 
-class Flags:
+class DeviceFlags:
     """Takes a flag for each step, and tells afterwards whose was set. `add` reads nothing back."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Flags:
     def add(self, step: int, flag: Tensor) -> None:
         """Takes the flag of a step, () on any device."""
         self._waiting.append((step, flag))
-        if len(self._waiting) >= _FOLD:
+        if len(self._waiting) >= _FOLD_STEPS:
             self._join()
 
     def _join(self) -> None:

@@ -42,12 +42,12 @@ def backward(loss: Tensor, share: float | None = None) -> None:
     _engine((loss,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
-def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
+def step_function(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
     """``optimizer.step``; what torch has wrapped around it is entered only if somebody listens there."""
     wrapped = type(optimizer).step
     bare = getattr(wrapped, "__wrapped__", None)
     own = vars(optimizer).get("step")
-    is_torchs = getattr(wrapped, "hooked", False) and (own is None or _is_of_a_scheduler(own))
+    is_torchs = getattr(wrapped, "hooked", False) and (own is None or _is_scheduler_wrapper(own))
     if bare is None or not is_torchs or _is_profiled is None or None in _GLOBAL_HOOKS:
         return lambda: optimizer.step()  # looked up anew: a scheduler may wrap it later
     is_profiled = _is_profiled
@@ -62,5 +62,5 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
     return step
 
 
-def _is_of_a_scheduler(step: object) -> bool:
+def _is_scheduler_wrapper(step: object) -> bool:
     return bool(getattr(step, "_wrapped_by_lr_sched", False))

@@ -39,7 +39,7 @@ class Window(list[Any]):
         return part
 
 
-def split(output: Any, name: str) -> tuple[Tensor, dict[str, Value]]:
+def split_output(output: Any, name: str) -> tuple[Tensor, dict[str, Value]]:
     """The loss to train on, and detached values to record, the loss among them under ``name``.
 
     Raises:
@@ -53,7 +53,7 @@ def split(output: Any, name: str) -> tuple[Tensor, dict[str, Value]]:
     else:
         raise _no_loss(output)
     if not isinstance(loss, Tensor):
-        check(loss)
+        check_loss(loss)
     values[name] = loss.detach()
     return loss, values
 
@@ -69,7 +69,7 @@ def _no_loss(output: object) -> ContractError:
     )
 
 
-def check(loss: object) -> None:
+def check_loss(loss: object) -> None:
     """Makes sure that it can be trained on.
 
     Raises:
@@ -114,12 +114,12 @@ def check_values(values: Mapping[str, Value]) -> None:
         )
 
 
-def single(weight: Value) -> Value:
+def scalar(weight: Value) -> Value:
     """The weight without dimensions."""
     return weight.reshape(()) if isinstance(weight, Tensor) and weight.dim() else weight
 
 
-def plus(total: Value | None, value: Value, share: Value) -> Value:
+def add_scaled(total: Value | None, value: Value, share: Value) -> Value:
     """total + share x value; one operation on the device where torch has one."""
     if total is None:
         return value * share

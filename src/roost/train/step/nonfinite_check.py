@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from roost.train.optim.optimizer import Optim
 
 
-class _Buffer(NamedTuple):
+class _SavedBuffer(NamedTuple):
     """A buffer as it stood in its module before the step."""
 
     home: dict[str, Tensor | None]
@@ -19,7 +19,7 @@ class _Buffer(NamedTuple):
     tensor: Tensor | None
 
 
-class Guard:
+class NonfiniteGuard:
     """Looks at the loss and the gradients of each step on their device, and lets no bad one through.
 
     A normalisation's running statistics have changed by the time the loss is known: they are put back. So is
@@ -35,7 +35,7 @@ class Guard:
         self._module, self.looks = module, looks
         self.flag: Tensor | None = None
         """() whether the step that runs was bad; None while nothing was looked at."""
-        self._buffers: list[_Buffer] = []
+        self._buffers: list[_SavedBuffer] = []
         self._written: list[Tensor] = []
         """Those of them into which a step can write."""
         self._kept: list[Tensor] = []
@@ -48,7 +48,7 @@ class Guard:
     def begin(self) -> None:
         """Keeps the buffers as they are before the step. A copy on the device, no synchronisation."""
         self._buffers = [
-            _Buffer(module._buffers, name, buffer)
+            _SavedBuffer(module._buffers, name, buffer)
             for module in self._module.modules()
             for name, buffer in module._buffers.items()
         ]
@@ -100,7 +100,7 @@ def _can_be_written(buffer: Tensor) -> bool:
     return not any(step == 0 and size > 1 for size, step in zip(buffer.shape, buffer.stride(), strict=True))
 
 
-def move_unless(bad: Tensor, optim: Optim) -> None:
+def step_unless(bad: Tensor, optim: Optim) -> None:
     """Lets the optimizer move, unless ``bad``.
 
     A fused kernel of torch reads ``bad`` by itself, the way its GradScaler tells it. Any other optimizer
@@ -117,13 +117,13 @@ def move_unless(bad: Tensor, optim: Optim) -> None:
         optim.move()
 
 
-def waits(optims: Mapping[str, Optim], *, scales: bool, looks: bool) -> list[str]:
+def host_waits(optims: Mapping[str, Optim], *, scales: bool, looks: bool) -> list[str]:
     """Which optimizers make the host wait for the device in each step, and why; a line for each.
 
     Args:
         optims: By name.
         scales: Whether a GradScaler tells them which step is kept back.
-        looks: Whether a `Guard` does.
+        looks: Whether a `NonfiniteGuard` does.
     """
     lines = []
     for name, optim in optims.items():

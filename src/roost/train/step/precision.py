@@ -14,13 +14,13 @@ from roost.train.optim.optimizer import Optim
 
 Precision = Literal[32, "bf16", "fp16"]
 
-_TYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_EXACT: AbstractContextManager[None] = nullcontext()
-_SMALLEST_SCALE = 2.0**-24
+_DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_NO_AUTOCAST: AbstractContextManager[None] = nullcontext()
+_MIN_SCALE = 2.0**-24
 """The smallest number of fp16. A loss that is scaled by less has no gradient left."""
 
 
-def forward(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def autocast_context(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context of a forward pass: torch's autocast for ``bf16`` and ``fp16``. The weights stay float32;
     what autocast considers safe, matrix products above all, is computed in 16 bits. It may be entered again
     after it was left.
@@ -29,13 +29,13 @@ def forward(precision: Precision, device: torch.device) -> AbstractContextManage
         ContractError: There is no such precision.
     """
     if precision == 32:
-        return _EXACT
-    if precision not in _TYPES:
+        return _NO_AUTOCAST
+    if precision not in _DTYPES:
         raise ContractError("there is no such precision", received=precision, fix='use 32, "bf16" or "fp16"')
-    return torch.autocast(device.type, _TYPES[precision])
+    return torch.autocast(device.type, _DTYPES[precision])
 
 
-def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler | None:
+def make_scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler | None:
     """Scales the loss, so that small gradients do not vanish in fp16 (Micikevicius et al., ICLR 2018); None
     where the numbers have the range of float32."""
     return torch.amp.GradScaler(device.type) if precision == "fp16" else None
@@ -47,7 +47,7 @@ def overflows(scaler: torch.amp.GradScaler, optims: Iterable[Optim]) -> Tensor |
     return torch.stack([flag.to(found[0].device) for flag in found]).amax() if found else None
 
 
-def keep_back(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor) -> None:
+def skip_where(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor) -> None:
     """Where ``bad``, () a flag on a device, is true, the scaler will keep them back and lower its scale, as
     after an overflow. No synchronisation."""
     for optim in optims:
@@ -55,7 +55,7 @@ def keep_back(scaler: torch.amp.GradScaler, optims: Iterable[Optim], bad: Tensor
             flag.copy_(torch.maximum(flag, bad.to(flag)))
 
 
-def move(scaler: torch.amp.GradScaler, optim: Optim) -> None:
+def scaled_step(scaler: torch.amp.GradScaler, optim: Optim) -> None:
     """Lets an optimizer whose gradients are unscaled move, unless the scaler keeps it back. A synchronisation
     where no fused kernel does it, and when a fused SGD makes its momentum (see `Optim.begins_momentum`)."""
     flags = _flags(scaler, optim)
@@ -72,7 +72,7 @@ def check_scale(scaler: torch.amp.GradScaler, name: str) -> None:
     Raises:
         TrainingError: The scale has become so small that it will never again let one through.
     """
-    if (scale := scaler.get_scale()) < _SMALLEST_SCALE:
+    if (scale := scaler.get_scale()) < _MIN_SCALE:
         raise TrainingError(
             f"optimizer {name!r} no longer moves: its gradients are not finite in fp16, however small the "
             f"loss is scaled (by {scale:.1e} now)",
@@ -87,7 +87,7 @@ def _flags(scaler: torch.amp.GradScaler, optim: Optim) -> list[Tensor]:
     return list(scaler._found_inf_per_device(optim.optimizer).values())
 
 
-def require(
+def require_supported(
     precision: Precision, device: torch.device, *, setting: str = "precision", where: object = None
 ) -> None:
     """Makes sure that the device computes with these numbers.
@@ -95,7 +95,7 @@ def require(
     Raises:
         ConfigError: It does not; names the device.
     """
-    if precision == 32 or _computes(_TYPES[precision], device):
+    if precision == 32 or _is_supported(_DTYPES[precision], device):
         return
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     fix = "use fp16 or 32" if precision == "bf16" and device.type == "cuda" else "use 32"
@@ -104,7 +104,7 @@ def require(
     )
 
 
-def _computes(kind: torch.dtype, device: torch.device) -> bool:
+def _is_supported(kind: torch.dtype, device: torch.device) -> bool:
     # An older GPU emulates bf16, several times slower than float32: nobody asks for that.
     if device.type == "cuda" and kind is torch.bfloat16:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

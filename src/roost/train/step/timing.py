@@ -21,7 +21,7 @@ DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
 
 _COLUMNS = [column(part) for part in PARTS]
 _OTHER = column(OTHER)
-_MEMORY_SECONDS = 1.0
+_MEMORY_CHECK_SECONDS = 1.0
 """At least between two looks at the memory, which cost 10 µs each, on a GPU 100 µs."""
 
 
@@ -146,11 +146,11 @@ class Timing:
         return [*(taken * steps for taken in self._per_step[:VALIDATE]), *self.spent[VALIDATE:]]
 
     def _look(self, now: float) -> None:
-        if now - self._looked < _MEMORY_SECONDS:
+        if now - self._looked < _MEMORY_CHECK_SECONDS:
             return
         self._looked, self._host_mb = now, resident_mb()
         if self._gpu is not None:
-            self._gpu_mb = peak_gpu_memory.since_last(self._gpu)
+            self._gpu_mb = peak_gpu_memory.peak_since_last_call(self._gpu)
             self._most_gpu_mb = max(self._most_gpu_mb, self._gpu_mb)
 
 

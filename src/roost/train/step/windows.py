@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 
-class Drawn(NamedTuple):
+class DrawnWindow(NamedTuple):
     """The micro-batches of a step."""
 
     window: list[Any]
@@ -34,17 +34,17 @@ class Windows:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._drawing: Generator[Drawn, None, None] | None = None
+        self._drawing: Generator[DrawnWindow, None, None] | None = None
         self._clock = trainer.stepper.timing.device
 
-    def draw(self) -> Drawn:
+    def draw(self) -> DrawnWindow:
         """The next window. When that fails, the next call begins anew at where the trainer then is.
 
         Raises:
             Exception: Whatever the set, its collate or `Runner.to_device` raises.
         """
         if self._drawing is None:
-            self._drawing = _from_here(self._trainer)
+            self._drawing = _draw_windows(self._trainer)
         if self._clock is not None:
             self._clock.begin()
         try:
@@ -64,7 +64,7 @@ class Windows:
             self._drawing = None
 
 
-def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
+def _draw_windows(trainer: Trainer) -> Generator[DrawnWindow, None, None]:
     """The windows from where the trainer is on, endlessly, on its device; an epoch's last may be short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
     move, window, num_batches = trainer.runner.to_device, Window(), 0
@@ -92,20 +92,20 @@ def _from_here(trainer: Trainer) -> Generator[Drawn, None, None]:
             if last or num_batches == batches_per_step:
                 num_empty = num_batches - len(window)
                 num_samples = sum(window.num_samples)
-                yield Drawn(window, num_samples, num_batches, num_empty, last, num_samples)
+                yield DrawnWindow(window, num_samples, num_batches, num_empty, last, num_samples)
                 window, num_batches = Window(), 0
             asked = perf_counter()
 
 
-def _single(moved: Any, num_samples: int, last: bool) -> Drawn:
+def _single(moved: Any, num_samples: int, last: bool) -> DrawnWindow:
     """A window of one micro-batch."""
     if not num_samples:
-        return Drawn([], 0, 1, 1, last, 0)
-    return Drawn([moved], num_samples, 1, 0, last, num_samples)
+        return DrawnWindow([], 0, 1, 1, last, 0)
+    return DrawnWindow([moved], num_samples, 1, 0, last, num_samples)
 
 
-def undrawn(trainer: Trainer) -> Drawn:
+def placeholder_window(trainer: Trainer) -> DrawnWindow:
     """The place holder of a window that could not be drawn and is passed over."""
     left = len(trainer.loaders["train"]) - trainer.progress.batch
     num_batches = min(left, trainer.stepper.batches_per_step)
-    return Drawn([], 0, num_batches, 0, num_batches == left, 0)
+    return DrawnWindow([], 0, num_batches, 0, num_batches == left, 0)

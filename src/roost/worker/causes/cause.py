@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.package.package import Package
 from roost.package.records import Columns
 
@@ -63,7 +63,7 @@ class FailureContext:
         return Package(self.package).records() if self.package else Columns()
 
 
-CauseRule = Callable[[Raised, FailureContext], Cause | None]
+CauseRule = Callable[[ExceptionRecord, FailureContext], Cause | None]
 """Recognises one cause: gives it, or None when this is another error. It must be right when it speaks."""
 
 
@@ -78,7 +78,7 @@ def rule_by_text(kind: str, pattern: str, words: str, fix: str) -> CauseRule:
     """
     known = re.compile(pattern)
 
-    def row(raised: Raised, scene: FailureContext) -> Cause | None:
+    def row(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
         match = known.match(raised.text) if raised.is_a(kind) else None
         if match is None:
             return None

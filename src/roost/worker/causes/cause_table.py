@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes import (
     compile_causes,
     cuda_causes,
@@ -34,7 +34,7 @@ CAUSES: tuple[CauseRule, ...] = (
 """Each tells one kind of failure from all others, so their order does not matter."""
 
 
-def find(raised: Raised, scene: FailureContext) -> Cause | None:
+def find(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """The cause of an error, or of the one it was raised from; None when nothing is known of it.
 
     What merely was being handled meanwhile is not asked: it may have had nothing to do with it.
@@ -46,15 +46,15 @@ def find(raised: Raised, scene: FailureContext) -> Cause | None:
     return None
 
 
-def _try_rule(row: CauseRule, raised: Raised, scene: FailureContext) -> Cause | None:
+def _try_rule(row: CauseRule, raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     try:
         return row(raised, scene)
     except Exception:  # noqa: BLE001  - the package is gone, say; the error itself is what must be told
         return None
 
 
-def _candidates(raised: Raised) -> Iterator[Raised]:
-    current: Raised | None = raised
+def _candidates(raised: ExceptionRecord) -> Iterator[ExceptionRecord]:
+    current: ExceptionRecord | None = raised
     while current is not None:
         yield current
         if len(current.parts) == 1:  # a group with one member is that member

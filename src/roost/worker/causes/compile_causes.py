@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 _NONE_WORKS = re.compile(r"InvalidCxxCompiler: No working C\+\+ compiler found in [\w.]+: (.*)")
@@ -14,7 +14,7 @@ _FAILED = re.compile(
 _FIRST = re.compile(r"^.*?((?:fatal )?error: .+)$", re.MULTILINE)
 
 
-def no_compiler(raised: Raised, scene: FailureContext) -> Cause | None:
+def no_compiler(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """On a CPU the kernels are C++, built by the machine's own compiler."""
     match = _NONE_WORKS.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     if match is None:
@@ -26,7 +26,7 @@ def no_compiler(raised: Raised, scene: FailureContext) -> Cause | None:
     )
 
 
-def compiler_error(raised: Raised, scene: FailureContext) -> Cause | None:
+def compiler_error(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """There is a compiler, and something that it needs is missing."""
     match = _FAILED.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     error = _FIRST.search(match[2]) if match is not None else None

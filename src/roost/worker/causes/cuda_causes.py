@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _ON_CPU = 'write self.device in place of "cuda" in the project to run without a GPU'
@@ -28,7 +28,7 @@ def _torch_cuda_version() -> str | None:
     return getattr(getattr(torch, "version", None), "cuda", None)
 
 
-def no_gpu(raised: Raised, scene: FailureContext) -> Cause | None:
+def no_gpu(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """The project asks for CUDA where there is none."""
     if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_NO_GPU_TEXTS):
         return None
@@ -44,7 +44,7 @@ def no_gpu(raised: Raised, scene: FailureContext) -> Cause | None:
 _FOUND = re.compile(r"\s*The NVIDIA driver on your system is too old \(found version (\d+)\)")
 
 
-def old_driver(raised: Raised, scene: FailureContext) -> Cause | None:
+def old_driver(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """torch was built for a newer CUDA than the driver serves."""
     match = _FOUND.match(raised.text) if raised.is_a("RuntimeError", "AssertionError") else None
     if match is None:
@@ -59,7 +59,7 @@ def old_driver(raised: Raised, scene: FailureContext) -> Cause | None:
     )
 
 
-def no_kernel(raised: Raised, scene: FailureContext) -> Cause | None:
+def no_kernel(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Compiled code that knows nothing of this kind of GPU."""
     if not raised.is_a("RuntimeError") or "no kernel image is available for execution" not in raised.text:
         return None
@@ -81,7 +81,7 @@ _TYPES = re.compile(
 )
 
 
-def two_devices(raised: Raised, scene: FailureContext) -> Cause | None:
+def two_devices(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Tensors that meet on different devices."""
     if not raised.is_a("RuntimeError"):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _REFUSED = re.compile(r"(\w+)((?: [\w ]+)?) does not have a deterministic implementation, but you set ")
@@ -21,7 +21,7 @@ _PUBLIC_NAMES = (
 )
 
 
-def no_deterministic_algorithm(raised: Raised, scene: FailureContext) -> Cause | None:
+def no_deterministic_algorithm(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Deterministic algorithms are asked for, and there is none."""
     match = _REFUSED.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 _NOT_FOUND = re.compile(r"\[Errno 2\] No such file or directory: '([^']+)'\Z")
 _PORTS = re.compile(r"\('[^']*', (\d+)|\bport:? (\d+)")
 
 
-def relative_path(raised: Raised, scene: FailureContext) -> Cause | None:
+def relative_path(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A path as it was right in the project's folder: a run works in its package."""
     match = _NOT_FOUND.match(raised.text) if raised.is_a("FileNotFoundError") else None
     if match is None or scene.package is None:
@@ -30,7 +30,7 @@ def relative_path(raised: Raised, scene: FailureContext) -> Cause | None:
     )
 
 
-def port_in_use(raised: Raised, scene: FailureContext) -> Cause | None:
+def port_in_use(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A server of the project's, or the meeting point of ranks."""
     is_known = raised.is_a("OSError") and re.match(r"\[Errno (?:98|48)\] ", raised.text)
     if not is_known and not (raised.is_a("DistNetworkError", "RuntimeError") and "EADDRINUSE" in raised.text):

@@ -9,7 +9,7 @@ import os
 import re
 import resource
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, gib, rule_by_text
 
 SHARED = "/dev/shm"
@@ -32,7 +32,7 @@ _FULL = re.compile(
 _BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error")
 
 
-def shared_memory_full(raised: Raised, scene: FailureContext) -> Cause | None:
+def shared_memory_full(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Its workers hand their batches over in files of shared memory."""
     if not raised.is_a("RuntimeError"):
         return None
@@ -46,7 +46,7 @@ def shared_memory_full(raised: Raised, scene: FailureContext) -> Cause | None:
     return None
 
 
-def too_many_files(raised: Raised, scene: FailureContext) -> Cause | None:
+def too_many_files(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """The limit of open files, which batches in shared memory count against too."""
     is_known = raised.is_a("OSError") and raised.text.startswith("[Errno 24] ")
     is_loader = raised.is_a("RuntimeError") and raised.text.startswith(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.base.system.host_memory import available_bytes
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, gib
 
@@ -38,7 +38,7 @@ def requested_mb(text: str) -> float | None:
     return _bytes(asked) / 2**20 if asked else None
 
 
-def is_gpu_out_of_memory(raised: Raised) -> bool:
+def is_gpu_out_of_memory(raised: ExceptionRecord) -> bool:
     """Whether a GPU had no more memory."""
     scene = FailureContext()
     return any(
@@ -46,7 +46,7 @@ def is_gpu_out_of_memory(raised: Raised) -> bool:
     )
 
 
-def gpu_out_of_memory(raised: Raised, scene: FailureContext) -> Cause | None:
+def gpu_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """torch's allocator, which tells its numbers."""
     is_known = raised.is_a("OutOfMemoryError") or raised.text.startswith("CUDA out of memory.")
     if not is_known or not raised.is_a("RuntimeError", "OutOfMemoryError"):
@@ -72,7 +72,7 @@ def gpu_out_of_memory(raised: Raised, scene: FailureContext) -> Cause | None:
     return Cause(words, "; or ".join(fixes))
 
 
-def _smaller_batches(raised: Raised, scene: FailureContext) -> str:
+def _smaller_batches(raised: ExceptionRecord, scene: FailureContext) -> str:
     if any(frame.filename.endswith("/roost/train/evaluation.py") for frame in raised.frames):
         return "a smaller data.valid.batch_size (data.test.batch_size for the test)"
     data = scene.settings.get("data")
@@ -87,7 +87,7 @@ def _smaller_batches(raised: Raised, scene: FailureContext) -> str:
     )
 
 
-def gpu_out_of_memory_without_numbers(raised: Raised, scene: FailureContext) -> Cause | None:
+def gpu_out_of_memory_without_numbers(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """The driver's own word, and what cuBLAS and cuDNN make of it."""
     if not raised.is_a("RuntimeError"):
         return None
@@ -108,7 +108,7 @@ _NUMPY_REQUESTED = re.compile(
 )
 
 
-def host_out_of_memory(raised: Raised, scene: FailureContext) -> Cause | None:
+def host_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Python's, NumPy's and torch's allocators on the host."""
     if raised.is_a("RuntimeError") and (match := _TORCH_REQUESTED.search(raised.text)):
         asked = f": {gib(int(match[1]))} were asked for at once"

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 PIP_NAMES = {
@@ -51,7 +51,7 @@ PIP_NAMES = {
 _MISSING = re.compile(r"No module named '([^']+)'")
 
 
-def missing_module(raised: Raised, scene: FailureContext) -> Cause | None:
+def missing_module(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A ModuleNotFoundError of whatever sort."""
     match = _MISSING.match(raised.text) if raised.is_a("ModuleNotFoundError") else None
     if match is None:

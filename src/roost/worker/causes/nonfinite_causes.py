@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from roost.base.exception_record import Raised
+from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
 _FIX = "look at the batch (a logarithm or a division by 0): roost debug stops there"
@@ -19,7 +19,7 @@ _FIRST = re.compile(r", first in step \d+ \(")
 _BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
 
 
-def nonfinite_value(raised: Raised, scene: FailureContext) -> Cause | None:
+def nonfinite_value(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """An error that NaN or infinity caused, told with the record of the loss."""
     where = _what_became_nonfinite(raised)
     if where is None:
@@ -39,7 +39,7 @@ def _fix(settings: Mapping[str, Any]) -> str:
     return f"{', '.join(ways)}, or {_FIX}"
 
 
-def _what_became_nonfinite(raised: Raised) -> str | None:
+def _what_became_nonfinite(raised: ExceptionRecord) -> str | None:
     """What became NaN; empty when the error has said that itself, None for any other error, and for one that
     names its step."""
     text = raised.text

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
-from roost.base.exception_record import Raised
-from roost.base.traceback_frames import library
+from roost.base.exception_record import ExceptionRecord
+from roost.base.traceback_frames import library_name
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 from roost.worker.ranks.rank_environment import read_rank_environment
 
 _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 
 
-def wrong_number_of_features(raised: Raised, scene: FailureContext) -> Cause | None:
+def wrong_number_of_features(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A matrix product, in most cases that of a Linear layer."""
     match = _MATRICES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
@@ -34,7 +34,7 @@ _TYPES = re.compile(
 )
 
 
-def mixed_dtypes(raised: Raised, scene: FailureContext) -> Cause | None:
+def mixed_dtypes(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """Numbers of two types."""
     match = _TYPES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
@@ -49,7 +49,7 @@ def mixed_dtypes(raised: Raised, scene: FailureContext) -> Cause | None:
     return Cause(f"numbers of two types meet: {one} and {other}", fix)
 
 
-def embedding_index_out_of_range(raised: Raised, scene: FailureContext) -> Cause | None:
+def embedding_index_out_of_range(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """torch says only "in self"."""
     is_known = raised.is_a("IndexError") and raised.text == "index out of range in self"
     if not is_known or not any(
@@ -62,7 +62,7 @@ def embedding_index_out_of_range(raised: Raised, scene: FailureContext) -> Cause
     )
 
 
-def batch_norm_of_one_sample(raised: Raised, scene: FailureContext) -> Cause | None:
+def batch_norm_of_one_sample(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A batch norm in training that got a batch of one, in most cases the rest of an epoch, or its share."""
     known = "Expected more than 1 value per channel when training"
     if not raised.is_a("ValueError") or not raised.text.startswith(known):
@@ -78,13 +78,13 @@ def batch_norm_of_one_sample(raised: Raised, scene: FailureContext) -> Cause | N
 _ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b")
 
 
-def wrong_constructor_arguments(raised: Raised, scene: FailureContext) -> Cause | None:
+def wrong_constructor_arguments(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """A Runner or Dataset whose ``__init__`` does not take what roost gives: roost's own call failed."""
     match = _ARGUMENTS.match(raised.text) if raised.is_a("TypeError") else None
     if match is None or not raised.frames:
         return None
     last = raised.frames[-1]
-    if library(last.filename) != "roost" or "/project/" not in last.filename:
+    if library_name(last.filename) != "roost" or "/project/" not in last.filename:
         return None
     return Cause(
         f"{match[1]}.__init__() does not take what roost gives: a Runner (args, info), a Dataset (args)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from roost.base.exception_record import Raised
-from roost.base.text.word_list import listed
+from roost.base.exception_record import ExceptionRecord
+from roost.base.text.word_list import join_names
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
 _REFUSED = re.compile(r"Unsupported (?:global: GLOBAL|class) (\S+)")
@@ -17,7 +17,7 @@ _MISMATCH = re.compile(
 _SHAPE = re.compile(r"torch\.Size\((.*)\)")
 
 
-def refused_by_weights_only(raised: Raised, scene: FailureContext) -> Cause | None:
+def refused_by_weights_only(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """torch.load with weights_only, which is its default."""
     if not raised.is_a("UnpicklingError") or not raised.text.startswith("Weights only load failed"):
         return None
@@ -36,7 +36,7 @@ def refused_by_weights_only(raised: Raised, scene: FailureContext) -> Cause | No
     )
 
 
-def state_dict_mismatch(raised: Raised, scene: FailureContext) -> Cause | None:
+def state_dict_mismatch(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     """load_state_dict of another model."""
     match = re.match(r"Error\(s\) in loading state_dict for (\w+):", raised.text)
     if match is None or not raised.is_a("RuntimeError"):
@@ -48,9 +48,9 @@ def state_dict_mismatch(raised: Raised, scene: FailureContext) -> Cause | None:
         f"{name} is {_shape(theirs)} in the file and {_shape(ours)} here"
         for name, theirs, ours in _MISMATCH.findall(raised.text)
     ]
-    parts = [f"not in the file: {listed(missing)}"] if missing else []
-    parts += [f"only in the file: {listed(unexpected)}"] if unexpected else []
-    parts += [listed(sizes, 2)] if sizes else []
+    parts = [f"not in the file: {join_names(missing)}"] if missing else []
+    parts += [f"only in the file: {join_names(unexpected)}"] if unexpected else []
+    parts += [join_names(sizes, 2)] if sizes else []
     return Cause(f"the weights do not fit {match[1]}: {'; '.join(parts)}", _how_to_fit(unexpected, sizes))
 
 

@@ -93,7 +93,7 @@ class CheckRun:
             inexact += self._load(data, stage_hooks)
         for reason in dict.fromkeys(inexact):
             self._reporter.warn(f"inexact: {reason}", is_printed=True)
-        self._reporter.measured(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
+        self._reporter.record_measurements(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
 
     # ---- building ---------------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class CheckRun:
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None:
             seconds = self._reporter.seconds["save"] / (newest.id + 1)  # ids count saves
-            self._reporter.measured(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
+            self._reporter.record_measurements(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
         return stage_hooks
 
     def _visualize(self, trainer: Trainer) -> None:
@@ -210,7 +210,7 @@ class CheckRun:
         }
         step = step_seconds(trainer, whole["train"])
         self._reporter.done(f"{format_short_duration(step)} a step")
-        self._reporter.measured(
+        self._reporter.record_measurements(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),
             steps_per_epoch=trainer.steps_per_epoch,

@@ -21,13 +21,13 @@ def check(package: Package) -> str:
         Exception: Whatever the project's code raises.
     """
     progress.reset(package.progress)
-    request, walk = begin_stages(package)
+    request, reporter = begin_stages(package)
     from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
 
     try:
-        CheckRun(package, request, walk).run()
+        CheckRun(package, request, reporter).run()
     except BaseException as error:
-        walk.fail()
+        reporter.fail()
         if _is_full(error, package.path):
             raise Refused(
                 f"the disk of {package.path.parent.parent} is full, where the check keeps what it saves",

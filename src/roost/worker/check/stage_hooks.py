@@ -161,7 +161,7 @@ class StageHooks:
     def _after_eval(self, trainer: Trainer) -> None:
         if trainer.results:
             self._reporter.done(format_metrics(trainer.results))
-            self._reporter.measured(validation=dict(trainer.results))
+            self._reporter.record_measurements(validation=dict(trainer.results))
             self._warn_of_nonfinite(trainer.results)
         self._reporter.begin("hooks")
 
@@ -190,7 +190,7 @@ class StageHooks:
             return  # it failed: `fit` raises why, once all hooks were told of the end
         if found:
             self._reporter.done(self._tested)
-            self._reporter.measured(test=found)
+            self._reporter.record_measurements(test=found)
             self._warn_of_nonfinite(found)
         self._reporter.begin("hooks")
 

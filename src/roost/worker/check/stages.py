@@ -19,7 +19,7 @@ WARNING = "warning: "
 
 
 def begin_stages(package: Package) -> tuple[Mapping[str, Any], StageReporter]:
-    """For a task that has a package made for it: what was asked, and a walk whose stage "imports" is begun.
+    """For a task that has a package made for it: what was asked, and a reporter whose stage "imports" is begun.
     From now on the process ends with whoever waits for it.
 
     Raises:
@@ -30,10 +30,10 @@ def begin_stages(package: Package) -> tuple[Mapping[str, Any], StageReporter]:
         raise NotFound("there is no session", where=package.path)
     request = sessions[-1].request
     end_with_caller(request)
-    walk, copied = StageReporter(package.path), request["copied"]
-    walk.tell("copy", f"{copied['files']} files", seconds=copied["seconds"])
-    walk.begin("imports")
-    return request, walk
+    reporter, copied = StageReporter(package.path), request["copied"]
+    reporter.report("copy", f"{copied['files']} files", seconds=copied["seconds"])
+    reporter.begin("imports")
+    return request, reporter
 
 
 class StageReporter:
@@ -50,77 +50,77 @@ class StageReporter:
 
     def __init__(self, package: Path) -> None:
         self._writer = Writer(package)
-        self._name, self._since = "", 0.0
-        self._told: set[str] = set()
+        self._name, self._start = "", 0.0
+        self._reported: set[str] = set()
         self.seconds: dict[str, float] = {}
         """What each stage took, all its times together."""
 
     def begin(self, name: str) -> None:
         """Begins a stage; one that was not ended is dropped."""
         self.drop()
-        self._name, self._since = name, perf_counter()
+        self._name, self._start = name, perf_counter()
         self._writer.write(Line(stage=Stage(name=name, state="begun")))
 
     def drop(self) -> None:
         """Ends the stage without a word: there was nothing to do, or it goes on later."""
         if self._name:
-            self.seconds[self._name] = self._took() + self.seconds.get(self._name, 0.0)
+            self.seconds[self._name] = self._elapsed() + self.seconds.get(self._name, 0.0)
         self._name = ""
 
-    def done(self, seen: str = "") -> None:
+    def done(self, summary: str = "") -> None:
         """Ends the stage and prints it; ``seen`` says in a few words what came of it."""
         name = self._name
         self.drop()
-        self.tell(name, seen)
+        self.report(name, summary)
 
-    def tell(self, name: str, seen: str = "", *, seconds: float | None = None) -> None:
+    def report(self, name: str, summary: str = "", *, seconds: float | None = None) -> None:
         """Prints a stage that is over; what it took is known if it was begun here."""
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             took = self.seconds.get(name, 0.0) if seconds is None else seconds
-            self._say(Stage(name=name, state="done", seconds=round(took, 6), seen=seen))
+            self._print(Stage(name=name, state="done", seconds=round(took, 6), seen=summary))
 
     def fail(self) -> None:
         """Ends the stage as failed; the error is told by whoever catches it."""
         if self._name:
-            self._say(Stage(name=self._name, state="failed", seconds=round(self._took(), 6)))
+            self._print(Stage(name=self._name, state="failed", seconds=round(self._elapsed(), 6)))
         self._name = ""
 
-    def warn(self, text: str, *, is_told: bool = False) -> None:
+    def warn(self, text: str, *, is_printed: bool = False) -> None:
         """Something that the run would get wrong without ending.
 
         Args:
             text: In one line.
-            is_told: Whether it was printed already.
+            is_printed: Whether it was printed already.
         """
-        if not is_told:
+        if not is_printed:
             print(f"{WARNING}{text}", flush=True)
         self._writer.write(Line(warning=text))
 
     @contextlib.contextmanager
-    def noting_warnings(self) -> Iterator[None]:
+    def recording_warnings(self) -> Iterator[None]:
         """Counts among the warnings what is printed as one inside."""
-        with self.hearing() as heard:
+        with self.recording_output() as recorded:
             yield
-        for line in heard.said.splitlines():
+        for line in recorded.text.splitlines():
             if line.startswith(WARNING):
-                self.warn(line.removeprefix(WARNING), is_told=True)
+                self.warn(line.removeprefix(WARNING), is_printed=True)
 
     @contextlib.contextmanager
-    def hearing(self) -> Iterator[OutputRecorder]:
+    def recording_output(self) -> Iterator[OutputRecorder]:
         """Keeps what is printed inside, which is printed all the same."""
-        heard = OutputRecorder(sys.stdout)
-        with contextlib.redirect_stdout(heard):
-            yield heard
+        recorded = OutputRecorder(sys.stdout)
+        with contextlib.redirect_stdout(recorded):
+            yield recorded
 
-    def measured(self, **values: Any) -> None:
+    def record_measurements(self, **values: Any) -> None:
         """Writes down numbers for the operation."""
         self._writer.write(Line(measured=values))
 
-    def _took(self) -> float:
-        return perf_counter() - self._since
+    def _elapsed(self) -> float:
+        return perf_counter() - self._start
 
-    def _say(self, stage: Stage) -> None:
+    def _print(self, stage: Stage) -> None:
         seen = "failed" if stage.state == "failed" else stage.seen
         print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
         self._writer.write(Line(stage=stage))
@@ -130,10 +130,10 @@ class OutputRecorder(io.TextIOBase):
     """Prints, and keeps what was printed as ``said``."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self.said = out, ""
+        self._out, self.text = out, ""
 
     def write(self, text: str) -> int:
-        self.said += text
+        self.text += text
         return self._out.write(text)
 
     def flush(self) -> None:

@@ -37,7 +37,7 @@ class BatchTimer:
     def __init__(self) -> None:
         self.batch: FirstBatch | None = None
         """None: all were empty so far."""
-        self._took: list[float] = []
+        self._batch_seconds: list[float] = []
         self._sizes: list[int] = []
 
     def draw(self, batches: Generator[Batch, None, None], *, seconds: float = SECONDS) -> None:
@@ -58,12 +58,12 @@ class BatchTimer:
                 if batch is None:
                     return
                 took = perf_counter() - begun
-                left -= took if self._took else 0.0
-                self._took.append(took)
+                left -= took if self._batch_seconds else 0.0
+                self._batch_seconds.append(took)
                 self._sizes.append(batch.num_samples)
                 if self.batch is None and batch.num_samples:
                     self.batch = describe_batch(batch)
-                if batch.last and len(self._took) >= _MIN_TRAIN_BATCHES:
+                if batch.last and len(self._batch_seconds) >= _MIN_TRAIN_BATCHES:
                     return
 
     def times(self, num_workers: int | None = 0) -> Times | None:
@@ -72,16 +72,16 @@ class BatchTimer:
         Args:
             num_workers: That made them.
         """
-        if not self._took:
+        if not self._batch_seconds:
             return None
         each = max(1, num_workers or 0)
         # By whole rounds: of two workers the one batch is waited for, and the other comes with it.
-        counted = slice(each, len(self._took) // each * each)
-        later, num_samples = self._took[counted], sum(self._sizes[counted])
+        counted = slice(each, len(self._batch_seconds) // each * each)
+        later, num_samples = self._batch_seconds[counted], sum(self._sizes[counted])
         return Times(
-            num_batches=len(self._took),
+            num_batches=len(self._batch_seconds),
             num_empty=self._sizes.count(0),
-            first=self._took[0],
+            first=self._batch_seconds[0],
             batch=statistics.fmean(later) if later else None,
             slowest=max(later, default=None),
             sample=sum(later) / num_samples if num_samples else None,

@@ -14,12 +14,12 @@ def report_data(package: Package) -> str:
         RoostError: The config or the project is wrong.
         Exception: Whatever the project's code raises.
     """
-    request, walk = begin_stages(package)
+    request, reporter = begin_stages(package)
     from roost.worker.data_report.report_builder import DataReportBuilder  # imports torch, a second or two
 
     try:
-        DataReportBuilder(package, request, walk).run()
+        DataReportBuilder(package, request, reporter).run()
     except BaseException:
-        walk.fail()
+        reporter.fail()
         raise
     return "finished"

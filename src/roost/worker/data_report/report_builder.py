@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from roost.base.errors import ConfigError
-from roost.base.text.durations import precise_duration
+from roost.base.text.durations import format_short_duration
 from roost.package.package import Package
 from roost.package.project_preflight import classes
 from roost.package.results.data_report import Split, Times
@@ -41,11 +41,11 @@ class DataReportBuilder:
     Args:
         package: Made for this.
         request: Of its session.
-        walk: Is told each stage, and what was found of each set; its stage "imports" is begun.
+        reporter: Is told each stage, and what was found of each set; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], walk: StageReporter) -> None:
-        self._package, self._walk = package, walk
+    def __init__(self, package: Package, request: Mapping[str, Any], reporter: StageReporter) -> None:
+        self._package, self._reporter = package, reporter
         self._where = places(package)
         self._device = choose_device(str(request["device"]))
         self._values, self._settings = native_project.resolved(package, str(request["project"]))
@@ -59,10 +59,10 @@ class DataReportBuilder:
             Exception: Whatever the project's code raises.
         """
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
-        self._walk.done(classes(self._settings.dataset))
-        self._walk.begin("data")
+        self._reporter.done(classes(self._settings.dataset))
+        self._reporter.begin("data")
         data = native_project.build_data(made(self._values), self._settings)
-        with self._walk.noting_warnings():
+        with self._reporter.recording_warnings():
             splits = data_loaders.loaders(
                 data,
                 self._settings,
@@ -71,26 +71,26 @@ class DataReportBuilder:
                 where=self._where,
             )
         sets = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
-        self._walk.done(", ".join(f"{name} {size}" for name, size in sets.items()))
+        self._reporter.done(", ".join(f"{name} {size}" for name, size in sets.items()))
         for name, batches in splits.items():
-            self._walk.begin(name)
+            self._reporter.begin(name)
             with closing(batches):
-                self._walk.done(self._look(name, batches, data))
+                self._reporter.done(self._look(name, batches, data))
 
     def _look(self, name: str, batches: Batches, data: Data) -> str:
         """Looks at one set; gives in a few words what came of it. What is known is written down at once, in
         case a sample raises."""
         split = self._split(name, batches, data)
         self._note(split)
-        with self._walk.hearing() as heard:
+        with self._reporter.recording_output() as recorded:
             if isinstance(batches, Loader):
                 batches.resolve()
             reasons = batches.inexact()
         split = msgspec.structs.replace(
             split,
             num_workers=batches.num_workers,
-            workers=_worker_count_reason(batches, heard),
-            seeds=_seed_finding(batches, reasons, _printed_reason(_SEEDS_UNKNOWN, heard)),
+            workers=_worker_count_reason(batches, recorded),
+            seeds=_seed_finding(batches, reasons, _printed_reason(_SEEDS_UNKNOWN, recorded)),
             inexact=reasons,
         )
         self._note(split)
@@ -123,7 +123,7 @@ class DataReportBuilder:
         )
 
     def _note(self, split: Split) -> None:
-        self._walk.measured(**{split.name: msgspec.to_builtins(split)})
+        self._reporter.record_measurements(**{split.name: msgspec.to_builtins(split)})
 
 
 def _num_batches(batches: Batches) -> int | None:
@@ -133,15 +133,15 @@ def _num_batches(batches: Batches) -> int | None:
         return None
 
 
-def _printed_reason(begin: str, heard: OutputRecorder) -> str:
+def _printed_reason(begin: str, recorded: OutputRecorder) -> str:
     """What stands behind this in a line that was printed; empty where there is no such line."""
-    lines = heard.said.splitlines()
+    lines = recorded.text.splitlines()
     return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
 
 
-def _worker_count_reason(batches: Batches, heard: OutputRecorder) -> str:
+def _worker_count_reason(batches: Batches, recorded: OutputRecorder) -> str:
     """Why roost has chosen so many workers."""
-    return _printed_reason(f"num_workers: {batches.num_workers} for {batches.name}: ", heard)
+    return _printed_reason(f"num_workers: {batches.num_workers} for {batches.name}: ", recorded)
 
 
 def _seed_finding(batches: Batches, reasons: list[str], not_known: str) -> str:
@@ -163,5 +163,5 @@ def _timing_summary(times: Times | None) -> str:
     if times is None:
         return "no batch"
     number, each = times.num_batches, times.batch
-    pace = "" if each is None else f", {precise_duration(each)} each"
+    pace = "" if each is None else f", {format_short_duration(each)} each"
     return f"{number:,} batch{'es' * (number != 1)}{pace}"

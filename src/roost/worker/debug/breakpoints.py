@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.base.errors import Refused
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 
 _FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or take the breakpoint out"
 
@@ -44,15 +44,15 @@ class Debugger:
 
         return pdb.Pdb().set_trace(frame)
 
-    def was_left(self, error: BaseException) -> bool:
+    def was_quit(self, error: BaseException) -> bool:
         """Whether ``error`` is only how pdb ends a program in which somebody typed `q`."""
         bdb = sys.modules.get("bdb")
         return self._has_terminal and bdb is not None and isinstance(error, bdb.BdbQuit)
 
-    def look_at(self, error: BaseException, package: Path) -> None:
+    def inspect_error(self, error: BaseException, package: Path) -> None:
         """Opens pdb at the line of the package where ``error`` came from, if somebody is there; `q` leaves
         it."""
         if self._has_terminal:
             from roost.worker.debug import post_mortem  # imports torch, which not every error has waited for
 
-            post_mortem.inspect_error(error, Own([package]))
+            post_mortem.inspect_error(error, ProjectFiles([package]))

@@ -15,7 +15,7 @@ import msgspec
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 from roost.package.package import Package
 from roost.package.results import black_box
 from roost.package.results.black_box import Box, Visit
@@ -45,7 +45,7 @@ def main(path: str, visit: str) -> int:
     except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
         told = failure_report.report(error, own=[package.path], package=package.path, file=None)
         if told.reason in ("exception", OUT_OF_MEMORY):
-            post_mortem.inspect_error(error, Own([package.path]))
+            post_mortem.inspect_error(error, ProjectFiles([package.path]))
         return told.exit_code
 
 
@@ -62,17 +62,17 @@ def _replay(package: Package, visit: Visit) -> int:
     as_of, device = PackageAsOfSession(package.path, visit.session), choose_device(visit.device)
     _, settings = native_project.resolved(as_of, visit.project)
     torch_settings.apply(settings, device=device, first=analyze_task.initial_environment(package))
-    hunts = box is not None and box.note.kind != "error"
+    is_nonfinite = box is not None and box.note.kind != "error"
     while True:
         try:
-            return _replay_once(as_of, visit, box, device=device, hunts=hunts)
+            return _replay_once(as_of, visit, box, device=device, is_nonfinite=is_nonfinite)
         except EarlierNonFiniteStep as found:
             _print(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
             visit = msgspec.structs.replace(visit, step=found.step)
 
 
 def _replay_once(
-    package: PackageAsOfSession, visit: Visit, box: Box | None, *, device: str, hunts: bool
+    package: PackageAsOfSession, visit: Visit, box: Box | None, *, device: str, is_nonfinite: bool
 ) -> int:
     start = replay.find_start(package, visit, box)
     for line in start.notes:
@@ -80,7 +80,7 @@ def _replay_once(
     if start.is_box and box is not None:
         _print(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
     known = box if box is not None and box.note.step == visit.step else None
-    arrival = FailingStepHook(visit, known, start, Own([package.path]), hunts=hunts)
+    arrival = FailingStepHook(visit, known, start, ProjectFiles([package.path]), is_nonfinite=is_nonfinite)
     with replay.replay_trainer(package, visit, start, device=device, hook=arrival) as trainer:
         try:
             with arrival.quiet():

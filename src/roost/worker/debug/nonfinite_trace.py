@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from roost.base.traceback_frames import Own
+from roost.base.traceback_frames import ProjectFiles
 
 _MAX_DEPTH = 8
 """Of nested lists and mappings that hold arguments of a function."""
@@ -62,7 +62,7 @@ class NonFiniteTracer(TorchFunctionMode):
 
     def __init__(
         self,
-        own: Own,
+        own: ProjectFiles,
         runner: nn.Module,
         batches: Sequence[Any],
         *,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from roost.base.text.terminal_text import harmless
-from roost.base.traceback_frames import Own, shortened
+from roost.base.text.terminal_text import escape_control
+from roost.base.traceback_frames import ProjectFiles, truncate
 
 T = TypeVar("T")
 _MAX_VARIABLES = 8
@@ -25,7 +25,7 @@ _STEPPING_KEYS = "n goes to the next line, s into it, c goes on, q leaves"
 class _AtOwnLine(pdb.Pdb):
     """After an error it stands in the innermost frame of the person's code, between the others."""
 
-    def __init__(self, own: Own) -> None:
+    def __init__(self, own: ProjectFiles) -> None:
         super().__init__()
         self._own = own
 
@@ -41,7 +41,7 @@ class _AtOwnLine(pdb.Pdb):
 class _AtFirstOwnLine(_AtOwnLine):
     """Passes over everything until a line of the person's code is next; from there on it is pdb."""
 
-    def __init__(self, own: Own) -> None:
+    def __init__(self, own: ProjectFiles) -> None:
         super().__init__(own)
         self.has_arrived = False
 
@@ -63,7 +63,7 @@ class DebuggerQuit(BaseException):
     """The person has left pdb."""
 
 
-def stop_at_first_own_line(own: Own, function: Callable[[], T]) -> T:
+def stop_at_first_own_line(own: ProjectFiles, function: Callable[[], T]) -> T:
     """Calls a function, stopping at the first own line on its way.
 
     Raises:
@@ -83,7 +83,7 @@ def stop_at_first_own_line(own: Own, function: Callable[[], T]) -> T:
         signal.signal(signal.SIGINT, interrupt)  # once the person has typed `c`, it was pdb's
 
 
-def inspect_error(error: BaseException, own: Own) -> None:
+def inspect_error(error: BaseException, own: ProjectFiles) -> None:
     """Opens pdb where an error was raised, having said where that is; returns when the person leaves."""
     at = next((one for one in _chain(error) if _own_frames(one, own)), error)
     frames = _own_frames(at, own) or list(_frames(at))[-1:]
@@ -108,16 +108,16 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
         traceback = traceback.tb_next
 
 
-def _own_frames(error: BaseException, own: Own) -> list[tuple[FrameType, int]]:
+def _own_frames(error: BaseException, own: ProjectFiles) -> list[tuple[FrameType, int]]:
     return [(frame, line) for frame, line in _frames(error) if own.name(frame.f_code.co_filename)]
 
 
-def _location_report(frame: FrameType, line: int, own: Own, *, keys: str) -> str:
+def _location_report(frame: FrameType, line: int, own: ProjectFiles, *, keys: str) -> str:
     function, name = frame.f_code.co_name, own.name(frame.f_code.co_filename)
     lines = [
         f"pdb stands in {function} of roost or a library: no line of the project is on the way"
         if name is None
-        else harmless(f"pdb stands at {name}:{line} in {function}")
+        else escape_control(f"pdb stands at {name}:{line} in {function}")
     ]
     if variables := _variables(frame):
         lines.append(f"here: {variables}")
@@ -136,7 +136,7 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if type(value) in (bool, int, float, str):
-        return harmless(shortened(repr(value), _MAX_VALUE_CHARACTERS))
+        return escape_control(truncate(repr(value), _MAX_VALUE_CHARACTERS))
     if type(value) in (list, tuple, dict):
         return f"{type(value).__name__} of {len(value)}"
-    return harmless(type(value).__name__)
+    return escape_control(type(value).__name__)

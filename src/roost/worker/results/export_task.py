@@ -145,7 +145,7 @@ def _write_torch(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict
 
 def _write_safetensors(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict[str, Any]:
     leaves = {name: state_tree.tensor_leaf(tensor) for name, tensor in weights.items()}
-    if odd := [name for name, leaf in leaves.items() if not safetensors_format.knows(leaf.dtype)]:
+    if odd := [name for name, leaf in leaves.items() if not safetensors_format.supports_dtype(leaf.dtype)]:
         raise UsageError(
             f"a .safetensors file cannot hold {leaves[odd[0]].dtype}, the type of {odd[0]}",
             setting="--weights",
@@ -158,5 +158,5 @@ def _write_safetensors(path: Path, weights: Weights, about: Mapping[str, Any]) -
             key: json.dumps(about[key]) for key in ("checkpoints", "averaged", "prefix", "tied") if about[key]
         },
     }
-    digest = durable.write_new(path, safetensors_format.chunks(leaves, metadata=metadata))
+    digest = durable.write_new(path, safetensors_format.serialize(leaves, metadata=metadata))
     return {"bytes": digest.size, "sha256": digest.sha256}

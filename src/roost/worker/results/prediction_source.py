@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from roost.base.errors import ContractError, NotFound
-from roost.base.text.suggestions import proposal
+from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import DataSettings, SplitSettings
 from roost.config.settings import Settings, Where
 from roost.project import data_loaders
@@ -97,7 +97,7 @@ def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
         "is no set, and no file of arrays",
         setting="--data",
         received=typed,
-        fix=f"{proposal(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
+        fix=f"{did_you_mean(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
         f"or write `def predict(self, source)` in {home}, which returns the set",
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ContractError, RoostError
-from roost.base.exception_record import Elsewhere
+from roost.base.exception_record import RemoteTraceback
 from roost.train.data.workers import worker_errors
 from roost.train.data.workers.batch_codec import from_bytes, to_bytes
 from tests.messages import Messages
@@ -109,7 +109,7 @@ def test_it_is_the_same_again(error: Exception) -> None:
     for name in ("path", "line", "filename", "errno", "name", "message", "setting", "where", "fix", "value"):
         assert getattr(found, name, None) == getattr(error, name, None)
     cause = found.__cause__
-    assert isinstance(cause, Elsewhere) and "worker 2" in cause.place
+    assert isinstance(cause, RemoteTraceback) and "worker 2" in cause.place
     assert "raise error" in cause.text
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.permutations import Numbers, check, generator, newest, num_batches_of
+from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
 
 
 class Draw(NamedTuple):
@@ -22,7 +22,7 @@ class Draw(NamedTuple):
     at random. Where each sample comes once an epoch it is the epoch."""
 
 
-class StandIn(Draw):
+class PaddingDraw(Draw):
     """Drawn only because a rank must compute something: it counts as no sample."""
 
 
@@ -30,7 +30,7 @@ Draws = Draw | Mapping[str, Draw]
 """What one batch is made of: samples of one set, or of each set by name."""
 
 
-def an_epoch_of(num_batches: int) -> str:
+def format_epoch_length(num_batches: int) -> str:
     """``4 batches an epoch``"""
     return f"{num_batches:,} batch{'' if num_batches == 1 else 'es'} an epoch"
 
@@ -60,14 +60,14 @@ class Plan(Protocol):
 def num_samples_of(draws: Draws) -> int:
     """Samples in one batch; none where it is drawn to stand in."""
     if isinstance(draws, Draw):
-        return 0 if isinstance(draws, StandIn) else len(draws.indices)
+        return 0 if isinstance(draws, PaddingDraw) else len(draws.indices)
     return sum(num_samples_of(draw) for draw in draws.values())
 
 
-def stands_in(draws: Draws) -> bool:
+def is_padding(draws: Draws) -> bool:
     """Whether a batch is drawn to stand in."""
     parts = [draws] if isinstance(draws, Draw) else draws.values()
-    return any(isinstance(draw, StandIn) for draw in parts)
+    return any(isinstance(draw, PaddingDraw) for draw in parts)
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ class BatchPlan:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        check(self.num_samples, self.num_batches, self.batch_size)
+        check_not_empty(self.num_samples, self.num_batches, self.batch_size)
 
     @property
     def num_batches(self) -> int:
         """Batches in an epoch."""
         return num_batches_of(self.num_samples, self.batch_size, self.drop_last)
 
-    @newest
-    def order(self, epoch: int) -> Numbers:
+    @cache_latest
+    def order(self, epoch: int) -> Int64Array:
         """(num_samples,) the indices in the order of ``epoch``; read it only, it is kept."""
         if not self.shuffle:
             return np.arange(self.num_samples)
@@ -128,4 +128,4 @@ class BatchPlan:
     def in_words(self) -> str:
         """What a person should know."""
         order = "shuffled" if self.shuffle else "in the set's order"
-        return f"{order}, {self.batch_size:,} samples a batch, {an_epoch_of(self.num_batches)}"
+        return f"{order}, {self.batch_size:,} samples a batch, {format_epoch_length(self.num_batches)}"

@@ -11,16 +11,16 @@ from typing import Literal
 import numpy as np
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.batch_plan import Draw, Plan, an_epoch_of
+from roost.train.data.plans.batch_plan import Draw, Plan, format_epoch_length
 from roost.train.data.plans.endless_order import EndlessOrder
-from roost.train.data.plans.permutations import Numbers, check, generator, newest, num_batches_of
+from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
 from roost.train.data.plans.sample_columns import weights_of
-from roost.train.data.plans.virtual_epochs import Virtual
+from roost.train.data.plans.virtual_epochs import VirtualEpochs
 from roost.train.step.seeding import mix
 
 
 @dataclass(frozen=True)
-class Together:
+class CombinedPlan:
     """A batch of each of several sets at once, by name.
 
     Each set goes on in the next epoch where it stopped, so none has samples that never come.
@@ -51,20 +51,20 @@ class Together:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Mapping[str, Draw]]:
         """The batches of one epoch from batch number ``start`` on."""
-        parts = [Virtual(plan, self.num_batches).batches(epoch, start) for plan in self.plans.values()]
+        parts = [VirtualEpochs(plan, self.num_batches).batches(epoch, start) for plan in self.plans.values()]
         for draws in zip(*parts, strict=True):
-            yield dict(zip(self.plans, map(_one, draws), strict=True))
+            yield dict(zip(self.plans, map(_single_draw, draws), strict=True))
 
     def in_words(self) -> str:
         """What a person should know."""
         parts = "; ".join(f"{name}: {plan.in_words()}" for name, plan in self.plans.items())
         length = "smallest" if self.how == "min_size" else "largest"
-        count = f"as many as the {length} has, {an_epoch_of(self.num_batches)}"
+        count = f"as many as the {length} has, {format_epoch_length(self.num_batches)}"
         return f"a batch of each set at once, {count} ({parts})"
 
 
 @dataclass(frozen=True)
-class Chained:
+class ChainedPlan:
     """All batches of one set, then all of the next.
 
     Args:
@@ -91,7 +91,7 @@ class Chained:
         """The batches of one epoch from batch number ``start`` on."""
         for plan, offset in self.parts:
             if start < plan.num_batches:
-                for draw in map(_one, plan.batches(epoch, start)):
+                for draw in map(_single_draw, plan.batches(epoch, start)):
                     yield Draw([index + offset for index in draw.indices], draw.turn)
             start = max(0, start - plan.num_batches)
 
@@ -130,7 +130,7 @@ class MixedPlan:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        check(self.num_samples, self.num_batches, self.batch_size, num_draws=self.num_draws)
+        check_not_empty(self.num_samples, self.num_batches, self.batch_size, num_draws=self.num_draws)
         for number, (size, weight, count) in enumerate(
             zip(self.sizes, self.weights, self.counts, strict=True)
         ):
@@ -176,7 +176,7 @@ class MixedPlan:
         counts = " + ".join(f"{count:,}" for count in self.counts)
         return (
             f"{len(self.counts)} sets in every batch by weight, {counts} samples an epoch, "
-            f"{self.batch_size:,} samples a batch, {an_epoch_of(self.num_batches)}"
+            f"{self.batch_size:,} samples a batch, {format_epoch_length(self.num_batches)}"
         )
 
     @property
@@ -187,8 +187,8 @@ class MixedPlan:
     def _passes(self) -> list[EndlessOrder]:
         return [EndlessOrder(size, mix(self.seed, "set", number)) for number, size in enumerate(self.sizes)]
 
-    @newest
-    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+    @cache_latest
+    def _order(self, epoch: int) -> tuple[Int64Array, Int64Array]:
         sets = np.repeat(np.arange(len(self.sizes)), self.counts)
         sets = generator(self.seed, "mixed", epoch).permutation(sets)
         indices, turns = np.empty_like(sets), np.empty_like(sets)
@@ -203,6 +203,6 @@ class MixedPlan:
         return indices, turns
 
 
-def _one(draws: object) -> Draw:
+def _single_draw(draws: object) -> Draw:
     assert isinstance(draws, Draw), "a mix of mixes"
     return draws

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roost.train.data.plans.permutations import Numbers, generator, newest
+from roost.train.data.plans.permutations import Int64Array, generator, cache_latest
 
-_AT_LEAST = 4096
+_MIN_BLOCK_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class EndlessOrder:
     size: int
     seed: int
 
-    def between(self, begin: int, end: int) -> tuple[Numbers, Numbers]:
+    def between(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
         """The samples number ``begin`` to ``end`` of these passes, in time that does not depend on ``begin``.
 
         Returns:
@@ -37,14 +37,14 @@ class EndlessOrder:
     @property
     def _num_passes_together(self) -> int:
         # A generator takes 15 µs to make: one for each pass of ten samples would be most of the time.
-        return max(1, _AT_LEAST // self.size)
+        return max(1, _MIN_BLOCK_SAMPLES // self.size)
 
     @property
     def _num_together(self) -> int:
         return self._num_passes_together * self.size
 
-    @newest
-    def _together(self, number: int) -> Numbers:
+    @cache_latest
+    def _together(self, number: int) -> Int64Array:
         passes = np.tile(np.arange(self.size), (self._num_passes_together, 1))
-        found: Numbers = generator(self.seed, "passes", number).permuted(passes, axis=1).ravel()
+        found: Int64Array = generator(self.seed, "passes", number).permuted(passes, axis=1).ravel()
         return found

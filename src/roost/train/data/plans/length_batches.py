@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.batch_plan import Draw, an_epoch_of
-from roost.train.data.plans.permutations import Numbers, check, generator, newest
+from roost.train.data.plans.batch_plan import Draw, format_epoch_length
+from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest
 from roost.train.data.plans.sample_columns import lengths_of
 
 
 @dataclass(frozen=True)
-class Budget:
+class BatchBudget:
     """What one batch may hold.
 
     Args:
@@ -135,9 +135,9 @@ class LengthPlan:
                 fix=f"give {length} or more, or leave long samples out of the set",
             )
         if self.batch_size is None:
-            check(self.num_samples, self.num_batches, self.max_tokens, setting="data.max_tokens")
+            check_not_empty(self.num_samples, self.num_batches, self.max_tokens, setting="data.max_tokens")
         else:
-            check(self.num_samples, self.num_batches, self.batch_size)
+            check_not_empty(self.num_samples, self.num_batches, self.batch_size)
 
     @property
     def num_samples(self) -> int:
@@ -165,10 +165,10 @@ class LengthPlan:
             limits.append(f"{self.batch_size:,} samples")
         if self.max_tokens is not None:
             limits.append(f"{self.max_tokens:,} tokens {'with' if self.count_padding else 'without'} padding")
-        return f"{order}, at most {' and '.join(limits)} a batch, {an_epoch_of(self.num_batches)}"
+        return f"{order}, at most {' and '.join(limits)} a batch, {format_epoch_length(self.num_batches)}"
 
     @cached_property
-    def _lengths(self) -> Numbers:
+    def _lengths(self) -> Int64Array:
         setting = "data.sort_by_length" if self.max_tokens is None else "data.max_tokens"
         return lengths_of(self.lengths, setting=setting, set_size=self.set_size)
 
@@ -179,7 +179,7 @@ class LengthPlan:
     @cached_property
     def _bounds(self) -> list[int]:
         """Where batches begin and end in the order of any epoch, which has no sample that is left out."""
-        budget = Budget(self.batch_size, self.max_tokens, self.count_padding)
+        budget = BatchBudget(self.batch_size, self.max_tokens, self.count_padding)
         # From the longest down, so what is left for a last batch is little, and the longest are not left out.
         lengths = (np.sort(self._lengths)[::-1] if self._is_sorted else self._lengths).tolist()
         bounds = budget.cut(lengths, descending=self._is_sorted)
@@ -189,8 +189,8 @@ class LengthPlan:
             bounds = [bounds[-1] - bound for bound in reversed(bounds)]
         return bounds
 
-    @newest
-    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+    @cache_latest
+    def _order(self, epoch: int) -> tuple[Int64Array, Int64Array]:
         """The order of the samples, and that of the batches which are cut out of it."""
         numbers = np.arange(self.num_batches)
         if not self._is_sorted:
@@ -199,7 +199,7 @@ class LengthPlan:
             numbers = generator(self.seed, "batches", epoch).permutation(self.num_batches)
         return self._by_length(epoch), numbers
 
-    def _by_length(self, epoch: int) -> Numbers:
+    def _by_length(self, epoch: int) -> Int64Array:
         num_taken = self._bounds[-1]
         # The cuts are those of the longest samples. Whichever are left out, the n-th longest of the others is
         # not longer than the n-th longest of all, so every batch still keeps the budget.

@@ -11,9 +11,9 @@ import numpy as np
 from roost.base.errors import ConfigError
 from roost.train.step.seeding import mix
 
-Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+Int64Array = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-Made = TypeVar("Made")
+Result = TypeVar("Made")
 
 
 def generator(*parts: int | str) -> np.random.Generator:
@@ -21,7 +21,7 @@ def generator(*parts: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(mix(*parts)))
 
 
-def newest(method: Callable[[Any, int], Made]) -> Callable[[Any, int], Made]:
+def cache_latest(method: Callable[[Any, int], Result]) -> Callable[[Any, int], Result]:
     """Keeps what a method of a frozen object gave for the number it was asked for last.
 
     A virtual epoch or an excerpt asks for the same order many times, and a set of a million samples takes
@@ -30,8 +30,8 @@ def newest(method: Callable[[Any, int], Made]) -> Callable[[Any, int], Made]:
     place = f"_newest_{method.__name__}"
 
     @functools.wraps(method)
-    def kept(self: Any, number: int) -> Made:
-        found: tuple[int, Made] | None = vars(self).get(place)
+    def kept(self: Any, number: int) -> Result:
+        found: tuple[int, Result] | None = vars(self).get(place)
         if found is None or found[0] != number:
             found = number, method(self, number)
             vars(self)[place] = found  # in one assignment: another thread sees the old pair or the new one
@@ -40,7 +40,7 @@ def newest(method: Callable[[Any, int], Made]) -> Callable[[Any, int], Made]:
     return kept
 
 
-def check(
+def check_not_empty(
     num_samples: int,
     num_batches: int,
     limit: int | None,

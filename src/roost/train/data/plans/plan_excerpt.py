@@ -10,7 +10,7 @@ from roost.train.data.plans.batch_plan import Draws, Plan
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class PlanExcerpt:
     """Some batches of another plan, as if an epoch had no others.
 
     Args:

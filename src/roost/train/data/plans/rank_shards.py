@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roost.train.data.plans.batch_plan import Draw, Draws, Plan, StandIn
+from roost.train.data.plans.batch_plan import Draw, Draws, Plan, PaddingDraw
 
 
-def share(num_samples: int, rank: int, world: int) -> slice:
+def shard_slice(num_samples: int, rank: int, world: int) -> slice:
     """A rank's run of a batch: as long as any other's, give or take one sample; rank 0 has the most."""
     first, end = (-(-num_samples * one // world) for one in (rank, rank + 1))
     return slice(first, end)
 
 
 @dataclass(frozen=True)
-class Shared:
+class ShardedPlan:
     """One rank's share of another plan's batches.
 
-    Each batch is cut into runs (`share`), in the order of the ranks. So all ranks together take exactly the
+    Each batch is cut into runs (`shard_slice`), in the order of the ranks. So all ranks together take exactly the
     batches of one process, in its order, whatever their number. Where a batch has fewer samples than there
     are ranks, those left over stand in: they draw its first one, which then counts as none, because a rank
     that computes nothing would hold up the others.
@@ -55,9 +55,9 @@ class Shared:
             world = min([self.world, *sizes])
             is_left_over = self.rank >= world
             shares = {
-                name: StandIn(*_part(one, slice(1)))
+                name: PaddingDraw(*_slice_draw(one, slice(1)))
                 if is_left_over
-                else _part(one, share(len(one.indices), self.rank, world))
+                else _slice_draw(one, shard_slice(len(one.indices), self.rank, world))
                 for name, one in parts.items()
             }
             yield shares[""] if isinstance(draws, Draw) else shares
@@ -67,5 +67,5 @@ class Shared:
         return f"share {self.rank + 1} of {self.world} of: {self.whole.in_words()}"
 
 
-def _part(draw: Draw, part: slice) -> Draw:
+def _slice_draw(draw: Draw, part: slice) -> Draw:
     return Draw(draw.indices[part], draw.turn if isinstance(draw.turn, int) else draw.turn[part])

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.permutations import Numbers
+from roost.train.data.plans.permutations import Int64Array
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Float64Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def lengths_of(given: npt.ArrayLike, *, setting: str, set_size: int | None = None) -> Numbers:
+def lengths_of(given: npt.ArrayLike, *, setting: str, set_size: int | None = None) -> Int64Array:
     """(num_samples,) the lengths of the samples, checked.
 
     Args:
@@ -24,16 +24,16 @@ def lengths_of(given: npt.ArrayLike, *, setting: str, set_size: int | None = Non
     Raises:
         ConfigError: They are not one whole number of 0 or more for each sample.
     """
-    found = _checked(given, "length", setting, set_size)
+    found = _check_numbers(given, "length", setting, set_size)
     broken = np.flatnonzero((found % 1 != 0) | (found >= 2**63))
     if len(broken):
-        raise _wrong(found, int(broken[0]), "length", "a whole number below 2**63", setting)
+        raise _invalid_value(found, int(broken[0]), "length", "a whole number below 2**63", setting)
     return found.astype(np.int64)
 
 
 def weights_of(
     given: npt.ArrayLike, *, setting: str, set_size: int | None = None, of: str = "sample"
-) -> Floats:
+) -> Float64Array:
     """(num_samples,) the weights of the samples, checked; the largest is 1, so no sum of them overflows.
 
     Args:
@@ -45,18 +45,18 @@ def weights_of(
     Raises:
         ConfigError: They are not one finite number of 0 or more for each sample, or all are 0.
     """
-    found = _checked(given, "weight", setting, set_size, of).astype(np.float64)
+    found = _check_numbers(given, "weight", setting, set_size, of).astype(np.float64)
     if not found.any():
         raise ConfigError(
             f"the weights of the {of}s sum to 0, so nothing can be drawn",
             setting=setting,
             fix=f"give at least one {of} a weight above 0",
         )
-    scaled: Floats = found / found.max()
+    scaled: Float64Array = found / found.max()
     return scaled
 
 
-def _checked(
+def _check_numbers(
     given: npt.ArrayLike, what: str, setting: str, set_size: int | None, of: str = "sample"
 ) -> np.ndarray[tuple[int], np.dtype[Any]]:
     fix = f"give one number for each {of}, in a list, an array or a CPU tensor"
@@ -75,11 +75,11 @@ def _checked(
         raise ConfigError(f"{set_size} {of}s have {len(found)} {what}s", setting=setting, fix=fix)
     broken = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if len(broken):
-        raise _wrong(found, int(broken[0]), what, "a finite number of 0 or more", setting, of)
+        raise _invalid_value(found, int(broken[0]), what, "a finite number of 0 or more", setting, of)
     return found
 
 
-def _wrong(
+def _invalid_value(
     found: np.ndarray[tuple[int], np.dtype[Any]],
     index: int,
     what: str,

@@ -11,7 +11,7 @@ from roost.train.data.plans.batch_plan import Draws, Plan
 
 
 @dataclass(frozen=True)
-class Virtual:
+class VirtualEpochs:
     """Epochs of so many batches, cut out of the endless batches of another plan.
 
     Each epoch goes on where the one before stopped, whatever the length of a pass, so every sample comes as
@@ -57,7 +57,7 @@ class Virtual:
 
 
 @dataclass(frozen=True)
-class Limited:
+class LimitedEpochs:
     """The first batches of each epoch of another plan.
 
     Args:

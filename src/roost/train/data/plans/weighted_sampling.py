@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from roost.train.data.plans.batch_plan import Draw, an_epoch_of
-from roost.train.data.plans.permutations import Numbers, check, generator, newest, num_batches_of
-from roost.train.data.plans.sample_columns import Floats, weights_of
+from roost.train.data.plans.batch_plan import Draw, format_epoch_length
+from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
+from roost.train.data.plans.sample_columns import Float64Array, weights_of
 from roost.train.step.seeding import mix
 
 
@@ -43,7 +43,7 @@ class WeightedPlan:
     set_size: int | None = None
 
     def __post_init__(self) -> None:
-        check(self.num_samples, self.num_batches, self.batch_size, num_draws=self.num_draws)
+        check_not_empty(self.num_samples, self.num_batches, self.batch_size, num_draws=self.num_draws)
 
     @property
     def num_samples(self) -> int:
@@ -67,7 +67,7 @@ class WeightedPlan:
         return (
             f"drawn with replacement by weight, {self._num_draws:,} times an epoch "
             f"from {self.num_samples:,} samples, {self.batch_size:,} samples a batch, "
-            f"{an_epoch_of(self.num_batches)}"
+            f"{format_epoch_length(self.num_batches)}"
         )
 
     @property
@@ -75,11 +75,11 @@ class WeightedPlan:
         return self.num_samples if self.num_draws is None else self.num_draws
 
     @cached_property
-    def _cumulative(self) -> Floats:
+    def _cumulative(self) -> Float64Array:
         return np.cumsum(weights_of(self.weights, setting="data.weighted", set_size=self.set_size))
 
-    @newest
-    def _order(self, epoch: int) -> tuple[Numbers, Numbers]:
+    @cache_latest
+    def _order(self, epoch: int) -> tuple[Int64Array, Int64Array]:
         drawing = generator(self.seed, "weighted", epoch)
         # Looking up sorted numbers and shuffling what was found takes a quarter of the time of looking them
         # up in their own order, and drawings of one sample lie side by side, where they are easy to count.
@@ -91,14 +91,14 @@ class WeightedPlan:
         return indices[shuffled], turns(epoch, occurrences(indices))[shuffled]
 
 
-def occurrences(ascending: Numbers) -> Numbers:
+def occurrences(ascending: Int64Array) -> Int64Array:
     """(n,) how often each number has already come in a row of ascending ones."""
     places = np.arange(len(ascending))
     is_first = np.append(True, ascending[1:] != ascending[:-1])
     return places - np.maximum.accumulate(np.where(is_first, places, 0))
 
 
-def turns(epoch: int, occurrence: Numbers) -> Numbers:
+def turns(epoch: int, occurrence: Int64Array) -> Int64Array:
     """(n,) a number for each pair of epoch and occurrence: the epoch for occurrence 0, else a 63-bit hash of
     both (a round of splitmix64, see `roost.train.step.seeding.mix`), so that two pairs share one in no
     run."""

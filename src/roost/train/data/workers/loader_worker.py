@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from roost.train.data.workers import worker_errors
-from roost.train.data.workers.batch_codec import Packed, from_bytes
-from roost.train.data.workers.shared_memory import NoRoom, Slot
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.batch_codec import EncodedBatch, from_bytes
+from roost.train.data.workers.shared_memory import SharedMemoryFull, Slot
+from roost.train.data.workers.worker_status import WorkerContext
 
 TASK = struct.Struct("2q")
 """A slot, and the bytes of the task in it."""
@@ -31,7 +31,7 @@ _GRACE_SECONDS = 30
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-class Ends(NamedTuple):
+class WorkerPipes(NamedTuple):
     """A worker's ends of what connects it with the process that started it: descriptors."""
 
     tasks: int
@@ -43,18 +43,18 @@ class Ends(NamedTuple):
     nobody hears that they were closed."""
 
     def __reduce__(self) -> Any:
-        return _opened, tuple(DupFd(fd) for fd in self[:3])
+        return _open_pipes, tuple(DupFd(fd) for fd in self[:3])
 
 
-def _opened(*fds: Any) -> Ends:
-    return Ends(*(fd.detach() for fd in fds))
+def _open_pipes(*fds: Any) -> WorkerPipes:
+    return WorkerPipes(*(fd.detach() for fd in fds))
 
 
-def live(
-    make: Callable[[Post], Callable[[Any], Any]], post: Post, ends: Ends, slots: Sequence[Slot], parent: int
+def run_worker(
+    make: Callable[[WorkerContext], Callable[[Any], Any]], post: WorkerContext, ends: WorkerPipes, slots: Sequence[Slot], parent: int
 ) -> None:
     """Does tasks until there are no more; the whole life of a process."""
-    begin(parent)
+    initialize_process(parent)
     for fd in ends.inherited:
         os.close(fd)
     faulthandler.register(STACKS_SIGNAL, file=ends.stacks, all_threads=True, chain=False)
@@ -68,19 +68,19 @@ def live(
         try:
             if work is None:
                 work = make(post)
-            kind, packed = VALUE, _packed(work(from_bytes(slot.memory(size)[:size])))
+            kind, packed = VALUE, _encode_answer(work(from_bytes(slot.memory(size)[:size])))
             memory = slot.memory(packed.end)
         except Exception as error:  # noqa: BLE001  - raised where the answer is waited for
-            kind, packed = ERROR, _failure(slot, error)
+            kind, packed = ERROR, _encode_error(slot, error)
             memory = slot.memory(packed.end)
         post.reading(-1)
         packed.write(memory)
         os.write(ends.answers, ANSWER.pack(kind, number, packed.begin, packed.end))
 
 
-def begin(parent: int) -> None:
+def initialize_process(parent: int) -> None:
     """What every process must do first that works for another one, which has the pid ``parent``."""
-    _die_with(parent)
+    _die_with_parent(parent)
     # Signals are for the training process; it ends its workers itself. Ctrl-C reaches the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -92,7 +92,7 @@ def begin(parent: int) -> None:
         sys.modules["cv2"].setNumThreads(0)
 
 
-def _die_with(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Ends this process when ``parent`` is killed: it holds a copy of the package's lock.
 
     The kernel goes by the thread that forked, not by the process: a loader must not be begun in a thread
@@ -104,18 +104,18 @@ def _die_with(parent: int) -> None:
             os._exit(1)
 
 
-def _packed(answer: Any) -> Packed:
+def _encode_answer(answer: Any) -> EncodedBatch:
     try:
-        return Packed(answer)
+        return EncodedBatch(answer)
     except Exception as error:
         error.add_note("while a batch was sent from a worker process; data.num_workers: 0 sends none")
         raise
 
 
-def _failure(slot: Slot, error: Exception) -> Packed:
-    packed = Packed(worker_errors.to_send(error))
+def _encode_error(slot: Slot, error: Exception) -> EncodedBatch:
+    packed = EncodedBatch(worker_errors.encode_exception(error))
     try:
         slot.memory(packed.end)
-    except NoRoom as no_room:
-        return Packed(worker_errors.to_send(no_room))
+    except SharedMemoryFull as no_room:
+        return EncodedBatch(worker_errors.encode_exception(no_room))
     return packed

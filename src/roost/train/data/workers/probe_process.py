@@ -10,31 +10,31 @@ from typing import Protocol
 
 from roost.train.data.workers import loader_worker
 
-CONTEXT = "fork" if sys.platform == "linux" else None
+START_METHOD = "fork" if sys.platform == "linux" else None
 """How processes for data are started: forked, so that a set need not be picklable nor read anew."""
-_MOST_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 """How long one sample may take."""
 
 
-class Asked(Protocol):
+class SeedingProbe(Protocol):
     """What can be asked."""
 
     def ignores_seeding(self) -> bool:
         """Whether what it draws differs from what it drew under the same seeds."""
 
 
-def elsewhere(asked: Asked) -> bool:
+def ignores_seeding(asked: SeedingProbe) -> bool:
     """Whether it ignores seeding, found out in another process; what cannot be found out is said, and taken
     for no."""
-    context = multiprocessing.get_context(CONTEXT)
+    context = multiprocessing.get_context(START_METHOD)
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_look, args=(asked, theirs, os.getpid()), daemon=True)  # type: ignore[attr-defined]
+    child = context.Process(target=_run_probe, args=(asked, theirs, os.getpid()), daemon=True)  # type: ignore[attr-defined]
     child.start()
     theirs.close()
     try:
-        if ours.poll(_MOST_SECONDS):
+        if ours.poll(_TIMEOUT_SECONDS):
             return bool(ours.recv())
-        why = f"no sample within {_MOST_SECONDS:g} s"
+        why = f"no sample within {_TIMEOUT_SECONDS:g} s"
     except EOFError:
         why = "the process that read a sample died"
     finally:
@@ -45,9 +45,9 @@ def elsewhere(asked: Asked) -> bool:
     return False
 
 
-def _look(asked: Asked, answer: Connection, parent: int) -> None:
+def _run_probe(asked: SeedingProbe, answer: Connection, parent: int) -> None:
     """The whole life of a process."""
-    loader_worker.begin(parent)
+    loader_worker.initialize_process(parent)
     try:
         answer.send(asked.ignores_seeding())
     except Exception:  # noqa: BLE001  - what cannot be read is not judged: the workers raise it, with its place

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def one() -> Iterator[None]:
+def single_thread() -> Iterator[None]:
     """Torch computes on one thread inside, as it does in a worker process: a sum over a large tensor is
     another one on two threads, and a batch must not depend on who fetched it. Costs 1 µs."""
     before = torch.get_num_threads()

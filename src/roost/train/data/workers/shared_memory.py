@@ -16,20 +16,20 @@ import numpy as np
 
 from roost.base.errors import TrainingError
 from roost.base.system.host_memory import available_bytes
-from roost.train.data.workers.batch_codec import Bytes
+from roost.train.data.workers.batch_codec import ByteArray
 
 _FIRST_BYTES = 1 << 16
 _GROWTH = 1.125
 """Times what is needed: batches of text differ a little in size, and growing means mapping anew."""
-_LOOK_BYTES = 1 << 26
+_CHECK_BYTES = 1 << 26
 """From where on it is asked whether the memory has room before it is taken: the kernel would not refuse it,
 but kill somebody."""
-_SHARED = Path("/dev/shm")
-_SHARED_BYTES = 1 << 30
+_SHM_FOLDER = Path("/dev/shm")
+_MIN_SHM_BYTES = 1 << 30
 """That must be free there: a container's has 64 MiB."""
 
 
-class NoRoom(TrainingError):
+class SharedMemoryFull(TrainingError):
     """A batch of a worker does not fit into memory: without workers it would be there only once."""
 
 
@@ -45,12 +45,12 @@ class Slot:
     """
 
     def __init__(self) -> None:
-        self._fd = _nameless_file()
+        self._fd = _create_unnamed_file()
         self._mapped: Any = None
         self._view, self._num_mapped_bytes = memoryview(b""), 0
         try:
             self.memory(_FIRST_BYTES)
-        except NoRoom:
+        except SharedMemoryFull:
             self.close()
             raise
 
@@ -67,7 +67,7 @@ class Slot:
                 # A mapping of before goes when the last view of it does.
                 self._mapped = mmap.mmap(self._fd, self.num_bytes)
             except OSError as error:
-                raise _no_room(num_bytes, error.strerror or str(error)) from error
+                raise _full_error(num_bytes, error.strerror or str(error)) from error
             self._view = memoryview(self._mapped)
             self._num_mapped_bytes = len(self._view)
         return self._view
@@ -77,16 +77,16 @@ class Slot:
         if num_bytes <= size:
             return
         wanted = -(-int(num_bytes * _GROWTH) // mmap.PAGESIZE) * mmap.PAGESIZE
-        free = available_bytes() if wanted - size > _LOOK_BYTES else None
+        free = available_bytes() if wanted - size > _CHECK_BYTES else None
         if free is not None and wanted - size > free:
-            raise _no_room(num_bytes, f"{free:,} bytes are free")
+            raise _full_error(num_bytes, f"{free:,} bytes are free")
         if hasattr(os, "posix_fallocate"):
             # A file that is only made longer has a hole, and to write there without space is a bus error.
             os.posix_fallocate(self._fd, size, wanted - size)
         else:
             os.ftruncate(self._fd, wanted)
 
-    def bytes(self, num_bytes: int) -> Bytes:
+    def bytes(self, num_bytes: int) -> ByteArray:
         """(num_bytes,) its begin, as an object of its own, which all views of it keep alive."""
         self.memory(num_bytes)
         return np.frombuffer(self._mapped, np.uint8, num_bytes)
@@ -114,24 +114,24 @@ class Slot:
         self._mapped, self._view, self._num_mapped_bytes = None, memoryview(b""), 0
 
 
-def _nameless_file() -> int:
+def _create_unnamed_file() -> int:
     with contextlib.suppress(AttributeError, OSError):  # not of Linux, an old C library, or a filter of calls
         return os.memfd_create("roost-batch")
-    fd, name = tempfile.mkstemp(prefix="roost-batch-", dir=_SHARED if _has_room(_SHARED) else None)
+    fd, name = tempfile.mkstemp(prefix="roost-batch-", dir=_SHM_FOLDER if _has_space(_SHM_FOLDER) else None)
     Path(name).unlink()
     return fd
 
 
-def _has_room(folder: Path) -> bool:
+def _has_space(folder: Path) -> bool:
     try:
         found = os.statvfs(folder)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize >= _SHARED_BYTES
+    return found.f_bavail * found.f_frsize >= _MIN_SHM_BYTES
 
 
-def _no_room(num_bytes: int, why: str) -> NoRoom:
-    return NoRoom(
+def _full_error(num_bytes: int, why: str) -> SharedMemoryFull:
+    return SharedMemoryFull(
         f"a batch of {num_bytes:,} bytes does not fit into memory that is shared with loader workers: {why}",
         fix="smaller batches, a smaller data.prefetch, or data.num_workers: 0",
     )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from roost.train.data.sequential_batches import gave_nothing
-from roost.train.data.workers.stream_shard import DRAW, GO_BACK, GO_ON, REST, Answer
+from roost.train.data.sequential_batches import empty_pass_error
+from roost.train.data.workers.stream_shard import DRAW, RESTORE, SKIP, IDLE, ShardAnswer
 
-_SAY_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 
 
-class Course:
+class StreamOrder:
     """Deals the batches of each pass in turn: the shares take turns, one that has ended is passed over, and
     when all have, the next pass begins with the first share again.
 
@@ -67,19 +67,19 @@ class Course:
     def tasks(self) -> Iterator[tuple[str, Any]]:
         """What the shares must do."""
         for state in list(self._shares):
-            yield GO_BACK, state
+            yield RESTORE, state
         while any(self._left):
             for _ in self._shares:
-                yield GO_ON, None
+                yield SKIP, None
         first = self._turn
-        yield from [(REST, None)] * first
+        yield from [(IDLE, None)] * first
         while not self._is_over:
             number = self.number
             for _ in self._shares[first:]:
-                yield (DRAW, number) if number == self.number else (REST, None)
+                yield (DRAW, number) if number == self.number else (IDLE, None)
             first = 0
 
-    def batches(self, answers: Iterable[Answer]) -> Generator[tuple[Any, int], None, None]:
+    def batches(self, answers: Iterable[ShardAnswer]) -> Generator[tuple[Any, int], None, None]:
         """The batches, each with its samples.
 
         Raises:
@@ -88,7 +88,7 @@ class Course:
         said = self._say_what_is_dropped()
         for task, answer in enumerate(answers):
             share = task % len(self._shares)
-            if answer.kind == GO_ON:
+            if answer.kind == SKIP:
                 self._left[share] = answer.left
                 said = self._say_how_far(said)
             if answer.kind != DRAW or answer.number != self.number or self._is_over:
@@ -96,7 +96,7 @@ class Course:
             self._turn = (share + 1) % len(self._shares)
             self._has_ended[share] = answer.ended
             if answer.state is not None:
-                self._shares[share] = _own(answer.state)
+                self._shares[share] = _copy_views(answer.state)
             if answer.batch is not None:
                 self._num_drawn += 1
                 yield answer.batch
@@ -105,7 +105,7 @@ class Course:
 
     def _end_pass(self) -> None:
         if not self._num_drawn:
-            raise gave_nothing(self._called, self.number)
+            raise empty_pass_error(self._called, self.number)
         self._is_over = self._only
         self.number, self._turn, self._num_drawn = self.number + 1, 0, 0
         self._has_ended = [False] * len(self._shares)
@@ -122,24 +122,24 @@ class Course:
                 "to go on where it was",
                 flush=True,
             )
-        return time.monotonic() - _SAY_SECONDS
+        return time.monotonic() - _REPORT_SECONDS
 
     def _say_how_far(self, said: float) -> float:
         left = sum(self._left)
-        if min(self._left) < 0 or not left or time.monotonic() - said < _SAY_SECONDS:
+        if min(self._left) < 0 or not left or time.monotonic() - said < _REPORT_SECONDS:
             return said
         print(f"{self._called}: {left:,} items are still to be dropped", flush=True)
         return time.monotonic()
 
 
-def _own(state: Any) -> Any:
+def _copy_views(state: Any) -> Any:
     """The same without views of shared memory: those would keep it from being used again."""
     if isinstance(state, Tensor):
         return state.clone()
     if isinstance(state, np.ndarray):
         return state.copy()
     if type(state) is dict:
-        return {key: _own(one) for key, one in state.items()}
+        return {key: _copy_views(one) for key, one in state.items()}
     if type(state) in (list, tuple):
-        return type(state)(map(_own, state))
+        return type(state)(map(_copy_views, state))
     return state

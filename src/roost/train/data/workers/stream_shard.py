@@ -13,24 +13,24 @@ from torch.utils.data import default_collate, default_convert
 
 from roost.base.errors import CheckpointError, ContractError
 from roost.train.data.batch_function import Sampled
-from roost.train.data.batch_sizes import count, is_nothing
-from roost.train.data.fetch import Collate, fingerprint, join
+from roost.train.data.batch_sizes import count_samples, is_empty
+from roost.train.data.fetch import Collate, fingerprint, collate_samples
 from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 
-GO_BACK, GO_ON, DRAW, REST = "go back", "go on", "draw", "rest"
-"""Kinds of tasks: ``(GO_BACK, state)`` takes over what `Share.state` gave, None: the beginning; ``(GO_ON,
+RESTORE, SKIP, DRAW, IDLE = "go back", "go on", "draw", "rest"
+"""Kinds of tasks: ``(GO_BACK, state)`` takes over what `StreamShard.state` gave, None: the beginning; ``(GO_ON,
 None)`` goes on dropping items until it is there; ``(DRAW, pass)`` draws a batch; ``(REST, None)`` does
 nothing."""
-_DROP_SECONDS = 1.0
+_SKIP_SECONDS = 1.0
 """Of one task."""
 _END = object()
-_BEFORE_ITEMS = -1
-_HOME: Any = torch.utils.data._utils.worker
+_BEFORE_FIRST_ITEM = -1
+_torch_worker: Any = torch.utils.data._utils.worker
 """Where torch keeps who a worker is: a private name, and the only way to answer `get_worker_info`."""
 
 
-class Answer(NamedTuple):
+class ShardAnswer(NamedTuple):
     """What a share answers to a task."""
 
     kind: str
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     """Items still to be dropped."""
 
 
-class Recipe(NamedTuple):
+class StreamSpec(NamedTuple):
     """How a set becomes batches: the same for all shares of a stream."""
 
     dataset: Any
@@ -60,7 +60,7 @@ class Recipe(NamedTuple):
     """The state of the set before it was iterated, where it has one."""
 
 
-class Share:
+class StreamShard:
     """Draws the batches of one worker from its own copy of the set, whom `get_worker_info` tells who it is.
 
     What an item draws at random is f(seed, worker, pass, number of the item in it).
@@ -75,7 +75,7 @@ class Share:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: StreamSpec,
         *,
         worker: int = 0,
         num_workers: int = 1,
@@ -91,7 +91,7 @@ class Share:
         self._number, self._items, self._ended, self._to_drop = -1, 0, False, 0
         self._info: Any = None
 
-    def __call__(self, task: tuple[str, Any]) -> Answer:
+    def __call__(self, task: tuple[str, Any]) -> ShardAnswer:
         """Does a task.
 
         Raises:
@@ -100,17 +100,17 @@ class Share:
             CheckpointError: The set does not fit the state.
         """
         kind, what = task
-        if kind == REST:
-            return Answer(REST)
-        with sample_threads.one(), self._known_as_worker():
+        if kind == IDLE:
+            return ShardAnswer(IDLE)
+        with sample_threads.single_thread(), self._known_as_worker():
             if kind == DRAW:
                 batch = self._draw(what)
                 state = self.state() if self._sends_state or not self.is_stateful else None
-                return Answer(DRAW, what, batch, self._ended, state)
-            if kind == GO_BACK:
+                return ShardAnswer(DRAW, what, batch, self._ended, state)
+            if kind == RESTORE:
                 self._go_back(what)
             self._drop()
-        return Answer(GO_ON, left=self._to_drop)
+        return ShardAnswer(SKIP, left=self._to_drop)
 
     @property
     def is_stateful(self) -> bool:
@@ -155,13 +155,13 @@ class Share:
             return None
         if size is None:
             return self._whole(items[0])
-        with _known_as_nobody():
-            value = join(items, self._collate or default_collate, self._dataset, self._recipe.name)
-        return (None, 0) if is_nothing(value) else (value, len(items))
+        with _without_worker_info():
+            value = collate_samples(items, self._collate or default_collate, self._dataset, self._recipe.name)
+        return (None, 0) if is_empty(value) else (value, len(items))
 
     def _whole(self, value: Any) -> tuple[Any, int]:
         """A batch that the set has made; arrays in it become tensors, as torch's loader does."""
-        num_samples = count(value)
+        num_samples = count_samples(value)
         if not num_samples:
             return None, 0
         if self._collate is not None:
@@ -194,12 +194,12 @@ class Share:
             self._dataset.set_epoch(self._number)
 
     def _iterate(self) -> None:
-        self._seed_for(_BEFORE_ITEMS)
+        self._seed_for(_BEFORE_FIRST_ITEM)
         try:
             self._iterator = iter(self._dataset)
         except Exception as error:
             error.add_note(f"while {self._place} began")
-            if isinstance(error, TypeError) and _came_from_nowhere(error):  # __iter__ gave no iterator
+            if isinstance(error, TypeError) and _was_raised_here(error):  # __iter__ gave no iterator
                 raise ContractError(
                     f"{self._recipe.name or 'the set'} cannot be gone through: {error}",
                     received=type(self._dataset).__name__,
@@ -252,7 +252,7 @@ class Share:
 
     def _drop(self) -> None:
         """Draws items that were used before; for a while, one at least."""
-        until = time.monotonic() + _DROP_SECONDS
+        until = time.monotonic() + _SKIP_SECONDS
         while self._to_drop:
             if self._item() is _END:
                 raise ContractError(
@@ -270,30 +270,30 @@ class Share:
     def _known_as_worker(self) -> Iterator[None]:
         """Inside `torch.utils.data.get_worker_info` tells of this worker; also of one that is no process, so
         that one worker and none give the same."""
-        before, _HOME._worker_info = _HOME._worker_info, self._info
+        before, _torch_worker._worker_info = _torch_worker._worker_info, self._info
         try:
             yield
         finally:
-            _HOME._worker_info = before
+            _torch_worker._worker_info = before
 
     def _tell_who(self) -> None:
         # The seed differs from pass to pass, as torch's does.
         seed = seeding.mix(self._seed, "info", self._number)
-        self._info = _HOME.WorkerInfo(
+        self._info = _torch_worker.WorkerInfo(
             id=self._worker, num_workers=self._num_workers, seed=seed, dataset=self._dataset
         )
-        _HOME._worker_info = self._info
+        _torch_worker._worker_info = self._info
 
 
 @contextmanager
-def _known_as_nobody() -> Iterator[None]:
+def _without_worker_info() -> Iterator[None]:
     """Inside there is no worker: in one, torch's collate would make each batch in shared memory of its own,
     from which it is copied once more here, and which may be as small as 64 MB."""
-    before, _HOME._worker_info = _HOME._worker_info, None
+    before, _torch_worker._worker_info = _torch_worker._worker_info, None
     try:
         yield
     finally:
-        _HOME._worker_info = before
+        _torch_worker._worker_info = before
 
 
 def is_stateful(value: Any) -> bool:
@@ -301,7 +301,7 @@ def is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
-def _came_from_nowhere(error: Exception) -> bool:
+def _was_raised_here(error: Exception) -> bool:
     """Whether it was raised in the very frame that caught it, not in code that this called."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from roost.train.data.workers.batch_codec import Packed
-from roost.train.data.workers.worker_pool import Ring
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.batch_codec import EncodedBatch
+from roost.train.data.workers.worker_pool import WorkerPool
+from roost.train.data.workers.worker_status import WorkerContext
 
-MOST_SECONDS = 10.0
+MAX_BATCH_SECONDS = 10.0
 """Of one batch; it is given up between two samples."""
 
 
-class Took(NamedTuple):
+class BatchCost(NamedTuple):
     """What one batch took, as its worker tells it."""
 
     seconds: float = 0.0
@@ -33,12 +33,12 @@ class Took(NamedTuple):
     """It was not finished within the time."""
 
 
-class _GivenUp(BaseException):
+class _BatchTimeout(BaseException):
     """The batch takes too long; not an Exception, because a set may catch those."""
 
 
-def measured(
-    make: Callable[[Post], Callable[[Any], Any]],
+def measure(
+    make: Callable[[WorkerContext], Callable[[Any], Any]],
     tasks: Iterator[Any],
     *,
     num_workers: int,
@@ -48,11 +48,11 @@ def measured(
     timeout_seconds: float = 300.0,
     name: str = "",
     stop: Callable[[], bool] = lambda: False,
-) -> list[Took]:
+) -> list[BatchCost]:
     """What batches took, by workers of that number, in their order.
 
     Args:
-        make: As `Ring` takes it.
+        make: As `WorkerPool` takes it.
         tasks: Endless.
         num_workers: To be started, and ended.
         seconds: After which no further batch is begun; one that has begun is finished.
@@ -60,7 +60,7 @@ def measured(
         most: Batches at most.
         timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set.
-        stop: See `Ring.map`.
+        stop: See `WorkerPool.map`.
 
     Raises:
         Interrupted: ``stop()`` said so.
@@ -76,8 +76,8 @@ def measured(
                 return
             yield task, math.inf if number < least else until
 
-    timed = functools.partial(_Timed, make)
-    ring = Ring(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
+    timed = functools.partial(_TimedFetch, make)
+    ring = WorkerPool(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
     try:
         with closing(ring.map(dealt(), stop=stop)) as answers:
             return [took for took in answers if took is not None]
@@ -85,45 +85,45 @@ def measured(
         ring.close()
 
 
-class _Hurried(Post):
+class _TimeLimitedContext(WorkerContext):
     """A post that gives a batch up when it takes too long."""
 
     until = math.inf
 
     def reading(self, index: int) -> None:
         super().reading(index)
-        if time.monotonic() > _Hurried.until:
-            raise _GivenUp
+        if time.monotonic() > _TimeLimitedContext.until:
+            raise _BatchTimeout
 
 
-class _Timed:
+class _TimedFetch:
     """In a worker process: fetches, and answers what that took instead of the batch."""
 
-    def __init__(self, make: Callable[[Post], Callable[[Any], Any]], post: Post) -> None:
+    def __init__(self, make: Callable[[WorkerContext], Callable[[Any], Any]], post: WorkerContext) -> None:
         self._make, self._post = make, post
         self._fetch: Callable[[Any], Any] | None = None
 
-    def __call__(self, task: tuple[Any, float]) -> Took | None:
+    def __call__(self, task: tuple[Any, float]) -> BatchCost | None:
         """None: it is too late to begin."""
         what, until = task
         began = time.monotonic()
         if began >= until:
             return None
-        _Hurried.until = began + MOST_SECONDS
-        cpu, queued = _cpu_seconds(), _queued_seconds()
+        _TimeLimitedContext.until = began + MAX_BATCH_SECONDS
+        cpu, queued = _cpu_seconds(), _run_queue_seconds()
         num_bytes, given_up = 0, False
         try:
             if self._fetch is None:
-                self._fetch = self._make(_Hurried(*self._post))
-            num_bytes = Packed(self._fetch(what)).end
-        except _GivenUp:
+                self._fetch = self._make(_TimeLimitedContext(*self._post))
+            num_bytes = EncodedBatch(self._fetch(what)).end
+        except _BatchTimeout:
             given_up = True
         except Exception as error:  # noqa: BLE001  - training meets it at the same batch, and raises it there
-            return Took(worker=self._post.worker, error=type(error).__name__)
+            return BatchCost(worker=self._post.worker, error=type(error).__name__)
         seconds = time.monotonic() - began
-        cpu, queued = _cpu_seconds() - cpu, _queued_seconds() - queued
+        cpu, queued = _cpu_seconds() - cpu, _run_queue_seconds() - queued
         share = cpu / max(seconds - queued, cpu, 1e-9)
-        return Took(seconds, share, num_bytes, self._post.worker, given_up=given_up)
+        return BatchCost(seconds, share, num_bytes, self._post.worker, given_up=given_up)
 
 
 def _cpu_seconds() -> float:
@@ -132,7 +132,7 @@ def _cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def _queued_seconds() -> float:
+def _run_queue_seconds() -> float:
     """That this thread could have run, but somebody else had the core: no waiting of its own."""
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
@@ -141,7 +141,7 @@ def _queued_seconds() -> float:
         return 0.0
 
 
-def steady(took: list[Took]) -> list[Took]:
+def steady_costs(took: list[BatchCost]) -> list[BatchCost]:
     """Those that came, without the first of each worker, which opens files, where there are others."""
     good = [one for one in took if not one.error and not one.given_up]
     seen: set[int] = set()
@@ -153,12 +153,12 @@ def steady(took: list[Took]) -> list[Took]:
     return later or good
 
 
-def usual(took: list[Took]) -> Took | None:
+def mean_cost(took: list[BatchCost]) -> BatchCost | None:
     """What a batch takes on average, and of memory at most; None when none came."""
-    good = steady(took)
+    good = steady_costs(took)
     if not good:
         return None
-    return Took(
+    return BatchCost(
         seconds=statistics.fmean(one.seconds for one in good),
         busy_share=statistics.fmean(one.busy_share for one in good),
         num_bytes=max(one.num_bytes for one in took),

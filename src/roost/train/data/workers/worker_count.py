@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from roost.base.system import cpu_cores, host_memory
-from roost.base.text.byte_sizes import size
-from roost.base.text.durations import precise_duration
+from roost.base.text.byte_sizes import format_bytes
+from roost.base.text.durations import format_short_duration
 from roost.train.data.workers import worker_benchmark
 from roost.train.data.workers.worker_errors import WorkerDied
-from roost.train.data.workers.worker_pool import HELD
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.worker_pool import MAX_VIEWS
+from roost.train.data.workers.worker_status import WorkerContext
 
 LIGHT_SECONDS = 0.0003
 """A batch that takes less gets no worker.
@@ -37,20 +37,20 @@ So less than a tenth of a millisecond a step is gained below, which is nothing b
 (6.99, 6.85 and 6.83 with a batch of 0.3 and a step of 6.4); where somebody else keeps the cores busy, or the
 step itself does, as much is lost.
 """
-_LEAST_GAIN = 0.9
+_MAX_TIME_RATIO = 0.9
 """More workers must bring the time of a batch below this part of what it was."""
-_LOOK_SECONDS = 0.3
-_LOOK_BATCHES = 8
-_TRY_SECONDS = 0.2
-_TRY_ROUNDS = 2
+_FIRST_SECONDS = 0.3
+_FIRST_BATCHES = 8
+_TRIAL_SECONDS = 0.2
+_TRIAL_BATCHES_PER_WORKER = 2
 """Batches of each worker: the first of a worker opens files and is left out."""
 _START_SECONDS = 0.02
 """A worker takes about as long to start: for a pass that is shorter there is nothing to be won."""
-_SHARE_OF_MEMORY = 4
+_FREE_MEMORY_DIVISOR = 4
 """The batches may take a quarter of what is free."""
 
 
-class Choice(NamedTuple):
+class WorkerCountChoice(NamedTuple):
     """What was chosen."""
 
     num_workers: int
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
     """The choice and its reason, in one line; empty where an error will be told instead."""
 
 
-class Room(NamedTuple):
+class WorkerBudget(NamedTuple):
     """What workers may take."""
 
     cores: int
@@ -99,35 +99,35 @@ class Room(NamedTuple):
         return max(self.cores - self.busy, half if half > 1 else 0)
 
 
-def room_here(*, busy: int, most: int | None = None) -> Room:
+def local_budget(*, busy: int, most: int | None = None) -> WorkerBudget:
     """What workers of this process may take; ranks on one machine share its cores and its memory alike.
 
     Args:
-        busy: See `Room`; so is ``most``.
+        busy: See `WorkerBudget`; so is ``most``.
         most: Workers at most.
     """
     ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     free = host_memory.available_bytes()
-    return Room(max(1, cpu_cores.usable() // ranks), busy, most, None if free is None else free // ranks)
+    return WorkerBudget(max(1, cpu_cores.usable_cores() // ranks), busy, most, None if free is None else free // ranks)
 
 
-def choose(
-    make: Callable[[Post], Callable[[Any], Any]],
+def choose_num_workers(
+    make: Callable[[WorkerContext], Callable[[Any], Any]],
     tasks: Iterable[Any],
     *,
     num_tasks: int,
-    room: Room,
+    room: WorkerBudget,
     prefetch: int = 2,
     seconds: float = 1.5,
     timeout_seconds: float = 300.0,
     name: str = "",
     here: Callable[[Any], Any] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Choice:
+) -> WorkerCountChoice:
     """Measures a set in worker processes that end after it: its first sample may open files that workers must
     not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
     twice as many workers are tried as long as that brings 10 % or more, within ``seconds`` in all or the time
-    of one pass. A set that keeps cores busy gets no more workers than `Room.cores_for_workers` have place
+    of one pass. A set that keeps cores busy gets no more workers than `WorkerBudget.cores_for_workers` have place
     for; one that waits (for a disk, a network) as many more as it waits, up to 16 or four for each core.
     Batches in memory take a quarter of what is free at most. A set that raises meanwhile gets no worker:
     training shows the error in its place. One that dies or hangs would take training with it.
@@ -150,50 +150,50 @@ def choose(
     """
     deadline = time.monotonic() + seconds
     endless = itertools.cycle(tasks)
-    if here is not None and (light := _seconds_here(here, endless)) < LIGHT_SECONDS:
-        return _said(0, name, f"a batch takes {precise_duration(light)}")
+    if here is not None and (light := _seconds_inline(here, endless)) < LIGHT_SECONDS:
+        return _choice(0, name, f"a batch takes {format_short_duration(light)}")
     try:
-        took = _looked_at(make, endless, timeout_seconds, name, stop)
+        took = _measure_one_worker(make, endless, timeout_seconds, name, stop)
     except OSError as error:
-        return _said(0, name, f"no worker process could be started: {error}")
-    usual = worker_benchmark.usual(took)
+        return _choice(0, name, f"no worker process could be started: {error}")
+    usual = worker_benchmark.mean_cost(took)
     if usual is None:
-        return _of_nothing(took, room, num_tasks, name)
-    takes = f"a batch takes {precise_duration(usual.seconds)}"
+        return _choice_without_batch(took, room, num_tasks, name)
+    takes = f"a batch takes {format_short_duration(usual.seconds)}"
     if usual.seconds < LIGHT_SECONDS:
-        return _said(0, name, takes)
+        return _choice(0, name, takes)
     if num_tasks * usual.seconds < _START_SECONDS:
-        return _said(0, name, f"{takes}, and a pass has {num_tasks} of them")
-    most, why = _most(room, usual, num_tasks, prefetch)
+        return _choice(0, name, f"{takes}, and a pass has {num_tasks} of them")
+    most, why = _max_workers(room, usual, num_tasks, prefetch)
     if most < 2:
-        return _said(most, name, f"{takes} ({why})")
+        return _choice(most, name, f"{takes} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
-    number, tried = _swept(make, endless, usual.seconds, most, deadline, stop)
+    number, tried = _try_doubling(make, endless, usual.seconds, most, deadline, stop)
     number = min(most, max(2, room.cores)) if number is None else number
-    return _said(number, name, f"{takes} ({', '.join([_cores(room.cores), *tried])})")
+    return _choice(number, name, f"{takes} ({', '.join([_format_cores(room.cores), *tried])})")
 
 
-def _looked_at(
-    make: Callable[[Post], Callable[[Any], Any]],
+def _measure_one_worker(
+    make: Callable[[WorkerContext], Callable[[Any], Any]],
     tasks: Iterator[Any],
     timeout_seconds: float,
     name: str,
     stop: Callable[[], bool],
-) -> list[worker_benchmark.Took]:
+) -> list[worker_benchmark.BatchCost]:
     """What a few batches took, by one worker."""
-    return worker_benchmark.measured(
+    return worker_benchmark.measure(
         make,
         tasks,
         num_workers=1,
-        seconds=_LOOK_SECONDS,
-        most=_LOOK_BATCHES,
+        seconds=_FIRST_SECONDS,
+        most=_FIRST_BATCHES,
         timeout_seconds=timeout_seconds,
         name=name,
         stop=stop,
     )
 
 
-def _seconds_here(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
+def _seconds_inline(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
     found = []
     for task in itertools.islice(tasks, 3):
         began = time.perf_counter()
@@ -202,22 +202,22 @@ def _seconds_here(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
     return min(found)
 
 
-def _of_nothing(took: list[worker_benchmark.Took], room: Room, num_tasks: int, name: str) -> Choice:
+def _choice_without_batch(took: list[worker_benchmark.BatchCost], room: WorkerBudget, num_tasks: int, name: str) -> WorkerCountChoice:
     """The choice where no batch came."""
     if not took:
-        return _said(0, name, "it has no batch")
+        return _choice(0, name, "it has no batch")
     if not took[0].given_up:
-        return Choice(0, "")  # training raises it, and tells it
-    number = min(_most(room, took[0], num_tasks, prefetch=0)[0], room.cores)
-    return _said(
+        return WorkerCountChoice(0, "")  # training raises it, and tells it
+    number = min(_max_workers(room, took[0], num_tasks, prefetch=0)[0], room.cores)
+    return _choice(
         number,
         name,
-        f"a batch takes more than {worker_benchmark.MOST_SECONDS:g} s ({_cores(room.cores)}, none was tried, for time)",  # noqa: E501
+        f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s ({_format_cores(room.cores)}, none was tried, for time)",  # noqa: E501
     )
 
 
-def _swept(
-    make: Callable[[Post], Callable[[Any], Any]],
+def _try_doubling(
+    make: Callable[[WorkerContext], Callable[[Any], Any]],
     tasks: Iterator[Any],
     alone: float,
     most: int,
@@ -235,27 +235,27 @@ def _swept(
         stop: As above.
     """
     found, best, said = 1, alone, list[str]()
-    for number in _doubled(most):
+    for number in _doubling(most):
         left = deadline - time.monotonic()
-        if left < _TRY_ROUNDS * alone:
+        if left < _TRIAL_BATCHES_PER_WORKER * alone:
             return (found if found > 1 else None), [*said, "more were not tried, for time"]
         try:
-            took = worker_benchmark.measured(
+            took = worker_benchmark.measure(
                 make,
                 tasks,
                 num_workers=number,
-                seconds=min(left, _TRY_SECONDS),
-                least=number * _TRY_ROUNDS,
+                seconds=min(left, _TRIAL_SECONDS),
+                least=number * _TRIAL_BATCHES_PER_WORKER,
                 stop=stop,
             )
         except (WorkerDied, OSError):
             return found, [*said, f"{number} workers failed"]
-        steady = worker_benchmark.steady(took)
+        steady = worker_benchmark.steady_costs(took)
         if not steady:
             return found, said
         each = statistics.fmean(one.seconds for one in steady) / number
-        said.append(f"{number} workers {precise_duration(each)}")
-        if each > _LEAST_GAIN * best:
+        said.append(f"{number} workers {format_short_duration(each)}")
+        if each > _MAX_TIME_RATIO * best:
             return found, said
         found, best = number, each
         if best < LIGHT_SECONDS:
@@ -263,27 +263,27 @@ def _swept(
     return found, said
 
 
-def _most(room: Room, took: worker_benchmark.Took, num_tasks: int, prefetch: int) -> tuple[int, str]:
+def _max_workers(room: WorkerBudget, took: worker_benchmark.BatchCost, num_tasks: int, prefetch: int) -> tuple[int, str]:
     """Workers at most, by cores, memory and batches; and why no more."""
     # Half a core is there for a set that mostly waits, also where training has all of them.
     share = max(took.busy_share, 0.01)
     by_cores = max(round(room.cores_for_workers / share), int(0.5 / share))
     beside = ", and training computes on them" if room.busy else ""
     bounds = [
-        (min(by_cores, max(16, 4 * room.cores)), f"{_cores(room.cores)}{beside}"),
+        (min(by_cores, max(16, 4 * room.cores)), f"{_format_cores(room.cores)}{beside}"),
         (num_tasks, f"a pass has {num_tasks} of them"),
     ]
     if room.free_bytes is not None and took.num_bytes:
         # Each worker has its slots of the ring, a batch that it makes, and the samples that this is made of.
-        batches = room.free_bytes // _SHARE_OF_MEMORY // took.num_bytes
-        why = f"{size(took.num_bytes)} of memory, of which {size(room.free_bytes)} are free"
-        bounds.append((max(0, (batches - HELD) // (prefetch + 2)), why))
+        batches = room.free_bytes // _FREE_MEMORY_DIVISOR // took.num_bytes
+        why = f"{format_bytes(took.num_bytes)} of memory, of which {format_bytes(room.free_bytes)} are free"
+        bounds.append((max(0, (batches - MAX_VIEWS) // (prefetch + 2)), why))
     if room.most is not None:
         bounds.append((room.most, f"{room.most} at most"))
     return min(bounds)
 
 
-def _doubled(most: int) -> Iterator[int]:
+def _doubling(most: int) -> Iterator[int]:
     """2, 4, 8, … and ``most``."""
     number = 2
     while number < most:
@@ -292,9 +292,9 @@ def _doubled(most: int) -> Iterator[int]:
     yield most
 
 
-def _said(number: int, name: str, why: str) -> Choice:
-    return Choice(number, f"num_workers: {number} for {name or 'the set'}: {why}")
+def _choice(number: int, name: str, why: str) -> WorkerCountChoice:
+    return WorkerCountChoice(number, f"num_workers: {number} for {name or 'the set'}: {why}")
 
 
-def _cores(number: int) -> str:
+def _format_cores(number: int) -> str:
     return f"{number} core{'' if number == 1 else 's'}"

@@ -15,19 +15,19 @@ from typing import Any
 
 from roost.train.data.workers import loader_worker, worker_errors
 from roost.train.data.workers.loader_worker import ANSWER, END, READY
-from roost.train.data.workers.probe_process import CONTEXT
+from roost.train.data.workers.probe_process import START_METHOD
 from roost.train.data.workers.shared_memory import Slot
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.worker_status import WorkerContext
 
 START_SECONDS = 30.0
-_LOOK_SECONDS = 1.0
-_QUIET_SECONDS = 0.1
+_POLL_SECONDS = 1.0
+_STACKS_QUIET_SECONDS = 0.1
 """Without another line of stacks, after which they are complete."""
-_MOST_ANSWERS = 64
+_MAX_ANSWERS_PER_READ = 64
 """That are read at a time."""
 
 
-class Hand:
+class WorkerHandle:
     """A worker process: is started here, given tasks, asked for answers, and ended.
 
     Args:
@@ -41,10 +41,10 @@ class Hand:
 
     def __init__(
         self,
-        make: Callable[[Post], Callable[[Any], Any]],
-        post: Post,
+        make: Callable[[WorkerContext], Callable[[Any], Any]],
+        post: WorkerContext,
         slots: Sequence[Slot],
-        others: Sequence[Hand],
+        others: Sequence[WorkerHandle],
         *,
         timeout_seconds: float,
         name: str,
@@ -60,9 +60,9 @@ class Hand:
         inherited = [*ours]
         for other in others:
             inherited += (other._tasks, other._answers, other._stacks)
-        ends = loader_worker.Ends(*theirs, tuple(inherited))
-        self._process: Any = multiprocessing.get_context(CONTEXT).Process(  # type: ignore[attr-defined]
-            target=loader_worker.live,
+        ends = loader_worker.WorkerPipes(*theirs, tuple(inherited))
+        self._process: Any = multiprocessing.get_context(START_METHOD).Process(  # type: ignore[attr-defined]
+            target=loader_worker.run_worker,
             args=(make, post, ends, slots, os.getpid()),
             name=f"roost-loader-{post.worker}",
             daemon=True,
@@ -125,12 +125,12 @@ class Hand:
 
     def _read(self, look: Callable[[], None]) -> bytes:
         """One answer or more: messages this small are written whole or not at all."""
-        look_seconds = min(_LOOK_SECONDS, self._timeout_seconds)
+        look_seconds = min(_POLL_SECONDS, self._timeout_seconds)
         # Looks are counted, not seconds: when a person has stopped all processes for an hour, it is one look.
         begun, looks, is_gone = -1, 0, False
         while True:
             for fd, _ in self._poller.poll(0 if is_gone else look_seconds * 1000):
-                if fd == self._answers and (message := os.read(fd, ANSWER.size * _MOST_ANSWERS)):
+                if fd == self._answers and (message := os.read(fd, ANSWER.size * _MAX_ANSWERS_PER_READ)):
                     return message
                 is_gone = True
             if is_gone:
@@ -148,7 +148,7 @@ class Hand:
     def dead(self) -> worker_errors.WorkerDied:
         """The error about its end."""
         self._process.join()
-        return worker_errors.died(
+        return worker_errors.worker_died(
             self._post.worker,
             self._process.pid,
             self._process.exitcode,
@@ -161,11 +161,11 @@ class Hand:
         os.kill(self._process.pid, loader_worker.STACKS_SIGNAL)
         reader = select.poll()
         reader.register(self._stacks, select.POLLIN)
-        text, seconds = b"", _LOOK_SECONDS
+        text, seconds = b"", _POLL_SECONDS
         while reader.poll(seconds * 1000) and (more := os.read(self._stacks, 1 << 16)):
-            text, seconds = text + more, _QUIET_SECONDS
+            text, seconds = text + more, _STACKS_QUIET_SECONDS
         stacks = text.decode(errors="replace")
-        return worker_errors.silent(
+        return worker_errors.worker_hangs(
             self._post.worker, self._process.pid, self._timeout_seconds, place, stacks
         )
 

@@ -15,24 +15,24 @@ from typing import Any
 from roost.base.errors import ContractError
 from roost.train.data.batches import Interrupted
 from roost.train.data.workers import worker_errors
-from roost.train.data.workers.batch_codec import Bytes, to_bytes, unpack
+from roost.train.data.workers.batch_codec import ByteArray, to_bytes, decode
 from roost.train.data.workers.loader_worker import ANSWER, ERROR, TASK, VALUE
 from roost.train.data.workers.shared_memory import Slot
-from roost.train.data.workers.worker_handle import START_SECONDS, Hand
-from roost.train.data.workers.worker_status import Board, Post
+from roost.train.data.workers.worker_handle import START_SECONDS, WorkerHandle
+from roost.train.data.workers.worker_status import WorkerStatusTable, WorkerContext
 
-HELD = 3
+MAX_VIEWS = 3
 """Answers that may be held outside as views; of any more, copies are given."""
 _SMALL_BYTES = 1 << 20
 _SMALL_PREFETCH = 8
 """Tasks that a worker has at most as long as no answer was larger than `_SMALL_BYTES`."""
 _SMALL_TASKS = 64
 """That all workers have together by that: each takes a slot, which is two open files."""
-_TRIES = 3
+_START_ATTEMPTS = 3
 _CLOSE_SECONDS = 1.0
 
 
-class Ring:
+class WorkerPool:
     """Worker processes that answer tasks, in order, through shared memory.
 
     ```
@@ -55,14 +55,14 @@ class Ring:
 
     def __init__(
         self,
-        make: Callable[[Post], Callable[[Any], Any]],
+        make: Callable[[WorkerContext], Callable[[Any], Any]],
         *,
         num_workers: int,
         prefetch: int = 2,
         timeout_seconds: float = 300.0,
         pin_memory: bool = False,
         name: str = "",
-        held: int = HELD,
+        held: int = MAX_VIEWS,
     ) -> None:
         self._make, self._num_workers, self._name = make, num_workers, name
         self._prefetch, self._held, self._timeout_seconds = prefetch, held, timeout_seconds
@@ -71,14 +71,14 @@ class Ring:
         self._largest = 0
         """Bytes of the largest answer so far."""
         self._pin_memory = pin_memory
-        self._hands: list[Hand] = []
+        self._hands: list[WorkerHandle] = []
         self._slots: list[Slot] = []
-        self._board: Board | None = None
+        self._board: WorkerStatusTable | None = None
         self._free: list[int] = []
         """The newest last: it is the one most likely in the processor's cache."""
         self._returned: deque[int] = deque()
         """Slots whose last view has gone; whichever thread that happens in may append."""
-        self._lent: dict[int, weakref.ref[Bytes]] = {}
+        self._lent: dict[int, weakref.ref[ByteArray]] = {}
         self._asked: deque[int] = deque()
         """The workers that have tasks, in the order of these."""
         self._next_worker = 0
@@ -168,11 +168,11 @@ class Ring:
         self._take_back()
         if kind == VALUE and not self._pin_memory and len(self._lent) < self._held:
             self._lent[slot] = weakref.ref(memory, lambda _: self._returned.append(slot))
-            return unpack(memory, begin, end)
-        answer = unpack(memory if self._pin_memory else memory.copy(), begin, end, pin=self._pin_memory)
+            return decode(memory, begin, end)
+        answer = decode(memory if self._pin_memory else memory.copy(), begin, end, pin=self._pin_memory)
         self._free.append(slot)
         if kind == ERROR:
-            raise worker_errors.received(answer, number)
+            raise worker_errors.decode_exception(answer, number)
         return answer
 
     def _look(self, stop: Callable[[], bool]) -> None:
@@ -194,7 +194,7 @@ class Ring:
             for _ in range(self._num_small_tasks + self._held):
                 self._slots.append(Slot())
             self._free.extend(range(len(self._slots)))
-            self._board = Board(self._num_workers)
+            self._board = WorkerStatusTable(self._num_workers)
             for number in range(self._num_workers):
                 self._hands.append(self._hand(number))
             for number in range(self._num_workers):
@@ -203,11 +203,11 @@ class Ring:
             self.close()
             raise
 
-    def _hand(self, number: int) -> Hand:
+    def _hand(self, number: int) -> WorkerHandle:
         assert self._board is not None
-        return Hand(
+        return WorkerHandle(
             self._make,
-            Post(number, self._num_workers, self._board),
+            WorkerContext(number, self._num_workers, self._board),
             self._slots,
             [hand for other, hand in enumerate(self._hands) if other != number],
             timeout_seconds=self._timeout_seconds,
@@ -215,13 +215,13 @@ class Ring:
         )
 
     def _await_start(self, number: int) -> None:
-        for _ in range(_TRIES):
+        for _ in range(_START_ATTEMPTS):
             if self._hands[number].has_started():
                 return
             self._hands[number].dismiss()
             self._hands[number].end(within_seconds=0)
             self._hands[number] = self._hand(number)
-        raise worker_errors.not_started(number, _TRIES * START_SECONDS)
+        raise worker_errors.worker_not_started(number, _START_ATTEMPTS * START_SECONDS)
 
     def close(self) -> None:
         """Ends the workers, within a second. Answers that are still held stay good."""
@@ -252,6 +252,6 @@ class Ring:
             self.close()
 
 
-def _close(ring: weakref.ref[Ring]) -> None:
+def _close(ring: weakref.ref[WorkerPool]) -> None:
     if (found := ring()) is not None:
         found.close()

@@ -9,22 +9,22 @@ import numpy as np
 from roost.train.data.workers.shared_memory import Slot
 
 _FIELDS = 2
-_NOTHING = -1
+_NO_SAMPLE = -1
 
 
-class Post(NamedTuple):
+class WorkerContext(NamedTuple):
     """What a worker process is told of itself."""
 
     worker: int
     num_workers: int
-    board: Board
+    board: WorkerStatusTable
 
     def reading(self, index: int) -> None:
         """Leaves word of the sample that is about to be read."""
         self.board.tell(self.worker, index)
 
 
-class Board:
+class WorkerStatusTable:
     """For each worker how many samples and batches it has begun, and which sample it is at; and whether the
     workers are to end.
 
@@ -36,7 +36,7 @@ class Board:
         self._slot = Slot()
         self._num_workers = num_workers
         self._open()
-        self._rows[:, 1] = _NOTHING
+        self._rows[:, 1] = _NO_SAMPLE
 
     def _open(self) -> None:
         size = (self._num_workers + 1) * _FIELDS * 8
@@ -55,7 +55,7 @@ class Board:
     def sample(self, worker: int) -> int | None:
         """That it is at; None when that is not known."""
         index = int(self._rows[worker, 1])
-        return None if index == _NOTHING else index
+        return None if index == _NO_SAMPLE else index
 
     def end(self) -> None:
         """No worker takes a task up any more."""

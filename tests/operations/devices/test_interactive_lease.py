@@ -19,8 +19,8 @@ from roost.devices.lease import Busy
 from roost.lab.queue import wakeup
 from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need
 from roost.operations import lab
-from roost.operations.devices import lease
-from roost.operations.devices.lease import LeaseRequest, Taken, Waits
+from roost.operations.devices import interactive_lease
+from roost.operations.devices.interactive_lease import LeaseRequest, LeasedCards, LeaseWait
 from roost.supervisor.processes.process_tree import descendants
 from tests.devices.leasing import at_once
 from tests.devices.leasing import take as other
@@ -39,13 +39,13 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     own.close()
 
 
-def taken(**asked: object) -> Taken:
-    (found,) = lease.take(LeaseRequest(**asked))  # type: ignore[arg-type]
-    assert isinstance(found, Taken)
+def taken(**asked: object) -> LeasedCards:
+    (found,) = interactive_lease.lease_cards(LeaseRequest(**asked))  # type: ignore[arg-type]
+    assert isinstance(found, LeasedCards)
     return found
 
 
-def ids(found: Taken) -> list[str]:
+def ids(found: LeasedCards) -> list[str]:
     return [one.id for one in found.cards]
 
 
@@ -57,29 +57,29 @@ def test_a_command_sees_its_cards_and_its_exit_code_is_given(here: Lab) -> None:
     found = taken(count=2)
     assert are_held() == ["SIM-0", "SIM-1"]
     script = 'echo $CUDA_VISIBLE_DEVICES $ROOST_LEASE > seen; exit "$1"'
-    assert lease.run(["/bin/sh", "-c", script, "sh", "7"], found) == 7
+    assert interactive_lease.run_command(["/bin/sh", "-c", script, "sh", "7"], found) == 7
     assert (here.folder / "seen").read_text() == f"SIM-0,SIM-1 {found.leases.token}\n"
     assert are_held() == []
 
 
 def test_what_a_signal_has_ended_is_told_as_by_a_shell(here: Lab) -> None:
-    assert lease.run(["/bin/sh", "-c", "kill -9 $$"], taken()) == 128 + signal.SIGKILL
+    assert interactive_lease.run_command(["/bin/sh", "-c", "kill -9 $$"], taken()) == 128 + signal.SIGKILL
 
 
 def test_a_program_that_is_not_there_frees_the_cards(here: Lab, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:
-        lease.run(["no-such"], taken())
+        interactive_lease.run_command(["no-such"], taken())
     assert "'no-such'" in str(refused.value)
     messages.check(refused.value)
     assert are_held() == []
     with pytest.raises(PermissionError):
-        lease.run([str(here.folder)], taken())
+        interactive_lease.run_command([str(here.folder)], taken())
     assert are_held() == []
 
 
 def test_the_handlers_are_those_of_before(here: Lab) -> None:
     before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    lease.run(["true"], taken())
+    interactive_lease.run_command(["true"], taken())
     assert before == [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 
 
@@ -166,15 +166,15 @@ def test_a_card_that_somebody_uses_without_a_lease_is_passed_over(
 def test_who_waits_says_so_once_and_gets_it_when_it_is_free(
     here: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
     others = other(*inventory.look())
     found = []
-    for event in lease.take(LeaseRequest(waits=True)):
+    for event in interactive_lease.lease_cards(LeaseRequest(waits=True)):
         found.append(event)
         others.close()
     first, last = found
-    assert isinstance(first, Waits) and " of 2 " in first.why and "GPU 0, GPU 1: " in first.why
-    assert isinstance(last, Taken) and ids(last) == ["SIM-0"]
+    assert isinstance(first, LeaseWait) and " of 2 " in first.why and "GPU 0, GPU 1: " in first.why
+    assert isinstance(last, LeasedCards) and ids(last) == ["SIM-0"]
     last.leases.close()
 
 
@@ -182,11 +182,11 @@ def test_ten_at_once_never_have_the_same_card(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has a card makes its file, which must not be there."""
-    monkeypatch.setattr(lease, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
 
     def turn(number: int) -> None:
-        *_, found = lease.take(LeaseRequest(waits=True))
-        assert isinstance(found, Taken)
+        *_, found = interactive_lease.lease_cards(LeaseRequest(waits=True))
+        assert isinstance(found, LeasedCards)
         mark = tmp_path / ids(found)[0]
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         mark.unlink()
@@ -203,7 +203,7 @@ def test_the_lab_keeps_off_and_is_woken_when_the_command_has_ended(here: Lab) ->
     lab.stop()
     with closing(wakeup.listen(here.state)) as bell:
         wakeup.drain(bell)
-        assert lease.run(["true"], found) == 0
+        assert interactive_lease.run_command(["true"], found) == 0
         assert wakeup.drain(bell)
     lab.start()
     here.wait_for(id, RUNNING)
@@ -252,13 +252,13 @@ def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
     before = here.queue("echo before >> order", need=Need(cards=2))
     here.start()
     wait_for(lambda: len(demand.look()) == 1)
-    events = lease.take(LeaseRequest(count=2, waits=True))
-    assert isinstance(next(events), Waits)
+    events = interactive_lease.lease_cards(LeaseRequest(count=2, waits=True))
+    assert isinstance(next(events), LeaseWait)
     assert sorted(len(post.told.wants) for post in demand.look()) == [1, 1]
     after = here.submit("echo after >> order", need=Need(cards=2))
     wait_for(lambda: here.one(after).reason != "")
     first.leases.close()
-    found = next(event for event in events if isinstance(event, Taken))
+    found = next(event for event in events if isinstance(event, LeasedCards))
     assert here.wait_for(before.id).state == SUCCEEDED
     wait_for(lambda: here.one(after).state == PENDING)  # the daemon may have tried it in the same instant
     assert list(events) == []
@@ -271,21 +271,21 @@ def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> 
     first = taken(count=2)
     post = demand.Post()
     post.tell(demand.Told(wants=(demand.Want(cards=2, since=0.0),)))
-    events = lease.take(LeaseRequest(waits=True))
-    assert isinstance(next(events), Waits)
+    events = interactive_lease.lease_cards(LeaseRequest(waits=True))
+    assert isinstance(next(events), LeaseWait)
     first.leases.close()
     waits = next(events)
-    assert isinstance(waits, Waits) and "1 GPU " in waits.why
+    assert isinstance(waits, LeaseWait) and "1 GPU " in waits.why
     messages.check(waits.why)
     post.withdraw()
-    assert isinstance(next(events), Taken)
+    assert isinstance(next(events), LeasedCards)
 
 
 def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None:
     first, post = taken(), demand.Post()
     post.tell(demand.Told(wants=(demand.Want(cards=2, since=0.0),)))
-    (found,) = lease.take(LeaseRequest(waits=True))
-    assert isinstance(found, Taken), "a card that is kept for another one, as without --wait"
+    (found,) = interactive_lease.lease_cards(LeaseRequest(waits=True))
+    assert isinstance(found, LeasedCards), "a card that is kept for another one, as without --wait"
     for one in (first, found):
         one.leases.close()
     post.withdraw()
@@ -309,11 +309,11 @@ def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None
 def test_when_its_time_is_over_it_ends(
     here: Lab, script: str, grace: float, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_GRACE_SECONDS", grace)
+    monkeypatch.setattr(interactive_lease, "_GRACE_SECONDS", grace)
     with subprocess.Popen(["/bin/sh", "-c", f"trap : TERM; {script}"]) as child:
         wait_for((here.folder / "ready").exists)
         below = descendants(child.pid)
-        assert lease._limited(child, 0.01, lambda: None) == code
+        assert interactive_lease._wait_with_limit(child, 0.01, lambda: None) == code
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
@@ -321,7 +321,7 @@ def test_who_is_quicker_than_its_limit_is_left_alone(here: Lab) -> None:
     said: list[str] = []
 
     def run(command: list[str], seconds: float) -> int:
-        return lease.run(command, taken(), time_limit=seconds, at_limit=lambda: said.append("over"))
+        return interactive_lease.run_command(command, taken(), time_limit=seconds, at_limit=lambda: said.append("over"))
 
     assert run(["/bin/sh", "-c", "exit 5"], 60.0) == 5 and not said
     assert run(["sleep", "600"], 0.01) == 128 + signal.SIGTERM and said == ["over"]

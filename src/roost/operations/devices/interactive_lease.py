@@ -14,8 +14,8 @@ from types import FrameType
 
 from roost.base.errors import NotFound, Refused
 from roost.base.system import process_identity, state_folder
-from roost.base.text.byte_sizes import memory
-from roost.base.text.word_list import listed
+from roost.base.text.byte_sizes import format_memory
+from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, lease_files, usage_ledger, visible_cards
 from roost.devices.card import Card, User
 from roost.devices.lease import Busy, Holder, Leases
@@ -30,13 +30,13 @@ from roost.lab.scheduling.scheduler import without_all_holders, without_holders
 from roost.lab.sessions.session_start import CARDS_VARIABLE
 from roost.supervisor.processes.process_tree import descendants, kill_tree
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """How often a card that is waited for is looked at, should nobody tell that it is free."""
 _GRACE_SECONDS = 60.0
 """Between the end of its time and the end of it."""
 _TICK_SECONDS = 0.05
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-_OF_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+_FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +54,21 @@ class LeaseRequest:
 
 
 @dataclass(frozen=True)
-class Waits:
+class LeaseWait:
     """Not enough is free."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Cards that are ours until `run` ends."""
+class LeasedCards:
+    """Cards that are ours until `run_command` ends."""
 
     cards: Sequence[Card]
     leases: Leases
 
 
-def take(request: LeaseRequest) -> Iterator[Waits | Taken]:
+def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
     """Takes free cards, those with the most free memory first.
 
     Yields:
@@ -80,32 +80,32 @@ def take(request: LeaseRequest) -> Iterator[Waits | Taken]:
         RoostError: As `roost.devices.visible_cards.cards`.
     """
     try:
-        taken = _taken(request, visible_cards.cards())
+        taken = _lease_free_cards(request, visible_cards.cards())
     except Busy:
         if not request.waits:
             raise
     else:
         yield taken
         return
-    with closing(_Turn(request)) as turn:
+    with closing(_QueuedLease(request)) as turn:
         said = ""
         while True:
             comes_first = turn.comes_first()
             try:
                 if comes_first:
-                    taken = _taken(request, visible_cards.cards())
+                    taken = _lease_free_cards(request, visible_cards.cards())
                     break
-                why = f"{_wanted(request)} asked for, and tasks of others come first"
+                why = f"{_format_request(request)} asked for, and tasks of others come first"
             except Busy as busy:
                 why = busy.message
             if why != said:
                 said = why
-                yield Waits(why)
+                yield LeaseWait(why)
             turn.wait()
     yield taken
 
 
-class _Turn:
+class _QueuedLease:
     """The place of a lease among all that wait for cards on this machine, in whatever queue."""
 
     def __init__(self, request: LeaseRequest) -> None:
@@ -148,16 +148,16 @@ class _Turn:
     def wait(self) -> None:
         """Until there may be more."""
         fd = self._neighbours.fd
-        select.select([fd] if fd is not None else [], [], [], _LOOK_SECONDS)
+        select.select([fd] if fd is not None else [], [], [], _POLL_SECONDS)
 
     def close(self) -> None:
         """It waits no more."""
         self._neighbours.rest()
 
 
-def run(
+def run_command(
     command: Sequence[str],
-    taken: Taken,
+    taken: LeasedCards,
     *,
     time_limit: float | None = None,
     at_limit: Callable[[], None] = lambda: None,
@@ -183,16 +183,16 @@ def run(
 
     def note(signum: int, frame: FrameType | None) -> None:
         asked.append(signum)
-        if child is not None and signum in _PASSED_ON:  # the others the terminal sends to both of us
+        if child is not None and signum in _FORWARDED_SIGNALS:  # the others the terminal sends to both of us
             child.send_signal(signum)
 
     # Handlers, as what is ignored would be ignored by the command too.
-    before = {signum: signal.signal(signum, note) for signum in (*_PASSED_ON, *_OF_THE_TERMINAL)}
+    before = {signum: signal.signal(signum, note) for signum in (*_FORWARDED_SIGNALS, *_TERMINAL_SIGNALS)}
     try:
         child = subprocess.Popen(command, env=_environment(taken), pass_fds=taken.leases.fds)
-        for signum in set(asked) & set(_PASSED_ON):
+        for signum in set(asked) & set(_FORWARDED_SIGNALS):
             child.send_signal(signum)
-        code = child.wait() if time_limit is None else _limited(child, time_limit, at_limit)
+        code = child.wait() if time_limit is None else _wait_with_limit(child, time_limit, at_limit)
     except FileNotFoundError as error:
         fix = "give its path, or one that PATH finds; a shell's own command: sh -c '...'"
         raise NotFound("there is no such program", received=error.filename, fix=fix) from None
@@ -200,11 +200,11 @@ def run(
         for signum, action in before.items():
             signal.signal(signum, action)
         taken.leases.close()
-        wakeup.send(state_folder.folder())  # a task may wait for these cards
+        wakeup.send(state_folder.lab_folder())  # a task may wait for these cards
     return code if code >= 0 else 128 - code
 
 
-def _limited(child: subprocess.Popen[bytes], seconds: float, at_limit: Callable[[], None]) -> int:
+def _wait_with_limit(child: subprocess.Popen[bytes], seconds: float, at_limit: Callable[[], None]) -> int:
     with suppress(subprocess.TimeoutExpired):
         return child.wait(seconds)
     at_limit()
@@ -219,11 +219,11 @@ def _limited(child: subprocess.Popen[bytes], seconds: float, at_limit: Callable[
         child.send_signal(signal.SIGSTOP)  # a shell would go on once what it waits for is killed
         kill_tree(child.pid, include_root=False)
         child.kill()
-    _end_all(below, deadline)
+    _wait_or_kill(below, deadline)
     return child.wait()
 
 
-def _end_all(given: Mapping[int, int | None], deadline: float) -> None:
+def _wait_or_kill(given: Mapping[int, int | None], deadline: float) -> None:
     """Waits for processes, which hold the cards as long as they live, and kills those that are left then.
 
     Args:
@@ -231,7 +231,7 @@ def _end_all(given: Mapping[int, int | None], deadline: float) -> None:
         deadline: In monotonic seconds.
     """
     boot_id = process_identity.boot_id()
-    while left := [pid for pid, ticks in given.items() if process_identity.alive(pid, ticks, boot_id)]:
+    while left := [pid for pid, ticks in given.items() if process_identity.is_alive(pid, ticks, boot_id)]:
         if time.monotonic() >= deadline:
             for pid in left:
                 kill_tree(pid, include_root=True)
@@ -239,22 +239,22 @@ def _end_all(given: Mapping[int, int | None], deadline: float) -> None:
         time.sleep(_TICK_SECONDS)
 
 
-def _environment(taken: Taken) -> dict[str, str]:
+def _environment(taken: LeasedCards) -> dict[str, str]:
     cards = ",".join(card.id for card in taken.cards)
     return {**os.environ, CARDS_VARIABLE: cards, **taken.leases.environment()}
 
 
-def _taken(request: LeaseRequest, cards: Sequence[Card]) -> Taken:
+def _lease_free_cards(request: LeaseRequest, cards: Sequence[Card]) -> LeasedCards:
     reserve_mb = max((spare_mb(card, Rules()) for card in cards), default=0) if request.mb is not None else 0
     large = [card for card in cards if _is_large_enough(card, request.mb, reserve_mb)]
     if len(large) < request.count:
-        raise _too_few(cards, large, request)
+        raise _too_few_cards(cards, large, request)
     found = lease.with_room(large, request.mb, reserve_mb=reserve_mb)
     free = [card for card in found if _is_unused(card, request.mb)]
     if len(free) < request.count:
-        raise _busy(large, free, request)
+        raise _cards_busy(large, free, request)
     chosen = visible_cards.freest(free, request.count)
-    return Taken(chosen, lease.take(chosen, request.mb, Holder.own(), reserve_mb=reserve_mb))
+    return LeasedCards(chosen, lease.take(chosen, request.mb, Holder.own(), reserve_mb=reserve_mb))
 
 
 def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
@@ -264,46 +264,46 @@ def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
 def _is_unused(card: Card, mb: int | None) -> bool:
     """Whether those who hold no lease leave it."""
     if mb is None:
-        return not _strangers(card)
+        return not _foreign_users(card)
     return not card.total_mb or mb <= card.free_mb
 
 
-def _strangers(card: Card) -> Sequence[User]:
+def _foreign_users(card: Card) -> Sequence[User]:
     return without_holders(card, lease_files.live_leases(card.id)).users
 
 
-def _too_few(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest) -> Refused:
+def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest) -> Refused:
     here = f"there are {len(cards)} here"
     if len(large) < len(cards):
         here = f"{len(large) or 'none'} of {len(cards)} {'have' if len(large) > 1 else 'has'} as much"
     return Refused(
-        f"{_wanted(request)} asked for, and {here}",
+        f"{_format_request(request)} asked for, and {here}",
         fix="ask for less; `roost devices` shows what there is",
     )
 
 
-def _busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> Busy:
+def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> Busy:
     found = {card.id: lease_files.live_leases(card.id) for card in cards if card not in free}
     numbers: dict[str, list[str]] = {}
     for card in cards:
         if card not in free:
-            numbers.setdefault(_by_whom(card, found[card.id]), []).append(f"GPU {card.number}")
-    each = [f"{listed(named)}: {whom}" for whom, named in numbers.items()]
+            numbers.setdefault(_format_users(card, found[card.id]), []).append(f"GPU {card.number}")
+    each = [f"{join_names(named)}: {whom}" for whom, named in numbers.items()]
     are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
     return Busy(
-        f"{_wanted(request)} asked for, and {are}: {'; '.join(each)}",
+        f"{_format_request(request)} asked for, and {are}: {'; '.join(each)}",
         held=found,
         fix="write --wait to wait for it, or ask for less",
     )
 
 
-def _by_whom(card: Card, holders: Sequence[lease_files.Held]) -> str:
-    strangers = _strangers(card)
-    free = f"{memory(card.free_mb)} are free"
-    return listed([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
+def _format_users(card: Card, holders: Sequence[lease_files.Held]) -> str:
+    strangers = _foreign_users(card)
+    free = f"{format_memory(card.free_mb)} are free"
+    return join_names([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
 
 
-def _wanted(request: LeaseRequest) -> str:
+def _format_request(request: LeaseRequest) -> str:
     cards = "1 GPU" if request.count == 1 else f"{request.count} GPUs"
     are = "is" if request.count == 1 else "are"
-    return f"{cards} {are}" if request.mb is None else f"{memory(request.mb)} of {cards} are"
+    return f"{cards} {are}" if request.mb is None else f"{format_memory(request.mb)} of {cards} are"

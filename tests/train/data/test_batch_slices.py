@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from roost.train.data.batches import Batch
-from roost.train.data.first_batch import Unlike, cut, joined, of_batches
+from roost.train.data.batch_slices import Unlike, cut, joined, of_batches
 from tests.train.parts import bits
 
 
