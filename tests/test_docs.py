@@ -215,6 +215,16 @@ def test_a_page_begins_with_what_the_reader_can_do_and_its_contents(name: str) -
     assert contents in ([], anchors(PAGES[name], "##"))
 
 
+def test_the_places_of_contributing_exist() -> None:
+    """The table "Where things are": each file and folder that its second column names."""
+    table = PAGES["CONTRIBUTING.md"].partition("## Where things are")[2].partition("\n## ")[0]
+    rows = [line for line in table.split("\n") if line.startswith("|")]
+    places = re.findall(r"`([a-z_/]+(?:/|\.py))`", "\n".join(rows))
+    assert len(places) > 40
+    homes = (ROOT / "src" / "roost", ROOT / "src" / "roost" / "supervisor")
+    assert [place for place in places if not any((home / place).exists() for home in homes)] == []
+
+
 def test_readme_is_short_and_links_every_page() -> None:
     linked = {link for link, _ in LINKS.findall(PAGES["README.md"])}
     pages = {name for name in PAGES if not name.startswith("docs/decisions/")} - {"README.md"}
@@ -312,7 +322,7 @@ def test_the_error_of_the_guide_is_the_real_one(tmp_path: Path) -> None:
     loaded = layers.load(tmp_path / "config.yaml")
     with pytest.raises(roost.RoostError) as raised:
         parse_settings(loaded.values, where=loaded.where)
-    assert raised.value.what in shown and f"fix: {raised.value.fix}" in shown
+    assert raised.value.summary in shown and f"fix: {raised.value.fix}" in shown
 
 
 def test_the_first_project_computes() -> None:
