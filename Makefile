@@ -69,7 +69,7 @@ clean:
 # pip comes last when a venv is made, so it tells a whole venv from half of one.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-	  "roost needs Python 3.11 or newer; received %d.%d. To mend it: make PYTHON=python3.11" % sys.version_info[:2])'
+	  "roost needs Python 3.11 or newer; received %d.%d; fix: make PYTHON=python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 
 # A stamp says that this extra is installed as pyproject.toml and constraints.txt ask for it.

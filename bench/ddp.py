@@ -42,8 +42,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 import roost
-from roost.package import progress
-from roost.package.progress import Board
+from roost.package import live_progress
+from roost.package.live_progress import ProgressFile
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed import ranks as joined
 from roost.train.distributed.ranks import Ranks
@@ -121,7 +121,7 @@ def by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
             roost.Stepper(new_optimizer(work, runner.parameters()), ranks=ranks),
             hooks=roosted.hooks_of_a_run(folder),
             checkpoints=Checkpoints(folder / "checkpoints", ranks=ranks),
-            board=Board(folder / "progress") if ranks.is_main else None,
+            board=ProgressFile(folder / "progress") if ranks.is_main else None,
             until="1ep",
             ranks=ranks,
         )
@@ -251,7 +251,7 @@ def start_of_roost(folder: Path, number: int) -> float:
     command = [sys.executable, "-m", "roost.cli", "run", str(TEMPLATE / "config.yaml"), "-CPU", "-DDP"]
 
     def has_stepped() -> bool:
-        seen = progress.read(folder / name / "progress")
+        seen = live_progress.read(folder / name / "progress")
         return seen is not None and seen.step >= 1
 
     return seconds_until([*command, *given], has_stepped, folder)

@@ -32,7 +32,7 @@ from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_ba
 
 from roost.base.errors import ConfigError
 from roost.config.settings import parse_settings
-from roost.package.results.time_breakdown import OF_A_STEP
+from roost.package.results.time_breakdown import STEP_PARTS
 
 Loop = Callable[[Work, list[Any]], Outcome]
 WIDE = Work("adamw", net=Wide, batch_size=1024, device="cuda")
@@ -84,15 +84,15 @@ def steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None
 def phases() -> None:
     """Prints the table of phase times."""
     print(
-        "\n| wide, fused | " + " | ".join(f"{part}, ms" for part in OF_A_STEP) + " | memory of the GPU, MB |"
+        "\n| wide, fused | " + " | ".join(f"{part}, ms" for part in STEP_PARTS) + " | memory of the GPU, MB |"
     )
-    print("|---" * (len(OF_A_STEP) + 2) + "|")
+    print("|---" * (len(STEP_PARTS) + 2) + "|")
     for name, bf16 in (("32", False), ("bf16", True)):
         work = replace(WIDE, bf16=bf16)
         with trainer_of(work, Clocked(work, batches_of(work)), fused=True) as trainer:
             trainer.fit()
         span = trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
-        parts = (f"{span.parts[part] / span.steps * 1000:.3f}" for part in OF_A_STEP)
+        parts = (f"{span.parts[part] / span.steps * 1000:.3f}" for part in STEP_PARTS)
         print(f"| {name} | {' | '.join(parts)} | {span.gpu_mb:.0f} |", flush=True)
 
 

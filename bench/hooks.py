@@ -36,7 +36,7 @@ from loops.task import Clocked, Net, Outcome, Work, new_batches, new_optimizer
 from torch.utils.data import TensorDataset
 
 import roost
-from roost.package.progress import Board
+from roost.package.live_progress import ProgressFile
 from roost.train import hooks
 from roost.train.checkpointing.checkpoints import Checkpoints
 
@@ -109,7 +109,7 @@ def hooked(extras: tuple[str, ...], work: Work, batches: list[Any]) -> Outcome:
                 *(hook for extra in extras for hook in EXTRAS[extra](folder)),
             ],
             checkpoints=Checkpoints(folder / "checkpoints"),
-            board=Board(folder / "progress"),
+            board=ProgressFile(folder / "progress"),
             until="1ep",
         )
         trainer.fit()

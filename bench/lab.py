@@ -45,7 +45,7 @@ from roost.lab.sessions import session_control
 from roost.operations import lab
 from roost.operations.queue import submit_command
 from roost.operations.queue.resources import TaskOptions
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 QUIET = subprocess.DEVNULL
 ROOST = [str(Path(sys.executable).with_name("roost"))]
@@ -163,7 +163,7 @@ def gaps(rounds: int) -> list[float]:
         lab.ensure()
         lab.enqueue([made("date", "+%s.%N") for _ in range(rounds + 1)])
         wait_for(lambda: have_ended(store))
-        packages = [Package.open(task.package) for task in store.tasks()]
+        packages = [PackageFolder.open(task.package) for task in store.tasks()]
         begun = sorted(float(package.output.read_text()) for package in packages)
         ended = sorted((package.sessions()[-1].record or {})["ended"] for package in packages)
     return [after - before for before, after in zip(ended, begun[1:], strict=False)]
@@ -286,7 +286,7 @@ def idle() -> None:
         daemon = lab.ensure().pid
         lab.enqueue([made("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
-        record = Package.open(store.tasks()[0].package).sessions()[-1].record or {}
+        record = PackageFolder.open(store.tasks()[0].package).sessions()[-1].record or {}
         guard, supervisor = int(record["guard_pid"]), int(record["pid"])
         watched = {"daemon": daemon, "guard": guard, "supervisor": supervisor}
         beside = [pid for pid in children(daemon) if pid != guard]
@@ -349,7 +349,7 @@ def long_queue(rows: int, rounds: int) -> None:
         print(*told, f"\nthe queue: {size_mb:.1f} MB", sep="\n", flush=True)
         lab.stop()  # else it would start what follows
         for task in store.tasks(states=[RUNNING]):
-            session_control.ask(Package.open(task.package).sessions()[-1], now=True)
+            session_control.ask(PackageFolder.open(task.package).sessions()[-1], now=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from roost.package.records import Writer
+from roost.package.records import RecordsWriter
 from roost.train.events import Events
 from roost.train.step.timing import Timing
 
@@ -42,7 +42,7 @@ def steps_of(count: int, *, tensors: bool) -> Steps:
 
 def roost_rows(every: int) -> Way:
     def run(folder: Path, steps: Steps) -> float:
-        events, writer = Events(), Writer(folder / "1.jsonl", session=1, start_step=0)
+        events, writer = Events(), RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
         timing = Timing()
         begin = time.perf_counter()
         for step, values in enumerate(steps, 1):
@@ -65,7 +65,7 @@ def put_alone(folder: Path, steps: Steps) -> float:
 
 
 def writer_alone(folder: Path, steps: Steps) -> float:
-    writer = Writer(folder / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
     begin = time.perf_counter()
     for step, values in enumerate(steps, 1):
         writer.row(step, 0, values)

@@ -39,7 +39,7 @@ import httpx
 
 from roost.operations.reading.search_fields import flat
 from roost.package import records
-from roost.package.progress import Board
+from roost.package.live_progress import ProgressFile
 from roost.serve import server_control
 from roost.serve.routes import served_packages
 
@@ -112,7 +112,7 @@ def make_package(root: Path, number: int, rows: Iterator[str]) -> Path:
     }  # fmt: skip
     for name, content in files.items():
         (path / name).write_text(json.dumps(content))
-    Board(path / "progress").publish(30, 3, 0, 1, 30, 10, 120, 1.0, 100.0, 1.0)
+    ProgressFile(path / "progress").publish(30, 3, 0, 1, 30, 10, 120, 1.0, 100.0, 1.0)
     with (path / "records" / "1.jsonl").open("w") as file:
         file.write('{"session":1,"start_step":0,"time":1.0}\n')
         file.writelines(rows)

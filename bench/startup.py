@@ -34,9 +34,9 @@ from roost.operations import lab
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, submit
-from roost.package import progress
-from roost.package.package import Package
-from roost.package.records import Writer
+from roost.package import live_progress
+from roost.package.package import PackageFolder
+from roost.package.records import RecordsWriter
 
 CLICK = "import click\n@click.group()\ndef main(): pass\nmain(['--help'], standalone_mode=False)"
 COLD = """
@@ -57,11 +57,11 @@ def seconds(command: list[str], cwd: Path | None = None) -> float:
 def make_packages(root: Path, count: int) -> None:
     """Small finished packages: settings, one session, ten rows."""
     for number in range(count):
-        package = Package.create(root, name=f"run-{number:05d}", values={"max_steps": 10, "seed": number})
+        package = PackageFolder.create(root, name=f"run-{number:05d}", values={"max_steps": 10, "seed": number})
         package.new_session({"kind": "train"})
         record = b'{"state": "succeeded", "exit_code": 0, "started": 1.0, "ended": 2.0, "seconds": 1.0}'
         (package.path / "sessions" / "1.json").write_bytes(record)
-        writer = Writer(package.path / "records" / "1.jsonl", session=1, start_step=0)
+        writer = RecordsWriter(package.path / "records" / "1.jsonl", session=1, start_step=0)
         for step in range(10):
             writer.row(step + 1, 0, {"train/loss": 1.0 / (step + 1), "valid/loss": 2.0 / (step + 1)})
         writer.close()
@@ -103,7 +103,7 @@ def commands(rounds: int, count: int) -> None:
 def first_step(package: Path) -> float:
     """When it was taken, in unix seconds."""
     while True:
-        seen = progress.read(package / "progress")
+        seen = live_progress.read(package / "progress")
         if seen is not None and seen.step >= 1:
             return time.time()
         time.sleep(0.0005)
@@ -130,7 +130,7 @@ def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
     """Likewise, of a task, since it was queued."""
     overrides = [f"save_root={root}", "max_steps=1"]
     wanted = TaskOptions()
-    [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, wanted=wanted)).tasks
+    [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, options=wanted)).tasks
     step = first_step(Path(task.package))
     with lab.opened() as store:
         while store.task(task.id).state not in ENDED:

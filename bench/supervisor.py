@@ -2,7 +2,7 @@
 
     python bench/supervisor.py [--rounds 25] [--seconds 20]
 
-1. Start: from the call of `start` to the recorded session with a running worker, and to the worker's first
+1. Start: from the call of `start_session` to the recorded session with a running worker, and to the worker's first
    line, beside a bare `subprocess` of the same program. Medians, wall clock.
 2. Memory of guard and supervisor: RSS of each (pages of the interpreter that they share with each other count
    twice) and PSS of both (shared pages count in parts; less still where other Python programs run).
@@ -26,8 +26,8 @@ import time
 from pathlib import Path
 
 import roost
-from roost.supervisor.guard_start import Supervised, start
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.guard_start import SupervisedSession, start_session
+from roost.supervisor.session_spec import SessionSpec
 
 SRC = str(Path(roost.__file__).parents[1])
 FIRST = "import os; os.close(os.open('first', os.O_CREAT)); import signal; signal.pause()"
@@ -49,9 +49,9 @@ LATER = "import time; time.sleep(4)\n"
 FLOOD = "import os\npiece = (b'x' * 99 + b'\\n') * 1000\nwhile True: os.write(1, piece)"
 
 
-def run(folder: Path, code: str, *arguments: str) -> Supervised:
+def run(folder: Path, code: str, *arguments: str) -> SupervisedSession:
     (folder / "sessions").mkdir()
-    spec = Spec(
+    spec = SessionSpec(
         argv=[sys.executable, "-I", "-S", "-c", code, *arguments],
         cwd=str(folder),
         env=dict(os.environ),
@@ -63,10 +63,10 @@ def run(folder: Path, code: str, *arguments: str) -> Supervised:
         progress=str(folder / "progress"),
         stacks=str(folder / "stalls.txt"),
     )
-    return start(spec, lock_fd=None)
+    return start_session(spec, lock_fd=None)
 
 
-def end(run: Supervised) -> None:
+def end(run: SupervisedSession) -> None:
     run.process.send_signal(signal.SIGQUIT)
     run.process.wait()
 

@@ -75,7 +75,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("ROOST_GPU") == "1":
             pytest.fail("torch sees no GPU", pytrace=False)
         pytest.skip("there is no GPU (make gpu)")
-    if item.get_closest_marker("needs_cgroup") and not cgroup.can_make():
+    if item.get_closest_marker("needs_cgroup") and not cgroup.can_create():
         reason = why_no_cgroup()
         if reason is None:
             pytest.fail("root finds no cgroup where one is mounted for writing", pytrace=False)

@@ -11,15 +11,15 @@ from unittest import mock
 
 from roost.operations.sessions import session_request
 from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 from tests.waiting import wait_for
 
 
-def spec(**env: str) -> Spec:
+def spec(**env: str) -> SessionSpec:
     """What a worker of this process's runs on the CPU would be started with."""
     argv = [*session_request._WORKER, "/package", "1"]
     made = session_request.worker_environment(cpu=True) | env
-    return Spec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
+    return SessionSpec(argv, cwd="/", env=made, package="", session=1, output="", session_file="", token="")
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 import roost
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.progress import Board
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.live_progress import ProgressFile
 from roost.train import hooks
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Batch
@@ -99,7 +99,7 @@ def trainer_of(
             more = {
                 "hooks": hooks_of_a_run(folder),
                 "checkpoints": Checkpoints(folder / "checkpoints"),
-                "board": Board(folder / "progress"),
+                "board": ProgressFile(folder / "progress"),
             }
         yield roost.Trainer(runner, loaders, stepper, until="1ep", **more)
 

@@ -21,26 +21,26 @@ def test_a_place_within_the_package(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "link").symlink_to(made.path)
     for out in (made.path, made.path / "Checkpoints", tmp_path / "link" / "records"):
         with pytest.raises(Refused, match=r"analysis") as refused:
-            analysis_folder.root(made, out)
+            analysis_folder.analyses_root(made, out)
         messages.check(refused.value)
     for out in (tmp_path, made.path / "analysis", made.path / "analysis" / "mine"):
-        assert analysis_folder.root(made, out) == out
-    assert analysis_folder.root(made, None) == made.path / "analysis"
+        assert analysis_folder.analyses_root(made, out) == out
+    assert analysis_folder.analyses_root(made, None) == made.path / "analysis"
 
 
 def test_numbers_are_taken_once_each(tmp_path: Path) -> None:
     root = tmp_path / "package" / "analysis"
     with ThreadPoolExecutor(8) as many:
-        made = list(many.map(lambda _: analysis_folder.make(root), range(24)))
+        made = list(many.map(lambda _: analysis_folder.create(root), range(24)))
     assert sorted(int(path.name) for path in made) == list(range(1, 25))
 
 
 def test_a_number_below_the_highest_is_not_given_again(tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        assert analysis_folder.make(tmp_path).name == str(number)
+        assert analysis_folder.create(tmp_path).name == str(number)
     (tmp_path / "2").rmdir()
     (tmp_path / "notes").mkdir()
-    assert analysis_folder.make(tmp_path).name == "4"
+    assert analysis_folder.create(tmp_path).name == "4"
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
@@ -53,18 +53,18 @@ def test_a_place_that_takes_nothing_names_the_way_out(
 
     monkeypatch.setattr(durable, "fault", refuse)
     with pytest.raises(Refused, match="-o DIR") as refused:
-        analysis_folder.make(tmp_path / "analysis")
+        analysis_folder.create(tmp_path / "analysis")
     messages.check(refused.value)
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "analysis").write_text("mine")
     with pytest.raises(Refused, match="-o DIR"):
-        analysis_folder.make(tmp_path / "analysis")
+        analysis_folder.create(tmp_path / "analysis")
 
 
 def test_what_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
-    place = analysis_folder.make(tmp_path)
+    place = analysis_folder.create(tmp_path)
     assert analysis_folder.read_all(tmp_path) == [], "nothing was asked yet"
     analysis_folder.write_request(place, {"script": {"path": "/home/me/look.py"}})
     (only,) = analysis_folder.read_all(tmp_path)
@@ -78,7 +78,7 @@ def test_what_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
 
 
 def test_where_the_script_is_from(tmp_path: Path) -> None:
-    place = analysis_folder.make(tmp_path)
+    place = analysis_folder.create(tmp_path)
     assert analysis_folder.script_folder(place) == place, "nobody can tell yet"
     analysis_folder.write_request(place, {"script": {"path": "/home/me/look.py"}})
     assert analysis_folder.script_folder(place) == Path("/home/me")

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from roost.analysis import analysis_folder
-from roost.analysis.analysis_run import Asked, Function, perform
+from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, run_analysis
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project.package_context import inside
 from tests.messages import Messages
 from tests.project.projects import DATASET
@@ -23,20 +23,24 @@ from tests.project.trained import trained
 SCRIPT = {"path": f"{__file__}:look", "sha256": "0" * 64}
 
 
-def done(package: Package, function: Function, **asked: Any) -> tuple[Any, dict[str, Any]]:
+def done(package: PackageFolder, function: AnalysisFunction, **asked: Any) -> tuple[Any, dict[str, Any]]:
     """What it gave, and its result.json; an error that it raises is the first of the two."""
-    place = analysis_folder.make(package.path / analysis_folder.NAME)
+    place = analysis_folder.create(package.path / analysis_folder.NAME)
     with inside(package):
         try:
-            value = perform(
-                package, place, Asked(device="cpu", **asked), script=SCRIPT, function=lambda: function
+            value = run_analysis(
+                package,
+                place,
+                AnalysisRequest(device="cpu", **asked),
+                script=SCRIPT,
+                function=lambda: function,
             )
         except BaseException as error:  # noqa: BLE001  - looked at by the test
             value = error
     return value, json.loads((place / analysis_folder.RESULT).read_bytes())
 
 
-def state_of(package: Package) -> dict[str, str]:
+def state_of(package: PackageFolder) -> dict[str, str]:
     """Every file of a package but those of analyses, by its digest."""
     files = [path for path in package.path.rglob("*") if path.is_file()]
     return {
@@ -84,7 +88,7 @@ def test_a_damaged_newest_one_is_passed_over_aloud(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     package = trained(tmp_path)
-    file = checkpoint.folder_of(package.checkpoints, 2) / "model.safetensors"
+    file = checkpoint.checkpoint_folder(package.checkpoints, 2) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     before = state_of(package)
     value, result = done(package, lambda self: self.checkpoint.id)

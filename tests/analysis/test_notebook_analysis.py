@@ -17,13 +17,13 @@ import roost
 from roost.analysis import analysis_folder
 from roost.base import durable
 from roost.base.errors import CheckpointError, ContractError, NotFound, Refused, UsageError
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.project.projects import RUNNER, project
 from tests.project.trained import trained
 
 
-def result(package: Package, number: int = 1) -> dict[str, Any]:
+def result(package: PackageFolder, number: int = 1) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         (package.path / "analysis" / str(number) / analysis_folder.RESULT).read_bytes()
     )

@@ -13,7 +13,7 @@ import torch
 from roost.analysis import preconditions
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import package
 
@@ -31,19 +31,19 @@ class Bomb:
 
 
 def test_kinds(tmp_path: Path, messages: Messages) -> None:
-    found = [preconditions.kind(torch_file(tmp_path / "a.pt"))]
+    found = [preconditions.describe_file(torch_file(tmp_path / "a.pt"))]
     torch.save({"w": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    found.append(preconditions.kind(tmp_path / "old.pt"))
+    found.append(preconditions.describe_file(tmp_path / "old.pt"))
     assert ["torch.save" in kind for kind in found] == [True, False] and all(
         "pickle" in kind for kind in found
     )
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         file.writestr("x", "y")
-    found.append(preconditions.kind(tmp_path / "x.zip"))
+    found.append(preconditions.describe_file(tmp_path / "x.zip"))
     (tmp_path / "x.txt").write_text("hello")
-    found.append(preconditions.kind(tmp_path / "x.txt"))
-    found.append(preconditions.kind(tmp_path / "nowhere"))
-    assert preconditions.kind(tmp_path) == found[-1] and len(set(found)) == 5
+    found.append(preconditions.describe_file(tmp_path / "x.txt"))
+    found.append(preconditions.describe_file(tmp_path / "nowhere"))
+    assert preconditions.describe_file(tmp_path) == found[-1] and len(set(found)) == 5
     messages.check("\n".join(found))
 
 
@@ -51,30 +51,30 @@ def test_a_file_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pt").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(Refused, match="pickle") as refused:
-        preconditions.opened(tmp_path / "model.pt")
+        preconditions.open_with_runner(tmp_path / "model.pt")
     messages.check(refused.value)
     assert not (tmp_path / "unpickled").exists()
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Package:
+def made(tmp_path: Path) -> PackageFolder:
     return package(tmp_path / "runs")
 
 
-def replace(made: Package, id: int) -> None:
-    path = checkpoint.folder_of(made.checkpoints, id)
+def replace(made: PackageFolder, id: int) -> None:
+    path = checkpoint.checkpoint_folder(made.checkpoints, id)
     path.rename(made.path / f"was-{id}")
     torch_file(path)
 
 
-def test_good_ones(made: Package, messages: Messages) -> None:
+def test_good_ones(made: PackageFolder, messages: Messages) -> None:
     assert preconditions.check_checkpoints(made, None) == preconditions.check_checkpoints(made, 1) == []
     with pytest.raises(NotFound, match=r"checkpoint 7.* 0, 1, 2") as refused:
         preconditions.check_checkpoints(made, 7)
     messages.check(refused.value)
 
 
-def test_a_foreign_one_among_good_ones_is_told(made: Package, messages: Messages) -> None:
+def test_a_foreign_one_among_good_ones_is_told(made: PackageFolder, messages: Messages) -> None:
     replace(made, 2)
     (said,) = preconditions.check_checkpoints(made, None)
     assert said.startswith("state_2.ckpt ") and "torch.save" in said
@@ -85,7 +85,7 @@ def test_a_foreign_one_among_good_ones_is_told(made: Package, messages: Messages
     messages.check(refused.value)
 
 
-def test_nothing_but_foreign_ones(made: Package, messages: Messages) -> None:
+def test_nothing_but_foreign_ones(made: PackageFolder, messages: Messages) -> None:
     for id in range(3):
         replace(made, id)
     for asked in (None, 7):
@@ -113,28 +113,28 @@ def test_none_at_all(tmp_path: Path, messages: Messages) -> None:
 
 def test_what_is_no_package_to_analyse(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
-    assert preconditions.opened(str(made.path)).path == made.path
+    assert preconditions.open_with_runner(str(made.path)).path == made.path
     (made.path / "request.json").unlink()
     with pytest.raises(NotFound, match=r"request\.json|one") as refused:
-        preconditions.opened(made.path)
+        preconditions.open_with_runner(made.path)
     messages.check(refused.value)
     with pytest.raises(NotFound, match="nowhere") as refused:
-        preconditions.opened(tmp_path / "nowhere")
+        preconditions.open_with_runner(tmp_path / "nowhere")
     messages.check(refused.value)
     data = package(tmp_path / "runs", "data", values={"mine": 1})
     with pytest.raises(Refused, match=r"Runner.*run\.load\(\)") as refused:
-        preconditions.opened(data.path)
+        preconditions.open_with_runner(data.path)
     messages.check(refused.value)
 
 
 def test_the_project(
-    made: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+    made: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert preconditions.project_of(made, None) == made.project
-    assert preconditions.project_of(made, "~") == tmp_path.resolve()
+    assert preconditions.project_folder(made, None) == made.project
+    assert preconditions.project_folder(made, "~") == tmp_path.resolve()
     with pytest.raises(NotFound, match="'~/gone'") as refused:
-        preconditions.project_of(made, "~/gone")
+        preconditions.project_folder(made, "~/gone")
     assert refused.value.setting == "--project"
     messages.check(refused.value)
 

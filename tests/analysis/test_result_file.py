@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from roost.analysis import analysis_folder, result_file
-from roost.analysis.saved_files import Files
+from roost.analysis.saved_files import SavedFiles
 from roost.base.traceback_frames import ProjectFiles
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from tests.messages import Messages
 
 
 def test_is_strict_json_with_everything_in_it(tmp_path: Path, messages: Messages) -> None:
-    files = Files(tmp_path)
+    files = SavedFiles(tmp_path)
     files.write("note", "txt", b"x")
-    info = Info(id=3, step=30, epoch=2, batch=0)
+    info = Manifest(id=3, step=30, epoch=2, batch=0)
     value = {"loss": float("inf"), "map": np.zeros((40, 40)), "odd": object()}
     result_file.write(
         files,
@@ -46,7 +46,13 @@ def test_is_strict_json_with_everything_in_it(tmp_path: Path, messages: Messages
 def test_of_an_error(tmp_path: Path) -> None:
     error = ValueError("no")
     result_file.write(
-        Files(tmp_path), own=ProjectFiles([]), script={}, checkpoint=None, device=None, seconds=0.0, error=error
+        SavedFiles(tmp_path),
+        own=ProjectFiles([]),
+        script={},
+        checkpoint=None,
+        device=None,
+        seconds=0.0,
+        error=error,
     )
     found = analysis_folder.read_result(tmp_path)
     assert found["error"] == {"type": "ValueError", "message": "no", "traceback": None}

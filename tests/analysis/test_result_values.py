@@ -17,10 +17,10 @@ import torch
 from matplotlib.figure import Figure
 
 import roost
-from roost.analysis.result_values import MOST_NUMBERS, Described
-from roost.analysis.saved_files import Files
+from roost.analysis.result_values import MAX_INLINE_ELEMENTS, JsonResult
+from roost.analysis.saved_files import SavedFiles
 from roost.base import durable
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from tests.messages import Messages
 
 
@@ -55,9 +55,9 @@ class Broken(Mapping[str, int]):
         return iter(["a"])
 
 
-def described(value: Any, folder: Path) -> Described:
+def described(value: Any, folder: Path) -> JsonResult:
     """The value, made sure to be strict JSON."""
-    found = Described(value, Files(folder))
+    found = JsonResult(value, SavedFiles(folder))
     json.loads(json.dumps([found.value, found.nonfinite, found.notes], allow_nan=False))
     return found
 
@@ -100,7 +100,7 @@ def test_what_is_plain_stays(value: Any, expected: Any, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_by_its_fields(tmp_path: Path) -> None:
-    found = described(Info(id=3, step=7, epoch=1, batch=0), tmp_path)
+    found = described(Manifest(id=3, step=7, epoch=1, batch=0), tmp_path)
     assert found.value["id"] == 3 and found.value["line"] == []
 
 
@@ -112,10 +112,10 @@ def test_what_is_not_finite_is_named_by_its_place(tmp_path: Path) -> None:
 
 
 def test_large_arrays_are_files(tmp_path: Path) -> None:
-    small, large = np.zeros(MOST_NUMBERS), torch.randn(MOST_NUMBERS + 1)
+    small, large = np.zeros(MAX_INLINE_ELEMENTS), torch.randn(MAX_INLINE_ELEMENTS + 1)
     found = described({"small": small, "large one/x": large, "deep": [large.double()]}, tmp_path)
-    assert len(found.value["small"]) == MOST_NUMBERS
-    shape = {"shape": [MOST_NUMBERS + 1]}
+    assert len(found.value["small"]) == MAX_INLINE_ELEMENTS
+    shape = {"shape": [MAX_INLINE_ELEMENTS + 1]}
     assert found.value["large one/x"] == {"file": "value.large_one_x.npy", **shape, "dtype": "float32"}
     assert found.value["deep"][0] == {"file": "value.deep.0.npy", **shape, "dtype": "float64"}
     assert np.array_equal(np.load(tmp_path / "value.large_one_x.npy"), large.numpy())
@@ -190,4 +190,4 @@ def test_a_full_disk_is_no_odd_value(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(durable, "fault", full)
     with pytest.raises(OSError, match="No space left"):
-        Described({"a": torch.zeros(5000)}, Files(tmp_path))
+        JsonResult({"a": torch.zeros(5000)}, SavedFiles(tmp_path))

@@ -29,9 +29,9 @@ def test_what_an_operation_raises_is_raised_by_the_client(kind: type[RoostError]
     ],
 )  # fmt: skip
 def test_what_the_server_itself_refuses(code: str, kind: type[RoostError]) -> None:
-    body = {"error": {"code": code, "message": "it is wrong", "field": "gpus", "fix": "mend it", "new": 1}}
+    body = {"error": {"code": code, "message": "it is wrong", "field": "gpus", "fix": "do it", "new": 1}}
     found = error_mapping.of(422, json.dumps(body).encode())
-    assert type(found) is kind and (found.what, found.fix) == ("gpus: it is wrong", "mend it")
+    assert type(found) is kind and (found.summary, found.fix) == ("gpus: it is wrong", "do it")
     body["error"] |= {"field": "run", "message": "is no id of a run"}
     assert str(error_mapping.of(422, json.dumps(body).encode())).startswith("run: is no id of a run")
 

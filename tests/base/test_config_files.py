@@ -184,7 +184,7 @@ def test_where_falls_back_to_the_section_around(tmp_path: Path) -> None:
 
 
 def test_a_file_can_be_shown_by_another_name(tmp_path: Path) -> None:
-    located = read_config_file(write(tmp_path, "x.yaml", "a: 1\n"), shown="conf/x.yaml")
+    located = read_config_file(write(tmp_path, "x.yaml", "a: 1\n"), display_name="conf/x.yaml")
     assert str(located.where(("a",))) == "conf/x.yaml:1"
     assert str(Location(tmp_path / "x.yaml", 3)) == "x.yaml:3"
 

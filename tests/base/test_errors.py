@@ -1,4 +1,4 @@
-"""An error tells what, where and how to mend it, and its kind decides the exit code."""
+"""The text of an error gives what is wrong, where, and the fix; its class decides the exit code."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ def test_exit_codes(name: str, code: int) -> None:
     kind = getattr(errors, name)
     assert issubclass(kind, RoostError)
     assert kind("x").exit_code == code
+
+
+def test_the_fix_follows_its_separator() -> None:
+    error = RoostError("is wrong", fix="do it")
+    assert str(error).partition(errors.FIX_SEPARATOR) == ("is wrong", "; fix: ", "do it")
+    assert errors.with_fix("is wrong", None) == "is wrong"
 
 
 def test_no_error_shares_a_code_with_a_stop() -> None:

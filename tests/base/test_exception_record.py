@@ -17,7 +17,12 @@ def fails() -> None:
 
 def test_what_it_is_and_where() -> None:
     found = of(fails)
-    assert (found.kind, found.name, found.text, found.place) == ("ValueError", "ValueError", "no good", "")
+    assert (found.qualified_name, found.name, found.text, found.raised_in) == (
+        "ValueError",
+        "ValueError",
+        "no good",
+        "",
+    )
     assert found.is_a("ValueError") and found.is_a("OSError", "Exception") and not found.is_a("OSError")
     assert [frame.name for frame in found.frames][-1] == "fails"
     assert found.frames[-1].line == 'raise ValueError("no good")'
@@ -44,7 +49,7 @@ def test_the_chain_tells_cause_from_what_was_handled() -> None:
 
     third = of(handles)
     assert [one.name for one in third.chain()] == ["KeyError", "TypeError", "ValueError"]
-    assert third.direct is None and third.handled is not None and third.handled.direct is not None
+    assert third.cause is None and third.context is not None and third.context.cause is not None
     assert [one.text for one in of(hides).chain()] == ["alone"]
 
 
@@ -65,7 +70,7 @@ def test_groups_and_notes() -> None:
     error = ExceptionGroup("two of them", [ValueError("a"), TypeError("b")])
     error.add_note("while reading")
     found = record_exception(error)
-    assert [one.text for one in found.parts] == ["a", "b"] and found.notes == ("while reading",)
+    assert [one.text for one in found.members] == ["a", "b"] and found.notes == ("while reading",)
     assert found.is_a("ExceptionGroup")
 
 
@@ -85,7 +90,7 @@ def test_a_syntax_error_has_its_place() -> None:
     assert (found.frames[-1].filename, found.frames[-1].lineno) == ("/p/net.py", 1)
     assert found.text == "invalid syntax" and found.caret == "      ^"
     found = of(lambda: compile("if 1:\npass", "/p/net.py", "exec"))
-    assert found.kind == "IndentationError" and found.frames[-1].lineno == 2 and found.caret == "^"
+    assert found.qualified_name == "IndentationError" and found.frames[-1].lineno == 2 and found.caret == "^"
     assert record_exception(SyntaxError("made by hand")).frames == ()
 
 
@@ -101,8 +106,8 @@ of_any_loader = pytest.mark.parametrize("in_a_worker", [in_a_worker, in_a_worker
 )
 def test_the_error_of_a_loader_worker_is_that_of_the_worker(in_a_worker: Worker, place: str) -> None:
     found = in_a_worker(fails)
-    assert (found.kind, found.text, found.place) == ("ValueError", "no good", place)
-    assert found.is_a("Exception") and found.direct is None
+    assert (found.qualified_name, found.text, found.raised_in) == ("ValueError", "no good", place)
+    assert found.is_a("Exception") and found.cause is None
     assert found.frames[-1].name == "fails" and found.frames[-1].line == 'raise ValueError("no good")'
     assert all("dataloader.py" not in frame.filename for frame in found.frames)
     assert all("ring.py" not in frame.filename for frame in found.frames)
@@ -117,9 +122,9 @@ def test_a_chain_in_a_loader_worker(in_a_worker: Worker) -> None:
             raise RuntimeError("of many\nlines") from error
 
     found = in_a_worker(causes)
-    assert found.text == "of many\nlines" and found.direct is not None
-    assert (found.direct.kind, found.direct.text) == ("ValueError", "no good")
-    assert [frame.name for frame in found.direct.frames] == ["causes", "fails"]
+    assert found.text == "of many\nlines" and found.cause is not None
+    assert (found.cause.qualified_name, found.cause.text) == ("ValueError", "no good")
+    assert [frame.name for frame in found.cause.frames] == ["causes", "fails"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ def test_a_chain_in_a_loader_worker(in_a_worker: Worker) -> None:
 @of_any_loader
 def test_of_any_class(in_a_worker: Worker, how: Callable[[], object], kind: str, text: str) -> None:
     found = in_a_worker(how)
-    assert found.kind == kind and found.text.startswith(text) and found.place
+    assert found.qualified_name == kind and found.text.startswith(text) and found.raised_in
 
 
 @of_any_loader
@@ -144,7 +149,7 @@ def test_a_recursion_in_a_loader_worker_keeps_its_depth(in_a_worker: Worker) -> 
         deep()
 
     found = in_a_worker(deep)
-    assert found.kind == "RecursionError" and len(found.frames) > 500
+    assert found.qualified_name == "RecursionError" and len(found.frames) > 500
 
 
 @of_any_loader
@@ -185,7 +190,7 @@ def test_what_only_a_worker_of_ours_keeps() -> None:
     found = in_a_worker_of_ours(noted)
     assert found.notes == ("one", "of two\nlines") and found.text == "'a'" and found.is_a("LookupError")
     found = in_a_worker_of_ours(group)
-    assert [one.text for one in found.parts] == ["a", "b"] and found.place.endswith("worker 0")
+    assert [one.text for one in found.members] == ["a", "b"] and found.raised_in.endswith("worker 0")
     found = in_a_worker_of_ours(nowhere)
     assert (found.frames[-1].filename, found.frames[-1].lineno) == ("/p/n.py", 1) and found.caret == ""
     found = in_a_worker_of_ours(locked)
@@ -196,7 +201,7 @@ def test_a_traceback_from_elsewhere_that_is_none() -> None:
     error = ValueError("a")
     error.__cause__ = RemoteTraceback("nothing", "in loader worker 1")
     found = record_exception(error)
-    assert (found.kind, found.text, found.place, found.frames) == (
+    assert (found.qualified_name, found.text, found.raised_in, found.frames) == (
         "ValueError",
         "a",
         "in loader worker 1",
@@ -215,7 +220,7 @@ def test_a_traceback_from_elsewhere_that_is_none() -> None:
 )
 def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
     found = record_exception(RuntimeError(text))
-    assert (found.text, found.place) == (text, "")
+    assert (found.text, found.raised_in) == (text, "")
 
 
 def test_an_os_error_reads_as_python_writes_it() -> None:
@@ -228,4 +233,4 @@ def test_an_os_error_reads_as_python_writes_it() -> None:
 def test_what_it_says_in_one_piece() -> None:
     error = ValueError("a")
     error.add_note("b")
-    assert record_exception(error).said == "a; b"
+    assert record_exception(error).text_with_notes == "a; b"

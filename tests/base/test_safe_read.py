@@ -27,7 +27,7 @@ def test_a_file_is_hashed_while_it_is_read(tmp_path: Path, size: int) -> None:
     path = tmp_path / "file"
     data = os.urandom(size)
     path.write_bytes(data)
-    read, digest = safe_read.read_hashed(path, at_most=size)
+    read, digest = safe_read.read_hashed(path, max_bytes=size)
     assert read == data and digest == hashlib.sha256(data).hexdigest() == safe_read.sha256(path)
     read[:1] = b"x"[:size]  # it may be written to, and that is nobody else's
     path.unlink()
@@ -41,7 +41,7 @@ def test_what_was_read_outlives_a_file_that_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "file"
     data = os.urandom(5 << 20)
     path.write_bytes(data)
-    read, _ = safe_read.read_hashed(path, at_most=len(data))
+    read, _ = safe_read.read_hashed(path, max_bytes=len(data))
     os.truncate(path, 0)
     assert read == data
 
@@ -68,11 +68,11 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, me
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(OSError) as failed:
-        safe_read.read(path, at_most=10)
+        safe_read.read(path, max_bytes=10)
     messages.check(failed.value)
     assert "1099511627776 bytes" in str(failed.value)
     with pytest.raises(OSError) as failed:
-        safe_read.read_hashed(path, at_most=10)
+        safe_read.read_hashed(path, max_bytes=10)
     messages.check(failed.value)
     assert "1099511627776 bytes" in str(failed.value)
 

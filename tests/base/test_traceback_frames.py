@@ -103,13 +103,18 @@ def test_what_is_own(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real").mkdir()
     own = ProjectFiles([tmp_path / "link", tmp_path / "other"])
-    assert own.name(str(tmp_path / "link" / "a.py")) == own.name(str(tmp_path / "real" / "a.py")) == "a.py"
-    assert own.name(str(tmp_path / "other" / "b" / "c.py")) == "b/c.py"
-    assert own.name(str(tmp_path / "real" / ".venv" / "site-packages" / "x.py")) is None
-    assert own.name(str(tmp_path / "elsewhere.py")) is None and own.name("<string>") is None
-    assert ProjectFiles([Path(traceback_frames.__file__).parent]).name(traceback_frames.__file__) is None, (
-        "roost itself never is"
+    assert (
+        own.relative_name(str(tmp_path / "link" / "a.py"))
+        == own.relative_name(str(tmp_path / "real" / "a.py"))
+        == "a.py"
     )
+    assert own.relative_name(str(tmp_path / "other" / "b" / "c.py")) == "b/c.py"
+    assert own.relative_name(str(tmp_path / "real" / ".venv" / "site-packages" / "x.py")) is None
+    assert own.relative_name(str(tmp_path / "elsewhere.py")) is None and own.relative_name("<string>") is None
+    assert (
+        ProjectFiles([Path(traceback_frames.__file__).parent]).relative_name(traceback_frames.__file__)
+        is None
+    ), "roost itself never is"
 
 
 def test_a_recursion_is_one_entry(tmp_path: Path) -> None:
@@ -163,7 +168,9 @@ def test_a_huge_message_and_one_of_many_lines_are_cut(messages: Messages) -> Non
     )
     messages.check(shown[-1])
     assert len(shown) == 13 and shown[-1].startswith("… 88 ")
-    shown = list(traceback_frames.format_chain(record_exception(ValueError("a\nb")), own, briefly=True))
+    shown = list(
+        traceback_frames.format_chain(record_exception(ValueError("a\nb")), own, first_line_only=True)
+    )
     assert shown[0] == "ValueError: a" and shown[1].startswith("… 1 ") and len(shown) == 2
 
 

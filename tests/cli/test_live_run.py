@@ -17,10 +17,10 @@ from roost.cli import live_run
 from roost.cli.live_run import Screen, _metrics
 from roost.cli.plain_output import Plain
 from roost.operations.sessions.running_session import RunningSession, running_session
-from roost.package import progress, sessions
-from roost.package.package import Package
+from roost.package import live_progress, sessions
+from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
-from roost.package.results.skipped_steps import Skipped
+from roost.package.results.skipped_steps import SkippedStep
 from tests.cli.programs import ROOST, Terminal, roost
 from tests.messages import Messages
 from tests.operations.packages import package, project, session
@@ -37,13 +37,13 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.kill()
 
 
-def the_package(config: Path) -> Package:
+def the_package(config: Path) -> PackageFolder:
     (path,) = wait_for(lambda: list(config.parent.glob("runs/*/sessions/1.json")), 30)
-    return Package.open(path.parent.parent)
+    return PackageFolder.open(path.parent.parent)
 
 
-def trains(made: Package) -> bool:
-    seen = progress.read(made.progress)
+def trains(made: PackageFolder) -> bool:
+    seen = live_progress.read(made.progress)
     return seen is not None and seen.step > 3
 
 
@@ -154,7 +154,7 @@ def test_skipped_steps_are_counted_over_the_whole_run(
     for step in (1, 4, 7):
         skipped_steps.append(
             made.path / skipped_steps.NAME,
-            Skipped(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
+            SkippedStep(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
         )
     told = _metrics(made)
     assert told.startswith("valid/loss 1  3 ")

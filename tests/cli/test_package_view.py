@@ -14,10 +14,10 @@ from roost.analysis import analysis_folder
 from roost.cli.package_view import lines
 from roost.operations.reading.show import show
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results import predictions, skipped_steps
-from roost.package.results.predictions import Meta
-from roost.package.results.skipped_steps import Skipped
+from roost.package.results.predictions import PredictionMeta
+from roost.package.results.skipped_steps import SkippedStep
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, VALUES, package, session
 from tests.package.results.test_black_box import box
@@ -76,7 +76,7 @@ def test_skipped_steps_have_one_line(tmp_path: Path, messages: Messages) -> None
     made = package(tmp_path / "runs")
     assert "ValueError" not in text(made.path)
     for count, step in ((1, 7), (2, 9)):
-        told = Skipped(
+        told = SkippedStep(
             session=1, step=step, epoch=0, batch=6, kind="error", error="ValueError: \x1b[2J", samples=[3]
         )
         skipped_steps.append(made.path / skipped_steps.NAME, told)
@@ -146,7 +146,7 @@ def test_determinism_has_one_line(
 def test_analyses_have_a_line_each(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     for asked in ({"checkpoint": 1}, {"untrained": True}):
-        place = analysis_folder.make(made.path / analysis_folder.NAME)
+        place = analysis_folder.create(made.path / analysis_folder.NAME)
         analysis_folder.write_request(place, {"script": {"path": "/home/me/lo\x1b[2Jok.py"}, **asked})
         (place / analysis_folder.RECORD).write_text(json.dumps({"state": "succeeded", "seconds": 2.0}))
     lines = [line.split() for line in text(made.path).splitlines() if "ok.py" in line]
@@ -184,7 +184,7 @@ def test_media_have_one_line(tmp_path: Path) -> None:
 
 def test_predictions_have_a_line_each(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    meta = Meta(
+    meta = PredictionMeta(
         package="one",
         checkpoint=1,
         step=2,
@@ -195,7 +195,7 @@ def test_predictions_have_a_line_each(tmp_path: Path) -> None:
     )
     place = made.path / predictions.NAME / "4"
     place.mkdir(parents=True)
-    (place / predictions.META).write_bytes(msgspec.json.encode(meta))
+    (place / predictions.META_FILE).write_bytes(msgspec.json.encode(meta))
     (line,) = [line.split() for line in text(made.path).splitlines() if "otos" in line]
     assert line[:5] == ["4", "ph\\x1b[2Jotos", "1", "slow", "3"] and line[-2:] == ["x", "y"]
 
@@ -213,7 +213,7 @@ def test_of_many_metrics_a_checkpoint_shows_those_that_decide(tmp_path: Path) ->
 def test_a_checkpoint_that_was_left_behind_says_so(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert not any("behind" in line for line in lines(show(made.path)))
-    info = Info(id=3, step=40, epoch=4, batch=0, line=[(0, 0), (3, 3)], session=1)
+    info = Manifest(id=3, step=40, epoch=4, batch=0, line=[(0, 0), (3, 3)], session=1)
     checkpoint.write(made.checkpoints, {"model": {"weight": [1.0]}}, info)
     made.write_derived({"fast": [0, 3], "slow": [], "held": [], "best": [3]}, [])
     assert [one.id for one in show(made.path).checkpoints if one.left_behind] == [1, 2]

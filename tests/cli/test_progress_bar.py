@@ -8,8 +8,8 @@ import pytest
 
 from roost.base.interval import NEVER
 from roost.cli.progress_bar import Eta, Newest, _place
-from roost.package import progress
-from roost.package.progress import Board
+from roost.package import live_progress
+from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
 from roost.train.reporting.progress_publisher import ProgressPublisher
 
@@ -49,11 +49,11 @@ def test_what_a_rollback_undid_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
-    board = Board(tmp_path / "progress")
+    board = ProgressFile(tmp_path / "progress")
     for total_steps, place in ((NEVER, "epoch 2  step 1,005"), (2000, "epoch 2/2  step 1,005/2,000")):
         run = Progress(step=1005, epoch=1, batch=5, total_steps=total_steps, total_seconds=60.0)
         ProgressPublisher(board, steps_per_epoch=1000).publish(run, "training")
-        seen = progress.read(tmp_path / "progress")
+        seen = live_progress.read(tmp_path / "progress")
         assert seen is not None and _place(seen) == place
 
 

@@ -56,8 +56,8 @@ def test_refused(path: str, proposed: str | None, messages: Messages) -> None:
     assert not is_allowed(path)
     with pytest.raises(ClassPathError) as caught:
         require_allowed(path)
-    messages.check(caught.value.said)  # what it proposes depends on what is loaded
-    assert repr(path) in caught.value.said
+    messages.check(caught.value.detail)  # what it proposes depends on what is loaded
+    assert repr(path) in caught.value.detail
     assert proposed is None or proposed in str(caught.value)
 
 

@@ -93,7 +93,7 @@ def test_everything_else_is_refused(path: str, messages: Messages) -> None:
     assert repr(path) in refusal(path)
     with pytest.raises(ConfigError) as refused:
         locate(path)
-    messages.check(refused.value.said)  # what it proposes depends on what is loaded
+    messages.check(refused.value.detail)  # what it proposes depends on what is loaded
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_what_is_called_later(project: Path) -> None:
 def test_a_setting_of_its_own_may_say_how_many_inputs(project: Path) -> None:
     spec = {"class": "torch.nn.MSELoss"}
     with pytest.raises(ConfigError) as refused:
-        build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=1, counted="runner.inputs")
+        build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=1, inputs_setting="runner.inputs")
     assert (refused.value.setting, refused.value.where) == ("runner.inputs", "line of runner.inputs")
     assert "torch.nn.MSELoss" in str(refused.value)
 
@@ -518,6 +518,6 @@ def test_what_cannot_be_called_so(
     (project / "own.py").write_text("def f(x, y): ...\n\nclass Plain: ...\n")
     with pytest.raises(ConfigError) as caught:
         build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=inputs)
-    messages.check(caught.value.what)
+    messages.check(caught.value.summary)
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
     assert str(caught.value.where).startswith("line of it")

@@ -13,7 +13,7 @@ import pytest
 
 from roost.devices import lease, lease_files
 from roost.devices.card import Card
-from roost.devices.lease import Holder, Leases
+from roost.devices.lease import LeaseHolder, Leases
 
 IS_ROOT = os.geteuid() == 0
 NOBODY, SOMEBODY = 65534, 4321
@@ -26,7 +26,7 @@ def card(number: int = 0, *, total_mb: int = 24576, id: str | None = None) -> Ca
 
 
 def take(*cards: Card, mb: int | None = None, **how: Any) -> Leases:
-    return lease.take(cards, mb, Holder.own("a task", "/runs/a"), **how)
+    return lease.take(cards, mb, LeaseHolder.own("a task", "/runs/a"), **how)
 
 
 def shared_root(tmp_path: Path) -> Path:
@@ -34,7 +34,7 @@ def shared_root(tmp_path: Path) -> Path:
     for folder in [tmp_path, *tmp_path.parents][:3]:
         if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o011)
-    return lease_files.make_shared(tmp_path / "leases")
+    return lease_files.make_shared_folder(tmp_path / "leases")
 
 
 class Child:

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from roost.devices import demand, lease_files
-from roost.devices.demand import Post, Told, Want
+from roost.devices.demand import DemandFile, DemandRecord, CardDemand
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 
-SOME = Told(wants=(Want(cards=2, since=1000.0), Want(cards=1, mb=5000, since=2000.0)), ends={"a": 5.0})
+SOME = DemandRecord(wants=(CardDemand(cards=2, since=1000.0), CardDemand(cards=1, mb=5000, since=2000.0)), ends={"a": 5.0})
 
 
 @pytest.fixture(autouse=True)
@@ -27,31 +27,31 @@ def files(root: Path) -> list[str]:
 
 
 def test_what_is_told_is_seen_by_all_but_oneself_until_it_is_withdrawn(root: Path) -> None:
-    assert demand.look() == []
-    post = Post()
+    assert demand.read_demands() == []
+    post = DemandFile()
     before = os.umask(0o077)
     try:
         post.tell(SOME)
     finally:
         os.umask(before)
-    (found,) = demand.look()
+    (found,) = demand.read_demands()
     assert (found.uid, found.token, found.told) == (os.geteuid(), post.token, SOME)
-    assert demand.look(but=post.token) == []
+    assert demand.read_demands(but=post.token) == []
     (name,) = files(root)
     assert (root / "wants" / name).stat().st_mode & 0o7777 == 0o644
     assert (root / "wants").stat().st_mode & 0o7777 == 0o1777
-    post.tell(Told(wants=SOME.wants[1:]))
-    assert [one.told.wants for one in demand.look()] == [SOME.wants[1:]] and files(root) == [name]
+    post.tell(DemandRecord(wants=SOME.wants[1:]))
+    assert [one.told.wants for one in demand.read_demands()] == [SOME.wants[1:]] and files(root) == [name]
     post.withdraw()
     post.withdraw()
-    assert demand.look() == [] and files(root) == []
+    assert demand.read_demands() == [] and files(root) == []
     post.tell(SOME)
-    assert [one.told for one in demand.look()] == [SOME]
+    assert [one.told for one in demand.read_demands()] == [SOME]
     post.withdraw()
 
 
 def test_the_same_is_not_written_again(root: Path) -> None:
-    post = Post()
+    post = DemandFile()
     post.tell(SOME)
     (name,) = files(root)
     inode = (root / "wants" / name).stat().st_ino
@@ -61,37 +61,37 @@ def test_the_same_is_not_written_again(root: Path) -> None:
 
 
 def test_who_has_not_looked_for_a_minute_wants_nothing(root: Path) -> None:
-    post = Post()
+    post = DemandFile()
     post.tell(SOME)
     (path,) = (root / "wants").iterdir()
     os.utime(path, (0, 0))
-    assert demand.look() == []
+    assert demand.read_demands() == []
     post.tell(SOME)
-    assert len(demand.look()) == 1
+    assert len(demand.read_demands()) == 1
     post.withdraw()
 
 
 def test_it_is_no_card() -> None:
-    post = Post()
+    post = DemandFile()
     post.tell(SOME)
-    assert lease_files.all_leases(lease_files.folder()) == []
+    assert lease_files.all_leases(lease_files.leases_folder()) == []
     lease = take(card())
-    assert [one.card for one in lease_files.all_leases(lease_files.folder())] == ["GPU-0"]
+    assert [one.card for one in lease_files.all_leases(lease_files.leases_folder())] == ["GPU-0"]
     lease.close()
     post.withdraw()
 
 
 def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> None:
-    def want() -> Post:
-        post = Post()
+    def want() -> DemandFile:
+        post = DemandFile()
         post.tell(SOME)
         return post
 
     child = Child(want)
-    assert len(demand.look()) == 1
+    assert len(demand.read_demands()) == 1
     os.kill(child.pid, signal.SIGKILL)
     os.waitpid(child.pid, 0)
-    assert demand.look() == [] and len(files(root)) == 1
+    assert demand.read_demands() == [] and len(files(root)) == 1
     (left,) = (root / "wants").iterdir()
     torn = root / "wants" / f".{left.name}.tmp-0123456789ab"
     torn.touch()
@@ -99,7 +99,7 @@ def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> N
         if late:
             for path in (left, torn):
                 os.utime(path, (0, 0))
-        post = Post()
+        post = DemandFile()
         post.tell(SOME)
         assert len(files(root)) == count
         post.withdraw()
@@ -118,17 +118,17 @@ def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> N
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_nobodys_want(data: bytes, root: Path) -> None:
-    post, other = Post(), Post()
+    post, other = DemandFile(), DemandFile()
     post.tell(SOME)
     other.tell(SOME)
     (root / "wants" / f"{os.geteuid()}-{post.token}.json").write_bytes(data)
-    assert [one.token for one in demand.look()] == [other.token]
+    assert [one.token for one in demand.read_demands()] == [other.token]
     post.withdraw()
     other.withdraw()
 
 
 def test_what_is_no_want_is_passed_over(root: Path) -> None:
-    post = Post()
+    post = DemandFile()
     post.tell(SOME)
     folder, me = root / "wants", os.geteuid()
     (real,) = folder.iterdir()
@@ -138,16 +138,16 @@ def test_what_is_no_want_is_passed_over(root: Path) -> None:
     (folder / "garbage").touch()
     (folder / f"{me + 1}-a.json").write_bytes(real.read_bytes())
     (folder / f"{me}-dead.json").write_bytes(real.read_bytes())
-    assert [one.token for one in demand.look()] == [post.token]
+    assert [one.token for one in demand.read_demands()] == [post.token]
     post.withdraw()
 
 
 def test_of_one_user_so_many_files_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demand, "_MOST_FILES", 2)
-    posts = [Post() for _ in range(3)]
+    monkeypatch.setattr(demand, "_MAX_FILES", 2)
+    posts = [DemandFile() for _ in range(3)]
     for post in posts:
         post.tell(SOME)
-    assert len(demand.look()) == 2
+    assert len(demand.read_demands()) == 2
     for post in posts:
         post.withdraw()
 
@@ -155,29 +155,29 @@ def test_of_one_user_so_many_files_count(monkeypatch: pytest.MonkeyPatch) -> Non
 @NEEDS_ROOT
 def test_whose_it_is_the_system_tells(tmp_path: Path, root: Path) -> None:
     shared_root(tmp_path)
-    lease_files.make_shared(root / "wants")
+    lease_files.make_shared_folder(root / "wants")
 
-    def want() -> Post:
-        post = Post()
+    def want() -> DemandFile:
+        post = DemandFile()
         post.tell(SOME)
         return post
 
     child = Child(want, uid=NOBODY)
     assert child.is_done
-    assert [one.uid for one in demand.look()] == [NOBODY]
+    assert [one.uid for one in demand.read_demands()] == [NOBODY]
     assert child.end() == 0
 
 
 @NEEDS_ROOT
 def test_files_with_the_name_of_another_user_do_not_count_as_his(tmp_path: Path) -> None:
     root = shared_root(tmp_path)
-    post = Post()
+    post = DemandFile()
     post.tell(SOME)
 
     def flood() -> None:
-        for number in range(demand._MOST_FILES + 1):
+        for number in range(demand._MAX_FILES + 1):
             (root / "wants" / f"0-{number:016d}.json").touch()
 
     assert Child(flood, uid=NOBODY).end() == 0
-    assert [one.token for one in demand.look()] == [post.token]
+    assert [one.token for one in demand.read_demands()] == [post.token]
     post.withdraw()

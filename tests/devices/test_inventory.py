@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused, UsageError
-from roost.devices.inventory import has_none, is_simulated, look, watching
+from roost.devices.inventory import excludes_real_cards, is_simulated, read_cards, open_inventory
 from tests.devices.nvidia import TWO, Driver
 from tests.messages import Messages
 
 
 def ids(devices: str | None) -> list[str]:
-    return [card.id for card in look({"ROOST_DEVICES": devices} if devices is not None else {})]
+    return [card.id for card in read_cards({"ROOST_DEVICES": devices} if devices is not None else {})]
 
 
 @pytest.mark.parametrize("devices", [None, "", "nvml"], ids=repr)
@@ -23,7 +23,7 @@ def test_the_driver_is_asked(devices: str | None, driver: Driver) -> None:
 
 def test_the_driver_as_it_is_here() -> None:
     """With its own library: none, where no driver is loaded."""
-    assert all(card.total_mb >= 0 and card.id for card in look({}))
+    assert all(card.total_mb >= 0 and card.id for card in read_cards({}))
 
 
 def test_nobody_is_asked_for_the_cpu(driver: Driver) -> None:
@@ -36,7 +36,7 @@ def test_cards_that_are_not_there(driver: Driver, tmp_path: Path) -> None:
     assert ids("sim:2x24GB") == ["SIM-0", "SIM-1"]
     file = tmp_path / "lab.json"
     file.write_text('{"cards": "1x24GB", "failures": [{"card": "SIM-0", "end": 1}]}')
-    (card,) = look({"ROOST_DEVICES": f"sim:{file}"})
+    (card,) = read_cards({"ROOST_DEVICES": f"sim:{file}"})
     assert card.trouble == ""  # times are Unix seconds, and now is later
 
 
@@ -49,7 +49,7 @@ def test_what_nobody_provides(devices: str, messages: Messages) -> None:
 
 
 def test_one_child_for_who_asks_again_and_again(driver: Driver) -> None:
-    with watching({}, timeout_seconds=30.0) as ask:
+    with open_inventory({}, timeout_seconds=30.0) as ask:
         assert [card.id for card in ask()] == ["GPU-aa1", "GPU-bb2"]
         driver.says({"uuid": "GPU-cc3"})
         assert [card.id for card in ask()] == ["GPU-cc3"]
@@ -59,7 +59,7 @@ def test_one_child_for_who_asks_again_and_again(driver: Driver) -> None:
 def test_a_driver_that_fails_is_said_once_it_is_asked(driver: Driver, messages: Messages) -> None:
     driver.says(fails={"Init": "Unknown"})
     with (
-        watching({}) as ask,
+        open_inventory({}) as ask,
         pytest.raises(Refused, match="Unknown Error") as refused,
     ):
         ask()
@@ -72,5 +72,5 @@ def test_what_is_simulated() -> None:
 
 
 def test_on_which_nothing_can_compute() -> None:
-    assert all(has_none({"ROOST_DEVICES": one}) for one in ("sim:4x24GB", "cpu"))
-    assert not any(has_none(one) for one in ({}, {"ROOST_DEVICES": ""}, {"ROOST_DEVICES": "nvml"}))
+    assert all(excludes_real_cards({"ROOST_DEVICES": one}) for one in ("sim:4x24GB", "cpu"))
+    assert not any(excludes_real_cards(one) for one in ({}, {"ROOST_DEVICES": ""}, {"ROOST_DEVICES": "nvml"}))

@@ -15,7 +15,7 @@ import pytest
 from roost.base.errors import Refused
 from roost.devices import lease as leases
 from roost.devices import lease_files
-from roost.devices.lease import Busy, Holder
+from roost.devices.lease import CardsBusy, LeaseHolder
 from roost.devices.lease_files import live_leases
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, SOMEBODY, Child, at_once, card, shared_root, take
 from tests.messages import Messages
@@ -30,16 +30,16 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_whole_card_is_shared_with_nobody() -> None:
     whole = take(card())
-    name = lease_files.name_of(os.geteuid())
-    with pytest.raises(Busy) as busy:
+    name = lease_files.user_name(os.geteuid())
+    with pytest.raises(CardsBusy) as busy:
         take(card(), mb=1)
     assert all(fact in str(busy.value) for fact in ("1 MB", "GPU 0 (RTX 4090, 24.0 GB)", name, "/runs/a"))
     assert [one.token for one in busy.value.held["GPU-0"]] == [whole.token]
-    with pytest.raises(Busy):
+    with pytest.raises(CardsBusy):
         take(card())
     whole.close()
     part = take(card(), mb=1)
-    with pytest.raises(Busy, match=f"{name}: 1 MB "):
+    with pytest.raises(CardsBusy, match=f"{name}: 1 MB "):
         take(card())
     part.close()
     take(card()).close()
@@ -47,10 +47,10 @@ def test_a_whole_card_is_shared_with_nobody() -> None:
 
 def test_parts_fit_as_long_as_the_memory_reaches() -> None:
     held_by = [take(card(), mb=8192, reserve_mb=512), take(card(), mb=8192, reserve_mb=512)]
-    with pytest.raises(Busy):
+    with pytest.raises(CardsBusy):
         take(card(), mb=7681, reserve_mb=512)
     held_by.append(take(card(), mb=7680, reserve_mb=512))
-    with pytest.raises(Busy):
+    with pytest.raises(CardsBusy):
         take(card(), mb=513, reserve_mb=0)
     held_by.append(take(card(), mb=512))
     assert len(live_leases("GPU-0")) == 4
@@ -63,13 +63,13 @@ def test_what_never_fits_is_told_with_its_numbers(messages: Messages) -> None:
         take(card(), mb=24576, reserve_mb=512)
     assert all(fact in str(no.value) for fact in ("24.0 GB", "GPU 0", "512 MB", "23.5 GB"))
     messages.check(no.value)
-    assert not isinstance(no.value, Busy)
+    assert not isinstance(no.value, CardsBusy)
 
 
 def test_of_a_card_of_unknown_size_no_two_parts_are_given() -> None:
     unified = card(total_mb=0)
     part = take(unified, mb=1 << 20)
-    with pytest.raises(Busy):
+    with pytest.raises(CardsBusy):
         take(unified, mb=1)
     part.close()
 
@@ -77,8 +77,8 @@ def test_of_a_card_of_unknown_size_no_two_parts_are_given() -> None:
 def test_of_a_card_of_one_process_at_a_time_no_two_parts_are_given() -> None:
     exclusive = dataclasses.replace(card(), exclusive=True)
     part = take(exclusive, mb=1)
-    assert leases.with_room([exclusive], 1) == []
-    with pytest.raises(Busy):
+    assert leases.cards_with_capacity([exclusive], 1) == []
+    with pytest.raises(CardsBusy):
         take(exclusive, mb=1)
     part.close()
     take(exclusive, mb=1).close()
@@ -86,10 +86,10 @@ def test_of_a_card_of_one_process_at_a_time_no_two_parts_are_given() -> None:
 
 def test_all_cards_or_none(root: Path) -> None:
     one = take(card(1))
-    with pytest.raises(Busy) as busy:
+    with pytest.raises(CardsBusy) as busy:
         take(card(2), card(1), card(0))
     assert all(
-        fact in str(busy.value) for fact in ("GPU 1 (RTX 4090, 24.0 GB)", lease_files.name_of(os.geteuid()))
+        fact in str(busy.value) for fact in ("GPU 1 (RTX 4090, 24.0 GB)", lease_files.user_name(os.geteuid()))
     )
     assert list(busy.value.held) == ["GPU-1"]
     assert live_leases("GPU-0") == live_leases("GPU-2") == []
@@ -97,16 +97,16 @@ def test_all_cards_or_none(root: Path) -> None:
     all_three = take(card(2), card(1), card(0))
     assert len(all_three.fds) == 3
     assert {held.token for number in range(3) for held in live_leases(f"GPU-{number}")} == {all_three.token}
-    assert leases.unheld([card(0), card(3)]) == [card(3)]
+    assert leases.unleased_cards([card(0), card(3)]) == [card(3)]
     all_three.close()
 
 
 def test_with_room_are_those_where_it_fits() -> None:
     small, large = card(0, total_mb=8000), card(1)
     held_there = take(large, mb=20_000)
-    assert leases.with_room([small, large], 4000) == [small, large]
-    assert leases.with_room([small, large], 4000, reserve_mb=1000) == [small]
-    assert leases.with_room([small, large], None) == [small]
+    assert leases.cards_with_capacity([small, large], 4000) == [small, large]
+    assert leases.cards_with_capacity([small, large], 4000, reserve_mb=1000) == [small]
+    assert leases.cards_with_capacity([small, large], None) == [small]
     held_there.close()
 
 
@@ -118,7 +118,7 @@ def test_a_lease_that_cannot_be_written_leaves_none(
     tokens = iter(["first", "first"])
     monkeypatch.setattr(leases.secrets, "token_hex", lambda size: next(tokens))
     for folder in (root, root / "GPU-1"):
-        lease_files.make_shared(folder)
+        lease_files.make_shared_folder(folder)
     in_the_way = root / "GPU-1" / f"{os.geteuid()}-first.json"
     in_the_way.mkdir()
     with pytest.raises(Refused, match=r"GPU 1 .*File exists") as refused:
@@ -159,7 +159,7 @@ def test_what_is_asked_for_under_a_lease_is_not_kept_off_by_it() -> None:
     """As a command that is typed in a shell that has leased a card."""
     outer = take(card())
     inner = take(card(), under=outer.token)
-    with pytest.raises(Busy) as busy:
+    with pytest.raises(CardsBusy) as busy:
         take(card(), under=outer.token)
     assert [one.token for one in busy.value.held["GPU-0"]] == [inner.token]
     inner.close()
@@ -177,8 +177,8 @@ def test_twenty_processes_race_for_four_cards(root: Path) -> None:
         taken = 0
         while taken < 5:
             one = order.choice(cards)
-            with suppress(Busy):
-                lease = leases.take([one], None, Holder.own())
+            with suppress(CardsBusy):
+                lease = leases.take([one], None, LeaseHolder.own())
                 mine = root.parent / "alone" / one.id
                 mine.mkdir()
                 live_leases(order.choice(cards).id)
@@ -201,7 +201,7 @@ def test_gangs_lock_their_cards_in_one_order(root: Path) -> None:
                 found.append(fd.readlink().name)
         return found
 
-    with lease_files.locked(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
+    with lease_files.locked_folder(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
         if (pid := os.fork()) == 0:
             take(card(1), card(0))
             os._exit(0)
@@ -217,7 +217,7 @@ def test_two_users_never_have_one_whole_card(tmp_path: Path, root: Path) -> None
     assert first.is_done
     assert not (second := Child(lambda: take(card()), uid=SOMEBODY)).is_done
     assert second.end() == 1
-    with pytest.raises(Busy, match=" nobody: "):
+    with pytest.raises(CardsBusy, match=" nobody: "):
         take(card())
     assert first.end() == 0
     second = Child(lambda: take(card()), uid=SOMEBODY)
@@ -226,7 +226,7 @@ def test_two_users_never_have_one_whole_card(tmp_path: Path, root: Path) -> None
         str(NOBODY),
         str(SOMEBODY),
     }
-    with pytest.raises(Busy, match=f" {SOMEBODY}: "):
+    with pytest.raises(CardsBusy, match=f" {SOMEBODY}: "):
         take(card())
     assert second.end() == 0
     take(card()).close()

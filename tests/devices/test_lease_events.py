@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from roost.devices import lease_files
-from roost.devices.demand import Post, Told, Want
-from roost.devices.lease_events import Changes
+from roost.devices.demand import DemandFile, DemandRecord, CardDemand
+from roost.devices.lease_events import LeaseEvents
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
@@ -25,21 +25,21 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def changes(root: Path) -> Changes:
-    lease_files.make_shared(root)
-    found = Changes()
+def changes(root: Path) -> LeaseEvents:
+    lease_files.make_shared_folder(root)
+    found = LeaseEvents()
     found.watch()
     return found
 
 
-def comes(changes: Changes, seconds: float = 5.0) -> bool:
+def comes(changes: LeaseEvents, seconds: float = 5.0) -> bool:
     assert changes.fd is not None
     came = bool(select.select([changes.fd], [], [], seconds)[0])
     changes.drain()
     return came
 
 
-def test_the_end_of_a_lease_comes_when_the_last_copy_is_closed(changes: Changes) -> None:
+def test_the_end_of_a_lease_comes_when_the_last_copy_is_closed(changes: LeaseEvents) -> None:
     lease = take(card())
     assert comes(changes), "the card was never used before: its folder is new"
     changes.watch()
@@ -53,7 +53,7 @@ def test_the_end_of_a_lease_comes_when_the_last_copy_is_closed(changes: Changes)
     changes.close()
 
 
-def test_a_holder_that_is_killed_has_ended(changes: Changes) -> None:
+def test_a_holder_that_is_killed_has_ended(changes: LeaseEvents) -> None:
     child = Child(lambda: take(card()))
     changes.watch()
     changes.drain()
@@ -64,12 +64,12 @@ def test_a_holder_that_is_killed_has_ended(changes: Changes) -> None:
 
 
 @NEEDS_ROOT
-def test_another_user_is_told_too(tmp_path: Path, changes: Changes) -> None:
+def test_another_user_is_told_too(tmp_path: Path, changes: LeaseEvents) -> None:
     shared_root(tmp_path)
     lease = take(card())
 
     def wait() -> None:
-        theirs = Changes()
+        theirs = LeaseEvents()
         theirs.watch()
         lease.close()  # its copy
         os.write(its_ready, b"1")
@@ -92,12 +92,12 @@ def test_another_user_is_told_too(tmp_path: Path, changes: Changes) -> None:
     changes.close()
 
 
-def test_what_others_want_is_told(changes: Changes) -> None:
-    post = Post()
-    post.tell(Told(wants=(Want(cards=1, since=0.0),)))
+def test_what_others_want_is_told(changes: LeaseEvents) -> None:
+    post = DemandFile()
+    post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     assert comes(changes)
     changes.watch()
-    post.tell(Told(wants=()))
+    post.tell(DemandRecord(wants=()))
     assert comes(changes)
     post.withdraw()
     assert comes(changes)
@@ -105,7 +105,7 @@ def test_what_others_want_is_told(changes: Changes) -> None:
 
 
 def test_without_a_folder_and_once_closed_there_is_nothing(root: Path) -> None:
-    changes = Changes()
+    changes = LeaseEvents()
     changes.watch()
     assert not comes(changes, 0)
     changes.close()

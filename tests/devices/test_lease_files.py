@@ -14,7 +14,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.devices import lease_files, usage_ledger
-from roost.devices.lease import with_room
+from roost.devices.lease import cards_with_capacity
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 from tests.messages import Messages
 
@@ -26,21 +26,21 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_folder_is_the_same_for_all_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lease_files.folder() == tmp_path / "leases"
+    assert lease_files.leases_folder() == tmp_path / "leases"
     locks = tmp_path / "lock"
-    monkeypatch.setattr(lease_files, "_LOCKS", locks)
-    assert lease_files.folder({}) == Path("/tmp/roost"), "there is none"
+    monkeypatch.setattr(lease_files, "_LOCK_FOLDER", locks)
+    assert lease_files.leases_folder({}) == Path("/tmp/roost"), "there is none"
     locks.mkdir()
     locks.chmod(0o755)
-    assert lease_files.folder({}) == Path("/tmp/roost"), "where not all may write, none does, root neither"
+    assert lease_files.leases_folder({}) == Path("/tmp/roost"), "where not all may write, none does, root neither"
     locks.chmod(0o1777)
-    assert lease_files.folder({}) == locks / "roost"
+    assert lease_files.leases_folder({}) == locks / "roost"
 
 
 def test_everybody_may_write_to_a_folder_that_is_made(root: Path) -> None:
     before = os.umask(0o077)
     try:
-        lease_files.make_shared(root)
+        lease_files.make_shared_folder(root)
         lease = take(card())
     finally:
         os.umask(before)
@@ -55,7 +55,7 @@ def test_everybody_may_write_to_a_folder_that_is_made(root: Path) -> None:
 def test_a_folder_that_is_not_for_all_is_refused(
     what: str, root: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(lease_files, "_MADE_SECONDS", 0.0)
+    monkeypatch.setattr(lease_files, "_CREATION_SECONDS", 0.0)
     if what == "narrow":
         root.mkdir(mode=0o755)
     elif what == "file":
@@ -114,7 +114,7 @@ def test_a_look_tells_who_holds_what(root: Path) -> None:
     one, other = lease_files.live_leases("GPU-0")
     assert (one.token, other.token) == (first.token, second.token)
     assert (one.said.mb, one.said.share, one.said.pid) == (6144, 0.25, os.getpid())
-    assert one.user == one.said.user == lease_files.name_of(os.geteuid())
+    assert one.user == one.said.user == lease_files.user_name(os.geteuid())
     assert one.said.package == "/runs/a" and one.said.task == "a task"
     assert before - 0.01 <= one.said.since <= time.time() + 0.01
     assert str(one) == f"{one.user}: 6.0 GB since {lease_files.clock(one.said.since)}, /runs/a"
@@ -126,15 +126,15 @@ def test_a_look_tells_who_holds_what(root: Path) -> None:
 
 
 def test_what_a_file_says_does_nothing_to_the_terminal() -> None:
-    said = lease_files.Said(
+    said = lease_files.LeaseRecord(
         pid=1, start_ticks=None, boot_id="", user="", mb=None, share=1, since=0, package="/a\x1b[2J"
     )
-    text = str(lease_files.Held("GPU-0", os.geteuid(), "t", True, 0, said))
+    text = str(lease_files.CardLease("GPU-0", os.geteuid(), "t", True, 0, said))
     assert text.endswith(", /a\\x1b[2J") and "card" in text and "GB" not in text
 
 
 def test_a_user_that_the_system_does_not_know_is_a_number() -> None:
-    assert lease_files.name_of(4_000_000) == "4000000"
+    assert lease_files.user_name(4_000_000) == "4000000"
 
 
 def test_what_is_no_lease_is_passed_over(root: Path) -> None:
@@ -163,14 +163,14 @@ def test_a_live_lease_that_cannot_be_read_is_the_whole_card(said: bytes | dict[s
     file.write_bytes(said if isinstance(said, bytes) else json.dumps(told | said).encode())
     (found,) = lease_files.live_leases("GPU-0")
     assert re.search("card .*[0-9:]{5}$", str(found))
-    assert usage_ledger.decayed(time.time(), leases=[found]) is not None
+    assert usage_ledger.decayed_usage(time.time(), leases=[found]) is not None
     assert found.said.mb is None and found.said.share == 1
-    assert found.user == lease_files.name_of(os.geteuid()), "the system tells it"
+    assert found.user == lease_files.user_name(os.geteuid()), "the system tells it"
     lease.close()
 
 
 def test_who_keeps_all_others_out_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_files, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(lease_files, "ADMISSION_WAIT_SECONDS", 0.05)
     take(card()).close()
 
     def block() -> int:
@@ -179,16 +179,16 @@ def test_who_keeps_all_others_out_is_named(root: Path, monkeypatch: pytest.Monke
         return fd
 
     child = Child(block)
-    name = lease_files.name_of(os.geteuid())
+    name = lease_files.user_name(os.geteuid())
     with pytest.raises(Refused) as refused:
         take(card())
     assert all(fact in str(refused.value) for fact in (f"pid {child.pid}", name, f"ps -fp {child.pid}"))
     lease = take(card(1))
-    monkeypatch.setattr(lease_files, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_files, "READ_WAIT_SECONDS", 0.05)
     for found in (lease_files.live_leases("GPU-0"), lease_files.all_leases(root)[:1]):
         assert f"pid {child.pid}" in str(found[0]) and name in str(found[0]), found
     assert lease_files.all_leases(root)[1].token == lease.token, "the other card is seen as it is"
-    assert with_room([card(), card(1), card(2)], None) == [card(2)]
+    assert cards_with_capacity([card(), card(1), card(2)], None) == [card(2)]
     lease.close()
     assert child.end() == 0
     assert lease_files.live_leases("GPU-0") == []
@@ -199,7 +199,7 @@ def test_who_keeps_all_others_out_is_named(root: Path, monkeypatch: pytest.Monke
 def test_a_folder_that_is_not_for_all_costs_one_card_alone(
     rights: int, root: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(lease_files, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(lease_files, "READ_WAIT_SECONDS", 0.05)
     lease = take(card(1))
     (root / "GPU-0").mkdir()
     (root / "GPU-0").chmod(rights)
@@ -219,9 +219,9 @@ def test_a_folder_that_may_not_be_read_costs_one_card_alone(tmp_path: Path) -> N
     (root / "usage").mkdir(mode=0o700)
 
     def look() -> None:
-        lease_files.LOOK_SECONDS = 0.05
+        lease_files.READ_WAIT_SECONDS = 0.05
         blocked, ended = found = lease_files.all_leases(root)
-        usage_ledger.decayed(time.time(), leases=found)
+        usage_ledger.decayed_usage(time.time(), leases=found)
         assert str(root / "GPU-0") in blocked.blocked and not ended.is_live
 
     assert Child(look, uid=NOBODY).end() == 0
@@ -229,20 +229,20 @@ def test_a_folder_that_may_not_be_read_costs_one_card_alone(tmp_path: Path) -> N
 
 def test_a_child_that_another_thread_forks_does_not_keep_the_lock(root: Path) -> None:
     take(card()).close()
-    with lease_files.locked(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
+    with lease_files.locked_folder(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
         child = Child(lambda: None)
-    with lease_files.locked(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
+    with lease_files.locked_folder(root / "GPU-0", fcntl.LOCK_EX, deadline=0.0):
         assert child.end() == 0
 
 
 def test_the_locker_that_the_kernel_does_not_tell() -> None:
-    assert lease_files._locker(-1) == 0
+    assert lease_files._lock_holder(-1) == 0
 
 
 def test_lookers_do_not_wait_for_each_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_files, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(lease_files, "ADMISSION_WAIT_SECONDS", 0.0)
     take(card()).close()
-    with lease_files.locked(root / "GPU-0", fcntl.LOCK_SH, deadline=0.0):
+    with lease_files.locked_folder(root / "GPU-0", fcntl.LOCK_SH, deadline=0.0):
         assert lease_files.live_leases("GPU-0") == []
 
 

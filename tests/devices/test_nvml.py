@@ -12,7 +12,7 @@ from roost.base.errors import Refused
 from roost.base.system.process_identity import read_stat
 from roost.devices import nvml
 from roost.devices.card import Card
-from roost.devices.nvml import Watcher
+from roost.devices.nvml import DriverClient
 from tests.devices.nvidia import TWO, Driver
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -21,16 +21,16 @@ PATIENT_SECONDS = 30.0
 """For tests of what answers."""
 
 
-def troubles(watcher: Watcher) -> list[str]:
+def troubles(watcher: DriverClient) -> list[str]:
     return [card.trouble for card in watcher.cards()]
 
 
-def wait_until_well(watcher: Watcher) -> None:
+def wait_until_well(watcher: DriverClient) -> None:
     wait_for(lambda: not any(troubles(watcher)))
 
 
 def test_one_child_answers_again_and_again(driver: Driver) -> None:
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         assert watcher.pid is None
         first, pid = watcher.cards(), watcher.pid
         driver.says(*TWO, {"uuid": "GPU-cc3"})
@@ -41,7 +41,7 @@ def test_one_child_answers_again_and_again(driver: Driver) -> None:
 
 def test_a_child_that_hangs_is_killed_and_the_cards_stay_known(driver: Driver, messages: Messages) -> None:
     """F36: stopped by a signal, it hangs as a driver does."""
-    with Watcher(timeout_seconds=0.5) as watcher:
+    with DriverClient(timeout_seconds=0.5) as watcher:
         known, pid = watcher.cards(), watcher.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -61,8 +61,8 @@ def test_a_driver_that_has_never_answered(
     held = tmp_path / "held"
     held.touch()
     driver.says(*TWO, hangs={"Init": str(held)})
-    monkeypatch.setattr(nvml, "OPENING_SECONDS", 0.3)
-    with Watcher(timeout_seconds=0.1) as watcher:
+    monkeypatch.setattr(nvml, "FIRST_ANSWER_SECONDS", 0.3)
+    with DriverClient(timeout_seconds=0.1) as watcher:
         with pytest.raises(Refused) as refused:
             watcher.cards()
         assert all(fact in str(refused.value) for fact in ("0.3 s", "nvidia-smi"))
@@ -76,7 +76,7 @@ def test_a_driver_that_is_being_opened_is_not_waited_for(
     """Where the cards are known; and the child that opens it is left to it."""
     held = tmp_path / "held"
     held.touch()
-    with Watcher(timeout_seconds=0.5) as watcher:
+    with DriverClient(timeout_seconds=0.5) as watcher:
         watcher.cards()
         driver.says(*TWO, hangs={"Init": str(held)})
         watcher.close()
@@ -90,7 +90,7 @@ def test_a_driver_that_is_being_opened_is_not_waited_for(
 
 
 def test_a_child_that_ends(driver: Driver, messages: Messages) -> None:
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         watcher.cards()
         assert watcher.pid is not None
         os.kill(watcher.pid, signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_a_child_that_ends(driver: Driver, messages: Messages) -> None:
 )
 def test_nonsense(prints: str, says: str, driver: Driver, messages: Messages) -> None:
     driver.says(*TWO, ends={"Count": prints})
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         with pytest.raises(Refused, match=says) as refused:
             watcher.cards()
         messages.check(refused.value)
@@ -121,7 +121,7 @@ def test_nonsense(prints: str, says: str, driver: Driver, messages: Messages) ->
 
 
 def test_a_driver_that_fails_as_a_whole(driver: Driver) -> None:
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         watcher.cards()
         driver.says(*TWO, fails={"Count": "LibRmVersionMismatch"})
         assert set(troubles(watcher)) == {"RM has detected an NVML/RM version mismatch."}
@@ -129,7 +129,7 @@ def test_a_driver_that_fails_as_a_whole(driver: Driver) -> None:
 
 def test_a_card_that_fails_alone(driver: Driver) -> None:
     driver.says(TWO[0], {"uuid": "GPU-bb2", "fails": {"MemoryInfo": "GpuIsLost"}})
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         well, lost = watcher.cards()
     assert (well.id, well.trouble) == ("GPU-aa1", "")
     assert lost.id == "GPU-bb2" and lost.trouble.endswith(": GPU is lost")
@@ -139,11 +139,11 @@ def test_a_child_that_cannot_be_killed_is_the_last(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     """No test can bring a process into the hands of a driver that hangs: that it is not gone is said here."""
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         watcher.cards()
         watcher.close()
         with monkeypatch.context() as patch:
-            patch.setattr(nvml._Child, "has_gone", lambda child: False)
+            patch.setattr(nvml._QueryProcess, "has_gone", lambda child: False)
             (trouble,) = set(troubles(watcher))
             messages.check(trouble)
             assert watcher.pid is None
@@ -152,14 +152,14 @@ def test_a_child_that_cannot_be_killed_is_the_last(
 
 def test_a_machine_without_a_driver_has_none(driver: Driver) -> None:
     driver.says(fails={"Init": "LibraryNotFound"})
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         assert watcher.cards() == []
 
 
 def test_without_the_library(driver: Driver, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr("sys.path", [])
     with (
-        Watcher() as watcher,
+        DriverClient() as watcher,
         pytest.raises(Refused, match="pip install nvidia-ml") as refused,
     ):
         watcher.cards()
@@ -167,7 +167,7 @@ def test_without_the_library(driver: Driver, monkeypatch: pytest.MonkeyPatch, me
 
 
 def test_what_is_known_is_given_as_it_is_now(driver: Driver) -> None:
-    with Watcher(timeout_seconds=PATIENT_SECONDS) as watcher:
+    with DriverClient(timeout_seconds=PATIENT_SECONDS) as watcher:
         watcher.cards()
         driver.says({"uuid": "GPU-aa1", "free": 2**30})
         assert watcher.cards() == [

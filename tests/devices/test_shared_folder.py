@@ -27,7 +27,7 @@ def opened(path: Path) -> Iterator[int]:
 
 def names(folder: Path, most: int = 3) -> list[str]:
     with opened(folder) as fd:
-        return shared_folder.names_in(fd, most=most)
+        return shared_folder.list_user_files(fd, most=most)
 
 
 def touch(folder: Path, *files: str) -> None:
@@ -50,7 +50,7 @@ def test_of_one_user_so_many_and_none_of_others_under_his_name(tmp_path: Path) -
 
 
 def test_very_many_users_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_folder, "_MOST_USERS", 3)
+    monkeypatch.setattr(shared_folder, "_MAX_USERS", 3)
     touch(tmp_path, f"{ME}-a.json", *(f"{ME + n}-a.json" for n in range(1, 5)))
     assert names(tmp_path) == [f"{ME}-a.json"]
 
@@ -93,29 +93,29 @@ def test_leases_wants_and_ledgers_in_folders_that_somebody_has_filled(
     root = tmp_path / "leases"
     monkeypatch.setenv(lease_files.VARIABLE, str(root))
     lease = take(card())
-    post = demand.Post()
-    post.tell(demand.Told(wants=(demand.Want(cards=1, since=1.0),)))
+    post = demand.DemandFile()
+    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=1, since=1.0),)))
     (root / "usage").mkdir()
     (root / "usage").chmod(0o1777)
     for folder, ending in (("GPU-0", ".json"), ("wants", ".json"), ("usage", ".jsonl")):
         touch(root / folder, *(f"{ME + 1}-{n}{ending}" for n in range(3_000)))
     seen: list[str] = []
-    real = lease_files.open_own_of_name
-    monkeypatch.setattr(lease_files, "open_own_of_name", lambda fd, name: seen.append(name) or real(fd, name))
+    real = lease_files.open_owned_file
+    monkeypatch.setattr(lease_files, "open_owned_file", lambda fd, name: seen.append(name) or real(fd, name))
     assert [one.token for one in lease_files.all_leases(root)] == [lease.token]
-    assert [one.token for one in demand.look()] == [post.token]
-    assert usage_ledger.decayed(time.time(), leases=[]) == {}
+    assert [one.token for one in demand.read_demands()] == [post.token]
+    assert usage_ledger.decayed_usage(time.time(), leases=[]) == {}
     assert len(seen) == 2
     post.withdraw()
     lease.close()
 
 
 def test_very_many_folders_are_no_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_files, "_MOST_CARDS", 3)
+    monkeypatch.setattr(lease_files, "_MAX_CARDS", 3)
     monkeypatch.setenv(lease_files.VARIABLE, str(tmp_path / "leases"))
     lease = take(card())
     for n in range(10):
-        lease_files.make_shared(tmp_path / "leases" / f"A-{n}")
+        lease_files.make_shared_folder(tmp_path / "leases" / f"A-{n}")
     found = lease_files.all_leases(tmp_path / "leases", first=["GPU-0", "GPU-1"])
     assert [one.card for one in found] == ["GPU-0"]
     lease.close()

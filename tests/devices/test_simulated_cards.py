@@ -10,20 +10,20 @@ import pytest
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated_cards
-from roost.devices.card import Card, User
-from roost.devices.simulated_cards import Failure, Process, Scenario, cards_at, described
+from roost.devices.card import Card, CardProcess
+from roost.devices.simulated_cards import SimulatedFailure, SimulatedProcess, SimulationScenario, cards_at, parse_cards
 from tests.messages import Messages
 
 GB = 1024
 
 
 def test_how_many_of_how_much_of_what() -> None:
-    assert described("2x80GB:H100,1x512MB", setting="--cards") == [
+    assert parse_cards("2x80GB:H100,1x512MB", setting="--cards") == [
         Card(0, "SIM-0", "H100", 80 * GB, 80 * GB),
         Card(1, "SIM-1", "H100", 80 * GB, 80 * GB),
         Card(2, "SIM-2", "simulated", 512, 512),
     ]
-    assert [card.total_mb for card in described("1x1.5GB:RTX 4090, 1x2GB", setting="x")] == [1536, 2048]
+    assert [card.total_mb for card in parse_cards("1x1.5GB:RTX 4090, 1x2GB", setting="x")] == [1536, 2048]
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_how_many_of_how_much_of_what() -> None:
 )
 def test_what_is_no_number_of_cards(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        described(text, setting="--cards")
+        parse_cards(text, setting="--cards")
     assert refused.value.setting == "--cards" and "4x24GB" in str(refused.value)
 
 
 def test_processes_come_and_go() -> None:
-    ann = Process(card="SIM-1", pid=7, user="ann", memory="10GB", begin=60, end=600)
-    unknown = Process(card="SIM-1", pid=8)
-    scenario = Scenario(cards="2x24GB", start=1000.0, processes=[ann, unknown])
+    ann = SimulatedProcess(card="SIM-1", pid=7, user="ann", memory="10GB", begin=60, end=600)
+    unknown = SimulatedProcess(card="SIM-1", pid=8)
+    scenario = SimulationScenario(cards="2x24GB", start=1000.0, processes=[ann, unknown])
 
     def seen(now: float) -> tuple[int, list[int]]:
         other, card = cards_at(scenario, now)
@@ -61,19 +61,19 @@ def test_processes_come_and_go() -> None:
     assert seen(1059.9) == (24 * GB, [8])
     assert seen(1060.0) == (14 * GB, [7, 8])
     assert seen(1600.0) == (24 * GB, [8])
-    assert cards_at(scenario, 1100.0)[1].users == (User(7, "ann", 10 * GB), User(8, None, None))
+    assert cards_at(scenario, 1100.0)[1].users == (CardProcess(7, "ann", 10 * GB), CardProcess(8, None, None))
 
 
 def test_no_memory_is_less_than_none() -> None:
-    both = [Process(card="SIM-0", pid=pid, memory="20GB") for pid in (1, 2)]
-    (card,) = cards_at(Scenario(cards="1x24GB", processes=both), 0.0)
+    both = [SimulatedProcess(card="SIM-0", pid=pid, memory="20GB") for pid in (1, 2)]
+    (card,) = cards_at(SimulationScenario(cards="1x24GB", processes=both), 0.0)
     assert card.free_mb == 0 and len(card.users) == 2
 
 
 def test_a_card_fails_and_is_well_again() -> None:
-    busy = Process(card="SIM-0", pid=7, memory="1GB")
-    lost = Failure(card="SIM-0", begin=5, end=10, trouble="ECC error")
-    scenario = Scenario(cards="1x24GB:H100", processes=[busy], failures=[lost])
+    busy = SimulatedProcess(card="SIM-0", pid=7, memory="1GB")
+    lost = SimulatedFailure(card="SIM-0", begin=5, end=10, trouble="ECC error")
+    scenario = SimulationScenario(cards="1x24GB:H100", processes=[busy], failures=[lost])
     before, failed, after = (cards_at(scenario, now)[0] for now in (4.0, 5.0, 10.0))
     assert failed == Card(0, "SIM-0", "H100", 24 * GB, 0, trouble=failed.trouble)
     assert failed.trouble.endswith(": ECC error")
@@ -82,7 +82,7 @@ def test_a_card_fails_and_is_well_again() -> None:
 
 def test_the_same_time_gives_the_same(tmp_path: Path) -> None:
     file = tmp_path / "lab.json"
-    scenario = Scenario(cards="1x24GB", processes=[Process(card="SIM-0", pid=7, begin=5)])
+    scenario = SimulationScenario(cards="1x24GB", processes=[SimulatedProcess(card="SIM-0", pid=7, begin=5)])
     file.write_bytes(msgspec.json.encode(scenario))
     read = simulated_cards.cards(str(file), 5.0, setting="ROOST_DEVICES")
     assert read == cards_at(scenario, 5.0) != simulated_cards.cards(str(file), 4.0, setting="ROOST_DEVICES")
@@ -91,7 +91,7 @@ def test_the_same_time_gives_the_same(tmp_path: Path) -> None:
 def test_a_file_may_change_while_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "lab.json"
     for number in (1, 3):
-        durable.write(file, msgspec.json.encode(Scenario(cards=f"{number}x24GB")))
+        durable.write(file, msgspec.json.encode(SimulationScenario(cards=f"{number}x24GB")))
         assert len(simulated_cards.cards(str(file), 0.0, setting="ROOST_DEVICES")) == number
 
 
@@ -99,7 +99,7 @@ def test_the_scenario_of_the_docs() -> None:
     """Which stands in the module as well."""
     page = Path(__file__).parents[2].joinpath("docs", "devices.md").read_text()
     (shown,) = (block.partition("```")[0] for block in page.split("```json\n")[1:])
-    scenario = msgspec.json.decode(shown, type=Scenario)
+    scenario = msgspec.json.decode(shown, type=SimulationScenario)
     assert [card.name for card in cards_at(scenario, scenario.start)] == [
         "H100",
         "H100",
@@ -108,7 +108,7 @@ def test_the_scenario_of_the_docs() -> None:
     ]
     assert simulated_cards.__doc__ is not None
     written = simulated_cards.__doc__.partition("::\n\n")[2].partition("\n\n")[0]
-    assert msgspec.json.decode(written, type=Scenario) == scenario
+    assert msgspec.json.decode(written, type=SimulationScenario) == scenario
 
 
 @pytest.mark.parametrize(

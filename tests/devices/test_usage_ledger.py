@@ -11,59 +11,59 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.devices import lease_files, usage_ledger
-from roost.devices.lease_files import Held, Said
-from roost.devices.usage_ledger import Row
+from roost.devices.lease_files import CardLease, LeaseRecord
+from roost.devices.usage_ledger import UsageRow
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, at_once, card, shared_root, take
 
 DAY = 86400.0
-ME = lease_files.name_of(os.geteuid())
+ME = lease_files.user_name(os.geteuid())
 
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ROOST_LEASES", str(tmp_path / "leases"))
-    return lease_files.make_shared(tmp_path / "leases")
+    return lease_files.make_shared_folder(tmp_path / "leases")
 
 
-def ended(start: float, end: float, *, share: float = 1.0, token: str = "a", id: str = "GPU-0") -> Held:
-    said = Said(
+def ended(start: float, end: float, *, share: float = 1.0, token: str = "a", id: str = "GPU-0") -> CardLease:
+    said = LeaseRecord(
         pid=1, start_ticks=None, boot_id="", user=ME, mb=None, share=share, since=start, package="/runs/a"
     )
-    return Held(id, os.geteuid(), token, False, end, said)
+    return CardLease(id, os.geteuid(), token, False, end, said)
 
 
 def ledger(root: Path) -> Path:
     return root / "usage" / f"{os.geteuid()}.jsonl"
 
 
-def rows(root: Path) -> list[Row]:
-    return [msgspec.json.decode(line, type=Row) for line in ledger(root).read_bytes().splitlines()]
+def rows(root: Path) -> list[UsageRow]:
+    return [msgspec.json.decode(line, type=UsageRow) for line in ledger(root).read_bytes().splitlines()]
 
 
 def decayed(now: float) -> dict[str, float]:
-    return usage_ledger.decayed(now, leases=lease_files.all_leases(lease_files.folder()))
+    return usage_ledger.decayed_usage(now, leases=lease_files.all_leases(lease_files.leases_folder()))
 
 
 def test_a_row_tells_what_was_used(root: Path) -> None:
     before = os.umask(0o077)
     try:
-        usage_ledger.add(root, ended(1000, 1060, share=0.25))
+        usage_ledger.record_usage(root, ended(1000, 1060, share=0.25))
     finally:
         os.umask(before)
     (row,) = rows(root)
-    assert row == Row(start=1000, end=1060, cards=("GPU-0",), share=0.25, gpu_seconds=15, lease="a/GPU-0")
+    assert row == UsageRow(start=1000, end=1060, cards=("GPU-0",), share=0.25, gpu_seconds=15, lease="a/GPU-0")
     assert (root / "usage").stat().st_mode & 0o7777 == 0o1777
     assert ledger(root).stat().st_mode & 0o7777 == 0o644
 
 
 def test_what_was_used_a_half_life_ago_counts_half(root: Path) -> None:
-    usage_ledger.add(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60))
     assert decayed(60)[ME] == pytest.approx(60, rel=1e-4)
     assert decayed(60 + 7 * DAY)[ME] == pytest.approx(30, rel=1e-4)
 
 
 def test_a_long_use_decays_while_it_lasts_and_what_is_to_come_does_not_count(root: Path) -> None:
-    usage_ledger.add(root, ended(0, 700 * DAY))
+    usage_ledger.record_usage(root, ended(0, 700 * DAY))
     steady = 7 * DAY / usage_ledger.math.log(2)
     assert decayed(700 * DAY)[ME] == pytest.approx(steady)
     assert decayed(60)[ME] == pytest.approx(60, rel=1e-4)
@@ -79,7 +79,7 @@ def test_what_is_held_counts_as_far_as_it_has_come(root: Path) -> None:
     lease.close()
     so_far = decayed(one.said.since + 100)[ME]
     assert so_far == pytest.approx(2 * 0.25 * 40, rel=1e-3), "its file tells it still"
-    usage_ledger.add(root, lease_files.all_leases(root)[0])
+    usage_ledger.record_usage(root, lease_files.all_leases(root)[0])
     assert decayed(one.said.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row and the file"
     take(card(0)).close()
     row, again = rows(root)
@@ -90,28 +90,28 @@ def test_what_is_held_counts_as_far_as_it_has_come(root: Path) -> None:
 
 def test_a_lease_that_was_written_down_twice_counts_once(root: Path) -> None:
     """Somebody was killed between the row and the end of the file."""
-    usage_ledger.add(root, ended(0, 60))
-    usage_ledger.add(root, ended(0, 60))
-    usage_ledger.add(root, ended(0, 60, id="GPU-1"))
+    usage_ledger.record_usage(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60, id="GPU-1"))
     assert decayed(60)[ME] == pytest.approx(120, rel=1e-4)
 
 
 def test_a_lease_of_no_length_is_no_row(root: Path) -> None:
-    usage_ledger.add(root, ended(60, 60))
-    usage_ledger.add(root, ended(60, 0))
+    usage_ledger.record_usage(root, ended(60, 60))
+    usage_ledger.record_usage(root, ended(60, 0))
     assert not ledger(root).exists()
 
 
 def test_torn_and_senseless_lines_are_no_rows(root: Path) -> None:
-    usage_ledger.add(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60))
     with ledger(root).open("ab") as file:
         file.write(b'{"start": 5}\nnull\n')
         for start, end, seconds in ((60, 0, 60), (0, 60, -1e9), (0, 60, float("inf"))):
-            row = Row(start=start, end=end, cards=(), share=1, gpu_seconds=seconds)
+            row = UsageRow(start=start, end=end, cards=(), share=1, gpu_seconds=seconds)
             file.write(msgspec.json.encode(row) + b"\n")
         file.write(b'{"start": 0, "end": 60, "ca')
     assert decayed(60)[ME] == pytest.approx(60, rel=1e-4)
-    usage_ledger.add(root, ended(0, 60, token="b"))
+    usage_ledger.record_usage(root, ended(0, 60, token="b"))
     assert decayed(60)[ME] == pytest.approx(120, rel=1e-4), "the torn line does not take this one with it"
 
 
@@ -121,7 +121,7 @@ def test_torn_and_senseless_lines_are_no_rows(root: Path) -> None:
      '"start": -1e308, "end": 60, "gpu_seconds": 1', '"start": 0, "end": 1e308, "gpu_seconds": 1'],
 )  # fmt: skip
 def test_numbers_beyond_sense_spoil_nobodys_sums(root: Path, row: str) -> None:
-    usage_ledger.add(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60))
     with ledger(root).open("ab") as file:
         file.write(f'{{{row}, "cards": [], "share": 1}}\n'.encode() * 2)
     assert decayed(60) == {ME: pytest.approx(60, rel=1e-4)}
@@ -131,13 +131,13 @@ def test_only_what_is_new_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -
     read: list[int] = []
     whole = usage_ledger._parsed
 
-    def parsed(data: bytes, start: int) -> Iterator[tuple[str, Row]]:
+    def parsed(data: bytes, start: int) -> Iterator[tuple[str, UsageRow]]:
         read.append(len(data))
         return whole(data, start)
 
     monkeypatch.setattr(usage_ledger, "_parsed", parsed)
     for number in range(3):
-        usage_ledger.add(root, ended(0, 60, token=f"{number}"))
+        usage_ledger.record_usage(root, ended(0, 60, token=f"{number}"))
         assert decayed(60)[ME] == pytest.approx(60 * (number + 1), rel=1e-4)
         assert decayed(120)[ME] < decayed(60)[ME], "also back in time"
     assert len(read) == 3 and sum(read) == ledger(root).stat().st_size
@@ -145,7 +145,7 @@ def test_only_what_is_new_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_ledger_that_is_written_anew_is_read_anew(root: Path) -> None:
     for number in range(3):
-        usage_ledger.add(root, ended(0, 60, token=f"{number}"))
+        usage_ledger.record_usage(root, ended(0, 60, token=f"{number}"))
     assert decayed(60)[ME] == pytest.approx(180, rel=1e-4)
     first = ledger(root).read_bytes().splitlines(keepends=True)[0]
     ledger(root).write_bytes(first)
@@ -161,21 +161,21 @@ def test_a_ledger_that_is_written_anew_is_read_anew(root: Path) -> None:
 
 def test_as_time_goes_on_it_is_what_it_would_be_at_once(root: Path) -> None:
     for number in range(20):
-        usage_ledger.add(root, ended(number * DAY, (number + 0.5) * DAY, token=f"{number}"))
+        usage_ledger.record_usage(root, ended(number * DAY, (number + 0.5) * DAY, token=f"{number}"))
         so_far = decayed((number + 0.25) * DAY)
     at_once_ = decayed(30 * DAY)[ME]
-    usage_ledger._ledgers_read.clear()
+    usage_ledger._ledgers.clear()
     assert decayed(30 * DAY)[ME] == pytest.approx(at_once_) and so_far[ME] > 0
 
 
 def test_a_large_ledger_is_compacted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_ledger, "_MOST_BYTES", 2**14)
+    monkeypatch.setattr(usage_ledger, "_COMPACT_BYTES", 2**14)
     now, weeks = 200 * DAY, 25
     before = os.umask(0o077)
     try:
         for number in range(300):
             start = now - weeks * 7 * DAY * number / 300
-            usage_ledger.add(root, ended(start, start + 600, token=str(number)))
+            usage_ledger.record_usage(root, ended(start, start + 600, token=str(number)))
             assert ledger(root).stat().st_mode & 0o7777 == 0o644
     finally:
         os.umask(before)
@@ -187,18 +187,18 @@ def test_a_large_ledger_is_compacted(root: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_three_who_write_at_once_lose_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_ledger, "_MOST_BYTES", 2**13)
+    monkeypatch.setattr(usage_ledger, "_COMPACT_BYTES", 2**13)
 
     def write(who: int) -> None:
         for number in range(50):
-            usage_ledger.add(root, ended(number * 10, number * 10 + 5, token=f"{who}-{number}"))
+            usage_ledger.record_usage(root, ended(number * 10, number * 10 + 5, token=f"{who}-{number}"))
 
     assert at_once(3, write) == [0] * 3
     assert decayed(1000)[ME] == pytest.approx(3 * 50 * 5, rel=1e-2)
 
 
 def test_a_file_of_somebody_else_counts_for_nobody(root: Path) -> None:
-    usage_ledger.add(root, ended(0, 60))
+    usage_ledger.record_usage(root, ended(0, 60))
     data = ledger(root).read_bytes()
     (root / "usage" / "4321.jsonl").write_bytes(data)
     (root / "usage" / "garbage").write_bytes(data)
@@ -226,12 +226,12 @@ def test_each_user_writes_an_own_ledger(tmp_path: Path, root: Path) -> None:
 @NEEDS_ROOT
 def test_somebody_else_in_the_place_of_ours_is_told_and_costs_no_lease(tmp_path: Path, root: Path) -> None:
     shared_root(tmp_path)
-    lease_files.make_shared(root / "usage")
+    lease_files.make_shared_folder(root / "usage")
     (root / "usage" / f"{NOBODY}.jsonl").touch()
 
     def add() -> None:
         with pytest.raises(Refused, match=rf"\brm .*{NOBODY}\.jsonl"):
-            usage_ledger.add(root, Held("GPU-0", NOBODY, "a", False, 60, ended(0, 60).said))
+            usage_ledger.record_usage(root, CardLease("GPU-0", NOBODY, "a", False, 60, ended(0, 60).said))
         lease = take(card())
         os.utime(lease.fds[0], (4e9, 4e9))
         lease.close()
@@ -242,7 +242,7 @@ def test_somebody_else_in_the_place_of_ours_is_told_and_costs_no_lease(tmp_path:
 
 
 def test_what_others_have_written_is_no_trouble(root: Path) -> None:
-    usage_ledger.add(root, ended(1000, 1060))
+    usage_ledger.record_usage(root, ended(1000, 1060))
     bad = [
         b'{"cards": ["\xff"]}',
         b'{"a":' * 10_000,
@@ -253,7 +253,7 @@ def test_what_others_have_written_is_no_trouble(root: Path) -> None:
 
 
 def test_a_ledger_that_is_far_too_large_is_not_read(root: Path) -> None:
-    usage_ledger.add(root, ended(1000, 1060))
+    usage_ledger.record_usage(root, ended(1000, 1060))
     with ledger(root).open("r+b") as file:
-        file.truncate(usage_ledger._LARGEST_BYTES + 1)
+        file.truncate(usage_ledger._MAX_BYTES + 1)
     assert decayed(1060) == {}

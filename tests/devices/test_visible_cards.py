@@ -11,7 +11,7 @@ import torch
 from roost.base.errors import Refused
 from roost.devices import visible_cards
 from roost.devices.card import Card
-from roost.devices.visible_cards import cards, freest
+from roost.devices.visible_cards import cards, most_free
 from tests.devices.nvidia import GB, TWO, Driver
 from tests.messages import Messages
 
@@ -116,7 +116,7 @@ def test_a_card_that_has_failed_is_left_out_or_refused(driver: Driver, messages:
 def test_the_freest_are_taken_and_the_first_of_equals() -> None:
     free = [500, 69_700, 70_000, 200, 79_000]
     found = [Card(at, f"GPU-{at}", "H100", 80_000, mb) for at, mb in enumerate(free)]
-    assert [[card.number for card in freest(found, count)] for count in (1, 2, 3)] == [[4], [1, 4], [1, 2, 4]]
+    assert [[card.number for card in most_free(found, count)] for count in (1, 2, 3)] == [[4], [1, 4], [1, 2, 4]]
 
 
 def test_torch_is_asked_without_importing_it() -> None:
@@ -125,13 +125,13 @@ def test_torch_is_asked_without_importing_it() -> None:
 
 def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
-    messages.check(visible_cards.why_none({}))
+    messages.check(visible_cards.no_cards_reason({}))
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: True)
-    assert visible_cards.why_none({"CUDA_VISIBLE_DEVICES": "-1"}).startswith("CUDA_VISIBLE_DEVICES ")
-    messages.check(visible_cards.why_none({"CUDA_VISIBLE_DEVICES": "-1"}))
-    assert "nvidia-smi" in visible_cards.why_none({})
-    assert visible_cards.why_none({"ROOST_DEVICES": "sim:1x24GB"}).startswith("ROOST_DEVICES ")
-    messages.check(visible_cards.why_none({"ROOST_DEVICES": "sim:1x24GB"}))
+    assert visible_cards.no_cards_reason({"CUDA_VISIBLE_DEVICES": "-1"}).startswith("CUDA_VISIBLE_DEVICES ")
+    messages.check(visible_cards.no_cards_reason({"CUDA_VISIBLE_DEVICES": "-1"}))
+    assert "nvidia-smi" in visible_cards.no_cards_reason({})
+    assert visible_cards.no_cards_reason({"ROOST_DEVICES": "sim:1x24GB"}).startswith("ROOST_DEVICES ")
+    messages.check(visible_cards.no_cards_reason({"ROOST_DEVICES": "sim:1x24GB"}))
 
 
 def test_torch_computes_on_no_simulated_card(monkeypatch: pytest.MonkeyPatch) -> None:

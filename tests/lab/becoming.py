@@ -12,8 +12,8 @@ from roost.supervisor.forkserver import forked_worker
 def main() -> None:
     started_with = dict(os.environ)
     os.environ["SET_BY_AN_IMPORT"] = "yes"
-    warm = forked_worker.Warm(started_with, prepare=lambda: print("prepared"))
-    command = [sys.orig_argv[0], *forked_worker.WORKER, *sys.argv[1:]]
+    warm = forked_worker.WarmWorker(started_with, prepare=lambda: print("prepared"))
+    command = [sys.orig_argv[0], *forked_worker.WORKER_ARGUMENTS, *sys.argv[1:]]
     env = {**started_with, "ROOST_TOKEN": "abcdef0123456789" * 2, "ROOST_OWN": "own"}
     assert warm.can_become(command, env)
     assert not warm.can_become(command, {**env, "OTHER": "1"})

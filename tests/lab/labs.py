@@ -84,7 +84,7 @@ class Lab:
         request = SubmitRequest(
             config=config,
             overrides=[f"save_root={self.folder / 'runs'}", *overrides],
-            wanted=TaskOptions(simulated=True, **wanted),
+            options=TaskOptions(simulated=True, **wanted),
         )
         with self.here():
             (task,) = submit.submit(request).tasks

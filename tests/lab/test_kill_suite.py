@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from roost.supervisor.processes import cgroup, session_processes
-from roost.supervisor.processes.abandoned_processes import end_leftovers
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.processes.abandoned_processes import kill_abandoned
+from roost.supervisor.session_spec import SessionSpec
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -81,7 +81,7 @@ def _kill_both(session: Session) -> None:
         session.child.send_signal(signum)
         os.kill(session.supervisor_pid, signum)
     session.child.wait(10)
-    end_leftovers([session.token], [record["cgroup"]] if record["cgroup"] else [])
+    kill_abandoned([session.token], [record["cgroup"]] if record["cgroup"] else [])
     if not record["cgroup"]:
         # Nothing tells whose this one is: only a cgroup would.
         nameless = [int(path.read_text()) for path in session.folder.glob("nameless")]
@@ -131,13 +131,13 @@ def all_gone(fd: int) -> bool:
     return any(event & select.POLLHUP for _, event in poller.poll(0))
 
 
-def spec_of(session: Session, kind: str) -> Spec:
+def spec_of(session: Session, kind: str) -> SessionSpec:
     spec = session.spec("")._replace(argv=[sys.executable, "-I", "-S", str(PROGRAM)], cgroup=kind == "cgroup")
-    group = cgroup.path_of(spec.token) if kind == "cgroup" else None
+    group = cgroup.cgroup_path(spec.token) if kind == "cgroup" else None
     return spec._replace(env=spec.env | ({"LEAVE_GROUP": group} if group else {}))
 
 
-def round_of(session: Session, spec: Spec, kill: Callable[[Session], None], *, num_living: int) -> None:
+def round_of(session: Session, spec: SessionSpec, kill: Callable[[Session], None], *, num_living: int) -> None:
     """One run with everything below it, killed in one way: then all are gone, and the record says how."""
     with held(session.folder) as fd:
         session.start_spec(spec)

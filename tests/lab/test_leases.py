@@ -15,8 +15,8 @@ from roost.base.errors import RoostError
 from roost.base.system import process_identity
 from roost.devices import lease_files
 from roost.devices.card import Card
-from roost.devices.lease import Holder, Leases, take
-from roost.supervisor.session_spec import Spec
+from roost.devices.lease import LeaseHolder, Leases, take
+from roost.supervisor.session_spec import SessionSpec
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -29,7 +29,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "leases"
 
 
-def leased(session: Session, spec: Spec) -> subprocess.Popen[bytes]:
+def leased(session: Session, spec: SessionSpec) -> subprocess.Popen[bytes]:
     """Starts it with a lease of two cards; gives its guard."""
     lease = _lease()
     try:
@@ -39,7 +39,7 @@ def leased(session: Session, spec: Spec) -> subprocess.Popen[bytes]:
 
 
 def _lease() -> Leases:
-    return take([Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, Holder.own())
+    return take([Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, LeaseHolder.own())
 
 
 def num_held() -> int:

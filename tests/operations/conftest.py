@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.operations.packages import project
 
 
@@ -25,7 +25,7 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def finished(finished_once: Path, tmp_path: Path) -> Package:
+def finished(finished_once: Path, tmp_path: Path) -> PackageFolder:
     """A copy of it, at another path."""
     shutil.copytree(finished_once, tmp_path / "runs" / "finished", symlinks=True)
-    return Package.open(tmp_path / "runs" / "finished")
+    return PackageFolder.open(tmp_path / "runs" / "finished")

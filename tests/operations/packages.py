@@ -13,10 +13,10 @@ from roost.base.system import process_identity
 from roost.operations.lifecycle.new_project import new_project
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
-from roost.package.progress import Board
-from roost.package.records import Writer
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
+from roost.package.live_progress import ProgressFile
+from roost.package.records import RecordsWriter
 
 VALUES: dict[str, Any] = {
     "runner": "Model/Runner.py:Runner",
@@ -60,12 +60,12 @@ def package(
     checkpoints: bool = True,
     values: dict[str, Any] | None = None,
     **record: Any,
-) -> Package:
+) -> PackageFolder:
     """A package with one session, which ended as ``state`` says ("new": without one)."""
     source = root.parent / f"{root.name}-source"
     if not source.exists():
         project(source)
-    made = Package.create(
+    made = PackageFolder.create(
         root,
         name=name,
         values=VALUES if values is None else values,
@@ -84,7 +84,7 @@ def package(
     return made
 
 
-def session(made: Package, state: str, **record: Any) -> int:
+def session(made: PackageFolder, state: str, **record: Any) -> int:
     """Adds a session as its supervisor would have recorded it: by this very process."""
     number = made.new_session({"kind": "train", "overrides": [], "device": "auto", "checkpoint": None})
     body = {
@@ -105,26 +105,26 @@ def session(made: Package, state: str, **record: Any) -> int:
     return number
 
 
-def record_rows(made: Package, number: int, start_step: int, rows: Sequence[dict[str, float]]) -> None:
+def record_rows(made: PackageFolder, number: int, start_step: int, rows: Sequence[dict[str, float]]) -> None:
     """Writes one session's records."""
-    writer = Writer(made.path / "records" / f"{number}.jsonl", session=number, start_step=start_step)
+    writer = RecordsWriter(made.path / "records" / f"{number}.jsonl", session=number, start_step=start_step)
     for row in rows:
         values = {key: value for key, value in row.items() if key not in ("step", "epoch")}
         writer.row(int(row["step"]), int(row["epoch"]), values)
     writer.close()
 
 
-def add_checkpoint(made: Package, id: int, row: dict[str, float]) -> None:
+def add_checkpoint(made: PackageFolder, id: int, row: dict[str, float]) -> None:
     """A small checkpoint, the child of the one before."""
     metrics = {name: value for name, value in row.items() if name.startswith("valid/")}
     line = [(0, id)]
-    info = Info(
+    info = Manifest(
         id=id, step=int(row["step"]), epoch=int(row["epoch"]), batch=0, line=line, session=1, metrics=metrics
     )
     checkpoint.write(made.checkpoints, {"model": {"weight": [1.0, 2.0]}}, info)
 
 
-def publish(made: Package, *, step: int, total_steps: int) -> None:
+def publish(made: PackageFolder, *, step: int, total_steps: int) -> None:
     """Puts a progress record into the package."""
-    board = Board(made.progress)
+    board = ProgressFile(made.progress)
     board.publish(step, step // 10, 0, 1, total_steps, 10, step * 4, 1.0, 100.0, step / total_steps)

@@ -131,7 +131,7 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messa
     task = here.queue(FOREVER)
     with pytest.raises(Refused) as caught:
         lab.ensure()
-    assert all(fact in caught.value.said for fact in (f"pid {other.pid}", "0.0.7", __version__))
+    assert all(fact in caught.value.detail for fact in (f"pid {other.pid}", "0.0.7", __version__))
     assert "`roost lab restart`" in str(caught.value.fix)
     messages.check(str(caught.value).replace(__version__, "<version>"))
     found = lab.status().daemon
@@ -150,7 +150,7 @@ def test_a_folder_with_other_rights_is_refused_and_left(here: Lab, rights: int, 
     for call in calls:
         with pytest.raises(Refused) as refused:
             call()
-        assert refused.value.where == here.state and f"{rights:o}" in refused.value.said
+        assert refused.value.where == here.state and f"{rights:o}" in refused.value.detail
         assert f"chmod 700 {here.state}" in str(refused.value.fix)
     messages.check(refused.value)
     assert lab.stop() is None
@@ -164,7 +164,7 @@ def test_a_daemon_that_cannot_start_says_why(
     monkeypatch.setenv("ROOST_DEVICES", "nonsense")
     with pytest.raises(RoostError) as caught:
         lab.start()
-    assert "ROOST_DEVICES: " in caught.value.said and "'nonsense'" in caught.value.said
+    assert "ROOST_DEVICES: " in caught.value.detail and "'nonsense'" in caught.value.detail
     assert caught.value.where == here.state / "daemon.log" and "nvml" in str(caught.value.fix)
     assert str(caught.value).count("nvml") == 1
     messages.check(caught.value)

@@ -50,7 +50,7 @@ def test_a_package_that_was_never_a_task(lab: Lab, has_queue: bool, messages: Me
     for text in ("cc", "runs/cc"):
         with pytest.raises(NotFound) as error:
             resolve.tasks(text)
-        assert repr(text) in error.value.said and "`roost show runs/cc`" in str(error.value.fix)
+        assert repr(text) in error.value.detail and "`roost show runs/cc`" in str(error.value.fix)
         assert "'ck'" not in str(error.value)
     messages.check(error.value)
 
@@ -62,8 +62,8 @@ def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab, messages: Messages) -
     assert [one.id for one in resolve.tasks("7sw")] == [one.id for one in tasks]
     with pytest.raises(UsageError) as refused:
         resolve.package_of("7sweep")
-    assert "'7sweep'" in refused.value.said and " 3 " in refused.value.said
-    assert all(f"{one.name} (pending)" in refused.value.said for one in tasks)
+    assert "'7sweep'" in refused.value.detail and " 3 " in refused.value.detail
+    assert all(f"{one.name} (pending)" in refused.value.detail for one in tasks)
     messages.check(refused.value.fix)
 
 
@@ -80,7 +80,7 @@ def test_nothing_like_it(lab: Lab, has_queue: bool, messages: Messages) -> None:
     ):
         with pytest.raises(NotFound) as refused:
             resolve.package_of(text)
-        assert repr(received) in refused.value.said
+        assert repr(received) in refused.value.detail
         messages.check(refused.value)
     assert resolve.has_queue() == has_queue  # whoever looks makes none
 

@@ -80,21 +80,21 @@ def test_a_huge_text_is_redacted_in_good_time() -> None:
 
 
 def test_what_a_run_began_on(tmp_path: Path, messages: Messages) -> None:
-    assert environment.began_on(tmp_path) is None
+    assert environment.read_environment(tmp_path) is None
     found = {"stack": {"threads": 2}}
     (tmp_path / environment.NAME).write_text(json.dumps(found))
-    assert environment.began_on(tmp_path) == found
+    assert environment.read_environment(tmp_path) == found
     for damaged in ("", "[]", '{"stack": {"threads": "x"}}', '{"stack": 3}'):
         (tmp_path / environment.NAME).write_text(damaged)
         with pytest.raises(Refused) as refused:
-            environment.began_on(tmp_path)
+            environment.read_environment(tmp_path)
         messages.check(refused.value.fix)
         assert refused.value.where == tmp_path / environment.NAME
 
 
 def test_equal_stacks_do_not_differ() -> None:
-    assert environment.differences(STACK, dict(STACK)) == []
-    assert environment.differences({}, STACK) == [] == environment.differences(STACK, {})
+    assert environment.stack_differences(STACK, dict(STACK)) == []
+    assert environment.stack_differences({}, STACK) == [] == environment.stack_differences(STACK, {})
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,17 @@ def test_equal_stacks_do_not_differ() -> None:
 def test_a_difference_is_told_in_words(
     key: str, value: object, old: str, new: str, messages: Messages
 ) -> None:
-    (line,) = environment.differences(STACK, {**STACK, key: value})
+    (line,) = environment.stack_differences(STACK, {**STACK, key: value})
     messages.check(line)
     assert old in line and new in line and line.index(old) < line.rindex(new)
 
 
 def test_before_there_could_be_several_ranks_there_was_one() -> None:
     older = {key: value for key, value in STACK.items() if key not in ("ranks", "strategy")}
-    ranks, strategy = environment.differences(older, {**STACK, "ranks": 2, "strategy": "ddp"})
+    ranks, strategy = environment.stack_differences(older, {**STACK, "ranks": 2, "strategy": "ddp"})
     assert re.findall(r"\d", ranks) == ["1", "2"]
     assert all(fact in strategy for fact in ("single", "ddp"))
-    assert environment.differences(older, STACK) == []
+    assert environment.stack_differences(older, STACK) == []
 
 
 def test_the_strategy_of_one_rank_does_not_count() -> None:
@@ -135,15 +135,15 @@ def test_the_strategy_of_one_rank_does_not_count() -> None:
 
 def test_deterministic_algorithms_count_on_a_gpu(messages: Messages) -> None:
     now = {**STACK, "deterministic": True}
-    assert environment.differences(STACK, now) == [], "a reason of its own, where it matters"
+    assert environment.stack_differences(STACK, now) == [], "a reason of its own, where it matters"
     gpu = {"device": "cuda", "cublas_workspace": None}
-    found = environment.differences({**STACK, **gpu}, {**now, **gpu, "cublas_workspace": ":16:8"})
+    found = environment.stack_differences({**STACK, **gpu}, {**now, **gpu, "cublas_workspace": ":16:8"})
     algorithms, workspace = found
     messages.check("\n".join(found))
     assert "False" in algorithms and "True" in algorithms
     assert all(fact in workspace for fact in ("CUBLAS_WORKSPACE_CONFIG", "None", ":16:8"))
     older = {key: value for key, value in now.items() if key != "deterministic_warn_only"}
-    assert environment.differences({**older, "device": "cuda"}, {**now, **gpu}) == []
+    assert environment.stack_differences({**older, "device": "cuda"}, {**now, **gpu}) == []
 
 
 def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,10 +160,10 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
     installed = {one.metadata["Name"]: one.version for one in metadata.distributions()}
     assert found["packages"] == dict(sorted(installed.items())) and found["stack"].keys() == STACK.keys()
     assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
-    assert environment.differences(found["stack"], environment.stack("cpu")) == []
+    assert environment.stack_differences(found["stack"], environment.stack("cpu")) == []
     assert found["roost"] == roost.__version__ and found["python"].startswith("3.")
     assert found["gpus"] == [] and "driver" in found
-    assert environment.differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
+    assert environment.stack_differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
 
 
 def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch
         torch.use_deterministic_algorithms(False)
     changed = {"deterministic": True, "deterministic_warn_only": True}
     assert now == {**before, **changed} != before
-    cuda = environment._flags(cuda=True)
+    cuda = environment._torch_flags(cuda=True)
     assert cuda.pop("cublas_workspace") is None
     assert cuda.keys() > before.keys() & cuda.keys() and None not in cuda.values()
     assert cuda.keys() > {"cudnn_benchmark", "convolution_precision", "rnn_precision"}

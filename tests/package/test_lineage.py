@@ -13,8 +13,8 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.package import lineage
-from roost.package.package import Package
-from roost.package.results.skipped_steps import NAME, Skipped, append
+from roost.package.package import PackageFolder
+from roost.package.results.skipped_steps import NAME, SkippedStep, append
 from tests.messages import Messages
 from tests.operations.packages import add_checkpoint, package, record_rows, session
 
@@ -22,9 +22,9 @@ GRAND = {"package": "old", "path": "/runs/old", "checkpoint": 1, "step": 10, "sh
 PARENT = {**GRAND, "package": "one", "path": "/runs/one", "checkpoint": 3, "step": 25}
 
 
-def forked(root: Path, **parent: Any) -> Package:
+def forked(root: Path, **parent: Any) -> PackageFolder:
     request = {"parent": {**PARENT, **parent}, "ancestors": [GRAND]}
-    return Package.create(root, name="fork", values={"max_epochs": 3}, request=request)
+    return PackageFolder.create(root, name="fork", values={"max_epochs": 3}, request=request)
 
 
 def test_the_whole_ancestry_is_in_the_package_itself(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_the_whole_ancestry_is_in_the_package_itself(tmp_path: Path) -> None:
 
 
 def test_a_package_that_began_by_itself_has_none(tmp_path: Path) -> None:
-    made = Package.create(tmp_path, name="one", values={})
+    made = PackageFolder.create(tmp_path, name="one", values={})
     assert lineage.ancestry(made) == [] and lineage.parent_of(made) is None
     assert lineage.changed_settings(made) == []
 
@@ -46,7 +46,7 @@ def test_a_request_that_cannot_be_read_tells_nothing(tmp_path: Path, parent: dic
 
 def test_changes_are_kept_with_both_values() -> None:
     found = layers.differences({"a": 1, "b": None, "gone": 2}, {"a": 1.5, "b": None, "new": [1]})
-    kept = lineage.changes(found)
+    kept = lineage.setting_changes(found)
     assert [str(one) for one in kept] == ["a: 1 -> 1.5", "gone: 2 -> (not set)", "new: (not set) -> [1]"]
 
 
@@ -54,27 +54,27 @@ def test_a_schedule_follows_the_end_that_it_was_laid_out_for(tmp_path: Path) -> 
     schedule = {"scheduler": {"T_max": "${total_steps}"}}
     request = {"parent": {**PARENT, "changed": [{"key": "max_epochs", "old": 2, "new": 3}]}}
     values = {"max_epochs": 3, "optimizers": {"main": schedule}}
-    made = Package.create(tmp_path, name="fork", values=values, request=request)
+    made = PackageFolder.create(tmp_path, name="fork", values=values, request=request)
     assert lineage.changed_settings(made) == ["max_epochs", "optimizers.main.scheduler.T_max"]
-    other = Package.create(tmp_path, name="same", values=values, request={"parent": PARENT})
+    other = PackageFolder.create(tmp_path, name="same", values=values, request={"parent": PARENT})
     assert lineage.changed_settings(other) == []
 
 
 def test_what_has_changed_since_a_checkpoint_was_saved(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", values={"optimizers": {"main": {"lr": 1}}, "max_epochs": 2})
     (old, *_) = made.store().line()
-    assert not lineage.may_change(made) and lineage.changed_since(made, old) == []
+    assert not lineage.optimizers_may_differ(made) and lineage.settings_changed_since(made, old) == []
     asked = {"kind": "python", "overrides": ["optimizers.main.lr=2", "max_epochs=3"]}
     number = made.new_session(asked)
-    assert lineage.may_change(made)
-    assert lineage.changed_since(made, old) == ["optimizers.main.lr"]
-    assert lineage.changed_since(made, msgspec.structs.replace(old, session=number)) == []
+    assert lineage.optimizers_may_differ(made)
+    assert lineage.settings_changed_since(made, old) == ["optimizers.main.lr"]
+    assert lineage.settings_changed_since(made, msgspec.structs.replace(old, session=number)) == []
 
 
 def test_history_is_that_of_the_checkpoint_not_of_the_branch_that_came_later(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     append(
-        made.path / NAME, Skipped(session=1, step=15, epoch=1, batch=4, kind="error", error="e", samples=[7])
+        made.path / NAME, SkippedStep(session=1, step=15, epoch=1, batch=4, kind="error", error="e", samples=[7])
     )
     branch = session(made, "succeeded")
     record_rows(made, branch, 10, [{"step": 20, "epoch": 2, "train/loss": 9.0, "valid/loss": 9.0}])
@@ -129,4 +129,4 @@ def test_it_is_read_without_the_parent(tmp_path: Path) -> None:
     made = forked(tmp_path / "runs")
     moved = Path(shutil.move(made.path, tmp_path / "elsewhere"))
     assert json.loads((moved / "request.json").read_text())["parent"]["package"] == "one"
-    assert lineage.ancestry(Package.open(Path(shutil.copytree(moved, tmp_path / "copy"))))[1].package == "old"
+    assert lineage.ancestry(PackageFolder.open(Path(shutil.copytree(moved, tmp_path / "copy"))))[1].package == "old"

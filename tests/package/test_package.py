@@ -21,9 +21,9 @@ from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.package import package as package_module
 from roost.package import sessions, snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
-from roost.package.records import Writer
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
+from roost.package.records import RecordsWriter
 from tests.messages import Messages
 
 
@@ -34,22 +34,22 @@ def no_fault_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
-    return Package.create(tmp_path / "runs", name="one", values={"lr": 0.1, "data": {"batch_size": 8}})
+def package(tmp_path: Path) -> PackageFolder:
+    return PackageFolder.create(tmp_path / "runs", name="one", values={"lr": 0.1, "data": {"batch_size": 8}})
 
 
 def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "Model").mkdir(parents=True)
     (project / "Model" / "Runner.py").write_text("x = 1\n")
-    package = Package.create(
+    package = PackageFolder.create(
         tmp_path / "a" / "runs",
         values={"a": {"b": "${project}"}},
         provenance={"a.b": "config.yaml:3"},
         request={"command": ["roost", "run"], "description": "größer"},
         selection=snapshot.select(project),
     )
-    found = Package.open(package.path)
+    found = PackageFolder.open(package.path)
     assert found.args == found.settings() == {"a": {"b": "${project}"}}
     assert found.provenance == {"a.b": "config.yaml:3"}
     assert found.request == {
@@ -64,25 +64,25 @@ def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
 
 def test_what_json_has_no_word_for_is_kept(tmp_path: Path) -> None:
     values = {"clip": math.inf, "nan": math.nan, "name": os.fsdecode(b"\xff"), "big": 2**70, "none": None}
-    package = Package.create(tmp_path, name="one", values=values)
-    assert repr(Package.open(package.path).settings()) == repr(values)
+    package = PackageFolder.create(tmp_path, name="one", values=values)
+    assert repr(PackageFolder.open(package.path).settings()) == repr(values)
 
 
-def test_open_wants_a_package(tmp_path: Path, package: Package, messages: Messages) -> None:
+def test_open_wants_a_package(tmp_path: Path, package: PackageFolder, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:
-        Package.open(tmp_path / "nowhere")
+        PackageFolder.open(tmp_path / "nowhere")
     messages.check(refused.value)
     assert "roost ls" in str(refused.value)
     with pytest.raises(NotFound) as refused:
-        Package.open(tmp_path)
+        PackageFolder.open(tmp_path)
     messages.check(refused.value)
     with pytest.raises(NotFound):
-        Package.open(package.path / "args.json")
-    assert Package.open(str(package.path)).path == package.path
+        PackageFolder.open(package.path / "args.json")
+    assert PackageFolder.open(str(package.path)).path == package.path
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"3", b"\xff", b"[" * 100_000])
-def test_a_damaged_file_is_named(package: Package, content: bytes) -> None:
+def test_a_damaged_file_is_named(package: PackageFolder, content: bytes) -> None:
     (package.path / "args.json").write_bytes(content)
     with pytest.raises(NotFound) as refused:
         package.settings()
@@ -90,10 +90,10 @@ def test_a_damaged_file_is_named(package: Package, content: bytes) -> None:
 
 
 def test_a_relative_path_stays_right_when_the_folder_is_left(
-    package: Package, monkeypatch: pytest.MonkeyPatch
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(package.path.parent)
-    opened = Package.open("one")
+    opened = PackageFolder.open("one")
     monkeypatch.chdir("/")
     assert opened.args["lr"] == 0.1
 
@@ -109,7 +109,7 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
         count += 1
 
     durable.fault = counting
-    Package.create(tmp_path / "count", name="one", values={})
+    PackageFolder.create(tmp_path / "count", name="one", values={})
     total, root = count, tmp_path / "runs"
     assert total >= 16
     for position in range(1, total + 1):
@@ -123,7 +123,7 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
 
         durable.fault = failing
         with pytest.raises(OSError, match=r"open|write|fsync|rename"):
-            Package.create(root, name="one", values={})
+            PackageFolder.create(root, name="one", values={})
         assert list(root.iterdir()) == []
 
 
@@ -141,15 +141,15 @@ def test_a_creation_that_was_killed_is_no_package(tmp_path: Path) -> None:
 
             try:
                 durable.fault = fault
-                Package.create(tmp_path / "runs", name="one", values={})
+                PackageFolder.create(tmp_path / "runs", name="one", values={})
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     for folder in (tmp_path / "runs").iterdir():
         with pytest.raises(NotFound) as refused:
-            Package.open(folder)
+            PackageFolder.open(folder)
         assert repr(str(folder)) in str(refused.value)
-    assert Package.create(tmp_path / "runs", name="one", values={}).path.name == "one-6"
+    assert PackageFolder.create(tmp_path / "runs", name="one", values={}).path.name == "one-6"
 
 
 def test_a_file_that_vanishes_while_it_is_copied_leaves_no_package(tmp_path: Path) -> None:
@@ -159,14 +159,14 @@ def test_a_file_that_vanishes_while_it_is_copied_leaves_no_package(tmp_path: Pat
     selection = snapshot.select(project)
     (project / "a.py").unlink()
     with pytest.raises(FileNotFoundError, match=r"a\.py"):
-        Package.create(tmp_path / "runs", values={}, selection=selection)
+        PackageFolder.create(tmp_path / "runs", values={}, selection=selection)
     assert list((tmp_path / "runs").iterdir()) == []
 
 
 # --- settings, sessions, lock -----------------------------------------------------------------------------
 
 
-def test_settings_fold_over_the_sessions(package: Package) -> None:
+def test_settings_fold_over_the_sessions(package: PackageFolder) -> None:
     package.new_session({"overrides": []})
     package.new_session({"overrides": ["lr=0.2", "data.batch_size=16"]})
     package.new_session({"overrides": ["lr=0.3", "+data.extra=true"]})
@@ -174,14 +174,14 @@ def test_settings_fold_over_the_sessions(package: Package) -> None:
     assert package.args == {"lr": 0.1, "data": {"batch_size": 8}}
 
 
-def _session(package: Package, **said: Any) -> int:
+def _session(package: PackageFolder, **said: Any) -> int:
     number = package.new_session({})
-    body = {"state": "running", **sessions.identity(), **said}
+    body = {"state": "running", **sessions.own_identity(), **said}
     (package.path / "sessions" / f"{number}.json").write_bytes(sessions.to_json(body))
     return number
 
 
-def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package: Package) -> None:
+def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package: PackageFolder) -> None:
     package.new_session({})
     profile = package.path / "profile" / "1"
     for folder in (package.blackbox, profile.parent, profile):
@@ -194,7 +194,7 @@ def test_a_new_session_removes_what_killed_ones_had_not_finished_writing(package
     assert left == [] and len([*package.path.rglob("mine")]) == 4
 
 
-def test_the_state_is_that_of_the_newest_session(package: Package) -> None:
+def test_the_state_is_that_of_the_newest_session(package: PackageFolder) -> None:
     assert package.state() == "new"
     _session(package, state="failed")
     assert package.state() == "failed"
@@ -219,7 +219,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_lock_is_refused_and_free_after_a_death(package: Package) -> None:
+def test_a_second_lock_is_refused_and_free_after_a_death(package: PackageFolder) -> None:
     command = [sys.executable, "-c", HOLD, str(package.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         try:
@@ -236,7 +236,7 @@ def test_a_second_lock_is_refused_and_free_after_a_death(package: Package) -> No
     os.close(fd)
 
 
-def test_a_lock_is_a_plain_file_or_none(package: Package, messages: Messages) -> None:
+def test_a_lock_is_a_plain_file_or_none(package: PackageFolder, messages: Messages) -> None:
     lock = package.path / "lock"
     for put in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")):
         lock.unlink() if not lock.is_dir() else lock.rmdir()
@@ -246,7 +246,7 @@ def test_a_lock_is_a_plain_file_or_none(package: Package, messages: Messages) ->
         messages.check(refused.value)
 
 
-def test_a_lock_lives_as_long_as_its_last_copy(package: Package) -> None:
+def test_a_lock_lives_as_long_as_its_last_copy(package: PackageFolder) -> None:
     """It is handed down to the worker: as long as anybody could write, nobody else may."""
     _session(package)  # so that a refusal comes at once
     fd = package.lock()
@@ -269,10 +269,10 @@ def test_a_lock_waits_for_the_workers_of_a_killed_session() -> None:
     """Torch's look for their parent that often; they have inherited the descriptor."""
     from torch.utils.data._utils import MP_STATUS_CHECK_INTERVAL
 
-    assert package_module._LEFTOVERS_SECONDS > MP_STATUS_CHECK_INTERVAL + 2
+    assert package_module._LOCK_WAIT_SECONDS > MP_STATUS_CHECK_INTERVAL + 2
 
 
-def test_a_refused_lock_leaks_no_descriptor(package: Package) -> None:
+def test_a_refused_lock_leaks_no_descriptor(package: PackageFolder) -> None:
     _session(package)
     fd = package.lock()
     folder = Path("/proc/self/fd")
@@ -287,20 +287,20 @@ def test_a_refused_lock_leaks_no_descriptor(package: Package) -> None:
 # --- checkpoints and what is derived ----------------------------------------------------------------------
 
 
-def _save(package: Package, id: int, session: int, parent: Info | None) -> Info:
-    line = checkpoint.line_after(parent, id)
+def _save(package: PackageFolder, id: int, session: int, parent: Manifest | None) -> Manifest:
+    line = checkpoint.lineage_after(parent, id)
     return checkpoint.write(
         package.checkpoints,
         {"n": id},
-        Info(
+        Manifest(
             id=id, step=id, epoch=0, batch=0, parent=parent.id if parent else None, line=line, session=session
         ),
     )
 
 
-def test_a_run_that_was_sent_back_goes_on_from_there_until_it_has_saved(package: Package) -> None:
+def test_a_run_that_was_sent_back_goes_on_from_there_until_it_has_saved(package: PackageFolder) -> None:
     package.new_session({})
-    saved: Info | None = None
+    saved: Manifest | None = None
     for id in range(4):
         saved = _save(package, id, 1, saved)
     assert [info.id for info in package.store().line()] == [0, 1, 2, 3]
@@ -308,11 +308,11 @@ def test_a_run_that_was_sent_back_goes_on_from_there_until_it_has_saved(package:
     assert [info.id for info in package.store().line()] == [0, 1]
     package.new_session({})  # continue, without saying it again
     assert package.store().newest_good(lambda path: path.name) == ("state_1.ckpt", [])
-    _save(package, 4, 3, checkpoint.read_info(package.store().path(1)))
+    _save(package, 4, 3, checkpoint.read_manifest(package.store().path(1)))
     assert [info.id for info in package.store().line()] == [0, 1, 4]
 
 
-def test_what_is_derived_has_the_keys_of_document_000(package: Package) -> None:
+def test_what_is_derived_has_the_keys_of_document_000(package: PackageFolder) -> None:
     package.write_derived({"fast": [3, 4], "slow": [0], "held": [], "best": [2]}, ["wall clock"])
     assert package.derived == {
         "format": 1, "id": "one", "kind": "train", "prefix": "state_", "ckpt_fast": [3, 4], "ckpt_slow": [0],
@@ -320,14 +320,14 @@ def test_what_is_derived_has_the_keys_of_document_000(package: Package) -> None:
     }  # fmt: skip
 
 
-def test_a_package_that_was_moved_is_the_same(tmp_path: Path, package: Package) -> None:
+def test_a_package_that_was_moved_is_the_same(tmp_path: Path, package: PackageFolder) -> None:
     package.new_session({"overrides": ["lr=0.5"]})
     _save(package, 0, 1, None)
-    writer = Writer(package.path / "records" / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(package.path / "records" / "1.jsonl", session=1, start_step=0)
     writer.row(1, 0, {"a": 1.0})
     writer.close()
     (tmp_path / "elsewhere").mkdir()
-    moved = Package.open(shutil.move(package.path, tmp_path / "elsewhere" / "new name"))
+    moved = PackageFolder.open(shutil.move(package.path, tmp_path / "elsewhere" / "new name"))
     assert moved.settings()["lr"] == 0.5 and moved.records().last() == {"a": 1.0}
     assert moved.store().newest_good(lambda path: checkpoint.read(path, to="numpy")[1]) == ({"n": 0}, [])
     assert str(tmp_path) not in "".join(
@@ -336,7 +336,7 @@ def test_a_package_that_was_moved_is_the_same(tmp_path: Path, package: Package) 
     os.close(moved.lock())
 
 
-def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: Package) -> None:
+def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: PackageFolder) -> None:
     (package.path / "sitecustomize.py").write_text("raise SystemExit(9)\n")
     program = (
         "import json, sys\n"
@@ -352,7 +352,7 @@ def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: Pack
 
 def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
     """A mistaken override that does not fit the checkpoint must not stay for ever."""
-    package = Package.create(tmp_path, values={"width": 1, "depth": 1})
+    package = PackageFolder.create(tmp_path, values={"width": 1, "depth": 1})
     for number, override in ((1, "width=2"), (2, "depth=2")):
         package.new_session({"overrides": [override]})
         (package.path / "sessions" / f"{number}.json").write_text('{"state": "failed"}')
@@ -362,21 +362,21 @@ def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
 
 def test_an_edited_args_json_is_told(tmp_path: Path) -> None:
     """It says what the run did; edited, it lies."""
-    package = Package.create(tmp_path, values={"lr": 0.01})
+    package = PackageFolder.create(tmp_path, values={"lr": 0.01})
     assert package.changed() == []
     (package.path / "args.json").write_text('{"lr": 0.05}')
     assert package.changed() == ["args.json"]
 
 
 def test_a_session_number_never_comes_twice(tmp_path: Path) -> None:
-    package = Package.create(tmp_path, values={})
+    package = PackageFolder.create(tmp_path, values={})
     assert package.new_session({}) == 1
     (package.path / "sessions" / "1.request.json").unlink()
     (package.path / "records" / "1.jsonl").touch()
     assert package.new_session({}) == 2
 
 
-def test_a_description_is_a_file_that_a_listing_shows(package: Package, messages: Messages) -> None:
+def test_a_description_is_a_file_that_a_listing_shows(package: PackageFolder, messages: Messages) -> None:
     package.describe("a/b: more")
     assert (package.path / "_desc: a_b: more").read_text() == "a/b: more\n"
     package.describe("raw \udcff")
@@ -387,9 +387,9 @@ def test_a_description_is_a_file_that_a_listing_shows(package: Package, messages
 
 
 def test_where_the_project_is_follows_the_sessions(tmp_path: Path) -> None:
-    made = Package.create(tmp_path, values={})
+    made = PackageFolder.create(tmp_path, values={})
     assert made.project == made.path, "nobody said"
-    made = Package.create(tmp_path, values={}, request={"project": "/old"})
+    made = PackageFolder.create(tmp_path, values={}, request={"project": "/old"})
     assert made.project == Path("/old")
     made.new_session({"project": "/new"})
     made.new_session({"kind": "python"})
@@ -397,14 +397,14 @@ def test_where_the_project_is_follows_the_sessions(tmp_path: Path) -> None:
 
 
 def test_what_holds_the_lock_is_named_for_what_it_is(
-    package: Package, monkeypatch: pytest.MonkeyPatch
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fd = package.lock()
     number = package.new_session({"kind": "python"})
     with pytest.raises(Refused, match=rf"\bsession 1\b.*\b{os.getpid()}\b.*`with`"):
         package.lock()
-    sessions.OwnRecord(package.path / "sessions" / f"{number}.json", number).end("stopped", "closed")
-    monkeypatch.setattr(package_module, "_LEFTOVERS_SECONDS", 0.0)
+    sessions.UnsupervisedRecord(package.path / "sessions" / f"{number}.json", number).end("stopped", "closed")
+    monkeypatch.setattr(package_module, "_LOCK_WAIT_SECONDS", 0.0)
     with pytest.raises(Refused, match=r"\bsession 1\b") as refused:
         package.lock()
     assert refused.value.fix is not None and "`roost continue`" in refused.value.fix

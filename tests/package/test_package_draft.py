@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import ConfigError, UsageError
 from roost.config import layers
-from roost.package.package_draft import prepare_state, prepare_training
+from roost.package.package_draft import prepare_python, prepare_training
 from tests.messages import Messages
 from tests.operations.packages import project
 
@@ -35,10 +35,10 @@ def test_a_state_needs_no_runner_and_nothing_is_copied_unless_asked(tmp_path: Pa
     file = tmp_path / "p" / "settings.json"
     file.write_text('{"lr": 0.1, "save_root": "out", "checkpoint": {"fast": 1}}')
     config = layers.load(file)
-    made = prepare_state(config, copy=False).create(None)
+    made = prepare_python(config, copy=False).create(None)
     assert made.path.parent == tmp_path / "p" / "out" and made.manifest["files"] == {}
     assert made.request["kind"] == "python" and made.args["lr"] == 0.1
-    made = prepare_state(config, copy=True).create("two")
+    made = prepare_python(config, copy=True).create("two")
     assert sorted(made.manifest["files"]) == ["loop.py", "settings.json"]
 
 
@@ -57,7 +57,7 @@ def test_what_roost_reads_of_it_is_checked(
 ) -> None:
     (tmp_path / "c.yaml").write_text(text + "\n")
     with pytest.raises(ConfigError) as refused:
-        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False)
+        prepare_python(layers.load(tmp_path / "c.yaml"), copy=False)
     messages.check(refused.value)
     assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
@@ -66,14 +66,14 @@ def test_what_roost_reads_of_it_is_checked(
 def test_a_root_that_was_given_is_named_as_such(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "c.yaml").write_text("a: 1\n")
     with pytest.raises(ConfigError) as refused:
-        prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, root=tmp_path)
+        prepare_python(layers.load(tmp_path / "c.yaml"), copy=False, root=tmp_path)
     messages.check(refused.value)
     assert refused.value.setting == "save_root" and repr(str(tmp_path)) in str(refused.value)
 
 
 def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("a: 1\n")
-    prepared = prepare_state(layers.load(tmp_path / "c.yaml"), copy=False, description="...")
+    prepared = prepare_python(layers.load(tmp_path / "c.yaml"), copy=False, description="...")
     with pytest.raises(UsageError):
         prepared.create(None)
     assert not (tmp_path / "runs").exists()

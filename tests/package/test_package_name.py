@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import Refused, UsageError
 from roost.package import package_name
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 
 PROCESSES, EACH = 20, 50
@@ -119,7 +119,7 @@ def test_a_thousand_packages_of_one_name_at_once(tmp_path: Path) -> None:
     assert sorted(made) == sorted(path.name for path in (tmp_path / "runs").iterdir())
     asked = set()
     for name in made:
-        package = Package.open(tmp_path / "runs" / name)  # complete: request.json is written last
+        package = PackageFolder.open(tmp_path / "runs" / name)  # complete: request.json is written last
         asked.add((package.request["by"], package.settings()["n"]))
         assert package.state() == "new" and package.manifest["files"] == {}
     assert len(asked) == PROCESSES * EACH  # none was written over by another
@@ -142,7 +142,7 @@ def test_a_name_that_is_wanted_exactly_is_made_once(tmp_path: Path, messages: Me
 def test_a_name_that_is_made_of_the_time_is_known() -> None:
     now = package_name.time_name(1_800_000_000.25)
     assert (
-        package_name.is_of_time(now)
-        and package_name.is_of_time(f"{now}_2")
-        and not package_name.is_of_time("2026-11-22")
+        package_name.is_time_name(now)
+        and package_name.is_time_name(f"{now}_2")
+        and not package_name.is_time_name("2026-11-22")
     )

@@ -9,14 +9,14 @@ import pytest
 from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.settings import Settings
-from roost.package.project_preflight import checked, classes, named_files
+from roost.package.project_preflight import check_settings, format_classes, named_files
 from tests.messages import Messages
 from tests.operations.packages import project
 
 
 def settings_of(config: Path) -> Settings:
     loaded = layers.load(config)
-    return checked(loaded.values, project=config.parent, package="${package}", where=loaded.where)
+    return check_settings(loaded.values, project=config.parent, package="${package}", where=loaded.where)
 
 
 def files_of(config: Path) -> list[str]:
@@ -147,10 +147,10 @@ def test_all_files_that_sections_name(tmp_path: Path) -> None:
     config = described(tmp_path / "p")
     assert {name for name in files_of(config) if not name.startswith("Analyze")} == set(FILES)
     settings = settings_of(config)
-    assert classes(settings.runner).startswith(
+    assert format_classes(settings.runner).startswith(
         "Net/Net.py:Net, Net/Parts.py:norm, torch.nn.ReLU, Net/Deep.py:Deep"
     )
-    assert classes("A.py:A", "B.py:B", *settings.hooks) == "A.py:A, B.py:B, Hooks.py:One, Hooks/Two.py:Two"
+    assert format_classes("A.py:A", "B.py:B", *settings.hooks) == "A.py:A, B.py:B, Hooks.py:One, Hooks/Two.py:Two"
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,6 @@ def test_what_a_section_names_wrongly(
     config = described(tmp_path / "p", **{section: text.replace(old, new)})
     with pytest.raises(ConfigError) as caught:
         files_of(config)
-    messages.check(caught.value.what)  # what it proposes depends on what is loaded
+    messages.check(caught.value.summary)  # what it proposes depends on what is loaded
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
     assert str(caught.value.where).startswith("config.yaml:")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from roost.base import durable
 from roost.package import records
-from roost.package.records import Writer
+from roost.package.records import RecordsWriter
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def no_fault_left() -> Iterator[None]:
 
 def write(folder: Path, session: int, start: int, *steps: int) -> None:
     """One session that recorded its own number at each step."""
-    writer = Writer(folder / f"{session}.jsonl", session=session, start_step=start)
+    writer = RecordsWriter(folder / f"{session}.jsonl", session=session, start_step=start)
     for step in steps:
         writer.row(step, step // 10, {"train/loss": session + step / 1000})
     writer.close()
@@ -42,7 +42,7 @@ def values(columns: records.Columns, name: str = "train/loss") -> list[tuple[int
 
 def test_a_row_that_was_written_twice_counts_once_whatever_it_took(tmp_path: Path) -> None:
     for session, times in ((1, {"perf/data_ms": 1.0}), (2, {"perf/validate_s": 1.0})):
-        writer = records.Writer(tmp_path / f"{session}.jsonl", session=session, start_step=5 * (session - 1))
+        writer = records.RecordsWriter(tmp_path / f"{session}.jsonl", session=session, start_step=5 * (session - 1))
         writer.row(5, 1, {"valid/loss": 1.0 / session, **times})
         writer.close()
     (row,) = records.fold(tmp_path).rows
@@ -50,7 +50,7 @@ def test_a_row_that_was_written_twice_counts_once_whatever_it_took(tmp_path: Pat
 
 
 def test_times_are_no_metrics(tmp_path: Path) -> None:
-    writer = records.Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer = records.RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
     writer.row(1, 0, {"train/loss": 1.0, "perf/data_ms": 2.0})
     writer.row(2, 0, {"train/loss": 0.5, "perf/data_ms": 3.0, "perf/save_s": math.nan})
     writer.close()
@@ -71,7 +71,7 @@ def test_a_row_is_one_readable_line(tmp_path: Path) -> None:
 
 def test_values_come_back_exactly_and_non_finite_ones_too(tmp_path: Path) -> None:
     written = {"a": 0.1 + 0.2, "b": 5e-324, "c": math.nan, "d": math.inf, "e": -math.inf, "f": -0.0, "g": 3}
-    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
     writer.row(1, 0, written)
     writer.close()
     columns = records.fold(tmp_path)
@@ -161,7 +161,7 @@ def test_no_cut_or_changed_byte_does_more_than_lose_rows(
 
 
 def test_rows_that_could_not_be_written_wait_for_space(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
 
     def full(operation: str, path: str) -> None:
         raise OSError(errno.ENOSPC, operation)
@@ -231,12 +231,12 @@ def test_a_writer_that_cannot_begin_leaks_nothing(tmp_path: Path) -> None:
 
     durable.fault = third
     with pytest.raises(OSError, match="write"):
-        Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+        RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
     assert (len(list(folder.iterdir())) if folder.is_dir() else 0) == before
 
 
 def test_closing_closes_even_when_the_disk_is_full(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
     fd = writer._fd
 
     def broken(operation: str, path: str) -> None:
@@ -269,7 +269,7 @@ def test_a_killed_writer_loses_no_row_that_was_written(tmp_path: Path) -> None:
 
 def go_back(folder: Path, session: int, start: int, *steps: int) -> None:
     """One session; a negative step is where it goes back to. Rows have the number of the turn."""
-    writer = Writer(folder / f"{session}.jsonl", session=session, start_step=start)
+    writer = RecordsWriter(folder / f"{session}.jsonl", session=session, start_step=start)
     turn = 0
     for step in steps:
         if step < 0:
@@ -285,13 +285,13 @@ def test_what_a_session_went_back_behind_does_not_count(tmp_path: Path) -> None:
     columns = records.fold(tmp_path)
     assert values(columns) == [(2, 1.0), (4, 1.0), (6, 1.1), (8, 1.1)]
     assert columns.starts == [(1, 0)] and columns.torn == 0
-    assert [row["train/loss"] for row in records.tail(tmp_path / "1.jsonl")] == [1.0, 1.0, 1.1, 1.1]
+    assert [row["train/loss"] for row in records.read_tail(tmp_path / "1.jsonl")] == [1.0, 1.0, 1.1, 1.1]
 
 
 def test_it_may_go_back_several_times_also_to_the_very_step_of_a_row(tmp_path: Path) -> None:
     go_back(tmp_path, 1, 0, 2, 4, 6, -4, 6, 8, -2, 4, -2)
     assert values(records.fold(tmp_path)) == [(2, 1.0)]
-    assert [row["step"] for row in records.tail(tmp_path / "1.jsonl")] == [2]
+    assert [row["step"] for row in records.read_tail(tmp_path / "1.jsonl")] == [2]
 
 
 def test_a_later_session_after_a_rollback(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_behind_its_own_beginning(tmp_path: Path) -> None:
 
 def test_the_tail_of_a_long_file_after_a_rollback(tmp_path: Path) -> None:
     go_back(tmp_path, 1, 0, *range(1, 3001), -2990, *range(2991, 2996))
-    found = [row["step"] for row in records.tail(tmp_path / "1.jsonl")]
+    found = [row["step"] for row in records.read_tail(tmp_path / "1.jsonl")]
     assert found == list(range(found[0], 2996))
 
 
@@ -321,7 +321,7 @@ def test_the_tail_of_a_long_file_after_a_rollback(tmp_path: Path) -> None:
 def test_the_tail_is_the_end_of_a_long_file(tmp_path: Path) -> None:
     write(tmp_path, 1, 0, *range(1, 5001))
     path = tmp_path / "1.jsonl"
-    found = records.tail(path)
+    found = records.read_tail(path)
     assert path.stat().st_size > 1 << 17 and found[-1]["step"] == 5000
     assert [row["step"] for row in found] == list(range(found[0]["step"], 5001))
     assert records.metrics(found[-1]) == {"train/loss": 6.0}
@@ -331,8 +331,8 @@ def test_the_tail_of_a_short_file_and_of_none(tmp_path: Path) -> None:
     write(tmp_path, 1, 0, 1, 2)
     path = tmp_path / "1.jsonl"
     path.write_bytes(path.read_bytes()[:-1])  # the line's end alone is no loss
-    assert [row["step"] for row in records.tail(path)] == [1, 2]
-    assert records.tail(tmp_path) == records.tail(tmp_path / "2.jsonl") == []
+    assert [row["step"] for row in records.read_tail(path)] == [1, 2]
+    assert records.read_tail(tmp_path) == records.read_tail(tmp_path / "2.jsonl") == []
 
 
 def test_a_follower_gives_each_row_once_whatever_the_pieces(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_follower_gives_each_row_once_whatever_the_pieces(tmp_path: Path) -> N
     write(tmp_path / "whole", 1, 0, 1, 2, 3)
     content = (tmp_path / "whole" / "1.jsonl").read_bytes()
     path = tmp_path / "1.jsonl"
-    follower = records.Follower(path)
+    follower = records.SessionFollower(path)
     assert follower.new_rows() == []
     found = []
     for at in range(0, len(content), 7):
@@ -361,7 +361,7 @@ def test_what_is_no_number_is_no_metric(tmp_path: Path, value: str) -> None:
 
 def test_ten_thousand_rows_are_read_quickly(tmp_path: Path) -> None:
     for session in range(10):
-        writer = Writer(tmp_path / f"{session}.jsonl", session=session, start_step=session * 1000)
+        writer = RecordsWriter(tmp_path / f"{session}.jsonl", session=session, start_step=session * 1000)
         for step in range(session * 1000 + 1, session * 1000 + 1001):
             writer.row(step, 0, {f"train/m{n}": step / (n + 1) for n in range(10)})
         writer.close()
@@ -374,7 +374,7 @@ def test_ten_thousand_rows_are_read_quickly(tmp_path: Path) -> None:
 
 
 def test_statistics_are_values_apart(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0)
     writer.row(1, 0, {"train/loss": 1.0, "stats/grad_norm": 2.0, "stats/grad_norm/a.b": math.inf})
     writer.close()
     columns = records.fold(tmp_path)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from roost.package import records
-from roost.package.records import Writer
-from roost.package.records_follower import Growing, Rows
+from roost.package.records import RecordsWriter
+from roost.package.records_follower import HistoryFollower, RowsFollower
 
 KINDS = (["train/loss", "perf/other_ms", "stats/norm"], ["test/loss"])
 """Names of a row's values; of one step there may be one row of each."""
 
 
-def same(growing: Growing, folder: Path) -> None:
+def same(growing: HistoryFollower, folder: Path) -> None:
     whole, now = records.fold(folder), growing.columns
     assert now.series == whole.series and now.perf == whole.perf and now.stats == whole.stats
     assert now.starts == whole.starts
@@ -23,10 +23,10 @@ def same(growing: Growing, folder: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_what_fold_reads(tmp_path: Path, seed: int) -> None:
-    chance, growing, step = random.Random(seed), Growing(tmp_path), 0
+    chance, growing, step = random.Random(seed), HistoryFollower(tmp_path), 0
     assert not growing.update()
     for session in range(5):
-        writer = Writer(tmp_path / f"{session}.jsonl", session=session, start_step=step)
+        writer = RecordsWriter(tmp_path / f"{session}.jsonl", session=session, start_step=step)
         for _ in range(chance.randrange(12)):
             if chance.random() < 0.15:
                 step = chance.randrange(step + 1)
@@ -45,7 +45,7 @@ def test_it_is_what_fold_reads(tmp_path: Path, seed: int) -> None:
 
 
 def test_each_byte_is_read_once(tmp_path: Path) -> None:
-    writer, growing = Writer(tmp_path / "1.jsonl", session=1, start_step=0), Growing(tmp_path)
+    writer, growing = RecordsWriter(tmp_path / "1.jsonl", session=1, start_step=0), HistoryFollower(tmp_path)
     writer.row(1, 1, {"train/loss": 1.0})
     assert growing.update()
     file = tmp_path / "1.jsonl"
@@ -57,7 +57,7 @@ def test_each_byte_is_read_once(tmp_path: Path) -> None:
 
 
 def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
-    file, growing = tmp_path / "1.jsonl", Growing(tmp_path)
+    file, growing = tmp_path / "1.jsonl", HistoryFollower(tmp_path)
     file.write_text('{"session": 1, "start_step": 0}\n{"step": 1, "train/l')
     assert growing.update() and growing.columns.series == {}
     with file.open("a") as opened:
@@ -67,8 +67,8 @@ def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
 
 def test_a_long_run_is_read_quickly_the_second_time(tmp_path: Path) -> None:
     rows = [{"step": step, "epoch": 1, "train/loss": 0.5} for step in range(1, 100_001)]
-    (tmp_path / "0.jsonl").write_bytes(records.encoded(rows, session=0))
-    growing = Growing(tmp_path)
+    (tmp_path / "0.jsonl").write_bytes(records.encode_records(rows, session=0))
+    growing = HistoryFollower(tmp_path)
     growing.update()
     assert len(growing.columns.series["train/loss"][0]) == 100_000
     (tmp_path / "0.jsonl").unlink()  # nothing of it is needed any more
@@ -79,15 +79,15 @@ def test_rows_of_all_sessions_each_once(tmp_path: Path) -> None:
     def marks() -> list[tuple[int, int]]:
         return [(session, row.get("start_step", row.get("step"))) for session, row in rows.new()]
 
-    rows = Rows(tmp_path / "records")
+    rows = RowsFollower(tmp_path / "records")
     assert rows.new() == []
     (tmp_path / "records").mkdir()
-    first = Writer(tmp_path / "records" / "1.jsonl", session=1, start_step=0)
+    first = RecordsWriter(tmp_path / "records" / "1.jsonl", session=1, start_step=0)
     first.row(1, 0, {"a": 1.0})
     assert marks() == [(1, 0), (1, 1)]
     first.row(2, 0, {"a": 1.0})
     for session, step in ((2, 2), (10, 3)):
-        writer = Writer(tmp_path / "records" / f"{session}.jsonl", session=session, start_step=step)
+        writer = RecordsWriter(tmp_path / "records" / f"{session}.jsonl", session=session, start_step=step)
         writer.row(step + 1, 0, {"a": 1.0})
         writer.close()
     assert marks() == [(1, 2), (2, 2), (2, 3), (10, 3), (10, 4)]

@@ -18,12 +18,12 @@ import pytest
 from roost.base import durable
 from roost.base.system import mounts, process_identity
 from roost.package import sessions
-from roost.package.sessions import OwnRecord, Session
+from roost.package.sessions import UnsupervisedRecord, Session
 from tests.messages import Messages
 
 
 def record(**more: Any) -> dict[str, Any]:
-    return {"state": "running", **sessions.identity(), **more}
+    return {"state": "running", **sessions.own_identity(), **more}
 
 
 def ended_pid() -> int:
@@ -189,7 +189,7 @@ def test_a_damaged_record_leaves_the_others_readable(tmp_path: Path) -> None:
     ],
 )
 def test_a_moment_of_a_record_is_one_that_can_be(told: object, moment: float | None) -> None:
-    assert sessions.moment(told) == moment and type(sessions.moment(told)) is type(moment)
+    assert sessions.unix_seconds(told) == moment and type(sessions.unix_seconds(told)) is type(moment)
 
 
 def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
 
 def test_a_program_of_python_records_itself_and_has_no_supervisor(tmp_path: Path, messages: Messages) -> None:
     number = sessions.write_request(tmp_path, {"kind": "python"})
-    own = OwnRecord(tmp_path / "1.json", number)
+    own = UnsupervisedRecord(tmp_path / "1.json", number)
     (found,) = sessions.read_all(tmp_path)
     assert found.state == "running" and found.is_python and found.supervisor_pid is None
     assert found.record is not None and found.record["format"] == sessions.SESSION_FORMAT
@@ -242,7 +242,7 @@ class Rude(Exception):
 def test_what_ended_it_is_recorded_whatever_it_is(
     tmp_path: Path, error: BaseException, state: str, said: str | None
 ) -> None:
-    OwnRecord(tmp_path / "1.json", 1).end("succeeded", "finished", error=error)
+    UnsupervisedRecord(tmp_path / "1.json", 1).end("succeeded", "finished", error=error)
     found = sessions.read(tmp_path / "1.request.json", tmp_path / "1.json", number=1)
     assert (found.state, found.error) == (state, said)
 
@@ -256,10 +256,10 @@ def test_on_a_full_disk_the_end_goes_where_the_start_stands(
         if operation == "open" and where in path:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    own = OwnRecord(tmp_path / "1.json", 1)
+    own = UnsupervisedRecord(tmp_path / "1.json", 1)
     monkeypatch.setattr(durable, "fault", refuse)
     with pytest.raises(OSError, match="No space"):
-        OwnRecord(tmp_path / "2.json", 2)
+        UnsupervisedRecord(tmp_path / "2.json", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["1.json"]
     own.end("stopped", "closed")
     assert json.loads((tmp_path / "1.json").read_bytes())["state"] == "stopped"

@@ -13,7 +13,7 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 
 
@@ -52,7 +52,7 @@ def copied(selection: snapshot.Selection, tmp_path: Path) -> Path:
     target = tmp_path / "package"
     target.mkdir()
     manifest = snapshot.copy(selection, target)
-    assert snapshot.changed(target, manifest) == []
+    assert snapshot.changed_files(target, manifest) == []
     return target
 
 
@@ -85,7 +85,7 @@ def test_junk_environments_and_other_packages_stay_out(project: Path, tmp_path: 
         project, "a.py", "__pycache__/a.pyc", "b/__pycache__/b.pyc", "c.pyc", ".DS_Store", "x.egg-info/PKG",
         "node_modules/x/y.js", ".venv/pyvenv.cfg", ".venv/lib/z.py", "my env/pyvenv.cfg", "my env/lib/z.py",
     )  # fmt: skip
-    Package.create(project / "old runs", name="one", values={})
+    PackageFolder.create(project / "old runs", name="one", values={})
     assert snapshot.select(project).files == ["a.py"]
 
 
@@ -127,10 +127,10 @@ def test_any_name_a_file_can_have(project: Path, tmp_path: Path) -> None:
         for name in (b"a b.py", b"new\nline", b'quote".py', b"\xff\xfe.py", "ü".encode(), b"-rf")
     ]
     fill(project, *names, os.fsdecode(b"folder \xff/in.py"))
-    package = Package.create(tmp_path / "runs", values={}, selection=snapshot.select(project))
-    manifest = Package.open(package.path).manifest
+    package = PackageFolder.create(tmp_path / "runs", values={}, selection=snapshot.select(project))
+    manifest = PackageFolder.open(package.path).manifest
     assert sorted(manifest["files"]) == sorted([*names, os.fsdecode(b"folder \xff/in.py")])
-    assert snapshot.changed(package.path, manifest) == []
+    assert snapshot.changed_files(package.path, manifest) == []
     assert (package.path / names[3]).read_bytes() == b"\xff\xfe.py"
 
 
@@ -299,7 +299,7 @@ def test_what_changed_since_is_told(project: Path, tmp_path: Path) -> None:
     target = tmp_path / "package"
     target.mkdir()
     manifest = snapshot.copy(snapshot.select(project), target)
-    assert snapshot.changed(target, manifest) == []
+    assert snapshot.changed_files(target, manifest) == []
     (target / "longer.py").write_text("longer than before")
     (target / "other.py").write_text("OTHER.py")
     (target / "gone.py").unlink()
@@ -308,7 +308,7 @@ def test_what_changed_since_is_told(project: Path, tmp_path: Path) -> None:
     (target / "link").unlink()
     (target / "link").symlink_to("same.py")
     (target / "same.py").touch()
-    assert sorted(snapshot.changed(target, manifest)) == [
+    assert sorted(snapshot.changed_files(target, manifest)) == [
         "folder.py",
         "gone.py",
         "link",
@@ -331,7 +331,7 @@ def test_a_small_project_and_what_the_config_names_are_synced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else a package whose request.json has survived a power cut could hold empty code."""
-    monkeypatch.setattr(snapshot, "_MOST_SYNCED", most)
+    monkeypatch.setattr(snapshot, "_MAX_SYNCED_FILES", most)
     fill(project, "a.py", "Model/Runner.py", "Model/deep/Net.py")
     (project / "link.py").symlink_to("a.py")
     target = tmp_path / "package"
@@ -420,7 +420,7 @@ def test_ignored_names_that_the_package_needs_are_left_out(
     assert selection.links == {}
     (reason,) = [one["reason"] for one in selection.left_out if one["path"] == "media"]
     messages.check(reason)
-    Package.create(tmp_path / "runs", values={}, selection=selection)
+    PackageFolder.create(tmp_path / "runs", values={}, selection=selection)
 
 
 @pytest.mark.parametrize("name", ["analysis", "predictions", "profile", "mirrors", "tensorboard"])
@@ -501,7 +501,7 @@ def test_what_gitignore_names_in_plain_words_is_linked_without_git_too(tmp_path:
 def test_links_are_renewed_after_a_move(repository: Path, tmp_path: Path) -> None:
     fill(repository, "a.py", ".gitignore", "data/1.bin", "more/2.bin")
     (repository / ".gitignore").write_text("data\nmore\n")
-    package = Package.create(tmp_path / "runs", name="one", values={}, selection=snapshot.select(repository))
+    package = PackageFolder.create(tmp_path / "runs", name="one", values={}, selection=snapshot.select(repository))
     manifest = package.manifest
     assert snapshot.renew_links(package.path, manifest, repository) == []
 
@@ -518,7 +518,7 @@ def test_links_are_renewed_after_a_move(repository: Path, tmp_path: Path) -> Non
 
     elsewhere = package.path.rename(tmp_path / "elsewhere")
     assert snapshot.renew_links(elsewhere, manifest, moved) == ["more"]
-    assert snapshot.changed(elsewhere, manifest) == []
+    assert snapshot.changed_files(elsewhere, manifest) == []
 
 
 def test_what_a_person_put_in_place_of_a_link_stays(repository: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project import native_project, trainer_assembly
 from roost.project.package_context import inside
 
@@ -98,7 +98,7 @@ class Runner(roost.Runner):
 """
 
 
-def project(folder: Path, **settings: Any) -> Package:
+def project(folder: Path, **settings: Any) -> PackageFolder:
     """A package below ``folder``. ``runner`` and ``dataset`` are sections; as ``runner_code`` and
     ``dataset_code`` they are classes of the project's own."""
     code = {"runner": settings.pop("runner_code", None), "dataset": settings.pop("dataset_code", None)}
@@ -115,7 +115,7 @@ def project(folder: Path, **settings: Any) -> Package:
         **{name: f"By{name}.py:{name.title()}" for name, text in code.items() if text is not None},
     }
     provenance = values.pop("provenance", None)
-    made = Package.create(
+    made = PackageFolder.create(
         folder / "runs", name="run", values=values, provenance=provenance, request={"project": str(folder)}
     )
     (made.path / "Own.py").write_text(CODE)
@@ -125,7 +125,7 @@ def project(folder: Path, **settings: Any) -> Package:
     return made
 
 
-def run(folder: Path, *, steps: int = 12, cut: int | None = None, **settings: Any) -> Package:
+def run(folder: Path, *, steps: int = 12, cut: int | None = None, **settings: Any) -> PackageFolder:
     """Trains in this process; with ``cut`` it ends after so many steps, and another session goes on."""
     made = project(folder, max_steps=steps, **settings)
     for limit in [cut, steps] if cut is not None else [steps]:
@@ -136,7 +136,7 @@ def run(folder: Path, *, steps: int = 12, cut: int | None = None, **settings: An
     return made
 
 
-def state_of(made: Package) -> dict[str, Any]:
+def state_of(made: PackageFolder) -> dict[str, Any]:
     store = made.store()
     newest = checkpoint.ids(made.checkpoints)[-1]
     _, states = checkpoint.read(store.path(newest))
@@ -151,7 +151,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return {name: value}
 
 
-def rows(made: Package) -> list[dict[str, float]]:
+def rows(made: PackageFolder) -> list[dict[str, float]]:
     """The rows of its run, without times."""
     found = []
     for file in sorted((made.path / "records").glob("*.jsonl")):
@@ -159,7 +159,7 @@ def rows(made: Package) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in found]
 
 
-def assert_same(one: Package, other: Package) -> None:
+def assert_same(one: PackageFolder, other: PackageFolder) -> None:
     assert rows(one) == rows(other) and len(rows(one)) >= 3
     a, b = flat(state_of(one)), flat(state_of(other))
     assert a.keys() == b.keys() and len(a) > 5

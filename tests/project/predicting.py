@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.project.projects import DATASET, RUNNER
 from tests.project.trained import trained
 
@@ -43,7 +43,7 @@ class _Stream:
 )
 
 
-def predicting(folder: Path, **options: Any) -> Package:
+def predicting(folder: Path, **options: Any) -> PackageFolder:
     """A package below ``folder``, trained, whose sets are 40 samples each."""
     return trained(folder, **{"runner": PREDICTS, **options})
 

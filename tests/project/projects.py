@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 DATASET = """
 import torch
@@ -61,10 +61,10 @@ def project(
     hooks_code: str = HOOKS,
     provenance: dict[str, str] | None = None,
     **settings: Any,
-) -> Package:
+) -> PackageFolder:
     """A package below ``folder`` with this code; a setting of None is left out."""
     values = {name: value for name, value in {**VALUES, **settings}.items() if value is not None}
-    made = Package.create(
+    made = PackageFolder.create(
         folder / "runs", name="run", values=values, provenance=provenance, request={"project": str(folder)}
     )
     (made.path / "Model").mkdir()

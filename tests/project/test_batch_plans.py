@@ -12,9 +12,9 @@ from roost.base.errors import ConfigError, ContractError
 from roost.config.settings import Settings, parse_settings
 from roost.project.batch_plans import in_words, limited, limits_of, plan_of
 from roost.train.data.plans.batch_plan import BatchPlan, Draw
-from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.length_batches import LengthPlan
-from roost.train.data.plans.virtual_epochs import Limited, Virtual
+from roost.train.data.plans.virtual_epochs import LimitedEpochs, VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from tests.messages import Messages
 
@@ -59,9 +59,9 @@ def test_the_least() -> None:
         ({"weighted": True}, WeightedPlan),
         ({"sort_by_length": "descending"}, LengthPlan),
         ({"max_tokens": 20}, LengthPlan),
-        ({"steps_per_epoch": 7}, Virtual),
-        ({"limit_train_batches": 1}, Limited),
-        ({"limit_train_batches": 1, "steps_per_epoch": 7}, Limited),
+        ({"steps_per_epoch": 7}, VirtualEpochs),
+        ({"limit_train_batches": 1}, LimitedEpochs),
+        ({"limit_train_batches": 1, "steps_per_epoch": 7}, LimitedEpochs),
         ({"limit_valid_batches": 1}, BatchPlan),
     ],
 )
@@ -75,7 +75,7 @@ def test_each_setting_has_its_plan(data: dict[str, Any], kind: type) -> None:
 def test_what_the_plans_are_told(messages: Messages) -> None:
     assert train(Texts(), weighted=True, batch_size=5).num_batches == 2
     assert indices(train(Texts(4), sort_by_length="descending", batch_size=2)) == [[3, 2], [1, 0]]
-    said = train(Texts(), max_tokens=20, shuffle=False).in_words()
+    said = train(Texts(), max_tokens=20, shuffle=False).describe()
     assert " 20 " in said
     messages.check(said)
     sums = train(Texts(), max_tokens=20, count_padding=False, shuffle=False, batch_size=4)
@@ -125,11 +125,11 @@ SETS: Mapping[str, Any] = {"clean": Texts(8), "noisy": Texts(4)}
 
 def test_a_batch_of_each() -> None:
     plan = train(SETS, mix={"batch_sizes": {"noisy": 1}}, batch_size=2)
-    assert isinstance(plan, Together) and plan.how == "min_size" and plan.num_batches == 4
+    assert isinstance(plan, CombinedPlan) and plan.how == "min_size" and plan.num_batches == 4
     assert train(SETS, mix={"mode": "max_size_cycle"}, batch_size=2).num_batches == 4
     (draws, *_) = plan.batches(0)
     assert {name: len(draw.indices) for name, draw in draws.items()} == {"clean": 2, "noisy": 1}
-    assert isinstance(train(SETS), Together), "the default"
+    assert isinstance(train(SETS), CombinedPlan), "the default"
 
 
 def test_sets_of_one_size_are_not_shuffled_alike() -> None:
@@ -140,7 +140,7 @@ def test_sets_of_one_size_are_not_shuffled_alike() -> None:
 
 def test_one_set_after_the_other() -> None:
     plan = train(SETS, mix={"mode": "sequential", "batch_sizes": {"clean": 4}}, batch_size=2, shuffle=False)
-    assert isinstance(plan, Chained)
+    assert isinstance(plan, ChainedPlan)
     assert indices(plan) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10, 11]]
     sorted_in_each = train(SETS, mix={"mode": "sequential"}, sort_by_length="descending", batch_size=8)
     assert indices(sorted_in_each) == [[7, 6, 5, 4, 3, 2, 1, 0], [11, 10, 9, 8]]

@@ -16,7 +16,7 @@ from roost.project import data_loaders
 from roost.project.batch_plans import plan_of
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batches
-from roost.train.data.external_loader import Foreign
+from roost.train.data.external_loader import ExternalLoader
 from roost.train.data.loader import Loader
 from roost.train.data.stream import Stream
 from roost.train.distributed.ranks import Ranks
@@ -228,7 +228,7 @@ def test_an_iterable_that_is_evaluated() -> None:
 def test_whole_batches_of_others() -> None:
     assert [batch.tolist() for batch in drawn(one(Sampled(half), steps_per_epoch=2), 2)] == [[0, 1], [1, 1]]
     made = one(DataLoader(list(range(6)), batch_size=4))  # type: ignore[arg-type]
-    assert isinstance(made, Foreign) and len(made) == 2
+    assert isinstance(made, ExternalLoader) and len(made) == 2
     assert [batch.tolist() for batch in drawn(made, 3)] == [[0, 1, 2, 3], [4, 5], [0, 1, 2, 3]]
 
 
@@ -320,8 +320,8 @@ def test_limits_that_training_names_are_not_those_of_an_iterable(
     assert said.startswith("warning: data.max_tokens: ") and "validation" in said
     messages.check(said)
     assert (
-        made["train"].in_words()
-        == plan_of(Texts([1, 2, 3]), settings(max_tokens=2), training=True).in_words()
+        made["train"].describe()
+        == plan_of(Texts([1, 2, 3]), settings(max_tokens=2), training=True).describe()
     )
 
 

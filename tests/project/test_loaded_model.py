@@ -11,7 +11,7 @@ import torch
 
 from roost.base.errors import CheckpointError, Damaged, NotFound, Refused
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project.loaded_model import Loaded, load_experiment
 from roost.project.package_context import inside
 from roost.train.model.module_state import ModuleState
@@ -20,21 +20,21 @@ from tests.project.projects import DATASET, project
 from tests.project.trained import trained
 
 
-def load(package: Package, **options: Any) -> Loaded:
+def load(package: PackageFolder, **options: Any) -> Loaded:
     with inside(package):
         return load_experiment(package, device="cpu", **options)
 
 
-def saved(package: Package, id: int) -> Any:
-    return checkpoint.read(checkpoint.folder_of(package.checkpoints, id))[1]["model"]["state"]
+def saved(package: PackageFolder, id: int) -> Any:
+    return checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id))[1]["model"]["state"]
 
 
 def same(one: Any, other: Any) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def damage(package: Package, id: int) -> None:
-    path = checkpoint.folder_of(package.checkpoints, id) / "model.safetensors"
+def damage(package: PackageFolder, id: int) -> None:
+    path = checkpoint.checkpoint_folder(package.checkpoints, id) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
 
 
@@ -99,7 +99,7 @@ def test_data_that_is_gone_names_the_way_without_it(tmp_path: Path) -> None:
 def test_elsewhere_without_its_project(tmp_path: Path) -> None:
     package = trained(tmp_path / "project", hint="${project}/data")
     weights = saved(package, 2)
-    moved = Package.open(shutil.move(package.path, tmp_path / "moved"))
+    moved = PackageFolder.open(shutil.move(package.path, tmp_path / "moved"))
     shutil.rmtree(tmp_path / "project")
     loaded = load(moved)
     assert same(loaded.runner.state_dict(), weights)
@@ -112,7 +112,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path, messages: Messages) -> N
         load(project(tmp_path / "a"))
     messages.check(refused.value)
     with pytest.raises(Refused, match=r"Runner.*run\.load\(\)") as refused:
-        load(Package.create(tmp_path / "b", values={"lr": 0.1}))
+        load(PackageFolder.create(tmp_path / "b", values={"lr": 0.1}))
     messages.check(refused.value)
     package = trained(tmp_path / "c")
     (package.path / "Model" / "Runner.py").write_text(

@@ -28,7 +28,7 @@ def new(folder: Path, **settings: Any) -> roost.Package:
 
 
 def damage(run: roost.Package, id: int, name: str = "state.json") -> None:
-    path = checkpoint.folder_of(run.checkpoints, id) / name
+    path = checkpoint.checkpoint_folder(run.checkpoints, id) / name
     path.write_bytes(b"?" + path.read_bytes()[1:])
 
 
@@ -125,7 +125,7 @@ def test_steps_count_saves_unless_they_are_given(tmp_path: Path, messages: Messa
             run.save("e", step=5)
         assert refused.value.setting == "step"
         messages.check(refused.value)
-    found = checkpoint.infos(run.checkpoints)
+    found = checkpoint.read_manifests(run.checkpoints)
     assert [(info.step, info.epoch) for info in found] == [(1, 0), (2, 0), (10, 3), (11, 0)]
     assert [info.parent for info in found] == [None, 0, 1, 2]
     assert [run.load(id) for id in range(4)] == [0, 1, "c", "d"]
@@ -186,7 +186,7 @@ def test_a_damaged_newest_one(tmp_path: Path, messages: Messages) -> None:
         assert run.save("new") == 3
     messages.check(said[0].message)
     assert Path(said[0].filename) == Path(__file__)
-    assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 1), (3, 3)] and run.load() == "new"
+    assert checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 1), (3, 3)] and run.load() == "new"
 
 
 # --- the current one ------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_what_came_after_the_current_one_is_unreachable(tmp_path: Path) -> None:
         run.set_current(0)  # in the middle
         assert run.current == 0 and run.load() == 0
         assert run.save("third", metrics={"loss": 8.7}) == 5
-    assert run.current == 5 and checkpoint.infos(run.checkpoints)[-1].line == [(0, 0), (5, 5)]
+    assert run.current == 5 and checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 0), (5, 5)]
     assert run.derived["ckpt_best"] == [5] and checkpoint.ids(run.checkpoints) == [0, 1, 2, 3, 4, 5]
     assert run.records().series["loss"] == ([1, 2], [9.0, 8.7]), "the rows of what was left are hidden"
     assert [(one.state, one.checkpoint) for one in run.sessions()] == [
@@ -344,7 +344,7 @@ def test_the_state_of_a_training_can_be_changed_and_is_then_inexact(
         messages.check(refused.value)
         assert run.save(parts) == 3
     assert run.load_model(device="cpu").net[0].weight.abs().sum() == 0
-    newest = checkpoint.infos(run.checkpoints)[-1]
+    newest = checkpoint.read_manifests(run.checkpoints)[-1]
     assert (newest.step, newest.parent, len(newest.inexact)) == (6, 2, 1)
     assert "Python" in newest.inexact[0] and "checkpoint 2" in newest.inexact[0]
     assert run.load()["trainer"]["inexact"] == run.derived["inexact"] == newest.inexact

@@ -16,7 +16,7 @@ import pytest
 import roost
 from roost.base import durable
 from roost.base.errors import CheckpointError, ConfigError, Refused
-from roost.package import progress
+from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -102,7 +102,7 @@ def test_a_killed_program_reads_as_crashed_and_the_next_goes_on(tmp_path: Path) 
     with run:
         assert run.save("second") == 1
     assert [one.state for one in run.sessions()] == ["crashed", "stopped"]
-    assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 1)]
+    assert checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 1)]
 
 
 def test_no_space_for_the_session_leaves_none(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_no_space_for_a_checkpoint_leaves_those_that_stand(tmp_path: Path) -> No
 def test_no_good_checkpoint_fails_the_session_and_begins_nothing(tmp_path: Path, messages: Messages) -> None:
     with new(tmp_path) as run:
         run.save(1)
-    part = checkpoint.folder_of(run.checkpoints, 0) / "state.json"
+    part = checkpoint.checkpoint_folder(run.checkpoints, 0) / "state.json"
     part.write_bytes(b"2")
     for _ in range(2):  # the second time it was set aside
         with pytest.raises(CheckpointError) as refused, run:
@@ -159,13 +159,13 @@ def test_settings_that_mean_nothing_any_more_fail_it_too(
 def test_where_it_is_can_be_watched(tmp_path: Path) -> None:
     with new(tmp_path) as run:
         run.save(1, step=5, epoch=2)
-        seen = progress.read(run.progress)
+        seen = live_progress.read(run.progress)
         assert seen is not None and (seen.step, seen.epoch, seen.phase) == (5, 2, "training")
         run.save(1, step=8)
         run.set_current(0)
-        seen = progress.read(run.progress)
+        seen = live_progress.read(run.progress)
         assert seen is not None and (seen.step, seen.phase) == (5, "training")
-    seen = progress.read(run.progress)
+    seen = live_progress.read(run.progress)
     assert seen is not None and (seen.step, seen.phase) == (5, "ended")
 
 
@@ -261,7 +261,7 @@ def test_what_is_made_current_is_read_once_and_with_the_lock(
     read: list[str] = []
     real = checkpoint.verify
 
-    def verify(path: Path) -> checkpoint.Info:
+    def verify(path: Path) -> checkpoint.Manifest:
         assert run.state() == "running"
         read.append(path.name)
         return real(path)
@@ -277,10 +277,10 @@ def test_what_could_not_be_made_current_leaves_the_run_where_it_was(tmp_path: Pa
     with new(tmp_path) as run:
         for n in range(3):
             run.save(n)
-    (checkpoint.folder_of(run.checkpoints, 1) / "state.json").write_bytes(b"?")
+    (checkpoint.checkpoint_folder(run.checkpoints, 1) / "state.json").write_bytes(b"?")
     with run:
         with pytest.raises(CheckpointError, match=r"state_1\.ckpt"):
             run.set_current(1)
         assert run.current == 2 and len(run.sessions()) == 1
         assert run.save(3) == 3
-    assert checkpoint.infos(run.checkpoints)[-1].line == [(0, 3)]
+    assert checkpoint.read_manifests(run.checkpoints)[-1].line == [(0, 3)]

@@ -11,7 +11,7 @@ import torch
 from roost.base.errors import ConfigError, ContractError
 from roost.config import objects
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best, Policy
+from roost.package.checkpoints.retention import BestRule, RetentionPolicy
 from roost.project import native_project, trainer_assembly
 from roost.train.distributed.ranks import Ranks
 from roost.train.end_condition import EndCondition
@@ -59,8 +59,8 @@ def test_the_least(tmp_path: Path) -> None:
     assert trainer.until == EndCondition(steps=6)
     assert trainer.fit() == "finished"
     package = trainer.checkpoints.store.folder.parent  # type: ignore[union-attr]
-    assert checkpoint.infos(package / "Checkpoints")[-1].step == 6
-    assert checkpoint.infos(package / "Checkpoints")[-1].session == 1
+    assert checkpoint.read_manifests(package / "Checkpoints")[-1].step == 6
+    assert checkpoint.read_manifests(package / "Checkpoints")[-1].session == 1
     assert (package / "records" / "1.jsonl").is_file()
     assert (package / "progress").is_file()
 
@@ -131,7 +131,7 @@ def test_everything(tmp_path: Path, messages: Messages) -> None:
     messages.check("\n".join(named))
     assert trainer.loaders["train"].plan.shuffle and not trainer.loaders["test"].plan.shuffle
     assert trainer.checkpoints is not None
-    assert trainer.checkpoints.policy == Policy(fast=3, best=(Best(monitor="valid/clean/loss", top_k=2),))
+    assert trainer.checkpoints.policy == RetentionPolicy(fast=3, best=(BestRule(monitor="valid/clean/loss", top_k=2),))
     plan = {line.split()[1]: line.split()[-1] for line in trainer.plan().splitlines()[1:]}
     assert (plan["Validate"], plan["Records"], plan["Visualize"]) == ("3", "2", "5")
 

@@ -7,13 +7,13 @@ import io
 from pathlib import Path
 from typing import Any
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project import native_project, trainer_assembly
 from roost.project.package_context import inside
 from tests.project.projects import project
 
 
-def trained(folder: Path, **options: Any) -> Package:
+def trained(folder: Path, **options: Any) -> PackageFolder:
     """A package below ``folder``, trained to its end with a checkpoint every 2 steps, all of them kept."""
     made = project(folder, **{"checkpoint": {"every": "2", "fast": 9}, "test_at_end": "none", **options})
     number = made.new_session({"project": str(folder)})

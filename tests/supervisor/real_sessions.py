@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from roost.supervisor.guard_start import start
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.guard_start import start_session
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
 from tests import processes
 from tests.waiting import wait_for
 
@@ -68,8 +68,8 @@ class Session:
         self.supervisor_pid = 0
         self.token = secrets.token_hex(16)
 
-    def spec(self, code: str, **env: str) -> Spec:
-        return Spec(
+    def spec(self, code: str, **env: str) -> SessionSpec:
+        return SessionSpec(
             argv=[sys.executable, "-I", "-S", "-c", PRELUDE + DAEMON + code],
             cwd=str(self.folder),
             env={"PATH": os.environ["PATH"], **env},
@@ -83,23 +83,23 @@ class Session:
     def start(self, code: str, **env: str) -> subprocess.Popen[bytes]:
         return self.start_spec(self.spec(code, **env))
 
-    def start_spec(self, spec: Spec, *, timeout_seconds: float = 20.0) -> subprocess.Popen[bytes]:
+    def start_spec(self, spec: SessionSpec, *, timeout_seconds: float = 20.0) -> subprocess.Popen[bytes]:
         lock_fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.child, self.supervisor_pid = start(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+            self.child, self.supervisor_pid = start_session(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
         finally:
             os.close(lock_fd)
         return self.child
 
     def start_limited(self, code: str, **limits: Any) -> subprocess.Popen[bytes]:
-        return self.start_spec(self.spec(code)._replace(limits=Limits(**limits)))
+        return self.start_spec(self.spec(code)._replace(limits=SessionLimits(**limits)))
 
     def end(self, code: str, **env: str) -> dict[str, Any]:
         """Starts it, waits for the end, gives the record."""
         return self.end_spec(self.spec(code, **env))
 
-    def end_spec(self, spec: Spec) -> dict[str, Any]:
+    def end_spec(self, spec: SessionSpec) -> dict[str, Any]:
         exit_code = self.start_spec(spec).wait(20)
         record = self.record()
         assert record["exit_code"] == exit_code

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.system import process_identity
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -53,7 +53,7 @@ def test_a_supervisor_with_a_defect(session: Session, messages: Messages) -> Non
 
 
 def test_the_output_of_a_killed_supervisor_is_shortened_too(session: Session) -> None:
-    limits = Limits(output_bytes=2**20)
+    limits = SessionLimits(output_bytes=2**20)
     code = "os.write(1, b'0123456789abcde\\n' * 2**17); here('ready'); forever()"
     child = session.start_spec(session.spec(code)._replace(limits=limits))
     session.wait_until("ready")

@@ -14,7 +14,7 @@ import roost
 from roost.base.errors import RoostError
 from roost.base.system import process_identity
 from roost.supervisor import guard_start as start_module
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -89,13 +89,13 @@ def test_a_start_that_takes_too_long_is_ended(session: Session, messages: Messag
 def test_a_start_that_is_killed(
     session: Session, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    hand_over = start_module._hand_over
+    hand_over = start_module._send_spec
 
-    def kill(spec: Spec, child: subprocess.Popen[bytes]) -> None:
+    def kill(spec: SessionSpec, child: subprocess.Popen[bytes]) -> None:
         child.kill()
         hand_over(spec, child)
 
-    monkeypatch.setattr(start_module, "_hand_over", kill)
+    monkeypatch.setattr(start_module, "_send_spec", kill)
     with pytest.raises(RoostError, match="session 1 ") as refused:
         session.start("forever()")
     messages.check(refused.value)

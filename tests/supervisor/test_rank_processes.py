@@ -13,8 +13,8 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.supervisor import rendezvous
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -34,16 +34,16 @@ PEER = "end('failed', 1, 'peer', 'another rank is gone'); sys.exit(1)"
 DEAF = "signal.signal(signal.SIGTERM, lambda *_: here('asked')); forever()"
 
 
-def several(session: Session, code: str, *, seconds: float = 0.2, **spec: Any) -> Spec:
+def several(session: Session, code: str, *, seconds: float = 0.2, **spec: Any) -> SessionSpec:
     own = ({"OWN": "a"}, {"OWN": "b"}, {"OWN": "c"})
-    made = session.spec(RANKS + code)._replace(ranks=own, limits=Limits(peer_seconds=seconds))
+    made = session.spec(RANKS + code)._replace(ranks=own, limits=SessionLimits(peer_seconds=seconds))
     return made._replace(**spec)
 
 
 def end_of(session: Session, code: str, *, seconds: float = 0.2) -> dict[str, Any]:
     record = session.end_spec(several(session, code, seconds=seconds))
     assert session.living() == []
-    assert not Path(rendezvous.folder_of(session.token)).exists()
+    assert not Path(rendezvous.rendezvous_folder(session.token)).exists()
     return record
 
 
@@ -107,7 +107,7 @@ def test_the_first_cause_is_said_once(
 
 
 def test_a_stall_that_ends_them_is_said_once(session: Session) -> None:
-    limits = Limits(peer_seconds=0.2, stall_seconds=0.3, end_stalled=True, grace_seconds=0.3)
+    limits = SessionLimits(peer_seconds=0.2, stall_seconds=0.3, end_stalled=True, grace_seconds=0.3)
     record = session.end_spec(several(session, "forever()", limits=limits))
     assert (record["state"], record["reason"]) == ("failed", "stalled")
     assert said_of(session) == [f"roost: {record['error']}"]
@@ -216,11 +216,11 @@ def test_the_guard_ends_the_ranks_of_a_killed_supervisor(session: Session) -> No
     os.kill(session.supervisor_pid, signal.SIGKILL)
     assert child.wait(20) == 1
     assert session.living() == []
-    assert not Path(rendezvous.folder_of(session.token)).exists()
+    assert not Path(rendezvous.rendezvous_folder(session.token)).exists()
 
 
 def test_the_output_of_every_rank_is_kept_small(session: Session) -> None:
-    limits = Limits(output_bytes=2**20)
+    limits = SessionLimits(output_bytes=2**20)
     code = "os.write(1, b'0123456789abcde\\n' * 2**17); end('succeeded', 0)"
     session.end_spec(several(session, code, limits=limits))
     sizes = [path.stat().st_size for path in session.folder.glob("_output*.txt")]
@@ -260,7 +260,7 @@ def test_the_ranks_of_a_launcher_are_asked_by_themselves(session: Session) -> No
 
 def test_a_rank_of_a_launcher_fails(session: Session, messages: Messages) -> None:
     code = LAUNCHER + "if rank == 1: last('failed', 1, 'exception', 'ValueError: x'); sys.exit(1)\nforever()"
-    spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
+    spec = session.spec(code)._replace(is_launcher=True, limits=SessionLimits(peer_seconds=0.2))
     record = session.end_spec(spec)
     assert record["state"] == "failed" and "rank 1" in record["error"] and "ValueError: x" in record["error"]
     assert session.living() == [], "though each is in a session of its own"
@@ -272,7 +272,7 @@ def test_a_rank_of_a_launcher_fails(session: Session, messages: Messages) -> Non
 def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) -> None:
     """Of which it says nothing itself."""
     code = LAUNCHER + "if rank == 1: last('failed', 1, 'peer', 'rank 2 is gone'); sys.exit(1)\nforever()"
-    spec = session.spec(code)._replace(is_launcher=True, limits=Limits(peer_seconds=0.2))
+    spec = session.spec(code)._replace(is_launcher=True, limits=SessionLimits(peer_seconds=0.2))
     record = session.end_spec(spec)
     assert said_of(session)[1:] == [f"roost: {record['error']}"]
     assert "rank 1" in record["error"] and "rank 2 is gone" in record["error"]

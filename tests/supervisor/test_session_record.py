@@ -5,18 +5,18 @@ import re
 from pathlib import Path
 
 from roost.base.system import process_identity
-from roost.supervisor.exit_status import Ending
-from roost.supervisor.session_record import Record, started
+from roost.supervisor.exit_status import SessionOutcome
+from roost.supervisor.session_record import SessionRecord, initial_fields
 from tests.messages import Messages
 
-END = Ending("stopped", 75, "signal", None)
+END = SessionOutcome("stopped", 75, "signal", None)
 
 
 def test_a_session_s_record(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
-    record = Record(str(path), started(1, worker_pid=3, guard_pid=2, group=None))
+    record = SessionRecord(str(path), initial_fields(1, worker_pid=3, guard_pid=2, group=None))
     record.write()
-    found = Record.load(str(path))
+    found = SessionRecord.load(str(path))
     assert found is not None
     assert found.fields == record.fields
     assert process_identity.is_alive(found.fields["pid"], found.fields["start_ticks"], found.fields["boot_id"])
@@ -32,14 +32,14 @@ def test_a_session_s_record(tmp_path: Path) -> None:
 
 def test_none_that_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
-    assert Record.load(str(path)) is None
+    assert SessionRecord.load(str(path)) is None
     for text in ("", "{", "[1]", "3", "\xff"):
         path.write_text(text)
-        assert Record.load(str(path)) is None
+        assert SessionRecord.load(str(path)) is None
 
 
 def test_a_folder_that_is_gone(tmp_path: Path, messages: Messages) -> None:
-    record = Record(str(tmp_path / "no" / "1.json"), {})
+    record = SessionRecord(str(tmp_path / "no" / "1.json"), {})
     record.write_if_possible()
     first, second = record.write_end(END)
     assert "(stopped, signal)" in first

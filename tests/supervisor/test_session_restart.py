@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from roost.base.system import process_identity
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_restart import following, in_what_is_left, pause_seconds
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_restart import planned_session, with_remaining_time, pause_seconds
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -29,7 +29,7 @@ def start(session: Session, code: str, *, restart: int = 2, restarted: int = 0, 
     (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
     spec = session.spec(NUMBER + code)
     argv = [*spec.argv, "1"]
-    spec = spec._replace(argv=argv, restart=restart, restarted=restarted, limits=Limits(**limits))
+    spec = spec._replace(argv=argv, restart=restart, restarted=restarted, limits=SessionLimits(**limits))
     session.start_spec(spec)
 
 
@@ -174,7 +174,7 @@ def test_the_session_that_follows(session: Session) -> None:
     spec = session.spec("")
     session.file.write_text(json.dumps({"restarted_as": 2}))
     session.file.with_name("2.request.json").write_text(json.dumps({"token": "f" * 32}))
-    found = following(spec)
+    found = planned_session(spec)
     assert found is not None
     assert (found.session, found.restarted, found.token) == (2, 1, "f" * 32)
 
@@ -183,10 +183,10 @@ def test_the_session_that_follows(session: Session) -> None:
 def test_the_time_limit_is_that_of_all_together(session: Session, left: float, most: float) -> None:
     """With the pauses between them."""
     spec = session.spec("", ROOST_DEADLINE=str(time.time() + left))
-    found = in_what_is_left(spec._replace(limits=Limits(wall_seconds=100.0))).limits.wall_seconds
+    found = with_remaining_time(spec._replace(limits=SessionLimits(wall_seconds=100.0))).limits.wall_seconds
     assert found is not None
     assert max(0.0, most - 20) <= found <= most
-    assert in_what_is_left(spec).limits.wall_seconds is None
+    assert with_remaining_time(spec).limits.wall_seconds is None
 
 
 def test_the_pause_grows_to_half_a_minute(tmp_path: Path) -> None:

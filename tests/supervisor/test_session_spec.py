@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
 
 
 def test_the_spec_round_trips() -> None:
-    spec = Spec(
+    spec = SessionSpec(
         ["a"],
         "/",
         {"B": os.fsdecode(b"\xff")},
@@ -18,12 +18,12 @@ def test_the_spec_round_trips() -> None:
         "/o",
         "/s",
         "f" * 32,
-        Limits(wall_seconds=1.5, end_stalled=True),
+        SessionLimits(wall_seconds=1.5, end_stalled=True),
         lock_fd=4,
         lease_fds=(5, 6),
     )
-    assert Spec.from_json(spec.to_json()) == spec
+    assert SessionSpec.from_json(spec.to_json()) == spec
     with pytest.raises(TypeError):
-        Spec.from_json('{"argv": [], "surprise": 1}')
+        SessionSpec.from_json('{"argv": [], "surprise": 1}')
     with pytest.raises(TypeError):
-        Spec.from_json(spec.to_json().replace("wall_seconds", "walls"))
+        SessionSpec.from_json(spec.to_json().replace("wall_seconds", "walls"))

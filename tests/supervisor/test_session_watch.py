@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from roost.base.system import process_identity
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 from roost.supervisor.output import output_cap
-from roost.supervisor.rank_processes import Rank, Team
-from roost.supervisor.session_record import Record
-from roost.supervisor.session_watch import Watch
-from roost.supervisor.worker_process import Worker
+from roost.supervisor.rank_processes import RankProcess, RankProcesses
+from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_watch import SessionWatch
+from roost.supervisor.worker_process import WorkerProcess
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -83,7 +83,7 @@ def test_without_a_limit_a_save_takes_as_long_as_it_takes(session: Session) -> N
 
 def stalling(session: Session, code: str, **limits: object) -> Path:
     stacks = session.folder / "stalls.txt"
-    spec = session.spec(code)._replace(limits=Limits(**limits), stacks=str(stacks))  # type: ignore[arg-type]
+    spec = session.spec(code)._replace(limits=SessionLimits(**limits), stacks=str(stacks))  # type: ignore[arg-type]
     session.start_spec(spec)
     return stacks
 
@@ -143,14 +143,14 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
 
 
 @contextmanager
-def watching(session: Session) -> Iterator[tuple[Watch, Record]]:
+def watching(session: Session) -> Iterator[tuple[SessionWatch, SessionRecord]]:
     """The clock of a session whose output may grow to 1 MB, in this process."""
     with open(session.output, "ab") as output:
-        record = Record(str(session.file), {})
-        spec = session.spec("")._replace(limits=Limits(output_bytes=2**20))
-        team = Team(spec)
-        team.ranks.append(Rank(0, Worker(os.getpid(), -1, -1), output.fileno()))
-        yield Watch(spec, record, team), record
+        record = SessionRecord(str(session.file), {})
+        spec = session.spec("")._replace(limits=SessionLimits(output_bytes=2**20))
+        team = RankProcesses(spec)
+        team.ranks.append(RankProcess(0, WorkerProcess(os.getpid(), -1, -1), output.fileno()))
+        yield SessionWatch(spec, record, team), record
 
 
 def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from roost.supervisor.exit_status import Ending
-from roost.supervisor.session_record import Record
-from roost.supervisor.torchrun_ranks import cause_elsewhere, pids
+from roost.supervisor.exit_status import SessionOutcome
+from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.torchrun_ranks import failure_on_other_machine, launched_pids
 
 NOW = time.time()
 
 
 def test_who_said_so_was_launched() -> None:
     report = b'{"launched": 5}\nwords\n[1]\n{"launched": "x"}\n{"launched": 7}\n{"lau'
-    assert pids(report) == [5, 7]
+    assert launched_pids(report) == [5, 7]
 
 
 def ended(**more: Any) -> dict[str, Any]:
@@ -38,18 +38,18 @@ def ended(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_no_other_machine_tells_a_cause(tmp_path: Path, others: list[dict[str, Any]]) -> None:
-    assert cause_elsewhere(written(tmp_path, others), seconds=0.0) is None
+    assert failure_on_other_machine(written(tmp_path, others), seconds=0.0) is None
 
 
 def test_the_cause_is_on_another_machine(tmp_path: Path) -> None:
     own = written(tmp_path, [ended(reason="peer", error="rank 0 is gone"), ended()])
     error = "rank 1 failed: x; on far, its output is in _output_node_2.txt"
-    assert cause_elsewhere(own, seconds=0.0) == Ending("failed", 1, "exception", error)
+    assert failure_on_other_machine(own, seconds=0.0) == SessionOutcome("failed", 1, "exception", error)
 
 
-def written(folder: Path, others: list[dict[str, Any]]) -> Record:
+def written(folder: Path, others: list[dict[str, Any]]) -> SessionRecord:
     """The record of this machine, those of the others beside it, and one of another session."""
     for node, fields in enumerate(others, 1):
         (folder / f"4.node-{node}.json").write_text(json.dumps(fields))
     (folder / "14.node-1.json").write_text(json.dumps(ended()))
-    return Record(f"{folder}/4.json", {"ended": NOW})
+    return SessionRecord(f"{folder}/4.json", {"ended": NOW})

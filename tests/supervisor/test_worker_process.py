@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
 
@@ -81,7 +81,7 @@ def test_a_command_that_fails_is_told_with_its_last_words(session: Session, mess
 @pytest.mark.parametrize("core", [0, 4096])
 def test_core_files_are_limited(session: Session, core: int) -> None:
     code = "import resource; print(json.dumps(resource.getrlimit(resource.RLIMIT_CORE))); end('succeeded', 0)"
-    session.end_spec(session.spec(code)._replace(limits=Limits(core_bytes=core)))
+    session.end_spec(session.spec(code)._replace(limits=SessionLimits(core_bytes=core)))
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     assert json.loads(session.output.read_text()) == [core if hard < 0 else min(core, hard), hard]
 

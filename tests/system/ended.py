@@ -13,9 +13,9 @@ import exact
 from forked import fork_ranks
 
 from roost.base.errors import STOPPED_EXIT_CODE
-from roost.package import progress
-from roost.package.package import Package
-from roost.supervisor.output.output_file import output_of
+from roost.package import live_progress
+from roost.package.package import PackageFolder
+from roost.supervisor.output.output_file import rank_output_path
 
 End = Literal["kill", "trainer", "worker", "rank", "stop", "stop-one"]
 PEER_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
     def settings(self) -> list[str]:
         return [f"checkpoint.asynchronous={str(self.asynchronous).lower()}"]
 
-    def fork(self, package: Package, overrides: list[str]) -> list[int]:
+    def fork(self, package: PackageFolder, overrides: list[str]) -> list[int]:
         """A session of so many ranks; gives their pids."""
         return fork_ranks(package, overrides, count=self.ranks, strategy=self.strategy)
 
@@ -43,9 +43,9 @@ def wait_for_ranks(pids: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
 
-def told_by(package: Package, num_ranks: int) -> str:
+def told_by(package: PackageFolder, num_ranks: int) -> str:
     """The tails of what the ranks have printed."""
-    paths = [Path(output_of(str(package.output), rank)) for rank in range(num_ranks)]
+    paths = [Path(rank_output_path(str(package.output), rank)) for rank in range(num_ranks)]
     return "\n".join(path.read_text()[-2000:] for path in paths if path.exists())
 
 
@@ -57,7 +57,7 @@ def workers_of(pid: int) -> list[int]:
         return []
 
 
-def end_when(package: Package, pids: list[int], moment: exact.Moment, *, by: End) -> tuple[bool, str]:
+def end_when(package: PackageFolder, pids: list[int], moment: exact.Moment, *, by: End) -> tuple[bool, str]:
     """Ends the session at the moment: by SIGKILL to its groups, to the trainer alone, to its last rank, upon
     which the others end, or to a loader worker, upon which it fails; or by SIGTERM to all ranks or to the
     last one, upon which it saves and exits with 75. False when it ended well.
@@ -68,7 +68,7 @@ def end_when(package: Package, pids: list[int], moment: exact.Moment, *, by: End
         moment: When.
         by: How.
     """
-    progress.reset(package.progress)
+    live_progress.reset(package.progress)
     deadline = time.monotonic() + 60
     while True:
         ended, status = os.waitpid(pids[0], os.WNOHANG)
@@ -78,7 +78,7 @@ def end_when(package: Package, pids: list[int], moment: exact.Moment, *, by: End
                 raise AssertionError(f"{codes} in {package.path}: {told_by(package, len(pids))}")
             return False, "ended"
         if moment(package.path, time.monotonic()) or time.monotonic() > deadline:
-            look = progress.read(package.progress)
+            look = live_progress.read(package.progress)
             return _end(pids, by, look.phase if look else "importing")
         time.sleep(0.0003)
 

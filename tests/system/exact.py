@@ -20,9 +20,9 @@ from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
-from roost.package import progress, snapshot
+from roost.package import live_progress, snapshot
 from roost.package.checkpoints import checkpoint, retention
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.records import PERF
 from roost.package.results import skipped_steps
 
@@ -66,10 +66,10 @@ KINDS: dict[str, list[str]] = {
 """Projects of every kind: what each changes in the settings of the one."""
 
 
-def create(root: Path, overrides: list[str]) -> Package:
+def create(root: Path, overrides: list[str]) -> PackageFolder:
     """A package of the project with other settings."""
     config = layers.load(PROJECT / "config.yaml", overrides=overrides)
-    return Package.create(
+    return PackageFolder.create(
         root, values=config.values, provenance=config.provenance, selection=snapshot.select(PROJECT)
     )
 
@@ -110,7 +110,7 @@ def kill_group(started: StartedSession) -> None:
             continue
     started.process.wait(timeout=10)
     # The guard is gone; the supervisor and the worker are not our children, so the kernel may still be at it.
-    package = Package.open(started.package)
+    package = PackageFolder.open(started.package)
     deadline = time.monotonic() + 10
     while package.state() == "running":
         assert time.monotonic() < deadline, "not killed within 10 s"
@@ -131,7 +131,7 @@ def at_phase(name: str, after_step: int) -> Moment:
     """True once the run publishes that phase, later than a step."""
 
     def reached(package: Path, _: float) -> bool:
-        look = progress.read(package / "progress")
+        look = live_progress.read(package / "progress")
         return look is not None and look.phase == name and look.step > after_step
 
     return reached
@@ -142,7 +142,7 @@ def after_seconds(seconds: float) -> Moment:
     begun: list[float] = []
 
     def reached(package: Path, now: float) -> bool:
-        look = progress.read(package / "progress")
+        look = live_progress.read(package / "progress")
         if not begun and look is not None and look.phase != "starting":
             begun.append(now)
         return bool(begun) and now - begun[0] >= seconds
@@ -179,16 +179,16 @@ def random_moment(chance: random.Random, last_step: int = 44) -> Moment:
 def fingerprint(package: Path) -> dict[str, Any]:
     """What must be equal: the final state (weights, optimizer, generators, hooks with best list and
     patience, counters) as digests, and every recorded value."""
-    opened = Package.open(package)
+    opened = PackageFolder.open(package)
     newest = opened.store().line()[-1]
-    _, states = checkpoint.read(checkpoint.folder_of(opened.checkpoints, newest.id))
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(opened.checkpoints, newest.id))
     trainer, columns = states["trainer"], opened.records()
     for name in _NOT_EXACT:
         trainer["progress"].pop(name)
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
     passed_over = skipped_steps.read(package / skipped_steps.NAME, columns.starts)
     monitor = opened.settings()["checkpoint"]["best"][0]["monitor"]
-    best = retention.best_of(opened.store().line(), retention.Best(monitor=monitor, top_k=2))
+    best = retention.best_checkpoints(opened.store().line(), retention.BestRule(monitor=monitor, top_k=2))
     return {
         "step": newest.step,
         "inexact": trainer.pop("inexact"),

@@ -21,7 +21,7 @@ import torch
 from ended import Cell, End, end_when
 from soak_resume import KINDS
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 _SHORTER = ["max_epochs=3", "pause=0.002"]
 _LAST_STEP = 20
@@ -36,7 +36,7 @@ def uninterrupted(root: Path, kind: str, cell: Cell) -> dict[str, Any]:
     return exact.fingerprint(package.path)
 
 
-def _finish(package: Package, pids: list[int]) -> None:
+def _finish(package: PackageFolder, pids: list[int]) -> None:
     assert not any(ended.wait_for_ranks(pids)), ended.told_by(package, len(pids))
 
 

@@ -27,8 +27,8 @@ from forked import fork_session
 from waiting import wait_for
 
 from roost.base.errors import STOPPED_EXIT_CODE
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 
 _STEPS = {"stop": 1, "kill": 3, "trainer": 5, "worker": "after"}
 _READS = 12
@@ -59,54 +59,54 @@ def outcome(root: Path, case: Case) -> dict[str, Any]:
     return exact.fingerprint(package.path)
 
 
-def _forked(package: Package, workers: int, *, step: Any = None, read: int | None = None) -> int:
+def _forked(package: PackageFolder, workers: int, *, step: Any = None, read: int | None = None) -> int:
     for name in ("waiting", "go"):
         (package.path / name).unlink(missing_ok=True)
-    progress.reset(package.progress)
+    live_progress.reset(package.progress)
     halt = f"halt={{step: {step or 'null'}, read: {read or 'null'}}}"
     return fork_session(package, [f"data.num_workers={workers}", halt])
 
 
-def _cut(package: Package, end: str, workers: int) -> None:
+def _cut(package: PackageFolder, end: str, workers: int) -> None:
     """A session that is ended so."""
     at = end if end in _OFFSETS else _STEPS.get(end)
     pid = _forked(package, workers, step=at, read=_READS if end == "fetch" else None)
     waiting = package.path / "waiting"
     wait_for(lambda: waiting.exists() or _has_ended(package, pid), 60)
     if end in _OFFSETS:
-        look = progress.read(package.progress)
+        look = live_progress.read(package.progress)
         assert look is not None
         step = look.steps_per_epoch + _OFFSETS[end]
         wait_for(lambda: package.store().line()[-1].step == step)
     _END_BY.get(end, _kill)(package, pid)
 
 
-def _has_ended(package: Package, pid: int) -> bool:
+def _has_ended(package: PackageFolder, pid: int) -> bool:
     assert os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, (
         f"it ended before: {package.output.read_text()[-2000:]}"
     )
     return False
 
 
-def _kill(package: Package, pid: int) -> None:
+def _kill(package: PackageFolder, pid: int) -> None:
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
 
-def _kill_trainer(package: Package, pid: int) -> None:
+def _kill_trainer(package: PackageFolder, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 
 
-def _kill_reader(package: Package, pid: int) -> None:
+def _kill_reader(package: PackageFolder, pid: int) -> None:
     _kill_one(package, pid, int((package.path / "waiting").read_text()))
 
 
-def _kill_worker(package: Package, pid: int) -> None:
+def _kill_worker(package: PackageFolder, pid: int) -> None:
     _kill_one(package, pid, [*workers_of(pid), pid][0])
 
 
-def _kill_one(package: Package, pid: int, victim: int) -> None:
+def _kill_one(package: PackageFolder, pid: int, victim: int) -> None:
     """The trainer, or a process whose end it is to notice."""
     os.kill(victim, signal.SIGKILL)
     if victim != pid:
@@ -117,14 +117,14 @@ def _kill_one(package: Package, pid: int, victim: int) -> None:
     assert victim == pid or "kill" in text, text
 
 
-def _stop(package: Package, pid: int) -> None:
+def _stop(package: PackageFolder, pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
     (package.path / "go").touch()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code == STOPPED_EXIT_CODE, f"{code}: {package.output.read_text()[-2000:]}"
 
 
-_END_BY: dict[str, Callable[[Package, int], None]] = {
+_END_BY: dict[str, Callable[[PackageFolder, int], None]] = {
     "stop": _stop,
     "trainer": _kill_trainer,
     "fetch": _kill_reader,

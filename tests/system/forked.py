@@ -20,20 +20,20 @@ from waiting import wait_for
 
 from roost.base.errors import Refused
 from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
-from roost.package.package import Package
-from roost.supervisor.output.output_file import output_of
+from roost.package.package import PackageFolder
+from roost.supervisor.output.output_file import rank_output_path
 from roost.worker import train_task  # noqa: F401  - imported once, before the forks
 from roost.worker.__main__ import main as work
 
 
-def fork_session(package: Package, overrides: list[str]) -> int:
+def fork_session(package: PackageFolder, overrides: list[str]) -> int:
     """Starts a session as a child in a group of its own; gives its pid. The caller waits for it."""
     [pid] = fork_ranks(package, overrides)
     return pid
 
 
 def fork_ranks(
-    package: Package, overrides: list[str], *, count: int = 1, strategy: str = "single"
+    package: PackageFolder, overrides: list[str], *, count: int = 1, strategy: str = "single"
 ) -> list[int]:
     """As `fork_session`, with so many ranks, each a child in a group of its own; gives their pids."""
     lock_fd = wait_for(lambda: _lock(package))
@@ -53,7 +53,7 @@ def fork_ranks(
     return pids
 
 
-def _lock(package: Package) -> int | None:
+def _lock(package: PackageFolder) -> int | None:
     """The lock, once the kernel has taken down the loader workers of the session that was killed."""
     try:
         return package.lock()
@@ -61,10 +61,10 @@ def _lock(package: Package) -> int | None:
         return None
 
 
-def _become_worker(package: Package, number: int, rank: int, place: Mapping[str, str]) -> None:
+def _become_worker(package: PackageFolder, number: int, rank: int, place: Mapping[str, str]) -> None:
     os.setsid()
     os.environ.update(place)
-    output = os.open(output_of(str(package.output), rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    output = os.open(rank_output_path(str(package.output), rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(package.path)
@@ -84,7 +84,7 @@ def main() -> None:
     torch.set_num_threads(1)  # before anything computes: a pool of threads does not survive a fork
     for path in asked.packages:
         pids = fork_ranks(
-            Package.open(path), [], count=asked.ranks, strategy="ddp" if asked.ranks > 1 else "single"
+            PackageFolder.open(path), [], count=asked.ranks, strategy="ddp" if asked.ranks > 1 else "single"
         )
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         print(next(filter(None, codes), 0), flush=True)

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.package import progress
+from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.project.projects import DATASET, RUNNER
 
 ROOST = str(Path(sys.executable).parent / "roost")
@@ -86,18 +86,18 @@ def started(folder: Path, *, every: str, seconds: int) -> subprocess.Popen[bytes
 def ended(folder: Path, process: subprocess.Popen[bytes], *, seconds: int) -> Ended:
     """Waits for it, and looks at what it left."""
     exit_code = process.wait(seconds + 60)
-    package = Package.open(folder / "runs" / "limited")
+    package = PackageFolder.open(folder / "runs" / "limited")
     record = json.loads((package.path / "sessions" / "1.json").read_bytes())
     limit = record["started"] + seconds
     stood = []
     for id in checkpoint.ids(package.checkpoints):
-        path = checkpoint.folder_of(package.checkpoints, id)
+        path = checkpoint.checkpoint_folder(package.checkpoints, id)
         checkpoint.verify(path)
         stood.append(limit - path.stat().st_ctime)  # when it got its name
     output = package.output.read_text()
-    last = checkpoint.infos(package.checkpoints)[-1].step if stood else 0
+    last = checkpoint.read_manifests(package.checkpoints)[-1].step if stood else 0
     [left] = re.findall(r"^ends\b.* \(in ([\d.]+)s\)", output, re.M) or [0.0]  # else it was past
-    seen = progress.read(package.progress)
+    seen = live_progress.read(package.progress)
     is_last_step = seen is not None and seen.step == last
     return Ended(
         limit_seconds=seconds,

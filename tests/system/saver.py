@@ -29,10 +29,10 @@ import numpy as np
 from roost.base import durable
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints import checkpoint, retention
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.retention import RetentionPolicy
 
-POLICY = Policy(fast=2, held=0)
+POLICY = RetentionPolicy(fast=2, held=0)
 NOWHERE = Path("/nowhere at all")
 
 
@@ -46,17 +46,17 @@ def state(id: int) -> dict[str, Any]:
 def save(folder: Path) -> Path:
     """One save as `roost.train.checkpointing.checkpoints` makes it: committed, and only then goes what no
     track keeps."""
-    before = checkpoint.infos(folder)
+    before = checkpoint.read_manifests(folder)
     parent = before[-1] if before else None
     id = checkpoint.next_id(folder)
-    line = checkpoint.line_after(parent, id)
-    checkpoint.write(folder, state(id), Info(id=id, step=id, epoch=0, batch=0, line=line, scheduled=id))
-    found = checkpoint.infos(folder)
-    kept = retention.retained(found, POLICY)
+    line = checkpoint.lineage_after(parent, id)
+    checkpoint.write(folder, state(id), Manifest(id=id, step=id, epoch=0, batch=0, line=line, scheduled=id))
+    found = checkpoint.read_manifests(folder)
+    kept = retention.retained_ids(found, POLICY)
     for info in found:
         if info.id not in kept:
-            durable.remove_folder(checkpoint.folder_of(folder, info.id))
-    return checkpoint.folder_of(folder, id)
+            durable.remove_folder(checkpoint.checkpoint_folder(folder, info.id))
+    return checkpoint.checkpoint_folder(folder, id)
 
 
 def start(folder: Path) -> None:
@@ -72,7 +72,7 @@ def base(folder: Path) -> None:
     folder.mkdir()
     save(folder)
     save(folder)
-    litter = durable.make_staging_folder(checkpoint.folder_of(folder, 2))
+    litter = durable.make_staging_folder(checkpoint.checkpoint_folder(folder, 2))
     (litter / "model.json").write_bytes(b"{")
 
 
@@ -152,7 +152,7 @@ def check(folder: Path) -> dict[str, Any]:
     litter = [path.name for path in folder.iterdir() if checkpoint._FOLDER.fullmatch(path.name) is None]
     found: dict[str, Any] = {"litter": litter, "ids": before, "good": [], "digests": {}}
     for id in before:
-        path = checkpoint.folder_of(folder, id)
+        path = checkpoint.checkpoint_folder(folder, id)
         with contextlib.suppress(CheckpointError):
             _, states = checkpoint.read(path, to="numpy")
             if repr(states) == repr(state(id)) and (states["model"]["weight"] == id).all():

@@ -31,7 +31,7 @@ import exact
 import torch
 from ended import Cell, End, end_when
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 DATA = {**data_kinds.KINDS, **data_kinds.RARE}
 KINDS = {**exact.KINDS, **DATA}
@@ -49,7 +49,7 @@ def uninterrupted(root: Path, kind: str, workers: int, cell: Cell) -> dict[str, 
 
 
 def cut(
-    package: Package, kind: str, workers: int, chance: random.Random, gentle: float, cell: Cell
+    package: PackageFolder, kind: str, workers: int, chance: random.Random, gentle: float, cell: Cell
 ) -> Counter[str]:
     """Runs the package to its end, ended on the way however often; gives how often, and in which phases.
 

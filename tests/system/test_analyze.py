@@ -16,7 +16,7 @@ from roost.base.system import process_identity
 from roost.lab.sessions.session_control import ask
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.project.trained import trained
@@ -45,7 +45,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     (config.parent / "AnalyzeScripts").mkdir(exist_ok=True)
     started = run(RunRequest(config=config, device="cpu", overrides=["checkpoint.fast=1"]))
     assert started.process is not None and started.running is not None
-    package = Package.open(started.package)
+    package = PackageFolder.open(started.package)
     try:
         wait_for(lambda: checkpoint.ids(package.checkpoints), 60)
         (config.parent / "AnalyzeScripts" / "new.py").write_text(LOOKS)

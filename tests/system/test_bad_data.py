@@ -12,7 +12,7 @@ import pytest
 
 from roost.config import layers
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.waiting import wait_for
 
@@ -234,7 +234,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Package]]:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, PackageFolder]]:
     """Every case's session, run, with its exit code."""
     made = {}
     for number, (name, case) in enumerate(CASES.items()):
@@ -246,7 +246,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
         (project / "config.yaml").write_text("\n".join([*lines, data, case.settings]))
         (project / "task.py").write_text(CODE + case.code)
         config = layers.load(project / "config.yaml")
-        made[name] = Package.create(
+        made[name] = PackageFolder.create(
             project / "runs",
             values=config.values,
             provenance=config.provenance,
@@ -263,7 +263,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_clear_line_and_the_right_exit_code(
-    packages: dict[str, tuple[int, Package]], name: str, messages: Messages
+    packages: dict[str, tuple[int, PackageFolder]], name: str, messages: Messages
 ) -> None:
     (code, package), case = packages[name], CASES[name]
     output = package.output.read_text()
@@ -276,6 +276,6 @@ def test_one_clear_line_and_the_right_exit_code(
             messages.check(output.splitlines()[-1].replace(str(package.path.parent.parent), "<project>"))
 
 
-def test_nothing_stays_in_shared_memory(packages: dict[str, tuple[int, Package]]) -> None:
+def test_nothing_stays_in_shared_memory(packages: dict[str, tuple[int, PackageFolder]]) -> None:
     memory = Path("/dev/shm")
     wait_for(lambda: not list(memory.glob("roost-*")))  # another run's, this very moment

@@ -12,7 +12,7 @@ import pytest
 
 from roost.config import layers
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 
 CONFIG = """
@@ -190,7 +190,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Package]]:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, PackageFolder]]:
     """Every case's session, run, with its exit code."""
     made = {}
     for number, (name, case) in enumerate(CASES.items()):
@@ -200,7 +200,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
         (project / "config.yaml").write_text("\n".join([*lines, case.settings]))
         (project / "task.py").write_text(case.code)
         config = layers.load(project / "config.yaml")
-        made[name] = Package.create(
+        made[name] = PackageFolder.create(
             project / "runs",
             values=config.values,
             provenance=config.provenance,
@@ -217,7 +217,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, P
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_clear_line_and_the_right_exit_code(
-    packages: dict[str, tuple[int, Package]], name: str, messages: Messages
+    packages: dict[str, tuple[int, PackageFolder]], name: str, messages: Messages
 ) -> None:
     code, package = packages[name]
     case, output = CASES[name], package.output.read_text()
@@ -232,7 +232,7 @@ def test_one_clear_line_and_the_right_exit_code(
 
 
 def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(
-    packages: dict[str, tuple[int, Package]],
+    packages: dict[str, tuple[int, PackageFolder]],
 ) -> None:
     _, package = packages["loss is NaN"]
     assert str(package.records().rows[-1]["train/loss"]) == "nan"

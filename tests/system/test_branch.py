@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 
 ALL = "{every: 1ep, fast: 99}"
 
 
-def trained(tmp_path: Path) -> Package:
+def trained(tmp_path: Path) -> PackageFolder:
     """Three epochs, checkpoints 0, 1 and 2."""
     said = roost("run", project(tmp_path / "p", max_epochs="3", checkpoint=ALL, test_at_end="none"))
     assert said.returncode == 0, said.stderr
     (path,) = (tmp_path / "p" / "runs").iterdir()
-    return Package.open(path)
+    return PackageFolder.open(path)
 
 
-def line(made: Package) -> list[int]:
+def line(made: PackageFolder) -> list[int]:
     return [info.id for info in made.store().line()]
 
 

@@ -14,7 +14,7 @@ from roost.lab.sessions.session_control import ask
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.project.trained import trained
@@ -29,7 +29,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     config = project(tmp_path / "project", max_epochs="1000000", save_root="../runs", threads="1")
     started = run(RunRequest(config=config, device="cpu", overrides=["checkpoint.fast=3"]))
     assert started.process is not None and started.running is not None
-    package = Package.open(started.package)
+    package = PackageFolder.open(started.package)
     try:
         wait_for(lambda: len(checkpoint.ids(package.checkpoints)) > 2, 60)
         for words in ([], ["--average", "last:3"]):
@@ -53,7 +53,7 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
     program = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(lambda: list(out.glob(".roost-unfinished-*/session.json")), 60)
     (place,) = out.iterdir()
-    record = sessions.load(place / "session.json")
+    record = sessions.load_json(place / "session.json")
     program.kill()
     program.wait(10)
     assert record is not None

@@ -15,7 +15,7 @@ from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.operations.sessions.session_request import StartedSession
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import roost
 from tests.operations.packages import project
 
@@ -25,14 +25,14 @@ ALL = "checkpoint={every: 5, fast: 99, best: [{monitor: valid/loss, mode: min, t
 KINDS = ("gan", "plateau", "fp16", "skip")
 
 
-def source_of(root: Path, kind: str, *more: str) -> Package:
+def source_of(root: Path, kind: str, *more: str) -> PackageFolder:
     started = exact.start(root, [*exact.KINDS[kind], ALL, *more])
     assert exact.wait(started) == 0, (started.package / "_output.txt").read_text()
-    return Package.open(started.package)
+    return PackageFolder.open(started.package)
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Package:
+def source(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     return source_of(tmp_path_factory.mktemp("source"), "cnn")
 
 
@@ -47,7 +47,7 @@ def same(new: Path, old: Path, *, but: str = "") -> None:
     assert one == other
 
 
-def middle(source: Package) -> int:
+def middle(source: PackageFolder) -> int:
     steps = [info.step for info in source.store().line()]
     return steps[len(steps) // 2]
 
@@ -62,7 +62,7 @@ def test_the_same_bits(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_killed_and_continued(tmp_path: Path, source: Package) -> None:
+def test_killed_and_continued(tmp_path: Path, source: PackageFolder) -> None:
     started = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path))
     assert exact.kill_when(started, exact.at_phase("training", middle(source) + 7))
     again = exact.go_on(started.package, [])
@@ -71,7 +71,7 @@ def test_killed_and_continued(tmp_path: Path, source: Package) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_killed_before_its_first_save(tmp_path: Path, source: Package) -> None:
+def test_killed_before_its_first_save(tmp_path: Path, source: PackageFolder) -> None:
     started = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path))
     assert exact.kill_when(started, exact.at_phase("training", middle(source)))
     moved = started.package.rename(tmp_path / "moved")
@@ -80,22 +80,22 @@ def test_killed_before_its_first_save(tmp_path: Path, source: Package) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_fork_of_a_fork(tmp_path: Path, source: Package) -> None:
+def test_a_fork_of_a_fork(tmp_path: Path, source: PackageFolder) -> None:
     first = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path, overrides=[ALL]))
     assert exact.wait(first) == 0
-    later = Package.open(first.package).store().line()[3].step
+    later = PackageFolder.open(first.package).store().line()[3].step
     second = fork(ForkRequest(package=first.package, step=later))
     assert exact.wait(second) == 0
     same(second.package, source.path)
 
 
 def rates(started: StartedSession) -> dict[int, float]:
-    rows = Package.open(started.package).records().rows
+    rows = PackageFolder.open(started.package).records().rows
     return {row["step"]: row["lr"] for row in rows if "lr" in row}
 
 
 @pytest.mark.timeout(120)
-def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: Package) -> None:
+def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: PackageFolder) -> None:
     step = middle(source)
     asked: dict[str, Any] = {"package": source.path, "step": step, "save_root": tmp_path}
     started = fork(
@@ -108,8 +108,8 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
     before, new, whole = rates(StartedSession(source.path)), rates(started), rates(fresh)
     assert {s: lr for s, lr in new.items() if s <= step} == {s: lr for s, lr in before.items() if s <= step}
     assert {s: lr for s, lr in new.items() if s > step} == {s: lr for s, lr in whole.items() if s > step}
-    newest = Package.open(started.package).store().line()[-1]
-    path = checkpoint.folder_of(started.package / "Checkpoints", newest.id)
+    newest = PackageFolder.open(started.package).store().line()[-1]
+    path = checkpoint.checkpoint_folder(started.package / "Checkpoints", newest.id)
     (group,) = checkpoint.read(path, only=["optimizers"])[1]["optimizers"]["main"]["optimizer"][
         "param_groups"
     ]
@@ -117,7 +117,7 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
 
 
 @pytest.mark.timeout(120)
-def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: Path, source: Package) -> None:
+def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: Path, source: PackageFolder) -> None:
     step, changed = middle(source), ["optimizers.main.lr=1e-3", "+optimizers.main.weight_decay=0"]
     forked = fork(ForkRequest(package=source.path, step=step, save_root=tmp_path, overrides=changed))
     assert exact.wait(forked) == 0
@@ -125,7 +125,7 @@ def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: P
     forced = continue_(ContinueRequest(package=copied, step=step, overrides=changed, force=True))
     assert exact.kill_when(forced, exact.at_phase("training", step)), "the change must survive this"
     assert exact.wait(exact.go_on(copied, [])) == 0
-    said = Package.open(copied).output.read_text()
+    said = PackageFolder.open(copied).output.read_text()
     assert re.search(r"optimizers\.main .* lr, weight_decay; ", said)
     assert "inexact: optimizers.main.lr: 0.005 -> 0.001" in said
     same(copied, forked.package, but="inexact")
@@ -135,7 +135,7 @@ def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: P
 
 
 @pytest.mark.timeout(120)
-def test_a_model_that_does_not_fit_is_named(tmp_path: Path, source: Package) -> None:
+def test_a_model_that_does_not_fit_is_named(tmp_path: Path, source: PackageFolder) -> None:
     said = roost(
         "fork", source.path, "--at", middle(source), "net=mlp", "--save-root", tmp_path, "--name", "other"
     )
@@ -144,7 +144,7 @@ def test_a_model_that_does_not_fit_is_named(tmp_path: Path, source: Package) -> 
     assert "strict: false" in last and "fork" in last and "roost continue" not in said.stderr
 
 
-def test_a_finished_run_without_a_change_prints_no_package(source: Package) -> None:
+def test_a_finished_run_without_a_change_prints_no_package(source: PackageFolder) -> None:
     said = roost("fork", source.path)
     assert said.returncode == 5 and not said.stdout and said.stderr.startswith("error: ")
 
@@ -153,7 +153,7 @@ def test_a_finished_run_without_a_change_prints_no_package(source: Package) -> N
 def test_the_same_by_its_step(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="3", checkpoint="{every: 1ep, fast: 9}", test_at_end="none")
     assert roost("run", config, "--name", "a").returncode == 0
-    made = Package.open(tmp_path / "p" / "runs" / "a")
+    made = PackageFolder.open(tmp_path / "p" / "runs" / "a")
     steps = [info.step for info in made.store().line()]
     wrong = roost("continue", made.path, "--iter", 1)
     newest_first = ", ".join(map(str, reversed(steps)))

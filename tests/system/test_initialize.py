@@ -12,7 +12,7 @@ import torch
 
 from roost.base import state_tree
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import roost
 from tests.operations.packages import project
 
@@ -55,7 +55,7 @@ def config(folder: Path, **settings: str) -> Path:
 
 
 def state(path: Path) -> Any:
-    package = Package.open(path)
+    package = PackageFolder.open(path)
     newest = package.store().line()[-1]
     _, states = checkpoint.read(package.store().path(newest.id), only=["model", "optimizers", "rank-0"])
     skeleton, leaves = state_tree.pack(states)
@@ -98,8 +98,8 @@ def test_runs_from_the_same_weights(tmp_path: Path) -> None:
     assert re.search(r"init_from: runs/first \(checkpoint 0 .*step 0\): 9 .*\b9 ", said.stdout)
     assert re.search(r"frozen: 2 .*\b6 .*\b54 .*\b73 .*: net\.0\.\*", said.stdout)
     first, trained = (
-        checkpoint.read(Package.open(runs / name).store().path(id))[1]["model"]["state"]
-        for name, id in (("first", 0), ("a", Package.open(runs / "a").store().line()[-1].id))
+        checkpoint.read(PackageFolder.open(runs / name).store().path(id))[1]["model"]["state"]
+        for name, id in (("first", 0), ("a", PackageFolder.open(runs / "a").store().line()[-1].id))
     )
     assert torch.equal(first["net.0.weight"], trained["net.0.weight"])
     assert not torch.equal(first["net.3.weight"], trained["net.3.weight"])

@@ -32,7 +32,7 @@ from roost.lab.queue.task import (
     Need,
     Task,
 )
-from roost.package import progress
+from roost.package import live_progress
 from tests.lab.labs import Lab, record_of
 from tests.processes import living_in, marked
 from tests.waiting import wait_for
@@ -233,7 +233,7 @@ class Chaos:
         wait_for(self._has_one_keeper, 30)  # the others find a daemon when they have paused, and end
         with self._lab.here(), self._lab.store() as store:
             store.check()
-            assert not any(lease.is_live for lease in lease_files.all_leases(lease_files.folder()))
+            assert not any(lease.is_live for lease in lease_files.all_leases(lease_files.leases_folder()))
         assert len(list((self._lab.folder / "runs").iterdir())) == len(self.codes)
         assert [path for path in self._lab.folder.rglob("*") if durable.is_staging(path.name)] == []
 
@@ -303,7 +303,7 @@ def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
         undisturbed = exact.start(tmp_path / "alone", overrides)
         need = Need(cards=1, opportunistic=True)
         task = lab.train(exact.PROJECT / "config.yaml", *overrides, need=need)
-        wait_for(lambda: (look := progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
+        wait_for(lambda: (look := live_progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
         other = lab.wait_for(lab.submit("exit 0", need=Need(cards=1)))
         assert other.state == SUCCEEDED
         ended = lab.wait_for(task.id, timeout_seconds=60)

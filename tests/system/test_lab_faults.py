@@ -52,8 +52,8 @@ from roost.lab.queue.task import (
     new_id,
 )
 from roost.operations import lab as operations
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from roost.supervisor.processes.process_tree import descendants
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.mounting import may_mount
@@ -85,7 +85,7 @@ def output(task: Task) -> str:
 
 
 def step_of(task: Task) -> int:
-    look = progress.read(Path(task.package) / "progress")
+    look = live_progress.read(Path(task.package) / "progress")
     return look.step if look is not None else 0
 
 
@@ -388,5 +388,5 @@ def test_another_host_has_the_package(lab: Lab) -> None:
     done = subprocess.run(other, capture_output=True, text=True)
     assert done.returncode == 5 and "host far" in done.stderr
     with pytest.raises(RoostError, match=r"session 1 \(host far"):
-        os.close(Package.open(task.package).lock())
+        os.close(PackageFolder.open(task.package).lock())
     assert daemon_presence.about(lab.state) is not None

@@ -67,7 +67,7 @@ def train(lab: Lab, mb: int | None = None) -> Task:
     """Submits the training."""
     wanted = TaskOptions(need=Need(cards=1, memory_mb=mb), simulated=True)
     with lab.here():
-        request = SubmitRequest(config=lab.folder / "project" / "config.yaml", wanted=wanted)
+        request = SubmitRequest(config=lab.folder / "project" / "config.yaml", options=wanted)
         (task,) = submit.submit(request).tasks
     return task
 

@@ -27,7 +27,7 @@ from roost.config import layers
 from roost.operations.lifecycle import new_project as templates
 from roost.operations.lifecycle.new_project import new_project
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
 from tests.cli.programs import roost as run_roost
 from tests.messages import Messages
@@ -79,8 +79,8 @@ def started(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return run_roost(*ARGUMENTS, *more, cwd=folder, no_proxy="127.0.0.1")
 
 
-def packages(folder: Path) -> list[Package]:
-    return [Package.open(path) for path in sorted((folder / "runs").iterdir())]
+def packages(folder: Path) -> list[PackageFolder]:
+    return [PackageFolder.open(path) for path in sorted((folder / "runs").iterdir())]
 
 
 class Walk:
@@ -283,7 +283,7 @@ def test_all_scripts_agree_with_the_run(walk: Walk, capfd: pytest.CaptureFixture
     assert "8 x 28 x 28" in capfd.readouterr().out
 
 
-def parameters(package: Package) -> list[torch.Tensor]:
+def parameters(package: PackageFolder) -> list[torch.Tensor]:
     found: list[torch.Tensor] = roost.analyze(package.path, lambda self: list(self.model.parameters()))
     return found
 
@@ -292,7 +292,7 @@ def parameters(package: Package) -> list[torch.Tensor]:
 def test_scripts_of_the_other_templates(tmp_path: Path, template: str, scripts: tuple[str, ...]) -> None:
     made = new_project(tmp_path / "project", template=template).path
     config = layers.load(made / "config.yaml")
-    package = Package.create(
+    package = PackageFolder.create(
         made / "runs", values=config.values, provenance=config.provenance, selection=snapshot.select(made)
     )
     for script in scripts:

@@ -90,13 +90,13 @@ def test_continue_goes_on_from_what_was_set_current(copied: roost.Package) -> No
     before = checkpoint.ids(copied.checkpoints)
     with copied:
         copied.set_current(0)
-    step = checkpoint.infos(copied.checkpoints)[0].step
+    step = checkpoint.read_manifests(copied.checkpoints)[0].step
     shown = json.loads(programs.roost("show", copied.path, "--json").stdout)
     assert [one["id"] for one in shown["checkpoints"] if one["newest"]] == [0]
     done = programs.roost("continue", copied.path)
     assert done.returncode == 0, done.stderr
     assert copied.state() == "succeeded" and copied.sessions()[-1].request["device"] == "cpu"
-    newest = checkpoint.infos(copied.checkpoints)[-1]
+    newest = checkpoint.read_manifests(copied.checkpoints)[-1]
     assert newest.line[0] == (0, 0) and newest.line[1][0] > before[-1] and copied.current == newest.id
     assert copied.records().starts[-1] == (3, step)
 
@@ -109,7 +109,7 @@ def test_continue_goes_on_from_weights_that_were_changed_and_says_so(copied: roo
         changed = copied.save(parts)
     done = programs.roost("continue", copied.path, "max_epochs=4")
     assert done.returncode == 0, done.stderr
-    newest = checkpoint.infos(copied.checkpoints)[-1]
+    newest = checkpoint.read_manifests(copied.checkpoints)[-1]
     assert newest.parent is not None and newest.line == [(0, newest.id)] and newest.id > changed
     shown = json.loads(programs.roost("show", copied.path, "--json").stdout)
     (reason,) = (one for one in shown["inexact"] if f"checkpoint {changed - 1}" in one)

@@ -16,7 +16,7 @@ from roost.lab.sessions.session_control import ask
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
@@ -41,12 +41,12 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
     runner.write_text(runner.read_text().rstrip("\n") + "\n" + method)
     started = run(RunRequest(config=config, device="cpu", overrides=["checkpoint.fast=1"]))
     assert started.process is not None and started.running is not None
-    package = Package.open(started.package)
+    package = PackageFolder.open(started.package)
     try:
         wait_for(lambda: checkpoint.ids(package.checkpoints), 60)
         said = roost("predict", "-r", package.path, "--data", "valid", "-CPU", "--limit", "5")
         assert said.returncode == 0, said.stdout + said.stderr
-        lines = (package.path / "predictions" / "1" / predictions.LINES).read_text().splitlines()
+        lines = (package.path / "predictions" / "1" / predictions.PREDICTIONS_FILE).read_text().splitlines()
         assert [json.loads(line)["index"] for line in lines] == list(range(5))
         assert package.state() == "running"
     finally:
@@ -65,8 +65,8 @@ def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path) -> None:
         assert any("hanging" in line for line in program.stderr)
     root = package.path / predictions.NAME
     (place,) = root.iterdir()
-    assert (place / "result" / predictions.LINES).stat().st_size, "two batches are written"
-    record = sessions.load(place / "session.json")
+    assert (place / "result" / predictions.PREDICTIONS_FILE).stat().st_size, "two batches are written"
+    record = sessions.load_json(place / "session.json")
     assert record is not None
     os.kill(program.pid, signal.SIGKILL)
     program.wait(10)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from roost.supervisor import rendezvous
 from tests.processes import kill_all_in, living_in
 from tests.waiting import wait_for
@@ -92,7 +92,7 @@ def token_of(package: Path) -> str:
 
 
 def assert_nothing_left(package: Path) -> None:
-    assert living_in(package) == [] and not Path(rendezvous.folder_of(token_of(package))).exists()
+    assert living_in(package) == [] and not Path(rendezvous.rendezvous_folder(token_of(package))).exists()
 
 
 def assert_goes_on(ended: Ended) -> None:
@@ -100,7 +100,7 @@ def assert_goes_on(ended: Ended) -> None:
     command = [*ROOST, "continue", str(ended.package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    package = Package.open(ended.package)
+    package = PackageFolder.open(ended.package)
     assert package.state() == "succeeded" and package.store().line()[-1].step == 24
 
 
@@ -136,7 +136,7 @@ def test_a_rank_is_killed_while_it_writes_its_part_of_a_checkpoint(tmp_path: Pat
 def test_all_stop_at_one_step_when_one_is_asked_to(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "loss", "is stopped").end()
     assert (ended.code, ended.record["state"]) == (75, "stopped") and ended.seconds < BOUND_SECONDS
-    newest = Package.open(ended.package).store().line()[-1]
+    newest = PackageFolder.open(ended.package).store().line()[-1]
     assert newest.reason == "signal" and newest.ranks == 2 and newest.step < 24
     assert ended.causes() == []
     assert_nothing_left(ended.package)
@@ -246,7 +246,7 @@ def test_a_rank_has_no_disk(tmp_path: Path, rank: int) -> None:
     """The others hear of each save that it cannot make; the last one fails the run."""
     ended = start(tmp_path, 2, "save", "has no disk", rank=rank, at=8).end()
     assert ended.code == 1 and "checkpoint" in ended.record["error"]
-    assert [info.step for info in Package.open(ended.package).store().line()] == [4]
+    assert [info.step for info in PackageFolder.open(ended.package).store().line()] == [4]
     assert_nothing_left(ended.package)
     assert_goes_on(ended)
 
@@ -269,7 +269,7 @@ def test_ctrl_c_twice(tmp_path: Path) -> None:
 def test_the_guard_is_killed(tmp_path: Path) -> None:
     """The run goes on without."""
     run = start(tmp_path, 2, "nowhere", "raises", max_steps=3000)
-    wait_for(lambda: (seen := progress.read(run.package / "progress")) is not None and seen.step > 1, 60)
+    wait_for(lambda: (seen := live_progress.read(run.package / "progress")) is not None and seen.step > 1, 60)
     os.kill(json.loads((run.package / "sessions" / "1.json").read_bytes())["guard_pid"], signal.SIGKILL)
     ended = run.end()
     assert (ended.code, ended.record["state"]) == (0, "succeeded") and "guard_lost" in ended.record

@@ -19,7 +19,7 @@ import exact
 import pytest
 
 from roost.package.checkpoints.checkpoint import ids
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST, roost
 from tests.operations.packages import project
 from tests.processes import kill_all_in, living_in
@@ -134,7 +134,7 @@ def test_a_stop_is_saved_and_ends_both_machines(endless: Path) -> None:
         told = [one.communicate(timeout=60)[0] for one in machines]
     assert [one.returncode for one in machines] == [75, 75], told
     assert [record(package, name)["state"] for name in ("1", "1.node-1")] == ["stopped", "stopped"]
-    newest = Package.open(package).store().line()[-1]
+    newest = PackageFolder.open(package).store().line()[-1]
     assert newest.reason == "signal" and re.search(rf" step {newest.step}$", told[0], re.MULTILINE)
     assert not any("Traceback" in text for text in told)
     assert living_in(endless.parent) == []

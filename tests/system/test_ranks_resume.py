@@ -15,7 +15,7 @@ import pytest
 
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 ONE_RANK = ["weighted kill 0 1 ddp at-once"]
 CASES = [
@@ -61,7 +61,7 @@ def kill_one_rank(started: StartedSession) -> None:
     """SIGKILL to one rank alone: the supervisor ends the other, and says which it was."""
     os.kill(exact.ranks_of(started)[1], signal.SIGKILL)
     assert exact.wait(started) != 0
-    assert re.search(r"rank 1 .*SIGKILL", Package.open(started.package).output.read_text())
+    assert re.search(r"rank 1 .*SIGKILL", PackageFolder.open(started.package).output.read_text())
 
 
 @pytest.mark.soak
@@ -71,7 +71,7 @@ def test_the_real_program_goes_on_exactly(tmp_path: Path) -> None:
     whole = exact.uninterrupted(tmp_path, _SETTINGS)
     started = exact.start(tmp_path, _SETTINGS, ranks=RankRequest(devices=2, strategy="ddp"))
     assert exact.kill_when(started, exact.at_phase("training", 8), kill_one_rank)
-    assert Package.open(started.package).state() == "crashed"
+    assert PackageFolder.open(started.package).state() == "crashed"
     started = exact.go_on(started.package, [])
     assert exact.kill_when(started, exact.at_phase("training", 14), kill_supervisor)
     started = exact.go_on(started.package, [])

@@ -15,7 +15,7 @@ import yaml
 from roost.config import layers
 from roost.config.settings import parse_settings
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal
 from tests.lab.labs import Lab
 from tests.operations.packages import project
@@ -55,7 +55,7 @@ def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
     finally:
         terminal.kill()
     project = tmp_path / "digits"
-    packages = [Package.open(path) for path in sorted((project / "runs").iterdir())]
+    packages = [PackageFolder.open(path) for path in sorted((project / "runs").iterdir())]
     assert [len(made.sessions()) for made in packages] == [2, 1, 1, 1]
     assert [made.sessions()[0].state for made in packages] == ["stopped", *["succeeded"] * 3]
     assert all(made.state() == "succeeded" for made in packages)
@@ -106,4 +106,4 @@ def test_the_project_may_be_changed_and_deleted_once_run_has_started(tmp_path: P
         file.write_text("raise SystemExit('this must never be imported')")
     shutil.rmtree(project)
     assert started.process is not None and started.process.wait(timeout=60) == 0
-    assert Package.open(started.package).state() == "succeeded"
+    assert PackageFolder.open(started.package).state() == "succeeded"

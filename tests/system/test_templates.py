@@ -18,8 +18,8 @@ import torch
 
 import roost
 from roost.operations.lifecycle import new_project as templates
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
 from tests.cli.programs import roost as run_roost
 from tests.waiting import wait_for
@@ -74,8 +74,8 @@ class Walk:
     def type(self, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         return run_roost(*words, cwd=cwd or self.project, OMP_NUM_THREADS="1")
 
-    def package(self, name: str) -> Package:
-        return Package.open(self.project / "runs" / name)
+    def package(self, name: str) -> PackageFolder:
+        return PackageFolder.open(self.project / "runs" / name)
 
     def _run_and_kill(self) -> int:
         words = ["run", "-c", "config.yaml", "--name", "killed", "threads=1", *self.case.overrides]
@@ -88,7 +88,7 @@ class Walk:
         )
         board = self.project / "runs" / "killed" / "progress"
         after = self.case.kill_after
-        wait_for(lambda: (look := progress.read(board)) is not None and look.step >= after, 60)
+        wait_for(lambda: (look := live_progress.read(board)) is not None and look.step >= after, 60)
         record = self.package("killed").sessions()[0].record
         assert record is not None
         os.kill(record["worker_pid"], signal.SIGKILL)

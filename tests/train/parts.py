@@ -18,8 +18,8 @@ from torch.nn import functional
 import roost
 from roost.base import state_tree
 from roost.package import records
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
@@ -213,7 +213,7 @@ class Recipe:
             loaders,
             Stepper(optim, accumulation=self.accumulation, guard=guard_of(runner, self.recovery)),
             hooks=hooks,
-            checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=2, best=rules), session=session),
+            checkpoints=Checkpoints(folder / "Checkpoints", RetentionPolicy(fast=2, best=rules), session=session),
             until=self.until,
             seed=3,
             recovery=Recovery(
@@ -312,7 +312,7 @@ def best_of(folder: Path, rule: Rule) -> list[tuple[int, float]]:
     """(step, value) of the best checkpoints on disk."""
     from roost.package.checkpoints import checkpoint, retention
 
-    found = retention.best_of(retention.branch(checkpoint.infos(folder / "Checkpoints")), rule)
+    found = retention.best_checkpoints(retention.lineage(checkpoint.read_manifests(folder / "Checkpoints")), rule)
     return [(info.step, info.metrics[rule.monitor]) for info in found]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
@@ -91,7 +91,7 @@ def with_everything(
         {"train": loader(Still(), **pinned), "valid": loader(Still(), 8, shuffle=False, **pinned)},
         Stepper(optim, accumulation=2, precision=precision, guard=NonfiniteGuard(runner)),
         hooks=hooks,
-        checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=2, best=rules)),
+        checkpoints=Checkpoints(folder / "Checkpoints", RetentionPolicy(fast=2, best=rules)),
         until=STEPS,
         seed=3,
         recovery=Recovery(on_non_finite="skip", on_step_error="skip"),

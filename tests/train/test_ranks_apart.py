@@ -16,7 +16,7 @@ from roost.base.errors import RanksApart
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save, Visualize
@@ -74,7 +74,7 @@ def trainer(ranks: Ranks, folder: Path, *hooks: Hook, until: int = 6) -> Trainer
     runner = built(Partial)
     runner.ranks = ranks
     plans = {"train": BatchPlan(26, 4), "valid": BatchPlan(26, 4, shuffle=False, drop_last=False)}
-    shared = Shared(plans["train"], ranks.rank, ranks.world)
+    shared = ShardedPlan(plans["train"], ranks.rank, ranks.world)
     return Trainer(
         runner,
         {"train": Loader(Still(), plan=shared), "valid": Loader(Still(), plan=plans["valid"], name="valid")},

@@ -21,7 +21,7 @@ from roost.package.results import skipped_steps
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.distributed.ranks import Ranks
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
@@ -116,7 +116,7 @@ def run(
     """A run of 14 steps, two epochs, with a checkpoint each 2 and a row each 3."""
     runner = built(Failing)
     runner.ranks, runner.how, runner.steps = ranks, how, steps
-    plan = Shared(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)
+    plan = ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)
     own = next(iter(plan.batches(0, STEP - 1))).indices  # the share of this rank in that step
     bad = own[0] if how == "read" and ranks.rank == RANK else None
     trainer = Trainer(

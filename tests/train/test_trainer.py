@@ -19,7 +19,7 @@ import roost
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
-from roost.package.progress import Board, read
+from roost.package.live_progress import ProgressFile, read
 from roost.train import trainer as trainer_module
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
@@ -336,7 +336,7 @@ def test_requests_that_were_open_at_a_cut_are_served_by_the_next_session(step: i
     last = asking.make(folder)
     assert last.fit() == "finished"
     assert_equal(outcome(last, folder), outcome(whole, tmp_path / "whole"))
-    held = [info.step for info in checkpoint.infos(folder / "Checkpoints") if info.held]
+    held = [info.step for info in checkpoint.read_manifests(folder / "Checkpoints") if info.held]
     assert held[-1] == step
 
 
@@ -451,10 +451,10 @@ def test_a_chosen_checkpoint_and_none(tmp_path: Path) -> None:
     recipe = Recipe(save="1")
     recipe.make(tmp_path, StopAt(5)).fit()
     before = Recipe(save="1").make(tmp_path)
-    first = checkpoint.infos(tmp_path / "Checkpoints")[0]
+    first = checkpoint.read_manifests(tmp_path / "Checkpoints")[0]
     before.fit(checkpoint=first.id)
     assert before.checkpoints is not None and before.checkpoints.newest is not None
-    lines = [info.line for info in checkpoint.infos(tmp_path / "Checkpoints") if info.step == LAST]
+    lines = [info.line for info in checkpoint.read_manifests(tmp_path / "Checkpoints") if info.step == LAST]
     assert lines[-1][0] == (0, first.id)
     afresh = Steps()
     recipe.make(tmp_path, afresh).fit(resume=False)
@@ -507,7 +507,7 @@ def test_a_checkpoint_holds_the_metrics_of_its_own_step_alone(
         checkpoints=Checkpoints(tmp_path / "Checkpoints"),
     )
     assert trainer.fit() == "test"
-    (info,) = checkpoint.infos(tmp_path / "Checkpoints")
+    (info,) = checkpoint.read_manifests(tmp_path / "Checkpoints")
     assert (info.step, info.reason, info.metrics) == (5, "signal", {})
 
 
@@ -546,7 +546,7 @@ def test_a_full_disk_is_said_and_training_goes_on(
     recipe = Recipe(save="2", validate="100", until=6)
     trainer = recipe.make(tmp_path, Fills(no_space, 4, 5))
     assert trainer.fit() == "finished"
-    assert [info.step for info in checkpoint.infos(tmp_path / "Checkpoints")] == [2, 6]
+    assert [info.step for info in checkpoint.read_manifests(tmp_path / "Checkpoints")] == [2, 6]
     said = capsys.readouterr().out
     assert said.count("No space left on device") == 1
     whole = recipe.make(tmp_path / "whole")
@@ -563,9 +563,9 @@ def test_a_disk_that_is_full_at_the_end_is_an_error(no_space: Callable[[bool], N
     with pytest.raises(TrainingError, match=r"No space left.*`roost continue`"):
         recipe.make(tmp_path, Fills(no_space, 3, 6)).fit()
     no_space(False)
-    (info,) = checkpoint.infos(tmp_path / "Checkpoints")
+    (info,) = checkpoint.read_manifests(tmp_path / "Checkpoints")
     assert info.step == 2
-    checkpoint.verify(checkpoint.folder_of(tmp_path / "Checkpoints", info.id))
+    checkpoint.verify(checkpoint.checkpoint_folder(tmp_path / "Checkpoints", info.id))
     again = recipe.make(tmp_path)
     assert again.fit() == "finished"
     whole = recipe.make(tmp_path / "whole")
@@ -592,9 +592,9 @@ def test_a_nan_loss_ends_the_run_and_saves_nothing(
     trainer = recipe.make(tmp_path)
     with pytest.raises(TrainingError):
         trainer.fit()
-    newest = checkpoint.infos(tmp_path / "Checkpoints")[-1]
+    newest = checkpoint.read_manifests(tmp_path / "Checkpoints")[-1]
     assert newest.step == newest_step
-    _, states = checkpoint.read(checkpoint.folder_of(tmp_path / "Checkpoints", newest.id))
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(tmp_path / "Checkpoints", newest.id))
     assert all(tensor.isfinite().all() for tensor in states["model"]["state"].values())
 
 
@@ -710,7 +710,7 @@ def test_requests_are_served_in_the_same_step(tmp_path: Path) -> None:
     trainer = Recipe(validate="100", save="100").make(tmp_path, Asks(5), steps)
     trainer.fit()
     assert steps.evals == [5, LAST]
-    first = checkpoint.infos(tmp_path / "Checkpoints")[0]
+    first = checkpoint.read_manifests(tmp_path / "Checkpoints")[0]
     assert (first.step, first.held) == (5, True)
 
 
@@ -730,7 +730,7 @@ def test_a_request_of_the_last_phase_is_served_in_the_next_step(tmp_path: Path) 
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     hooks = [late, Save("100"), Validate("100")]
     plain(built(MLP), Still(), hooks, until=5, checkpoints=checkpoints, loaders=loaders).fit()
-    first = checkpoint.infos(tmp_path)[0]
+    first = checkpoint.read_manifests(tmp_path)[0]
     assert (first.step, first.held, bool(first.metrics)) == (3, True, True)
 
 
@@ -762,7 +762,7 @@ def test_a_run_stopped_by_its_goal_writes_row_and_checkpoint_at_that_step(tmp_pa
     trainer = Recipe(validate="100").make(tmp_path, Enough())
     assert trainer.fit() == "finished" and trainer.ended_early
     assert rows_of(tmp_path)[-1]["step"] == 5
-    assert checkpoint.infos(tmp_path / "Checkpoints")[-1].step == 5
+    assert checkpoint.read_manifests(tmp_path / "Checkpoints")[-1].step == 5
 
 
 def test_a_goal_that_is_reached_inside_a_step(tmp_path: Path, nothing_by_the_clock: None) -> None:
@@ -775,7 +775,7 @@ def test_a_goal_that_is_reached_inside_a_step(tmp_path: Path, nothing_by_the_clo
     )
     assert trainer.fit() == "finished"
     assert [row["step"] for row in rows_of(tmp_path)] == [5]
-    assert [info.step for info in checkpoint.infos(tmp_path / "c")] == [5]
+    assert [info.step for info in checkpoint.read_manifests(tmp_path / "c")] == [5]
 
 
 def test_plan_prints_phases_and_hooks(tmp_path: Path) -> None:
@@ -794,7 +794,7 @@ def test_plan_prints_phases_and_hooks(tmp_path: Path) -> None:
 
 
 def test_the_board_shows_where_it_is(tmp_path: Path) -> None:
-    board = Board(tmp_path / "progress")
+    board = ProgressFile(tmp_path / "progress")
     plain(built(MLP), Still(), until=9, board=board).fit()
     snapshot = read(tmp_path / "progress")
     assert snapshot is not None
@@ -857,7 +857,7 @@ def test_a_set_that_ignores_seeding_is_named(
     second.fit()
     (why,) = second.inexact
     messages.check(why)
-    assert checkpoint.infos(tmp_path / "Checkpoints")[-1].inexact == second.inexact
+    assert checkpoint.read_manifests(tmp_path / "Checkpoints")[-1].inexact == second.inexact
     assert capsys.readouterr().out.count("inexact: ") == 2, "once a session"
 
 

@@ -22,7 +22,7 @@ from roost.train.checkpointing import async_save
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared, share
+from roost.train.data.plans.rank_shards import ShardedPlan, shard_slice
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.failures import step_report
 from roost.train.failures.recovery import Recovery
@@ -103,7 +103,7 @@ def made(
     optimizer = torch.optim.SGD(runner.parameters(), lr=0.1, momentum=0.9)
     dataset = Numbered()
     plan = BatchPlan(len(dataset), BATCH_SIZE, seed=3)
-    own = Shared(plan, ranks.rank, ranks.world) if ranks.are_several else plan
+    own = ShardedPlan(plan, ranks.rank, ranks.world) if ranks.are_several else plan
     return Trainer(
         runner,
         {"train": Loader(dataset, plan=own, seed=3, collate=collate)},
@@ -173,7 +173,7 @@ def test_for_a_share_without_a_batch_another_stands_in() -> None:
     every = team(3, lambda ranks: trained(ranks, collate=without_rotten))
     expected = []
     for [batch] in whole["steps"]:
-        shares = [batch[share(len(batch), rank, 3)] for rank in range(3)]
+        shares = [batch[shard_slice(len(batch), rank, 3)] for rank in range(3)]
         expected.append([[index for part in shares if ROTTEN not in part for index in part]])
     assert together(every) == expected != whole["steps"]
     assert every[0]["samples"] == sum(len(batch) for [batch] in expected)
@@ -222,7 +222,7 @@ def test_a_checkpoint_goes_on_with_other_ranks(tmp_path: Path) -> None:
     [whole] = team(1, functools.partial(leg, until=STEPS, folder=tmp_path / "whole"))
     assert taken == whole[2]
     assert every[0][1] == pytest.approx(whole[1], rel=1e-12)
-    newest = checkpoint.infos(tmp_path / "legs" / "Checkpoints")[-1]
+    newest = checkpoint.read_manifests(tmp_path / "legs" / "Checkpoints")[-1]
     assert newest.step == STEPS and newest.ranks == 2
 
 
@@ -272,7 +272,7 @@ def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
             return type(error).__name__
 
     assert team(2, work, seconds=20)[1] == ("SystemExit" if where == "exit" else "KeyError")
-    stands = [info.step for info in checkpoint.infos(tmp_path / "Checkpoints")]
+    stands = [info.step for info in checkpoint.read_manifests(tmp_path / "Checkpoints")]
     assert stands == ([] if where == "together" else [3])
 
 
@@ -302,9 +302,9 @@ def test_a_save_that_one_rank_was_asked_for_is_one_of_all(tmp_path: Path) -> Non
         return trainer.progress.step
 
     assert team(3, work) == [9, 9, 9]
-    first, last = checkpoint.infos(tmp_path / "Checkpoints")
+    first, last = checkpoint.read_manifests(tmp_path / "Checkpoints")
     assert first.reason == "requested" and 4 <= first.step <= 6 and last.step == 9
-    assert {"rank-0", "rank-1", "rank-2"} <= set(checkpoint.parts(first))
+    assert {"rank-0", "rank-1", "rank-2"} <= set(checkpoint.part_names(first))
 
 
 def test_a_stop_that_one_rank_was_asked_for_stops_all_at_one_step(tmp_path: Path) -> None:
@@ -316,5 +316,5 @@ def test_a_stop_that_one_rank_was_asked_for_stops_all_at_one_step(tmp_path: Path
     first, second, third = team(3, work)
     assert first == third and "rank 1" in first[0] and first[1] == second[1]
     assert second[0] == "SIGTERM" and 3 <= second[1] <= 5
-    [info] = checkpoint.infos(tmp_path / "Checkpoints")
+    [info] = checkpoint.read_manifests(tmp_path / "Checkpoints")
     assert (info.step, info.reason, info.ranks) == (second[1], "signal", 3)

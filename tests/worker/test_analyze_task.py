@@ -12,7 +12,7 @@ import torch
 
 from roost.analysis import analysis_folder
 from roost.base.errors import NotFound
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker import analyze_task
 from roost.worker.__main__ import main
 from tests.messages import Messages
@@ -20,9 +20,9 @@ from tests.project.projects import DATASET
 from tests.project.trained import trained
 
 
-def asked(package: Package, script: str, **changed: Any) -> Path:
+def asked(package: PackageFolder, script: str, **changed: Any) -> Path:
     """The folder of an analysis, as the operation makes it."""
-    place = analysis_folder.make(package.path / analysis_folder.NAME)
+    place = analysis_folder.create(package.path / analysis_folder.NAME)
     (place / analysis_folder.SCRIPT).write_text(script)
     body = {"checkpoint": None, "untrained": False, "device": "cpu", "project": "/nowhere"}
     told = {"path": str(package.path / "AnalyzeScripts" / "look.py"), "sha256": "0"}
@@ -51,9 +51,9 @@ def test_does_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_folder_without_a_request(tmp_path: Path, messages: Messages) -> None:
-    place = analysis_folder.make(tmp_path)
+    place = analysis_folder.create(tmp_path)
     with pytest.raises(NotFound) as refused:
-        analyze_task.analyze(Package(tmp_path), place)
+        analyze_task.analyze(PackageFolder(tmp_path), place)
     messages.check(refused.value)
 
 

@@ -32,7 +32,7 @@ signal.pause()
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_ends_with_who_asked_for_it() -> None:
     caller = subprocess.Popen(["sleep", "60"])
-    identity = {**sessions.identity(), "pid": caller.pid, "start_ticks": None}
+    identity = {**sessions.own_identity(), "pid": caller.pid, "start_ticks": None}
     watched = subprocess.Popen(
         [sys.executable, "-c", SUPERVISES, WATCHED, json.dumps(identity)], stdout=subprocess.PIPE, text=True
     )

@@ -9,7 +9,7 @@ import torch
 
 from roost.base.errors import Refused
 from roost.devices import visible_cards
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 from roost.train.model import peak_gpu_memory, simulated_memory
 from roost.train.model.simulated_memory import SimulatedUsage, usage
 from roost.worker import card_memory
@@ -27,7 +27,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return fake
 
 
-def users(patch: pytest.MonkeyPatch, *found: User) -> None:
+def users(patch: pytest.MonkeyPatch, *found: CardProcess) -> None:
     cards = [Card(number, f"GPU-{number}", "test", 10_240, 9_000, found) for number in range(2)]
     patch.setattr(visible_cards, "cards", lambda: cards)
 
@@ -52,7 +52,7 @@ def test_torch_is_held_to_the_promise(cuda: FakeCuda, monkeypatch: pytest.Monkey
     assert cuda.fractions == {}
     card_memory.limit_to_reservation(5_000, "cuda:1", is_rank=True)
     assert cuda.fractions == {1: 0.44}  # 600 MB for the driver, as nobody tells
-    users(monkeypatch, User(os.getpid(), "ada", 500), User(1, "ada", 3_000))
+    users(monkeypatch, CardProcess(os.getpid(), "ada", 500), CardProcess(1, "ada", 3_000))
     card_memory.limit_to_reservation(5_000, "cuda", is_rank=False)
     assert cuda.fractions == {0: 0.45, 1: 0.45}
 
@@ -60,15 +60,15 @@ def test_torch_is_held_to_the_promise(cuda: FakeCuda, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("found", "driver"),
     [
-        ([User(1, None, 2_450)], 450.0),  # in a container
-        ([User(os.getpid(), "ada", 2_300), User(1, "ada", 900)], 300.0),
-        ([User(1, "ada", 2_450), User(2, "ada", 2_450)], None),
-        ([User(os.getpid(), "ada", None)], None),
+        ([CardProcess(1, None, 2_450)], 450.0),  # in a container
+        ([CardProcess(os.getpid(), "ada", 2_300), CardProcess(1, "ada", 900)], 300.0),
+        ([CardProcess(1, "ada", 2_450), CardProcess(2, "ada", 2_450)], None),
+        ([CardProcess(os.getpid(), "ada", None)], None),
         ([], None),
     ],
 )
 def test_the_largest_of_its_cards_is_told(
-    cuda: FakeCuda, found: list[User], driver: float | None, monkeypatch: pytest.MonkeyPatch
+    cuda: FakeCuda, found: list[CardProcess], driver: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert card_memory.usage() is None, "nothing was taken"
     cuda.reserved, cuda.allocated, cuda.ooms, cuda.free_mb = [100.0, 2_000.0], [90.0, 1_500.0], 2, 4_000.0

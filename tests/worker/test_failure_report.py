@@ -11,7 +11,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import ConfigError, ContractError, PeerLost
-from roost.package import progress
+from roost.package import live_progress
 from roost.worker import failure_report
 from roost.worker.failure_report import FailureReport, explain
 from tests.base.test_traceback_frames import module
@@ -106,14 +106,14 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
     last, note = told.lines[3:]
     assert re.fullmatch(r"KeyError .*worker 0.*: 'a'", last) and "sample 0 " in note
     messages.check(f"{told.error}\n{last}\n{note}")
-    assert re.search(r"roost\.base\.raised\.Elsewhere: .*worker 0.*\nTraceback", told.full_traceback)
+    assert re.search(r"roost\.base\.exception_record\.RemoteTraceback: .*worker 0.*\nTraceback", told.full_traceback)
 
 
 # --- mistakes: one line -----------------------------------------------------------------------------------
 
 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
-    error = ConfigError("is wrong", setting="a.b", received="\x1b[2J", fix="mend it")
+    error = ConfigError("is wrong", setting="a.b", received="\x1b[2J", fix="do it")
     told = explain(error, own=[tmp_path])
     assert (told.reason, told.exit_code, told.is_complete) == ("error", 4, True)
     assert told.lines == (f"error: {error}",) and told.error == str(error), "repr has made it visible"
@@ -138,7 +138,7 @@ def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> No
 
 def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
-    told = explain(caught(lambda: progress.reset(tmp_path / "progress")), own=[tmp_path])
+    told = explain(caught(lambda: live_progress.reset(tmp_path / "progress")), own=[tmp_path])
     assert told.reason == "error" and str(tmp_path / "progress") in told.error
     assert "`roost continue`" in told.lines[0]
     messages.check(told.lines[0])

@@ -12,7 +12,7 @@ import torch
 
 from roost.base.errors import CheckpointError, ConfigError, NotFound, TrainingError
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import initial_weights
 from roost.package.sessions import INITIALIZED
 from roost.project import loaded_model
@@ -41,7 +41,7 @@ def test_what_goes_on_gives_the_bits_of_a_run_in_one(tmp_path: Path, settings: d
     assert train(whole) == "finished"
     cut = project(tmp_path / "cut", hooks_code=draws, **settings)
     assert train(cut, initialize=True) == INITIALIZED
-    (only,) = checkpoint.infos(cut.checkpoints)
+    (only,) = checkpoint.read_manifests(cut.checkpoints)
     assert (only.step, only.reason, only.id) == (0, "start", 0)
     assert train(cut) == "finished"
     assert model(cut) == model(whole) and rows_of(cut.path) == rows_of(whole.path)
@@ -115,14 +115,14 @@ def test_a_disk_that_takes_nothing(
 # --- what a run begins with -------------------------------------------------------------------------------
 
 
-def weights(package: Package, id: int = 0) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = checkpoint.read(checkpoint.folder_of(package.checkpoints, id))[1][
+def weights(package: PackageFolder, id: int = 0) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id))[1][
         "model"
     ]["state"]
     return state
 
 
-def begun(folder: Path, **settings: Any) -> Package:
+def begun(folder: Path, **settings: Any) -> PackageFolder:
     made = project(folder, **settings)
     train(made, initialize=True)
     return made
@@ -188,12 +188,12 @@ def test_frozen_parameters_stay_and_the_others_move(tmp_path: Path) -> None:
     package = begun(tmp_path, freeze=FROZEN, runner=RUNNER)
     before = {name: one.clone() for name, one in weights(package).items()}
     train(package)
-    newest = checkpoint.infos(package.checkpoints)[-1]
+    newest = checkpoint.read_manifests(package.checkpoints)[-1]
     after = weights(package, newest.id)
     assert {name for name in before if not torch.equal(before[name], after[name])} == {
         "net.2.weight", "net.2.bias"
     }  # fmt: skip
-    _, states = checkpoint.read(checkpoint.folder_of(package.checkpoints, newest.id))
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, newest.id))
     assert states["model"]["frozen"] == ["net.0.weight", "net.0.bias"]
     found = loaded_model.load_experiment(package, device="cpu", info={})
     assert not found.runner.get_parameter("net.0.weight").requires_grad

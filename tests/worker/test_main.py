@@ -14,7 +14,7 @@ from roost.base import durable
 from roost.base.system.worker_protocol import REPORT_VARIABLE
 from roost.operations.sessions.session_request import start_session
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project import native_project
 from roost.worker.__main__ import main
 from tests.messages import Messages
@@ -37,7 +37,7 @@ LOOKS = "import os\n" + DATASET.replace(
 
 
 def run(
-    package: Package, monkeypatch: pytest.MonkeyPatch, number: int | None = None
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch, number: int | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Runs a session in this process; gives the exit code and the final line."""
     if number is None:
@@ -232,7 +232,7 @@ def test_tracebacks_of_mistakes_too_when_asked_for(
 # --- as it is started --------------------------------------------------------------------------------------
 
 
-def start(package: Package) -> dict[str, Any]:
+def start(package: PackageFolder) -> dict[str, Any]:
     """Starts a session through its supervisor and waits for its end; gives the record."""
     lock = package.lock()
     try:
@@ -255,7 +255,7 @@ def test_started_for_real(tmp_path: Path) -> None:
     output = package.output.read_text()
     assert f"report None cwd {package.path}" in output
     assert re.search(r"\bfinished\b.*\b6\b", output)
-    assert checkpoint.infos(package.checkpoints)[-1].step == 6
+    assert checkpoint.read_manifests(package.checkpoints)[-1].step == 6
     assert package.records().last()["valid/loss"] > 0
     assert not list(package.path.rglob("__pycache__"))
 
@@ -267,7 +267,7 @@ def test_failing_for_real(tmp_path: Path) -> None:
     assert (record["state"], record["exit_code"]) == ("failed", 1)
     assert record["error"] == "ValueError: out of luck"
     assert "Traceback" in package.output.read_text()
-    assert checkpoint.infos(package.checkpoints)[-1].step == 2
+    assert checkpoint.read_manifests(package.checkpoints)[-1].step == 2
     assert package.state() == "failed"
     fd = package.lock()
     os.close(fd)

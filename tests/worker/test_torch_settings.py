@@ -13,7 +13,7 @@ import torch
 
 from roost.analysis import analysis_folder
 from roost.config.settings import Settings, parse_settings
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker import analyze_task, torch_settings
 from tests.cli.programs import roost
 from tests.messages import Messages
@@ -287,7 +287,7 @@ def test_a_strict_worker(tmp_path: Path) -> None:
 
 
 def test_an_analysis_is_as_strict_as_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package: Package = trained(tmp_path, determinism="strict", threads=2)
+    package: PackageFolder = trained(tmp_path, determinism="strict", threads=2)
     monkeypatch.chdir(package.path)
     place = asked(package, FLAGS + "def experience(self):\n    return flags()")
     analyze_task.analyze(package, place)

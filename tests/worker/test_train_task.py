@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError, NotFound, Refused
 from roost.config import objects
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker import train_task
 from tests.messages import Messages
 from tests.project.projects import RUNNER, project
@@ -41,21 +41,21 @@ STOPS = (
 )
 
 
-def session(package: Package, **request: Any) -> Any:
+def session(package: PackageFolder, **request: Any) -> Any:
     package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
     return package.sessions()[-1]
 
 
-def train(package: Package, stop: Any = None, **request: Any) -> str:
+def train(package: PackageFolder, stop: Any = None, **request: Any) -> str:
     try:
         return train_task.train(package, session(package, **request), stop or Quiet())
     finally:
         objects.unload_project(package.path)
 
 
-def model(package: Package) -> Any:
-    newest = checkpoint.infos(package.checkpoints)[-1]
-    _, states = checkpoint.read(checkpoint.folder_of(package.checkpoints, newest.id))
+def model(package: PackageFolder) -> Any:
+    newest = checkpoint.read_manifests(package.checkpoints)[-1]
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, newest.id))
     return newest.step, bits({name: states[name] for name in ("model", "optimizers", "rank-0")})
 
 
@@ -69,17 +69,17 @@ def test_stops_and_goes_on_exactly(tmp_path: Path) -> None:
     assert train(package, overrides=["stop_at=-1"]) == "finished"
     assert model(package) == model(whole)
     assert rows_of(package.path) == rows_of(whole.path)
-    assert [info.session for info in checkpoint.infos(package.checkpoints)][-1] == 3
+    assert [info.session for info in checkpoint.read_manifests(package.checkpoints)][-1] == 3
     assert package.derived["inexact"] == []
 
 
 def test_a_chosen_checkpoint(tmp_path: Path, messages: Messages) -> None:
     package = project(tmp_path, checkpoint={"every": "1", "fast": 9})
     train(package)
-    first = checkpoint.infos(package.checkpoints)[0]
+    first = checkpoint.read_manifests(package.checkpoints)[0]
     train(package, checkpoint=first.id)
     assert [info.step for info in package.store().line()] == [1, 2, 3, 4, 5, 6]
-    assert checkpoint.infos(package.checkpoints)[-1].line[0] == (0, first.id)
+    assert checkpoint.read_manifests(package.checkpoints)[-1].line[0] == (0, first.id)
     with pytest.raises(NotFound, match="checkpoint 99") as refused:
         train(package, checkpoint=99)
     messages.check(refused.value)
@@ -126,7 +126,7 @@ def test_what_differs_from_the_first_session_is_said_and_recorded(
     body["stack"]["torch"] = torch.__version__
     file.write_text(json.dumps(body))
     train(package, overrides=["max_steps=8"])
-    assert set(checkpoint.infos(package.checkpoints)[-1].inexact) == set(reasons)
+    assert set(checkpoint.read_manifests(package.checkpoints)[-1].inexact) == set(reasons)
     assert "inexact: " not in capsys.readouterr().out
 
 
@@ -141,12 +141,12 @@ def test_ranks_are_compared_with_those_of_the_checkpoint_it_goes_on_from(
     file.write_text(json.dumps(body))
     train(package, strategy="fsdp", overrides=["stop_at=-1"])
     assert "ranks" not in capsys.readouterr().out and package.derived["inexact"] == []
-    *_, old, new = checkpoint.infos(package.checkpoints)
+    *_, old, new = checkpoint.read_manifests(package.checkpoints)
     infos = [
         msgspec.structs.replace(old, ranks=3, session=1),
         msgspec.structs.replace(new, ranks=3),
     ]
-    monkeypatch.setattr(checkpoint, "infos", lambda folder: infos)
+    monkeypatch.setattr(checkpoint, "read_manifests", lambda folder: infos)
     assert train_task._ranks_of_checkpoint(package, None) == {"ranks": 3, "strategy": "fsdp"}
     assert train_task._ranks_of_checkpoint(package, old.id) == {"ranks": 3, "strategy": "ddp"}, (
         "by another launcher"
@@ -162,7 +162,7 @@ def test_the_reasons_of_the_request_are_recorded(
     reasons = ["width: 3 -> 4", "Dataset.py has changed since it was copied"]
     train(package, force=force, inexact=reasons)
     assert package.derived["inexact"] == reasons
-    assert checkpoint.infos(package.checkpoints)[-1].inexact == reasons
+    assert checkpoint.read_manifests(package.checkpoints)[-1].inexact == reasons
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if "inexact" in line] == [f"inexact: {one}" for one in reasons]
 

@@ -15,7 +15,7 @@ from typing import Any
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 NAME = "analysis"
@@ -28,7 +28,7 @@ RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, 
 """Names that nothing saved may have."""
 
 
-def analyses_root(package: Package, out: Path | str | None) -> Path:
+def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
     """Where the folders of a package's analyses go: into the package, or below ``out``.
 
     Raises:
@@ -81,7 +81,7 @@ def write_request(folder: Path, asked: Mapping[str, Any]) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    durable.write(folder / REQUEST, sessions.to_json({"kind": "analysis", **sessions.identity(), **asked}))
+    durable.write(folder / REQUEST, sessions.to_json({"kind": "analysis", **sessions.own_identity(), **asked}))
 
 
 def read(folder: Path) -> Session:
@@ -105,4 +105,4 @@ def script_folder(folder: Path) -> Path:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """result.json; empty when the analysis was ended before it could write one."""
-    return sessions.load(folder / RESULT) or {}
+    return sessions.load_json(folder / RESULT) or {}

@@ -13,7 +13,7 @@ from roost.analysis.analysis_session import AnalysisSession
 from roost.analysis.saved_files import SavedFiles
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project.loaded_model import Loaded, load_experiment
 from roost.train.step import seeding
 
@@ -32,7 +32,7 @@ class AnalysisRequest(NamedTuple):
 
 
 def run_analysis(
-    package: Package,
+    package: PackageFolder,
     place: Path,
     asked: AnalysisRequest,
     *,
@@ -85,5 +85,5 @@ def run_analysis(
 
 def _add_project_note(error: BaseException, project: Path) -> None:
     """What is missing may lie in the project's folder, which did not come along with the package."""
-    if not project.is_dir() and str(project) in record_exception(error).said:
+    if not project.is_dir() and str(project) in record_exception(error).text_with_notes:
         error.add_note(f"the project's folder {project} is not here; name where it is now: --project DIR")

@@ -13,8 +13,8 @@ from roost.analysis import result_values
 from roost.analysis.saved_files import SavedFiles
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.project import data_loaders
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.loaded_model import Loaded
@@ -50,7 +50,7 @@ class AnalysisSession:
         device: Where the runner is.
     """
 
-    def __init__(self, package: Package, loaded: Loaded, files: SavedFiles) -> None:
+    def __init__(self, package: PackageFolder, loaded: Loaded, files: SavedFiles) -> None:
         assert loaded.dataset is not None and loaded.data is not None
         self.args: Mapping[str, Any] = loaded.args
         self.runner: Runner = loaded.runner
@@ -60,7 +60,7 @@ class AnalysisSession:
         columns = package.records()
         self.log: Mapping[str, tuple[list[int], list[float]]] = {**columns.series, **columns.stats}
         self.package = package
-        self.checkpoint: Info | None = loaded.checkpoint
+        self.checkpoint: Manifest | None = loaded.checkpoint
         self.device: torch.device = loaded.runner.device
         self._settings, self._files = loaded.settings, files
 

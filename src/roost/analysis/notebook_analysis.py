@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import analysis_folder, preconditions
-from roost.analysis.analysis_run import AnalysisRequest, AnalysisFunction, run_analysis
+from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, run_analysis
 from roost.base import durable
 from roost.base.errors import ContractError
-from roost.package.sessions import OwnRecord
+from roost.package.sessions import UnsupervisedRecord
 from roost.project.package_context import inside
 
 
@@ -57,13 +57,15 @@ def analyze(
         raise ContractError("is no function", setting="function", received=function, fix="lambda self: ...")
     package = preconditions.open_with_runner(record_path)
     preconditions.check_checkpoints(package, checkpoint, untrained=untrained)
-    asked = AnalysisRequest(checkpoint, untrained, device, str(preconditions.project_folder(package, project)))
+    asked = AnalysisRequest(
+        checkpoint, untrained, device, str(preconditions.project_folder(package, project))
+    )
     place = analysis_folder.create(analysis_folder.analyses_root(package, out))
     script = _script(function, place)
     analysis_folder.write_request(
         place, {**asked._asdict(), "script": script, "created": round(time.time(), 3)}
     )
-    record = OwnRecord(place / analysis_folder.RECORD, int(place.name))
+    record = UnsupervisedRecord(place / analysis_folder.RECORD, int(place.name))
     try:
         with inside(package):
             value = run_analysis(package, place, asked, script=script, function=lambda: function)

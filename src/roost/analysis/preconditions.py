@@ -10,7 +10,7 @@ from pathlib import Path
 from roost.base import safe_read
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 
 _UNTRAINED = "--untrained (in Python: untrained=True) takes the weights as the Runner builds them"
@@ -33,7 +33,7 @@ def describe_file(path: Path) -> str:
     return "a file"
 
 
-def open_with_runner(path: Path | str, *, by: Callable[[Path], Package] = Package.open) -> Package:
+def open_with_runner(path: Path | str, *, by: Callable[[Path], PackageFolder] = PackageFolder.open) -> PackageFolder:
     """The package at ``path``, opened ``by``.
 
     Raises:
@@ -60,7 +60,7 @@ def open_with_runner(path: Path | str, *, by: Callable[[Path], Package] = Packag
     return package
 
 
-def project_folder(package: Package, given: Path | str | None) -> Path:
+def project_folder(package: PackageFolder, given: Path | str | None) -> Path:
     """The project's folder: the one that was given, or where it was.
 
     Raises:
@@ -75,7 +75,7 @@ def project_folder(package: Package, given: Path | str | None) -> Path:
 
 
 def check_checkpoints(
-    package: Package, id: int | None, *, untrained: bool = False, fix: str = _UNTRAINED
+    package: PackageFolder, id: int | None, *, untrained: bool = False, fix: str = _UNTRAINED
 ) -> list[str]:
     """Whether a package has the checkpoint that is asked for, or any; gives a line for each that is foreign.
 
@@ -95,7 +95,7 @@ def check_checkpoints(
             raise UsageError("untrained takes no checkpoint", received=id, fix="leave out one of the two")
         return []
     found = checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
-    paths = {one: checkpoint.folder_of(package.checkpoints, one) for one in found}
+    paths = {one: checkpoint.checkpoint_folder(package.checkpoints, one) for one in found}
     foreign = {
         one: f"{path.name} is {describe_file(path)}, which roost does not unpickle"
         for one, path in paths.items()
@@ -114,7 +114,7 @@ def check_checkpoints(
     return list(foreign.values()) if id is None else []
 
 
-def _no_checkpoint_error(package: Package, fix: str) -> None:
-    aside = checkpoint.set_asides(package.checkpoints) if package.checkpoints.is_dir() else []
+def _no_checkpoint_error(package: PackageFolder, fix: str) -> None:
+    aside = checkpoint.set_aside_names(package.checkpoints) if package.checkpoints.is_dir() else []
     why = f"all were damaged ({', '.join(aside)})" if aside else "it has saved nothing yet"
     raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

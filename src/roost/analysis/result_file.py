@@ -12,7 +12,7 @@ from roost.analysis.saved_files import SavedFiles
 from roost.base import durable, traceback_frames
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 
 FORMAT = 1
 _MAX_CHARACTERS = 2000
@@ -23,7 +23,7 @@ def write(
     *,
     own: ProjectFiles,
     script: Mapping[str, Any],
-    checkpoint: Info | None,
+    checkpoint: Manifest | None,
     device: str | None,
     seconds: float,
     value: object = None,
@@ -65,9 +65,9 @@ def write(
 def _error(error: BaseException, own: ProjectFiles) -> dict[str, Any]:
     found = record_exception(error)
     # What went wrong before any of the person's code ran has no line of theirs.
-    lines = "\n".join(traceback_frames.format_chain(found, own)) if own.last(found) else None
+    lines = "\n".join(traceback_frames.format_chain(found, own)) if own.innermost_line(found) else None
     return {
         "type": found.name,
-        "message": traceback_frames.truncate(found.said, _MAX_CHARACTERS),
+        "message": traceback_frames.truncate(found.text_with_notes, _MAX_CHARACTERS),
         "traceback": lines,
     }

@@ -33,11 +33,11 @@ class Location:
 
     file: Path
     line: int
-    shown: str = ""
+    display_name: str = ""
     """How the file is called in messages; its bare name if empty."""
 
     def __str__(self) -> str:
-        return f"{self.shown or self.file.name}:{self.line}"
+        return f"{self.display_name or self.file.name}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -48,42 +48,42 @@ class ConfigFile:
     lines: Mapping[tuple[str, ...], int]
     """Line of each key, by its path; the place in a list is its number as a text."""
     file: Path
-    shown: str = ""
+    display_name: str = ""
 
     def where(self, path: Sequence[str | int]) -> Location | None:
         """The place of a key, or of the nearest section around it that has a place; else None."""
         names = tuple(str(name) for name in path)
         for length in range(len(names), 0, -1):
             if (line := self.lines.get(names[:length])) is not None:
-                return Location(self.file, line, self.shown)
+                return Location(self.file, line, self.display_name)
         return None
 
 
-def read_config_file(path: Path, *, shown: str = "") -> ConfigFile:
+def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
     """Reads a ``.json``, ``.yaml`` or ``.yml`` file whose top level is a mapping.
 
     Args:
         path: The file.
-        shown: How messages call the file; its bare name if empty.
+        display_name: How messages call the file; its bare name if empty.
 
     Raises:
         NotFound: There is no such file.
         ConfigError: It cannot be read, or holds what roost does not accept: duplicate keys, tags beyond
             the core ones, no mapping at the top, more than `MAX_BYTES`, `MAX_NODES` or `MAX_DEPTH`.
     """
-    shown = shown or path.name
+    display_name = display_name or path.name
     reader = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}.get(path.suffix.lower())
     if reader is None:
-        raise ConfigError(f"{shown} is no kind of config file", fix="name it .yaml, .yml or .json")
+        raise ConfigError(f"{display_name} is no kind of config file", fix="name it .yaml, .yml or .json")
 
     def place(line: int) -> Location:
-        return Location(path, line, shown)
+        return Location(path, line, display_name)
 
-    values, lines = reader(_read_text(path, shown), place)
+    values, lines = reader(_read_text(path, display_name), place)
     if not isinstance(values, dict):
         what = "holds nothing" if values is None else f"holds a {type(values).__name__} at its top"
-        raise ConfigError(f"{shown} {what}", where=place(1), fix="write settings, as in `seed: 0`")
-    return ConfigFile(values, lines, path, shown)
+        raise ConfigError(f"{display_name} {what}", where=place(1), fix="write settings, as in `seed: 0`")
+    return ConfigFile(values, lines, path, display_name)
 
 
 def parse_scalar(text: str) -> Any:
@@ -101,24 +101,26 @@ def parse_scalar(text: str) -> Any:
     return _plain_value(plain, "command line") if plain else ""
 
 
-def _read_text(path: Path, shown: str) -> str:
+def _read_text(path: Path, display_name: str) -> str:
     try:
         # Asked before opening: to open a FIFO waits for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigError(f"{shown} is not a file")
+            raise ConfigError(f"{display_name} is not a file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise NotFound(f"there is no file {path}") from None
     except OSError as error:
-        raise ConfigError(f"{shown} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{display_name} cannot be read: {error.strerror}") from error
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{shown} is larger than {MAX_BYTES >> 20} MiB", fix="keep data out of the config")
+        raise ConfigError(
+            f"{display_name} is larger than {MAX_BYTES >> 20} MiB", fix="keep data out of the config"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{shown} is not UTF-8", where=Location(path, line, shown)) from None
+        raise ConfigError(f"{display_name} is not UTF-8", where=Location(path, line, display_name)) from None
 
 
 # --- scalars of the YAML 1.2 core schema --------------------------------------------------------------

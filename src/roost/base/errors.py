@@ -1,19 +1,31 @@
-"""What can go wrong by somebody's mistake, each kind with its exit code (DESIGN, section 8)."""
+"""The errors that a user or an administrator can fix, each kind with its exit code (DESIGN, section 8)."""
 
 from __future__ import annotations
+
+FIX_SEPARATOR = "; fix: "
+"""Between the message of an error and its fix."""
 
 _NOTHING = object()
 
 
+def with_fix(message: str, fix: str | None) -> str:
+    """``message; fix: fix``; the message alone where there is no fix."""
+    return message if fix is None else f"{message}{FIX_SEPARATOR}{fix}"
+
+
 class RoostError(Exception):
-    """A mistake that a person can mend; its text says what, where and how.
+    """A mistake that the user can fix. Its text says what is wrong, where, and how to fix it.
 
     Args:
         message: What is wrong, in one sentence, without a full stop.
         setting: The setting at fault, dotted (``data.batch_size``).
         received: The value that was given; shown with ``repr``.
         where: Where it was given, for example ``config.yaml:12``.
-        fix: What to do about it, as an order ("give a number above 0").
+        fix: What to do about it, as an imperative sentence ("give a number above 0").
+
+    Attributes:
+        detail: The message with the received value.
+        summary: The setting and the detail, without where and fix.
     """
 
     exit_code = 1
@@ -28,14 +40,10 @@ class RoostError(Exception):
         fix: str | None = None,
     ) -> None:
         self.message, self.setting, self.where, self.fix = message, setting, where, fix
-        # What is wrong, where the setting is told beside, and with it.
-        self.said = message if received is _NOTHING else f"{message}; received {received!r}"
-        self.what = text = self.said if setting is None else f"{setting}: {self.said}"
-        if where is not None:
-            text += f" (at {where})"
-        if fix is not None:
-            text += f". To mend it: {fix}"
-        super().__init__(text)
+        self.detail = message if received is _NOTHING else f"{message}; received {received!r}"
+        self.summary = self.detail if setting is None else f"{setting}: {self.detail}"
+        text = self.summary if where is None else f"{self.summary} (at {where})"
+        super().__init__(with_fix(text, fix))
 
 
 class UsageError(RoostError):
@@ -51,13 +59,13 @@ class NotFound(RoostError):
 
 
 class ConfigError(RoostError):
-    """The configuration cannot be read or does not mean anything."""
+    """The configuration cannot be read, or is not valid."""
 
     exit_code = 4
 
 
 class Refused(RoostError):
-    """roost could do it, but it would lose or mix up something."""
+    """A request that is possible, but would lose or mix up data."""
 
     exit_code = 5
 
@@ -67,32 +75,33 @@ class ContractError(RoostError):
 
 
 class RanksApart(ContractError):
-    """The ranks do not do the same: they can talk to each other no more, so it ends the run."""
+    """The ranks execute different code or exchange different messages. They can communicate no more, so the
+    run ends."""
 
 
 class CheckpointError(RoostError):
     """A checkpoint cannot be used: it is damaged, needs a newer roost or torch, or does not fit what it is
-    loaded into. Only `Damaged` speaks against its bytes."""
+    loaded into. Only `Damaged` means that its bytes are wrong."""
 
 
 class Damaged(CheckpointError):
-    """The bytes of a checkpoint are not those that were written: a file is missing, or its size or digest is
-    another one. Nothing else raises this, because such a checkpoint is set aside for good."""
+    """The bytes of a checkpoint are not those that were written: a file is missing, or its size or digest
+    differs. Nothing else raises this error, because such a checkpoint is set aside permanently."""
 
 
 class TrainingError(RoostError):
-    """The training cannot go on, for example because the loss is not finite."""
+    """The training cannot continue, for example because the loss is not finite."""
 
 
 class PeerLost(RoostError):
-    """Another rank is gone, or has failed: never the cause, which that rank tells itself."""
+    """Another rank has ended or failed. This error is never the cause; the other rank reports the cause."""
 
-    by_the_machine = True
-    """Whether another time that rank might not have failed; unless it has said otherwise."""
+    is_transient = True
+    """Whether that rank might succeed in another attempt; True unless the rank has reported otherwise."""
 
 
 STOPPED_EXIT_CODE = 75
-"""Stopped on request after saving; ``roost continue`` goes on exactly (EX_TEMPFAIL of sysexits.h)."""
+"""Stopped on request after saving; ``roost continue`` continues exactly (EX_TEMPFAIL of sysexits.h)."""
 
 INTERRUPTED_EXIT_CODE = 130
 """Ended at once by a second Ctrl-C."""

@@ -22,21 +22,21 @@ class RemoteTraceback(Exception):
         place: ``in loader worker 1``.
     """
 
-    def __init__(self, text: str, place: str) -> None:
-        super().__init__(text, place)
-        self.text, self.place = text, place
+    def __init__(self, text: str, raised_in: str) -> None:
+        super().__init__(text, raised_in)
+        self.text, self.raised_in = text, raised_in
 
     def __str__(self) -> str:
-        return f"{self.place}:\n{self.text}"
+        return f"{self.raised_in}:\n{self.text}"
 
 
 @dataclass(frozen=True)
 class ExceptionRecord:
     """One exception, with those it came from."""
 
-    kind: str
+    qualified_name: str
     """Its class as a traceback names it: ``ValueError``, ``torch.OutOfMemoryError``."""
-    kinds: frozenset[str]
+    base_names: frozenset[str]
     """The names, without modules, of its class and of those it derives from."""
     text: str
     notes: tuple[str, ...] = ()
@@ -44,21 +44,21 @@ class ExceptionRecord:
     """Outermost first. That of a SyntaxError's own place is the last one."""
     caret: str = ""
     """Under the code of the last frame, where a SyntaxError is."""
-    place: str = ""
+    raised_in: str = ""
     """Where it was raised, if not here: ``in DataLoader worker process 1``."""
-    direct: ExceptionRecord | None = None
+    cause: ExceptionRecord | None = None
     """The one it was raised ``from``."""
-    handled: ExceptionRecord | None = None
+    context: ExceptionRecord | None = None
     """The one that was being handled when it came, where no ``from`` was written."""
-    parts: tuple[ExceptionRecord, ...] = ()
+    members: tuple[ExceptionRecord, ...] = ()
     """Of an exception group."""
 
     def is_a(self, *names: str) -> bool:
         """Whether its class is one of these, or derives from one."""
-        return not self.kinds.isdisjoint(names)
+        return not self.base_names.isdisjoint(names)
 
     @property
-    def said(self) -> str:
+    def text_with_notes(self) -> str:
         """Its text and its notes."""
         return "; ".join([self.text, *self.notes])
 
@@ -70,14 +70,14 @@ class ExceptionRecord:
     @property
     def name(self) -> str:
         """The class without its module."""
-        return self.kind.rpartition(".")[2]
+        return self.qualified_name.rpartition(".")[2]
 
     def chain(self) -> Iterator[ExceptionRecord]:
         """This one and all that it came from, oldest last."""
         current: ExceptionRecord | None = self
         while current is not None:
             yield current
-            current = current.direct or current.handled
+            current = current.cause or current.context
 
 
 def record_exception(error: BaseException, depth: int = 0) -> ExceptionRecord:
@@ -96,14 +96,14 @@ def record_exception(error: BaseException, depth: int = 0) -> ExceptionRecord:
 def _with_origins(found: ExceptionRecord, error: BaseException, depth: int) -> ExceptionRecord:
     if depth >= _MAX_CHAIN:
         return found
-    direct, context = error.__cause__, error.__context__
-    handled = context if direct is None and not error.__suppress_context__ else None
+    cause, context = error.__cause__, error.__context__
+    handled = context if cause is None and not error.__suppress_context__ else None
     members = error.exceptions[:_MAX_MEMBERS] if isinstance(error, BaseExceptionGroup) else ()
     return replace(
         found,
-        direct=record_exception(direct, depth + 1) if direct is not None else None,
-        handled=record_exception(handled, depth + 1) if handled is not None else None,
-        parts=tuple(record_exception(one, depth + 1) for one in members),
+        cause=record_exception(cause, depth + 1) if cause is not None else None,
+        context=record_exception(handled, depth + 1) if handled is not None else None,
+        members=tuple(record_exception(one, depth + 1) for one in members),
     )
 
 
@@ -170,13 +170,18 @@ def _from_remote(
             tuple(map(record_exception, error.exceptions)) if isinstance(error, BaseExceptionGroup) else ()
         )
         return ExceptionRecord(
-            _class_name(type(error)), _base_class_names(error), text, notes, place=cause.place, parts=parts
+            _class_name(type(error)),
+            _base_class_names(error),
+            text,
+            notes,
+            raised_in=cause.raised_in,
+            members=parts,
         )
     if found.name == type(error).__name__:
-        found = replace(found, kinds=_base_class_names(error))
+        found = replace(found, base_names=_base_class_names(error))
         if not isinstance(error, SyntaxError):  # its place is among the frames already
             found = replace(found, text=text)
-    return replace(found, place=cause.place, notes=notes)
+    return replace(found, raised_in=cause.raised_in, notes=notes)
 
 
 def _from_torch_worker(error: BaseException, text: str, notes: tuple[str, ...]) -> ExceptionRecord | None:
@@ -184,10 +189,12 @@ def _from_torch_worker(error: BaseException, text: str, notes: tuple[str, ...]) 
     head = _CAUGHT.match(text)
     if head is None:
         return None
-    name, place = head.groups()
+    name, raised_in = head.groups()
     kinds = _base_class_names(error) if type(error).__name__ == name else frozenset([name])
     found = _parse_chain(text[head.end() :])
-    return replace(found, kinds=kinds, place=place, notes=(*found.notes, *notes)) if found else None
+    return (
+        replace(found, base_names=kinds, raised_in=raised_in, notes=(*found.notes, *notes)) if found else None
+    )
 
 
 def _parse_chain(text: str) -> ExceptionRecord | None:
@@ -198,7 +205,7 @@ def _parse_chain(text: str) -> ExceptionRecord | None:
         if newer is None:
             return None
         is_direct = said.startswith("The above")
-        found = replace(newer, direct=found) if is_direct else replace(newer, handled=found)
+        found = replace(newer, cause=found) if is_direct else replace(newer, context=found)
     return found
 
 

@@ -62,21 +62,21 @@ def is_locked(path: Path) -> bool | None:
     return False
 
 
-def read(path: Path, *, at_most: int = MAX_SMALL_FILE_BYTES) -> bytearray:
+def read(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytearray:
     """All bytes of a plain file.
 
     Raises:
-        OSError: It cannot be read, is no plain file, or has more than ``at_most`` bytes.
+        OSError: It cannot be read, is no plain file, or has more than ``max_bytes`` bytes.
     """
     with open(open_fd(path), "rb", buffering=0) as file:
-        data = bytearray(_size(file, path, at_most))
+        data = bytearray(_size(file, path, max_bytes))
         view = memoryview(data)
         while view and (count := file.readinto(view)):
             view = view[count:]
         return data[: len(data) - len(view)] if view else data
 
 
-def read_hashed(path: Path, *, at_most: int = MAX_SMALL_FILE_BYTES) -> tuple[memoryview[Any], str]:
+def read_hashed(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> tuple[memoryview[Any], str]:
     """All bytes of a plain file, in memory of their own that may be written to, and their sha256.
 
     Raises:
@@ -84,7 +84,7 @@ def read_hashed(path: Path, *, at_most: int = MAX_SMALL_FILE_BYTES) -> tuple[mem
     """
     digest, end = hashlib.sha256(), 0
     with open(open_fd(path), "rb", buffering=0) as file:
-        data = _memory(_size(file, path, at_most))
+        data = _memory(_size(file, path, max_bytes))
         while end < len(data) and (count := file.readinto(data[end : end + _PIECE_BYTES])):
             digest.update(data[end : end + count])
             end += count
@@ -101,10 +101,10 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _size(file: io.FileIO, path: Path, at_most: int) -> int:
+def _size(file: io.FileIO, path: Path, max_bytes: int) -> int:
     size = os.fstat(file.fileno()).st_size
-    if size > at_most:
-        raise OSError(errno.EFBIG, f"has {size} bytes, more than {at_most}", os.fspath(path))
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"has {size} bytes, more than {max_bytes}", os.fspath(path))
     return size
 
 

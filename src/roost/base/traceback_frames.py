@@ -45,7 +45,7 @@ class ProjectFiles:
             dict.fromkeys(path for one in folders for path in (one.absolute(), one.resolve()))
         )
 
-    def name(self, file: str) -> str | None:
+    def relative_name(self, file: str) -> str | None:
         """The file relative to its folder, or None when it is not the person's."""
         path = Path(file)
         if not path.is_absolute() or path.is_relative_to(_ROOST):
@@ -56,10 +56,10 @@ class ProjectFiles:
                 return None if is_installed(inside) else str(inside)
         return None
 
-    def last(self, raised: ExceptionRecord) -> str:
+    def innermost_line(self, raised: ExceptionRecord) -> str:
         """``Model/Runner.py:12`` and the code of the innermost own line; empty when there is none."""
         for frame in reversed(raised.frames):
-            if name := self.name(frame.filename):
+            if name := self.relative_name(frame.filename):
                 return truncate(escape_control(f"{name}:{frame.lineno}: {frame.line or ''}"), _LONGEST_CODE)
         return ""
 
@@ -81,40 +81,44 @@ def library_name(file: str) -> str:
     return path.stem
 
 
-def format_chain(raised: ExceptionRecord, own: ProjectFiles, *, briefly: bool = False) -> Iterator[str]:
+def format_chain(
+    raised: ExceptionRecord, own: ProjectFiles, *, first_line_only: bool = False
+) -> Iterator[str]:
     """The exceptions of a chain, oldest first, each with its own frames; type and message last.
 
     Args:
         raised: The exception.
         own: Which files are shown.
-        briefly: Of the message the first line is enough, because it was told in better words.
+        first_line_only: Of the message the first line is enough, because it was told in better words.
     """
     before: ExceptionRecord | None = None
     for one in reversed(list(raised.chain())):
         if before is not None:
-            yield from ("", _CHAIN_SENTENCES[one.direct is before], "")
-        yield from _format_exception(one, own, briefly=briefly and one is raised)
+            yield from ("", _CHAIN_SENTENCES[one.cause is before], "")
+        yield from _format_exception(one, own, first_line_only=first_line_only and one is raised)
         before = one
 
 
-def _format_exception(raised: ExceptionRecord, own: ProjectFiles, *, briefly: bool) -> Iterator[str]:
+def _format_exception(raised: ExceptionRecord, own: ProjectFiles, *, first_line_only: bool) -> Iterator[str]:
     yield from format_project_frames(raised, own)
     if raised.caret:
         yield f"    {raised.caret}"
-    yield from _message(raised, briefly=briefly)
-    for number, part in enumerate(raised.parts, 1):
+    yield from _message(raised, first_line_only=first_line_only)
+    for number, part in enumerate(raised.members, 1):
         yield f"  {number} of them:"
         yield from (f"  {line}" for line in format_chain(part, own))
 
 
-def _message(raised: ExceptionRecord, *, briefly: bool) -> Iterator[str]:
-    where = f" ({raised.place})" if raised.place else ""
+def _message(raised: ExceptionRecord, *, first_line_only: bool) -> Iterator[str]:
+    where = f" ({raised.raised_in})" if raised.raised_in else ""
     text = raised.text.strip("\n")
-    first, *rest = f"{raised.kind}{where}: {text}".split("\n") if text else [f"{raised.kind}{where}"]
-    shown = [] if briefly else rest[: _MOST_LINES - 1]
+    first, *rest = (
+        f"{raised.qualified_name}{where}: {text}".split("\n") if text else [f"{raised.qualified_name}{where}"]
+    )
+    shown = [] if first_line_only else rest[: _MOST_LINES - 1]
     more = len(rest) - len(shown)
     for line in (first, *shown):
-        yield truncate(escape_control(line), _LONGEST_CODE if briefly else _LONGEST_LINE)
+        yield truncate(escape_control(line), _LONGEST_CODE if first_line_only else _LONGEST_LINE)
     if more:
         yield f"… {more} more {'line' if more == 1 else 'lines'} of text …"
     for note in raised.notes:
@@ -129,9 +133,9 @@ def exception_summary(raised: ExceptionRecord, own: ProjectFiles | None = None) 
         own: For one without a message: the files of which the innermost line is named instead.
     """
     text = next(filter(None, (line.strip() for line in raised.text.split("\n"))), "")
-    last = own.last(raised) if own is not None else ""
+    last = own.innermost_line(raised) if own is not None else ""
     said = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
-    where = f" ({raised.place})" if raised.place else ""
+    where = f" ({raised.raised_in})" if raised.raised_in else ""
     return single_line("; ".join([said, *raised.short_notes]) + where)
 
 
@@ -159,7 +163,7 @@ def format_project_frames(raised: ExceptionRecord, own: ProjectFiles) -> list[st
 
 
 def _is_project_frame(frame: FrameSummary, own: ProjectFiles) -> bool:
-    return own.name(frame.filename) is not None
+    return own.relative_name(frame.filename) is not None
 
 
 def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[list[str]]:
@@ -171,7 +175,7 @@ def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[li
         inside = f" in {function}" if function else ""
         code = (found[0].line or "").strip()
         yield [
-            escape_control(f"  {own.name(file)}:{line}{inside}"),
+            escape_control(f"  {own.relative_name(file)}:{line}{inside}"),
             *([truncate(escape_control(f"    {code}"), _LONGEST_CODE)] if code else []),
             *([f"    … and {len(found) - 1} times more …"] if len(found) > 1 else []),
         ]

@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
-    run_notice_list.look(
+    run_notice_list.send_unsent(
         os.environ
     )  # whoever was killed with all who watched over it is told of by who comes next
     try:

@@ -9,7 +9,7 @@ import click
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
-from roost.package.results.data_report import Bin, Classes, FirstBatch, OneSet, Sizes, Split, Spread, Times
+from roost.package.results.data_report import LengthBin, LabelClasses, FirstBatch, SetReport, BatchSizes, SplitReport, Distribution, LoadingTimes
 
 _BAR = 30
 """Characters of the fullest bin."""
@@ -17,7 +17,7 @@ _WIDTH = 9
 _MOST_PARTS = 40
 
 
-def lines(splits: Sequence[Split]) -> Iterator[str]:
+def lines(splits: Sequence[SplitReport]) -> Iterator[str]:
     """The sets as lines; `click.echo` takes the colours away where there are none."""
     for number, split in enumerate(splits):
         if number:
@@ -25,7 +25,7 @@ def lines(splits: Sequence[Split]) -> Iterator[str]:
         yield from _split(split)
 
 
-def _split(split: Split) -> Iterator[str]:
+def _split(split: SplitReport) -> Iterator[str]:
     alone = len(split.sets) == 1
     about = f"  {_about(split.sets[0])}" if alone else ""
     yield click.style(terminal.line(split.name), bold=True) + about
@@ -47,18 +47,18 @@ def _titled(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
         before = title
 
 
-def _about(one: OneSet) -> str:
+def _about(one: SetReport) -> str:
     number = "nobody knows how many" if one.num_samples is None else f"{one.num_samples:,}"
     return terminal.line(f"{one.class_name}, {one.kind}, {number} sample{'s' * (one.num_samples != 1)}")
 
 
-def _epoch(split: Split) -> str:
+def _epoch(split: SplitReport) -> str:
     if split.num_steps is None or split.num_batches is None:
         return ""
     return f"{_counted(split.num_steps, 'step')} of {_counted(split.num_batches, 'batch', 'batches')}"
 
 
-def _sizes(sizes: Sizes | None) -> str:
+def _sizes(sizes: BatchSizes | None) -> str:
     if sizes is None or (sizes.least == sizes.most and not sizes.padding):
         return ""
     if sizes.least == sizes.most:
@@ -81,7 +81,7 @@ def _batch(batch: FirstBatch | None) -> Iterator[str]:
         yield f"… {len(batch.parts) - len(shown)} more"
 
 
-def _times(times: Times | None) -> str:
+def _times(times: LoadingTimes | None) -> str:
     if times is None:
         return ""
     came = _counted(times.num_batches, "batch", "batches")
@@ -99,14 +99,14 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else format_short_duration(seconds)
 
 
-def _workers(split: Split) -> str:
+def _workers(split: SplitReport) -> str:
     if split.num_workers is None:
         return ""
     why = split.workers or ("" if split.num_workers else "read in the training process")
     return f"{split.num_workers}: {why}" if why else str(split.num_workers)
 
 
-def _columns(one: OneSet) -> Iterator[tuple[str, str]]:
+def _columns(one: SetReport) -> Iterator[tuple[str, str]]:
     if one.classes is not None:
         yield "classes", _classes(one.classes)
     if one.weights is not None:
@@ -118,7 +118,7 @@ def _columns(one: OneSet) -> Iterator[tuple[str, str]]:
     yield from (("unread", text) for text in one.unreadable)
 
 
-def _classes(classes: Classes) -> str:
+def _classes(classes: LabelClasses) -> str:
     more = ", …" if classes.number > len(classes.names) else ""
     names = f": {', '.join(classes.names)}{more}" if classes.names else ""
     if classes.fewest is None or classes.most is None:
@@ -126,7 +126,7 @@ def _classes(classes: Classes) -> str:
     return f"{classes.number:,} of {classes.fewest:,} to {classes.most:,} samples{names}"
 
 
-def _spread(spread: Spread) -> str:
+def _spread(spread: Distribution) -> str:
     return (
         f"min {spread.least:,g}, median {spread.median:,g}, mean {_number(spread.mean)}, max {spread.most:,g}"
     )
@@ -136,7 +136,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def bars(bins: Sequence[Bin]) -> list[str]:
+def bars(bins: Sequence[LengthBin]) -> list[str]:
     """A line for each bin: its lengths, a bar, its samples."""
     names = [f"{one.least:,}" if one.least == one.most else f"{one.least:,}-{one.most:,}" for one in bins]
     width = max(map(len, names), default=0)

@@ -17,12 +17,12 @@ from roost.cli.plain_output import Plain
 from roost.lab.sessions.session_control import ask
 from roost.operations.sessions.running_session import RunningSession, follow
 from roost.operations.sessions.session_request import StartedSession
-from roost.package import lineage, progress, sessions
+from roost.package import lineage, live_progress, sessions
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
-from roost.supervisor.guard_start import Guard
+from roost.supervisor.guard_start import GuardProcess
 
 _STARTED = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
 _PDB = "session {} has this terminal, for pdb; Ctrl-C saves and stops it"
@@ -63,7 +63,7 @@ class Awaited(Protocol[T_co]):
         """What runs."""
 
     @property
-    def process(self) -> Guard:
+    def process(self) -> GuardProcess:
         """To be waited for."""
 
     @property
@@ -151,7 +151,7 @@ def watch(running: RunningSession, answer: Answer, first_line: str, notes: Itera
         again = terminal.typed(running.package)
         terminal.say(f"detached; the run goes on. To watch it again: roost attach {again}")
         return 0
-    _tell_the_end(Package.open(running.package), ended, terminal.typed(running.package), running.output)
+    _tell_the_end(PackageFolder.open(running.package), ended, terminal.typed(running.package), running.output)
     code = (ended.record or {}).get("exit_code")
     return code if isinstance(code, int) else 1
 
@@ -261,7 +261,7 @@ def was_told(output: Path, error: str | None) -> bool:
         return False
 
 
-def _tell_the_end(package: Package, session: Session, shown: str, output: Path) -> None:
+def _tell_the_end(package: PackageFolder, session: Session, shown: str, output: Path) -> None:
     record = session.record or {}
     state, took = terminal.state(session.state), terminal.duration(record.get("seconds"))
     last = _metrics(package)
@@ -284,12 +284,12 @@ def _tell_the_end(package: Package, session: Session, shown: str, output: Path) 
         terminal.say(_what_next(package, session, shown))
 
 
-def _place(package: Package) -> str:
-    seen = progress.read(package.progress)
+def _place(package: PackageFolder) -> str:
+    seen = live_progress.read(package.progress)
     return f" at step {seen.step}" if seen else ""
 
 
-def _what_next(package: Package, session: Session, shown: str) -> str:
+def _what_next(package: PackageFolder, session: Session, shown: str) -> str:
     """A run works from its copy of the code: without a checkpoint there is nothing in it to go on with."""
     if _is_of_another_model(package, session):
         return (
@@ -312,14 +312,14 @@ def _what_next(package: Package, session: Session, shown: str) -> str:
 _MISFIT = "the checkpoint does not fit"
 
 
-def _is_of_another_model(package: Package, session: Session) -> bool:
+def _is_of_another_model(package: PackageFolder, session: Session) -> bool:
     """Whether a fork has only what it was made with, and that does not fit."""
     if _MISFIT not in (session.error or "") or lineage.parent_of(package) is None:
         return False
-    return all(info.session == lineage.BEFORE for info in checkpoint.infos(package.checkpoints))
+    return all(info.session == lineage.INHERITED_SESSION for info in checkpoint.read_manifests(package.checkpoints))
 
 
-def _failed_in(package: Package, session: Session, shown: str) -> str:
+def _failed_in(package: PackageFolder, session: Session, shown: str) -> str:
     """The innermost file of the package on the way to the error."""
     rank = int(found[1]) if (found := _OF_RANK.match(session.error or "")) else 0
     try:
@@ -335,7 +335,7 @@ _SKIPPED = "train/skipped"
 _MOST_METRICS = 12
 
 
-def _metrics(package: Package) -> str:
+def _metrics(package: PackageFolder) -> str:
     """The newest values, those of the test first, then of the validation."""
     order = {"test": 0, "valid": 1, "train": 2}
     columns = package.records()

@@ -20,7 +20,7 @@ from roost.operations.reading.show import (
     SessionShown,
     Shown,
 )
-from roost.package.lineage import Parent
+from roost.package.lineage import ForkParent
 
 
 def lines(shown: Shown) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _family(shown: Shown) -> Iterator[str]:
         yield terminal.harmless(f"forks: {forks}")
 
 
-def _place(parent: Parent) -> str:
+def _place(parent: ForkParent) -> str:
     return f"{terminal.short(Path(parent.path))} at step {parent.step} (checkpoint {parent.checkpoint})"
 
 

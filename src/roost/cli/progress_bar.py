@@ -15,9 +15,9 @@ from rich.text import Text
 
 from roost.cli import terminal
 from roost.cli.plain_output import Plain
-from roost.package import progress
-from roost.package.progress import Snapshot
-from roost.package.records import Follower, metrics
+from roost.package import live_progress
+from roost.package.live_progress import ProgressRecord
+from roost.package.records import SessionFollower, metrics
 
 _DRAW_SECONDS = 0.1
 _WINDOW_SECONDS = 30.0
@@ -85,7 +85,7 @@ class Bar:
         self._live.stop()
 
     def _picture(self, now: float) -> Group:
-        seen = progress.read(self._progress)
+        seen = live_progress.read(self._progress)
         metrics = Text(self._newest.text(), style="dim", no_wrap=True, overflow="ellipsis")
         if seen is None or seen.wall < self._began:
             # The record of the session before stays until this one has loaded itself.
@@ -93,7 +93,7 @@ class Bar:
         return Group(_line(seen, self._eta.seconds(now, seen.fraction)), metrics)
 
 
-def _line(seen: Snapshot, eta: float | None) -> Table:
+def _line(seen: ProgressRecord, eta: float | None) -> Table:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(2):
         grid.add_column(no_wrap=True)
@@ -110,7 +110,7 @@ def _line(seen: Snapshot, eta: float | None) -> Table:
     return grid
 
 
-def _place(seen: Snapshot) -> str:
+def _place(seen: ProgressRecord) -> str:
     steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if seen.total_steps else "")
     if not seen.steps_per_epoch:
         return steps
@@ -140,7 +140,7 @@ class Newest:
     """The newest value of every metric, from a records file that grows."""
 
     def __init__(self, path: Path) -> None:
-        self._follower = Follower(path)
+        self._follower = SessionFollower(path)
         self._last: dict[str, tuple[int, float]] = {}
 
     def text(self) -> str:

@@ -16,10 +16,10 @@ def order(named: Sequence[str], *, held: bool | None = None, priority: int | Non
     from roost.operations.queue.task_control import change
 
     had_daemon = daemon_presence.about(state_folder.lab_folder()) is not None
-    for task, was_so in change(named, held=held, priority=priority):
+    for task, unchanged in change(named, held=held, priority=priority):
         back = ", held back" if task.held else ""
         said = f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{back}"
-        terminal.say(f"{said}; it was not held back" if was_so and held is False else said)
+        terminal.say(f"{said}; it was not held back" if unchanged and held is False else said)
     if not had_daemon:
         terminal.say("the lab's daemon is started, for none ran")
     return 0

@@ -22,7 +22,7 @@ class SpecLocation(NamedTuple):
     setting: str | None
     where: Callable[[str], object]
 
-    def of(self, name: str | None = None) -> dict[str, Any]:
+    def error_context(self, name: str | None = None) -> dict[str, Any]:
         """Setting and place of the spec, or of one of its keys, as a `ConfigError` takes them."""
         key = ".".join(filter(None, (self.setting, name))) or None
         return {"setting": key, "where": self.where(key) if key is not None else None}
@@ -81,15 +81,17 @@ def check_names(
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
-                **place.of(name),
+                **place.error_context(name),
                 fix=synonyms.did_you_mean(name, named) + shape,
             )
     for name in runtime:
         if name not in named and not is_open:
-            raise ConfigError(f"{path} takes no {name!r}, which roost gives", **place.of("class"), fix=shape)
+            raise ConfigError(
+                f"{path} takes no {name!r}, which roost gives", **place.error_context("class"), fix=shape
+            )
     for name, one in named.items():
         if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
-            at = place.of("class")
+            at = place.error_context("class")
             raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
 
 
@@ -131,7 +133,7 @@ def check_inputs(
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
-                **place.of(name),
+                **place.error_context(name),
                 fix=synonyms.did_you_mean(name, named) + _describe_signature(signature),
             )
     try:
@@ -166,13 +168,15 @@ def _check_var_positional(
         raise ConfigError(
             f"{path} takes any number of {spread!r}: expected a list",
             received=given[spread],
-            **place.of(spread),
+            **place.error_context(spread),
             fix=_describe_signature(signature),
         )
     for name in _before_var_positional(signature):
         if name not in given:
             raise ConfigError(
-                f"{path} takes {name!r} before its {spread!r}", **place.of(spread), fix=f"give {name}, too"
+                f"{path} takes {name!r} before its {spread!r}",
+                **place.error_context(spread),
+                fix=f"give {name}, too",
             )
 
 
@@ -225,7 +229,7 @@ def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -
             raise ConfigError(
                 f"expected {describe_type(hints[name])}",
                 received=value,
-                **place.of(name),
+                **place.error_context(name),
                 fix=f"{_quotes_hint(value)}{_describe_signature(signature)}",
             ) from None
     return found

@@ -281,40 +281,41 @@ class _Reader:
         """Every file read, in the order of reading."""
         return list(self._read)
 
-    def layers(self, path: Path, chain: tuple[Path, ...] = (), asked_at: object = None) -> list[Layer]:
+    def layers(self, path: Path, chain: tuple[Path, ...] = (), included_at: object = None) -> list[Layer]:
         """The layers of a file: those of its includes, then its own."""
-        self._check_chain(path, chain, asked_at)
-        located = self._located(path, asked_at)
+        self._check_chain(path, chain, included_at)
+        located = self._located(path, included_at)
         found: list[Layer] = []
         for name, where in _includes(located):
             target = Path(os.path.normpath(path.parent / name))
             found += self.layers(target, (*chain, path), where)
         own = {key: value for key, value in located.values.items() if key != "include"}
-        return [*found, Layer(located.shown, own, located)]
+        return [*found, Layer(located.display_name, own, located)]
 
-    def _shown(self, path: Path) -> str:
+    def _display_name(self, path: Path) -> str:
         return os.path.relpath(path, self._folder)
 
-    def _check_chain(self, path: Path, chain: tuple[Path, ...], asked_at: object) -> None:
+    def _check_chain(self, path: Path, chain: tuple[Path, ...], included_at: object) -> None:
         self._count += 1
         if path.resolve() in (above.resolve() for above in chain):
-            ring = " -> ".join(map(self._shown, (*chain, path)))
-            raise ConfigError(f"files include each other: {ring}", where=asked_at)
+            ring = " -> ".join(map(self._display_name, (*chain, path)))
+            raise ConfigError(f"files include each other: {ring}", where=included_at)
         if len(chain) > MAX_DEPTH or self._count > MAX_FILES:
             raise ConfigError(
-                f"more than {MAX_FILES} files are included, or deeper than {MAX_DEPTH} levels", where=asked_at
+                f"more than {MAX_FILES} files are included, or deeper than {MAX_DEPTH} levels",
+                where=included_at,
             )
 
-    def _located(self, path: Path, asked_at: object) -> ConfigFile:
+    def _located(self, path: Path, included_at: object) -> ConfigFile:
         if path not in self._read:
             try:
-                self._read[path] = read_config_file(path, shown=self._shown(path))
+                self._read[path] = read_config_file(path, display_name=self._display_name(path))
             except NotFound:
-                if asked_at is None:
+                if included_at is None:
                     raise
                 raise ConfigError(
-                    f"there is no file {self._shown(path)} to include",
-                    where=asked_at,
+                    f"there is no file {self._display_name(path)} to include",
+                    where=included_at,
                     fix="paths under `include` start at the folder of the file that includes",
                 ) from None
         return self._read[path]

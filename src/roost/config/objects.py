@@ -98,10 +98,10 @@ def build_callable(
     /,
     *,
     inputs: int,
-    counted: str | None = None,
+    inputs_setting: str | None = None,
 ) -> Callable[..., Any]:
     """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``, as the
-    setting ``counted`` says (its own ``inputs`` if left out): a class is made, a function gets the arguments
+    setting ``inputs_setting`` says (its own ``inputs`` if left out): a class is made, a function gets the arguments
     beside its path.
 
     Raises:
@@ -109,18 +109,20 @@ def build_callable(
     """
     builder = _Builder(Path.cwd() if root is None else root, where)
     place, path = SpecLocation(setting, where), str(spec.get("class"))
-    counted = counted if counted is not None else ".".join(filter(None, (setting, "inputs")))
-    made = locate(path, root=builder.root, **place.of("class"))
+    inputs_setting = (
+        inputs_setting if inputs_setting is not None else ".".join(filter(None, (setting, "inputs")))
+    )
+    made = locate(path, root=builder.root, **place.error_context("class"))
     if inspect.isclass(made):
         found = builder.build(spec, setting, {})
         if not callable(found):
             raise ConfigError(
-                f"{path} makes what cannot be called", **place.of("class"), fix="name a function"
+                f"{path} makes what cannot be called", **place.error_context("class"), fix="name a function"
             )
-        call_arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, counted)
+        call_arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, inputs_setting)
         return found  # type: ignore[no-any-return]
     given = {name: value for name, value in spec.items() if name != "class"}
-    call_arguments.check_inputs(path, made, given, inputs, place, counted)
+    call_arguments.check_inputs(path, made, given, inputs, place, inputs_setting)
     whole = builder.objects(given, place, {})
     return functools.partial(made, **whole) if whole else made
 
@@ -144,14 +146,19 @@ class _Builder(NamedTuple):
         place, path = SpecLocation(setting, self.where), spec.get("class")
         if not isinstance(path, str):
             raise ConfigError(
-                "class is missing", received=dict(spec), **place.of(), fix="name a class: `class: ...`"
+                "class is missing",
+                received=dict(spec),
+                **place.error_context(),
+                fix="name a class: `class: ...`",
             )
-        made = locate(path, root=self.root, **place.of("class"))
+        made = locate(path, root=self.root, **place.error_context("class"))
         given = {name: value for name, value in spec.items() if name != "class"}
         runtime = {**runtime, **{n: value for n, value in offered.items() if call_arguments.accepts(made, n)}}
         for name in given:
             if name in runtime:
-                raise ConfigError(f"{path} gets {name!r} from roost", **place.of(name), fix=f"remove {name}")
+                raise ConfigError(
+                    f"{path} gets {name!r} from roost", **place.error_context(name), fix=f"remove {name}"
+                )
         call_arguments.check_names(path, made, given, runtime, place)
         whole = self.objects(given, place, {**offered, **runtime})
         if FILE_CLASS_PATH.fullmatch(path):
@@ -166,7 +173,7 @@ class _Builder(NamedTuple):
             guilty = call_arguments.find_bad_argument(
                 whole, lambda other: call_arguments.call(made, other, runtime)
             )
-            at = place.of("class") if guilty is None else place.of(guilty)
+            at = place.error_context("class") if guilty is None else place.error_context(guilty)
             raise ConfigError(
                 f"{path} does not take {'these arguments' if guilty is None else 'this'}: {describe_error(error)}",
                 received=given if guilty is None else given[guilty],
@@ -178,7 +185,10 @@ class _Builder(NamedTuple):
         self, given: Mapping[str, Any], place: SpecLocation, offered: Mapping[str, Any]
     ) -> dict[str, Any]:
         """What the arguments of a spec stand for."""
-        return {name: self._object(one, place.of(name)["setting"], offered) for name, one in given.items()}
+        return {
+            name: self._object(one, place.error_context(name)["setting"], offered)
+            for name, one in given.items()
+        }
 
     def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
         """What a value stands for: a class with its arguments, a function by its path, or itself."""

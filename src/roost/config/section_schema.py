@@ -135,7 +135,7 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
     be called like one of them."""
     long = [name for name in known if len(name) > 8]
     for name in arguments:
-        if (meant := closest_match(name, long, within=2)) is not None:
+        if (meant := closest_match(name, long, max_distance=2)) is not None:
             raise ConfigError(
                 f"{key} has no setting {name!r}",
                 where=where(_join(key, name)),

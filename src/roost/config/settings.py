@@ -256,7 +256,7 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
         fix = f"write it nested, `{section}: {{{rest}: ...}}`"
         raise ConfigError(f"the key {key!r} has a dot in it", where=where(key), fix=fix)
     long = [name for name in names if len(name) > 8]
-    meant = closest_match(key, names, within=1) or closest_match(key, long, within=2)
+    meant = closest_match(key, names, max_distance=1) or closest_match(key, long, max_distance=2)
     if meant is not None:
         raise ConfigError(
             f"there is no setting {key!r}",

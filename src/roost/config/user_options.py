@@ -155,7 +155,7 @@ def _refuse_missing(
     name: str, one: OptionSettings, values: Mapping[str, Any], known: Collection[str], where: Where
 ) -> None:
     others = [key for key in values if key not in known]
-    meant = closest_match(name, others, within=2) if len(name) > 3 else None
+    meant = closest_match(name, others, max_distance=2) if len(name) > 3 else None
     if meant is not None:
         fix = f"{meant!r} is no option; write {name}"
     else:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from roost.base.text.byte_sizes import format_memory
 
-USUAL_DRIVER_MB = 600.0
+TYPICAL_CONTEXT_MB = 600.0
 """What the driver takes of a card for a process beside its tensors, where nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class CardProcess:
     """A process that computes on a card."""
 
     pid: int
@@ -39,7 +39,7 @@ class Card:
     total_mb: int
     free_mb: int
     """0, as the total, where the driver does not tell: the memory is then the machine's own."""
-    users: tuple[User, ...] = ()
+    users: tuple[CardProcess, ...] = ()
     utilization: int | None = None
     """Per cent of the time in which something was computed; None where the driver does not tell, as below."""
     temperature: int | None = None

@@ -30,26 +30,26 @@ from msgspec import Meta
 
 from roost.base import durable
 from roost.devices import lease_files, shared_folder
-from roost.devices.lease_files import WANTS
+from roost.devices.lease_files import WANTS_FOLDER
 
-MOST = 64
+MAX_DEMANDS = 64
 """Wants in one file: what comes after them is not waited for by anybody else yet."""
-MOST_CARDS = 4096
-_MOST_BYTES = 1 << 19
-_MOST_FILES = 32
+MAX_CARDS = 4096
+_MAX_BYTES = 1 << 19
+_MAX_FILES = 32
 """Of one user; more are not looked at."""
 _FRESH_SECONDS = 60.0
 """Who has not looked for so long hangs, or was stopped."""
-_LEFT_SECONDS = 60.0
+_LEFTOVER_SECONDS = 60.0
 """After which a file is left over and not about to be told."""
 
 _Name = Annotated[str, Meta(max_length=256)]
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
+class CardDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A task that would start now if there were room."""
 
-    cards: Annotated[int, Meta(ge=1, le=MOST_CARDS)]
+    cards: Annotated[int, Meta(ge=1, le=MAX_CARDS)]
     mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     """Of each; None: whole cards."""
     least_mb: Annotated[int, Meta(ge=0, le=2**40)] = 0
@@ -63,37 +63,37 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     opportunistic: bool = False
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class DemandRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in a file."""
 
-    wants: Annotated[tuple[Want, ...], Meta(max_length=MOST)]
+    wants: Annotated[tuple[CardDemand, ...], Meta(max_length=MAX_DEMANDS)]
     """In the order in which they are to start."""
-    closed: Annotated[tuple[_Name, ...], Meta(max_length=MOST_CARDS)] = ()
+    closed: Annotated[tuple[_Name, ...], Meta(max_length=MAX_CARDS)] = ()
     """Cards that this queue does not use."""
-    ends: Annotated[dict[_Name, Annotated[float, Meta(ge=0, le=1e12)]], Meta(max_length=MOST_CARDS)] = {}
+    ends: Annotated[dict[_Name, Annotated[float, Meta(ge=0, le=1e12)]], Meta(max_length=MAX_CARDS)] = {}
     """When those of its tasks end that hold leases, by the task, as far as known: unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class QueueDemand:
     """A file of somebody who lives."""
 
     uid: int
     token: str
-    told: Told
+    told: DemandRecord
 
 
-class Post:
+class DemandFile:
     """What we want, for all others to see as long as we live: nothing before `tell`, nothing after
     `withdraw`."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self._fd: int | None = None
-        self._told: Told | None = None
+        self._told: DemandRecord | None = None
         self._path = Path()
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: DemandRecord) -> None:
         """Puts it in the place of what we have told before. To be called again and again, also if it is the
         same: what was not for a while counts for nobody.
 
@@ -104,9 +104,9 @@ class Post:
         if self._fd is not None and told == self._told:
             os.utime(self._fd)
             return
-        root = lease_files.make_shared(lease_files.make_shared(lease_files.folder()) / WANTS)
+        root = lease_files.make_shared_folder(lease_files.make_shared_folder(lease_files.leases_folder()) / WANTS_FOLDER)
         if self._fd is None:
-            _remove_dead(root)
+            _remove_leftovers(root)
             self._path = root / lease_files.file_name(os.geteuid(), self.token)
         staging = durable.staging_name(self._path)
         fd = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -135,64 +135,64 @@ class Post:
         self._fd = self._told = None
 
 
-def look(*, but: str = "") -> list[Posted]:
+def read_demands(*, but: str = "") -> list[QueueDemand]:
     """What others want, in the order of their users.
 
     Args:
-        but: The token of a `Post` that is left out: ours.
+        but: The token of a `DemandFile` that is left out: ours.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        folder_fd = os.open(lease_files.folder() / WANTS, flags)
+        folder_fd = os.open(lease_files.leases_folder() / WANTS_FOLDER, flags)
     except OSError:  # nobody has wanted anything yet
         return []
     try:
-        return list(_posted(folder_fd, but))
+        return list(_live_demands(folder_fd, but))
     finally:
         os.close(folder_fd)
 
 
-def _posted(folder_fd: int, but: str) -> Iterator[Posted]:
-    for name in shared_folder.names_in(folder_fd, most=_MOST_FILES):
+def _live_demands(folder_fd: int, but: str) -> Iterator[QueueDemand]:
+    for name in shared_folder.list_user_files(folder_fd, most=_MAX_FILES):
         uid, _, token = name.removesuffix(".json").partition("-")
-        if token == but or (opened := lease_files.open_own_of_name(folder_fd, name)) is None:
+        if token == but or (opened := lease_files.open_owned_file(folder_fd, name)) is None:
             continue
-        if (told := _told(*opened)) is not None:
-            yield Posted(int(uid), token, told)
+        if (told := _read_record(*opened)) is not None:
+            yield QueueDemand(int(uid), token, told)
 
 
-def _told(fd: int, found: os.stat_result) -> Told | None:
+def _read_record(fd: int, found: os.stat_result) -> DemandRecord | None:
     """None of one that is dead or hangs, or that is not what it seems: nobody is wronged by what he has not
     told. Closes the descriptor."""
     try:
         if (
-            lease_files.is_free(fd)
-            or found.st_size > _MOST_BYTES
+            lease_files.is_unlocked(fd)
+            or found.st_size > _MAX_BYTES
             or time.time() - found.st_mtime > _FRESH_SECONDS
         ):
             return None
-        return msgspec.json.decode(os.read(fd, _MOST_BYTES), type=Told)
+        return msgspec.json.decode(os.read(fd, _MAX_BYTES), type=DemandRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     finally:
         os.close(fd)
 
 
-def _remove_dead(root: Path) -> None:
+def _remove_leftovers(root: Path) -> None:
     """Files of ours that nobody holds any more, and what a kill has left of writing one."""
     for entry in os.scandir(root):
         if f"{os.geteuid()}-" not in entry.name:
             continue
         with suppress(OSError):
             found = entry.stat(follow_symlinks=False)
-            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _LEFT_SECONDS:
-                _remove_if_free(Path(entry.path))
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _LEFTOVER_SECONDS:
+                _remove_if_unlocked(Path(entry.path))
 
 
-def _remove_if_free(path: Path) -> None:
+def _remove_if_unlocked(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if lease_files.is_free(fd):
+        if lease_files.is_unlocked(fd):
             path.unlink()
     finally:
         os.close(fd)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 
 _MB = 2**20
-_ALONE, _PROHIBITED = (1, 3), 2
+_EXCLUSIVE, _PROHIBITED = (1, 3), 2
 """Of nvmlComputeMode_t: the driver lets one process compute there, none."""
-_MIG = " MIG "
+_MIG_INFIX = " MIG "
 
 
-class Untold(Exception):
+class DriverError(Exception):
     """The driver does not tell what cards there are; the text says why."""
 
 
@@ -63,7 +63,7 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-def owner(pid: int) -> str | None:
+def process_owner(pid: int) -> str | None:
     """Whose a process is; None for one that is not seen here."""
     try:
         return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
@@ -71,7 +71,7 @@ def owner(pid: int) -> str | None:
         return None
 
 
-def cards(line: bytes, owner: Callable[[int], str | None] = owner) -> list[Card]:
+def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner) -> list[Card]:
     """The cards of one answer of `roost.devices.driver_process`, the instances of a card that MIG parts in
     its place.
 
@@ -81,9 +81,9 @@ def cards(line: bytes, owner: Callable[[int], str | None] = owner) -> list[Card]
     try:
         answer = msgspec.json.decode(line, type=_Answer)
     except msgspec.DecodeError as error:
-        raise Untold(f"the driver's answer cannot be read ({error})") from None
+        raise DriverError(f"the driver's answer cannot be read ({error})") from None
     if answer.error:
-        raise Untold(answer.error)
+        raise DriverError(answer.error)
     found = [card for gpu in answer.gpus for card in _cards(gpu, owner)]
     return [replace(card, number=number) for number, card in enumerate(found)]
 
@@ -101,7 +101,7 @@ def _cards(gpu: _Gpu, owner: Callable[[int], str | None]) -> Iterator[Card]:
         temperature=gpu.temperature,
         power=gpu.power_mw / 1000 if gpu.power_mw is not None else None,
         trouble=_trouble(gpu),
-        exclusive=gpu.compute_mode in _ALONE,
+        exclusive=gpu.compute_mode in _EXCLUSIVE,
     )
 
 
@@ -122,7 +122,7 @@ def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:
         room.total // _MB if room is not None else 0,
         room.free // _MB if room is not None else 0,
         tuple(
-            User(one.pid, owner(one.pid), one.used // _MB if one.used is not None else None)
+            CardProcess(one.pid, owner(one.pid), one.used // _MB if one.used is not None else None)
             for one in part.processes or ()
         ),
     )
@@ -130,8 +130,8 @@ def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:
 
 def _name(part: _Part) -> str:
     """With the profile, ``NVIDIA A100 MIG 1g.5gb``; some drivers give the name of the whole card alone."""
-    if part.slices is None or _MIG in part.name:
+    if part.slices is None or _MIG_INFIX in part.name:
         return part.name or "a card without a name"
     slices = part.slices
     compute = f"{slices.compute}c." if slices.compute != slices.gpu else ""
-    return f"{part.name}{_MIG}{compute}{slices.gpu}g.{math.ceil(slices.memory_mb / 1024)}gb"
+    return f"{part.name}{_MIG_INFIX}{compute}{slices.gpu}g.{math.ceil(slices.memory_mb / 1024)}gb"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from roost.base.errors import UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card
-from roost.devices.nvml import Watcher
+from roost.devices.nvml import DriverClient
 
 VARIABLE = "ROOST_DEVICES"
 
@@ -22,12 +22,12 @@ _SIMULATED = "sim:"
 _NVML, _CPU = "nvml", "cpu"
 
 
-def look(environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2.0) -> list[Card]:
+def read_cards(environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2.0) -> list[Card]:
     """The cards as they are now, all of them, in the order of nvidia-smi; each MIG instance is one.
 
     Args:
         environment: Whose ROOST_DEVICES counts.
-        timeout_seconds: For a driver that is open; as `watching`.
+        timeout_seconds: For a driver that is open; as `open_inventory`.
 
     Raises:
         Refused: The driver does not tell.
@@ -35,16 +35,16 @@ def look(environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2
         NotFound: It names a scenario that is not there.
         ConfigError: The scenario cannot be read.
     """
-    with watching(environment, timeout_seconds) as ask:
+    with open_inventory(environment, timeout_seconds) as ask:
         return ask()
 
 
 @contextmanager
-def watching(
+def open_inventory(
     environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2.0
 ) -> Iterator[Callable[[], list[Card]]]:
     """For who asks again and again: inside of ``with`` the driver stays open, and each call gives the cards,
-    or raises, as `look` does. Once they are known, nobody waits longer than ``timeout_seconds``: of a driver
+    or raises, as `read_cards` does. Once they are known, nobody waits longer than ``timeout_seconds``: of a driver
     that hangs they come as they were, with `Card.trouble`. For one thread.
 
     Raises:
@@ -52,7 +52,7 @@ def watching(
     """
     asked = environment.get(VARIABLE) or _NVML
     if asked == _NVML:
-        with Watcher(timeout_seconds=timeout_seconds) as watcher:
+        with DriverClient(timeout_seconds=timeout_seconds) as watcher:
             yield watcher.cards
     elif asked == _CPU:
         yield list
@@ -73,7 +73,7 @@ def is_simulated(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(VARIABLE, "").startswith(_SIMULATED)
 
 
-def has_none(environment: Mapping[str, str] = os.environ) -> bool:
+def excludes_real_cards(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether nothing can compute on a card, whatever the machine has: they are simulated, or it is said that
     there are none."""
     return (environment.get(VARIABLE) or _NVML) != _NVML

@@ -35,12 +35,12 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
 from roost.devices import lease_files, usage_ledger
 from roost.devices.card import Card
-from roost.devices.lease_files import Held, Said
+from roost.devices.lease_files import CardLease, LeaseRecord
 
-_OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_PROCESS_LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Busy(Refused):
+class CardsBusy(Refused):
     """Others hold what is asked for.
 
     Args:
@@ -49,12 +49,12 @@ class Busy(Refused):
         fix: As of any error.
     """
 
-    def __init__(self, message: str, *, held: Mapping[str, Sequence[Held]], fix: str | None = None) -> None:
+    def __init__(self, message: str, *, held: Mapping[str, Sequence[CardLease]], fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
         self.held = held
 
 
-class Holder(NamedTuple):
+class LeaseHolder(NamedTuple):
     """Who takes a lease."""
 
     pid: int
@@ -94,7 +94,7 @@ class Leases:
             os.close(fd)
 
 
-class _Asked(NamedTuple):
+class _CardRequest(NamedTuple):
     """What is asked of each card."""
 
     mb: int | None
@@ -105,7 +105,7 @@ class _Asked(NamedTuple):
 def take(
     cards: Sequence[Card],
     mb: int | None,
-    holder: Holder,
+    holder: LeaseHolder,
     *,
     reserve_mb: int = 0,
     under: str = "",
@@ -127,35 +127,35 @@ def take(
     """
     assert len({card.id for card in cards}) == len(cards)
     assert mb is None or mb > 0
-    asked = _Asked(mb, reserve_mb, under)
+    asked = _CardRequest(mb, reserve_mb, under)
     _check_size(cards, asked)
-    root = lease_files.make_shared(lease_files.folder())
-    deadline = time.monotonic() + lease_files.WAIT_SECONDS
+    root = lease_files.make_shared_folder(lease_files.leases_folder())
+    deadline = time.monotonic() + lease_files.ADMISSION_WAIT_SECONDS
     with ExitStack() as stack:
         locked: list[tuple[Card, int]] = []
         for card in sorted(cards, key=lambda card: card.id):
-            path = lease_files.make_shared(lease_files.card_folder(root, card.id))
-            fd = stack.enter_context(lease_files.locked(path, fcntl.LOCK_EX, deadline=deadline))
+            path = lease_files.make_shared_folder(lease_files.card_folder(root, card.id))
+            fd = stack.enter_context(lease_files.locked_folder(path, fcntl.LOCK_EX, deadline=deadline))
             locked.append((card, fd))
-        found = {card.id: _others(root, card, fd, asked) for card, fd in locked}
-        full = [card for card in cards if not _has_room(card, found[card.id], asked)]
+        found = {card.id: _other_leases(root, card, fd, asked) for card, fd in locked}
+        full = [card for card in cards if not _fits(card, found[card.id], asked)]
         if full:
-            raise _busy(full, found, mb)
-        return _taken(locked, mb, holder)
+            raise _busy_error(full, found, mb)
+        return _write_leases(locked, mb, holder)
 
 
-def unheld(cards: Sequence[Card]) -> list[Card]:
+def unleased_cards(cards: Sequence[Card]) -> list[Card]:
     """Those of the cards of which nobody holds anything now."""
-    return with_room(cards, None)
+    return cards_with_capacity(cards, None)
 
 
-def with_room(cards: Sequence[Card], mb: int | None, *, reserve_mb: int = 0) -> list[Card]:
+def cards_with_capacity(cards: Sequence[Card], mb: int | None, *, reserve_mb: int = 0) -> list[Card]:
     """Those of the cards whose other leases leave so much; arguments as of `take`."""
-    asked = _Asked(mb, reserve_mb, "")
-    return [card for card in cards if _has_room(card, lease_files.live_leases(card.id), asked)]
+    asked = _CardRequest(mb, reserve_mb, "")
+    return [card for card in cards if _fits(card, lease_files.live_leases(card.id), asked)]
 
 
-def _check_size(cards: Sequence[Card], asked: _Asked) -> None:
+def _check_size(cards: Sequence[Card], asked: _CardRequest) -> None:
     for card in cards:
         room = card.total_mb - asked.reserve_mb
         if asked.mb is not None and card.total_mb and asked.mb > room:
@@ -166,19 +166,19 @@ def _check_size(cards: Sequence[Card], asked: _Asked) -> None:
             )
 
 
-def _others(root: Path, card: Card, fd: int, asked: _Asked) -> list[Held]:
+def _other_leases(root: Path, card: Card, fd: int, asked: _CardRequest) -> list[CardLease]:
     """Who stands beside us on a card; removes what is left of those of us that have ended."""
-    found = lease_files.leases_in(fd, card.id)
+    found = lease_files.read_leases(fd, card.id)
     for lease in found:
         if lease.is_live or lease.uid != os.geteuid():
             continue
         with suppress(OSError, Refused):  # its file stays then, and counts as the row would
-            usage_ledger.add(root, lease)
+            usage_ledger.record_usage(root, lease)
             os.unlink(lease_files.file_name(lease.uid, lease.token), dir_fd=fd)
     return [lease for lease in found if lease.is_live and lease.token != asked.under]
 
 
-def _has_room(card: Card, others: Sequence[Held], asked: _Asked) -> bool:
+def _fits(card: Card, others: Sequence[CardLease], asked: _CardRequest) -> bool:
     if not others:
         return True
     if card.exclusive:
@@ -190,7 +190,7 @@ def _has_room(card: Card, others: Sequence[Held], asked: _Asked) -> bool:
     return sum(mb for mb in parts if mb is not None) + asked.mb <= card.total_mb - asked.reserve_mb
 
 
-def _busy(full: Sequence[Card], found: Mapping[str, Sequence[Held]], mb: int | None) -> Busy:
+def _busy_error(full: Sequence[Card], found: Mapping[str, Sequence[CardLease]], mb: int | None) -> CardsBusy:
     held_by = {card.id: found[card.id] for card in full}
     each = [
         f"GPU {card.number} ({card.name}{f', {format_memory(card.total_mb)}' if card.total_mb else ''}) is held by "
@@ -198,23 +198,23 @@ def _busy(full: Sequence[Card], found: Mapping[str, Sequence[Held]], mb: int | N
         for card in full
     ]
     what = "the whole card is" if mb is None else f"{format_memory(mb)} are"
-    return Busy(
+    return CardsBusy(
         f"{what} asked for: {'; '.join(each)}",
         held=held_by,
         fix="wait until it is free, or take another card",
     )
 
 
-def _taken(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Holder) -> Leases:
+def _write_leases(locked: Sequence[tuple[Card, int]], mb: int | None, holder: LeaseHolder) -> Leases:
     token, since, fds = secrets.token_hex(8), time.time(), []
     name = lease_files.file_name(os.geteuid(), token)
     try:
         for card, folder_fd in locked:
-            said = Said(
+            said = LeaseRecord(
                 pid=holder.pid,
                 start_ticks=holder.start_ticks,
                 boot_id=holder.boot_id,
-                user=lease_files.name_of(os.geteuid()),
+                user=lease_files.user_name(os.geteuid()),
                 mb=mb,
                 share=1.0 if mb is None or not card.total_mb else min(1.0, mb / card.total_mb),
                 since=since,
@@ -231,10 +231,10 @@ def _taken(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Holder) -
             with suppress(OSError):  # what stays is nobody's, once it is closed
                 os.unlink(name, dir_fd=folder_fd)
             os.close(fd)
-        if isinstance(error, OSError) and error.errno not in _OF_THE_PROCESS:
+        if isinstance(error, OSError) and error.errno not in _PROCESS_LIMIT_ERRORS:
             raise Refused(
                 f"a lease of GPU {card.number} cannot be written: {error.strerror}",
-                where=lease_files.card_folder(lease_files.folder(), card.id),
+                where=lease_files.card_folder(lease_files.leases_folder(), card.id),
                 fix=f"make room or have that disk mended, or name another folder in {lease_files.VARIABLE}",
             ) from error
         raise

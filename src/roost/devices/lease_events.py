@@ -21,7 +21,7 @@ _CLOSE_WRITE, _MOVED_TO, _CREATE, _ONLYDIR = 0x8, 0x80, 0x100, 0x0100_0000
 _READ_BYTES = 1 << 16
 
 
-class Changes:
+class LeaseEvents:
     """Watches the folder of the leases while somebody waits.
 
     Where the system does not offer it, or has no more of it to give, `fd` stays None, and who waits has to
@@ -44,7 +44,7 @@ class Changes:
             if fd < 0:
                 return
             self.fd = fd
-        root = lease_files.folder()
+        root = lease_files.leases_folder()
         self._add(libc, root, _CREATE)
         with suppress(OSError):  # nobody has held anything yet
             for entry in os.scandir(root):

@@ -39,22 +39,22 @@ from roost.base.text.timestamps import format_clock
 from roost.devices import shared_folder
 
 VARIABLE = "ROOST_LEASES"
-USAGE, WANTS = "usage", "wants"
-WAIT_SECONDS = 2.0
+USAGE_FOLDER, WANTS_FOLDER = "usage", "wants"
+ADMISSION_WAIT_SECONDS = 2.0
 """How long an admission is waited for; it takes a millisecond."""
-LOOK_SECONDS = 0.5
+READ_WAIT_SECONDS = 0.5
 """How long a look at a card, or at all of them together, waits for admissions."""
-_LOCKS, _TEMPORARY = Path("/run/lock"), Path("/tmp")
-_RIGHTS = 0o1777
-_MADE_SECONDS = 1.0
-_TICK_SECONDS = 0.005
-_MOST_BYTES = 1 << 16
-_MOST_LEASES = 2048
+_LOCK_FOLDER, _TEMPORARY_FOLDER = Path("/run/lock"), Path("/tmp")
+_SHARED_MODE = 0o1777
+_CREATION_SECONDS = 1.0
+_POLL_SECONDS = 0.005
+_MAX_BYTES = 1 << 16
+_MAX_LEASES = 2048
 """Of one user on one card: more of his count for nobody."""
-_MOST_CARDS = 1024
+_MAX_CARDS = 1024
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the file of a lease."""
 
     pid: int
@@ -73,7 +73,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CardLease:
     """A lease of one card."""
 
     card: str
@@ -83,14 +83,14 @@ class Held:
     is_live: bool
     ended: float
     """When it ended, if it is not live: unix seconds."""
-    said: Said
+    said: LeaseRecord
     blocked: str = ""
     """Why nobody can look at the card: then it is nobody's, and counts as held by whose its folder is."""
 
     @property
     def user(self) -> str:
         """Whose it is."""
-        return name_of(self.uid)
+        return user_name(self.uid)
 
     def __str__(self) -> str:
         if self.blocked:
@@ -101,7 +101,7 @@ class Held:
         return f"{self.user}: {what} since {format_clock(said.since)}{where}"
 
 
-def name_of(uid: int) -> str:
+def user_name(uid: int) -> str:
     """What the system calls a user; the number of one that it does not know."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -109,12 +109,12 @@ def name_of(uid: int) -> str:
         return str(uid)
 
 
-def folder(environment: Mapping[str, str] = os.environ) -> Path:
+def leases_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where this machine keeps its leases: the same for each of its users, whatever they may write to."""
     if named := environment.get(VARIABLE):
         return Path(named).absolute()
-    for_all = _LOCKS.is_dir() and _LOCKS.stat().st_mode & _RIGHTS == _RIGHTS
-    return (_LOCKS if for_all else _TEMPORARY) / "roost"
+    for_all = _LOCK_FOLDER.is_dir() and _LOCK_FOLDER.stat().st_mode & _SHARED_MODE == _SHARED_MODE
+    return (_LOCK_FOLDER if for_all else _TEMPORARY_FOLDER) / "roost"
 
 
 def card_folder(root: Path, card: str) -> Path:
@@ -123,7 +123,7 @@ def card_folder(root: Path, card: str) -> Path:
     return root / (f"%2E{name[1:]}" if name.startswith(".") else name)
 
 
-def make_shared(path: Path) -> Path:
+def make_shared_folder(path: Path) -> Path:
     """Makes a folder that everybody may write to, if there is none; gives its path.
 
     Raises:
@@ -132,11 +132,11 @@ def make_shared(path: Path) -> Path:
     try:
         with suppress(FileExistsError):  # whoever has made it, its rights are looked at below
             path.mkdir()
-            path.chmod(_RIGHTS)
+            path.chmod(_SHARED_MODE)
     except OSError as error:
         what = f"the folder of the leases cannot be made: {error.strerror or error}"
         raise Refused(what, where=path, fix=f"name another folder in {VARIABLE}") from error
-    _require_shared(path, time.monotonic() + _MADE_SECONDS)
+    _require_shared(path, time.monotonic() + _CREATION_SECONDS)
     return path
 
 
@@ -145,16 +145,16 @@ def _require_shared(path: Path, deadline: float) -> None:
         if time.monotonic() > deadline:
             fix = f"have its owner type: chmod 1777 {path}; or name another folder in {VARIABLE}"
             raise Refused("not every user may keep leases in this folder", where=path, fix=fix)
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _is_shared(path: Path) -> bool:
     found = path.lstat().st_mode
-    return stat.S_ISDIR(found) and found & _RIGHTS == _RIGHTS
+    return stat.S_ISDIR(found) and found & _SHARED_MODE == _SHARED_MODE
 
 
 @contextmanager
-def locked(path: Path, kind: int, *, deadline: float) -> Iterator[int]:
+def locked_folder(path: Path, kind: int, *, deadline: float) -> Iterator[int]:
     """Holds the lock of a card's folder; gives a descriptor of it.
 
     Args:
@@ -173,22 +173,22 @@ def locked(path: Path, kind: int, *, deadline: float) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise _stuck(path, fd) from None
-                time.sleep(_TICK_SECONDS)
+                    raise _lock_timeout(path, fd) from None
+                time.sleep(_POLL_SECONDS)
         yield fd
     finally:
         fcntl.flock(fd, fcntl.LOCK_UN)  # a child that another thread has just forked has a copy
         os.close(fd)
 
 
-def _stuck(path: Path, fd: int) -> Refused:
-    pid = _locker(os.fstat(fd).st_ino)
-    who = f"pid {pid} of {_user_of(pid)}" if pid else "a process that cannot be seen from here"
+def _lock_timeout(path: Path, fd: int) -> Refused:
+    pid = _lock_holder(os.fstat(fd).st_ino)
+    who = f"pid {pid} of {_process_user(pid)}" if pid else "a process that cannot be seen from here"
     fix = f"see what it is (ps -fp {pid}), and end it if it hangs" if pid else "try again"
     return Refused(f"{who} keeps everybody else from the leases of this card", where=path, fix=fix)
 
 
-def _locker(inode: int) -> int:
+def _lock_holder(inode: int) -> int:
     """Who holds a flock, as the kernel tells; 0 where it does not."""
     try:
         lines = Path("/proc/locks").read_text().splitlines()
@@ -201,33 +201,33 @@ def _locker(inode: int) -> int:
     return 0
 
 
-def _user_of(pid: int) -> str:
+def _process_user(pid: int) -> str:
     try:
-        return name_of(Path(f"/proc/{pid}").stat().st_uid)
+        return user_name(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:
         return "an unknown user"
 
 
-def leases_in(fd: int, card: str) -> list[Held]:
+def read_leases(fd: int, card: str) -> list[CardLease]:
     """All leases of a card, those that have ended and were not removed yet among them, the oldest first.
 
     Args:
-        fd: Its folder's, `locked`: else the look itself could keep somebody from taking what is free.
+        fd: Its folder's, `locked_folder`: else the look itself could keep somebody from taking what is free.
         card: Its id.
     """
-    names = shared_folder.names_in(fd, most=_MOST_LEASES)
-    found = [held for name in names if (held := _held(fd, name, card)) is not None]
+    names = shared_folder.list_user_files(fd, most=_MAX_LEASES)
+    found = [held for name in names if (held := _read_lease(fd, name, card)) is not None]
     return sorted(found, key=lambda held: held.said.since)
 
 
-def live_leases(card: str) -> list[Held]:
+def live_leases(card: str) -> list[CardLease]:
     """The leases of a card that are held, the oldest first; one that says so where nobody can look."""
-    deadline = time.monotonic() + LOOK_SECONDS
-    return [held for held in _looked(card_folder(folder(), card), card, deadline) if held.is_live]
+    deadline = time.monotonic() + READ_WAIT_SECONDS
+    return [held for held in _read_card_leases(card_folder(leases_folder(), card), card, deadline) if held.is_live]
 
 
-def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[Held]:
-    """Those of all cards, as `leases_in` gives them; for each card at which nobody can look one that says so.
+def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[CardLease]:
+    """Those of all cards, as `read_leases` gives them; for each card at which nobody can look one that says so.
 
     Args:
         root: The folder of the leases.
@@ -240,35 +240,35 @@ def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[Held]:
     if not root.is_dir():
         return []
     names = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
-    if len(names) > _MOST_CARDS:
+    if len(names) > _MAX_CARDS:
         known = {card_folder(root, card).name for card in first}
-        names = [*known.intersection(names), *nsmallest(_MOST_CARDS, set(names) - known)]
-    cards = [(name, unquote(name)) for name in sorted(names) if name not in (USAGE, WANTS)]
-    deadline = time.monotonic() + LOOK_SECONDS
+        names = [*known.intersection(names), *nsmallest(_MAX_CARDS, set(names) - known)]
+    cards = [(name, unquote(name)) for name in sorted(names) if name not in (USAGE_FOLDER, WANTS_FOLDER)]
+    deadline = time.monotonic() + READ_WAIT_SECONDS
     return [
         held
         for name, card in cards
         if card_folder(root, card).name == name
-        for held in _looked(root / name, card, deadline)
+        for held in _read_card_leases(root / name, card, deadline)
     ]
 
 
-def _looked(path: Path, card: str, deadline: float) -> list[Held]:
+def _read_card_leases(path: Path, card: str, deadline: float) -> list[CardLease]:
     """What one user does to a folder must not keep the others from the other cards."""
     uid = 0
     try:
         uid = path.lstat().st_uid
         _require_shared(path, deadline)
-        with locked(path, fcntl.LOCK_SH, deadline=deadline) as fd:
-            return leases_in(fd, card)
+        with locked_folder(path, fcntl.LOCK_SH, deadline=deadline) as fd:
+            return read_leases(fd, card)
     except FileNotFoundError:  # nobody has used this card yet
         return []
     except OSError as error:
         why = f"its leases cannot be read: {error.strerror or error}"
     except Refused as refused:
         why = refused.message
-    said = Said(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=0, since=0, package="")
-    return [Held(card, uid, "", True, 0.0, said, f"{why} ({path})")]
+    said = LeaseRecord(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=0, since=0, package="")
+    return [CardLease(card, uid, "", True, 0.0, said, f"{why} ({path})")]
 
 
 def file_name(uid: int, token: str) -> str:
@@ -276,20 +276,20 @@ def file_name(uid: int, token: str) -> str:
     return f"{uid}-{token}.json"
 
 
-def _held(folder_fd: int, name: str, card: str) -> Held | None:
-    opened = open_own_of_name(folder_fd, name)
+def _read_lease(folder_fd: int, name: str, card: str) -> CardLease | None:
+    opened = open_owned_file(folder_fd, name)
     if opened is None:
         return None
     fd, found = opened
     try:
-        said = _said(os.read(fd, _MOST_BYTES), found.st_mtime)
+        said = _decode_record(os.read(fd, _MAX_BYTES), found.st_mtime)
         token = name.removesuffix(".json").partition("-")[2]
-        return Held(card, found.st_uid, token, not is_free(fd), found.st_mtime, said)
+        return CardLease(card, found.st_uid, token, not is_unlocked(fd), found.st_mtime, said)
     finally:
         os.close(fd)
 
 
-def open_own_of_name(folder_fd: int, name: str) -> tuple[int, os.stat_result] | None:
+def open_owned_file(folder_fd: int, name: str) -> tuple[int, os.stat_result] | None:
     """A descriptor for reading a file that anybody may have put there; None if it is no plain file, or not of
     the user whom its name says (`file_name`)."""
     try:
@@ -305,7 +305,7 @@ def open_own_of_name(folder_fd: int, name: str) -> tuple[int, os.stat_result] | 
     return None
 
 
-def is_free(fd: int) -> bool:
+def is_unlocked(fd: int) -> bool:
     """Whether nobody holds the flock of a file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -314,9 +314,9 @@ def is_free(fd: int) -> bool:
     return True
 
 
-def _said(data: bytes, written: float) -> Said:
+def _decode_record(data: bytes, written: float) -> LeaseRecord:
     """What cannot be read, because a newer roost has written it, is the whole card: nobody is wronged."""
     try:
-        return msgspec.json.decode(data, type=Said)
+        return msgspec.json.decode(data, type=LeaseRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Said(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=1, since=written, package="")
+        return LeaseRecord(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=1, since=written, package="")

@@ -19,31 +19,31 @@ from typing import Self
 from roost.base.errors import Refused
 from roost.devices import driver_process, driver_report
 from roost.devices.card import Card
-from roost.devices.driver_report import Untold
+from roost.devices.driver_report import DriverError
 
-OPENING_SECONDS = 15.0
+FIRST_ANSWER_SECONDS = 15.0
 """For the first answer of a child: where nobody uses the cards, the driver wakes each of them, in about a
 second."""
 
-_LONGEST_BYTES = 4 * 2**20
-_GONE_SECONDS = 0.5
+_MAX_ANSWER_BYTES = 4 * 2**20
+_KILL_WAIT_SECONDS = 0.5
 """A process that was killed is gone at once, but in the hands of a driver that hangs."""
 
 
-class Watcher:
+class DriverClient:
     """Asks the driver again and again, by one child that is replaced when it hangs. For one thread, and for
     ``with``.
 
     Args:
-        timeout_seconds: For an answer. The first one of a child has `OPENING_SECONDS`; but where cards are
+        timeout_seconds: For an answer. The first one of a child has `FIRST_ANSWER_SECONDS`; but where cards are
             known from before, nobody waits for it longer than this.
     """
 
     def __init__(self, *, timeout_seconds: float = 2.0) -> None:
         self._timeout_seconds = timeout_seconds
         self._known: list[Card] = []
-        self._child: _Child | None = None
-        self._killed: _Child | None = None
+        self._child: _QueryProcess | None = None
+        self._killed: _QueryProcess | None = None
 
     @property
     def pid(self) -> int | None:
@@ -58,9 +58,9 @@ class Watcher:
             Refused: It has never told.
         """
         try:
-            self._known = driver_report.cards(self._line())
-        except Untold as why:
-            if not isinstance(why, _Opening):
+            self._known = driver_report.parse_cards(self._line())
+        except DriverError as why:
+            if not isinstance(why, _StillOpening):
                 self.close()
             if not self._known:
                 raise Refused(
@@ -74,8 +74,8 @@ class Watcher:
         if self._child is None:
             # Else a driver that hangs would gather processes that nobody can end.
             if self._killed is not None and not self._killed.has_gone():
-                raise Untold("the driver holds the process that asked it, which cannot be killed")
-            self._child = _Child(self._timeout_seconds)
+                raise DriverError("the driver holds the process that asked it, which cannot be killed")
+            self._child = _QueryProcess(self._timeout_seconds)
         return self._child.line(waits=self._timeout_seconds if self._known else None)
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class Watcher:
         self.close()
 
 
-class _Opening(Untold):
+class _StillOpening(DriverError):
     """It is still in time with its first answer."""
 
 
-class _Child:
+class _QueryProcess:
     """`roost.devices.driver_process` in a process."""
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -132,14 +132,14 @@ class _Child:
         assert self._asked_at is not None
         limit = self._timeout_seconds
         if not self._has_answered:
-            limit = max(limit, OPENING_SECONDS)
+            limit = max(limit, FIRST_ANSWER_SECONDS)
         late = self._asked_at + limit
         until = late if waits is None else min(late, time.monotonic() + waits)
         while b"\n" not in self._read:
             if not self._has_more(until):
                 if until < late:
-                    raise _Opening("the driver has not answered yet: it is being opened")
-                raise Untold(f"the driver did not answer within {limit:g} s")
+                    raise _StillOpening("the driver has not answered yet: it is being opened")
+                raise DriverError(f"the driver did not answer within {limit:g} s")
             self._read += self._more()
         self._has_answered, self._asked_at = True, None
         line, _, self._read = self._read.partition(b"\n")
@@ -158,26 +158,26 @@ class _Child:
         return bool(poller.poll(max(0.0, until - time.monotonic()) * 1000))
 
     def _more(self) -> bytes:
-        if len(self._read) > _LONGEST_BYTES:
-            raise Untold(f"the driver's answer is longer than {_LONGEST_BYTES >> 20} MiB")
+        if len(self._read) > _MAX_ANSWER_BYTES:
+            raise DriverError(f"the driver's answer is longer than {_MAX_ANSWER_BYTES >> 20} MiB")
         if not (data := os.read(self._output.fileno(), 2**16)):
             raise self._ended()
         return data
 
-    def _ended(self) -> Untold:
+    def _ended(self) -> DriverError:
         try:
-            code = self.process.wait(_GONE_SECONDS)
+            code = self.process.wait(_KILL_WAIT_SECONDS)
         except subprocess.TimeoutExpired:
-            return Untold("the process that asks the driver has closed its output")
+            return DriverError("the process that asks the driver has closed its output")
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Untold(f"the process that asks the driver has ended: {how}")
+        return DriverError(f"the process that asks the driver has ended: {how}")
 
     def kill(self) -> None:
         self.process.kill()
         self._input.close()
         self._output.close()
         with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_GONE_SECONDS)
+            self.process.wait(_KILL_WAIT_SECONDS)
 
     def has_gone(self) -> bool:
         return self.process.poll() is not None
@@ -187,6 +187,6 @@ def _command() -> list[str]:
     # Not by `import`: roost itself never needs it in memory.
     found = PathFinder.find_spec("pynvml")
     if found is None or found.origin is None:
-        raise Untold("there is no pynvml to ask the driver: pip install nvidia-ml-py")
+        raise DriverError("there is no pynvml to ask the driver: pip install nvidia-ml-py")
     files = [str(Path(file).resolve()) for file in (driver_process.__file__, found.origin)]
-    return [sys.executable, "-I", "-S", *files, str(2 * OPENING_SECONDS)]
+    return [sys.executable, "-I", "-S", *files, str(2 * FIRST_ANSWER_SECONDS)]

@@ -27,16 +27,16 @@ import msgspec
 from roost.base import safe_read
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.base.text.word_list import join_names
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 
-MOST_CARDS = 10_000
+MAX_CARDS = 10_000
 
 _MEMORY = re.compile(r"(\d{1,7}(?:\.\d+)?)(GB|MB)")
 _GROUP = re.compile(rf"(\d{{1,5}})x({_MEMORY.pattern})(?::([\w .-]+))?")
 _MB_OF = {"GB": 1024, "MB": 1}
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulatedProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A process of somebody else."""
 
     card: str
@@ -47,7 +47,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     end: float | None = None
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulatedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A time in which a card does not work."""
 
     card: str
@@ -56,13 +56,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     end: float | None = None
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulationScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which cards there are, and what happens to them."""
 
     cards: str
     start: float = 0.0
-    processes: list[Process] = []
-    failures: list[Failure] = []
+    processes: list[SimulatedProcess] = []
+    failures: list[SimulatedFailure] = []
 
 
 def cards(text: str, now: float, *, setting: str) -> list[Card]:
@@ -79,35 +79,35 @@ def cards(text: str, now: float, *, setting: str) -> list[Card]:
         ConfigError: The file does not hold a scenario.
     """
     if "/" not in text and not text.endswith(".json"):
-        return described(text, setting=setting)
+        return parse_cards(text, setting=setting)
     path = Path(text)
-    return cards_at(read(path, setting=setting), now, where=path)
+    return cards_at(read_scenario(path, setting=setting), now, where=path)
 
 
-def described(text: str, *, setting: str, where: object | None = None) -> list[Card]:
+def parse_cards(text: str, *, setting: str, where: object | None = None) -> list[Card]:
     """The cards of ``2x80GB:H100,2x24GB``, which nobody uses.
 
     Raises:
-        UsageError: It does not have this form, or means no card, or more than `MOST_CARDS`.
+        UsageError: It does not have this form, or means no card, or more than `MAX_CARDS`.
     """
     found: list[Card] = []
     for group in text.split(","):
         parts = _GROUP.fullmatch(group.strip())
         count, total_mb = (int(parts[1]), _mb(parts[2])) if parts else (0, 0)
-        if parts is None or count < 1 or total_mb < 1 or len(found) + count > MOST_CARDS:
+        if parts is None or count < 1 or total_mb < 1 or len(found) + count > MAX_CARDS:
             raise UsageError(
                 f"{group.strip()!r} does not say how many cards of how much memory",
                 setting=setting,
                 received=text,
                 where=where,
-                fix=f"write 4x24GB, or 2x80GB:H100,2x24GB:RTX4090: at most {MOST_CARDS:,} cards",
+                fix=f"write 4x24GB, or 2x80GB:H100,2x24GB:RTX4090: at most {MAX_CARDS:,} cards",
             )
         for number in range(len(found), len(found) + count):
             found.append(Card(number, f"SIM-{number}", parts[5] or "simulated", total_mb, total_mb))
     return found
 
 
-def read(path: Path, *, setting: str) -> Scenario:
+def read_scenario(path: Path, *, setting: str) -> SimulationScenario:
     """The scenario that a file holds.
 
     Raises:
@@ -115,7 +115,7 @@ def read(path: Path, *, setting: str) -> Scenario:
         ConfigError: It cannot be read, or holds something else.
     """
     try:
-        return msgspec.json.decode(safe_read.read(path), type=Scenario)
+        return msgspec.json.decode(safe_read.read(path), type=SimulationScenario)
     except FileNotFoundError:
         raise NotFound("there is no such file", setting=setting, received=str(path)) from None
     except (OSError, msgspec.DecodeError) as error:
@@ -124,7 +124,7 @@ def read(path: Path, *, setting: str) -> Scenario:
         ) from None
 
 
-def cards_at(scenario: Scenario, now: float, *, where: object | None = None) -> list[Card]:
+def cards_at(scenario: SimulationScenario, now: float, *, where: object | None = None) -> list[Card]:
     """The cards of a scenario at a time: the same for the same time, whenever it is asked.
 
     Args:
@@ -133,10 +133,10 @@ def cards_at(scenario: Scenario, now: float, *, where: object | None = None) -> 
         where: Where it is written, for messages.
 
     Raises:
-        UsageError: Its cards have no form that `described` knows.
+        UsageError: Its cards have no form that `parse_cards` knows.
         ConfigError: It speaks of a card that is not there, or contradicts itself.
     """
-    found = {card.id: card for card in described(scenario.cards, setting="cards", where=where)}
+    found = {card.id: card for card in parse_cards(scenario.cards, setting="cards", where=where)}
     at = now - scenario.start
     for index, process in enumerate(scenario.processes):
         _check(process, f"processes[{index}]", found, where)
@@ -149,20 +149,20 @@ def cards_at(scenario: Scenario, now: float, *, where: object | None = None) -> 
                 where=where,
                 fix='write "10GB", or leave it out where nobody knows',
             )
-        if _is_on(process, at):
-            card, user = found[process.card], User(process.pid, process.user, held_mb)
+        if _is_active(process, at):
+            card, user = found[process.card], CardProcess(process.pid, process.user, held_mb)
             free_mb = max(0, card.free_mb - (held_mb or 0))
             found[card.id] = replace(card, free_mb=free_mb, users=(*card.users, user))
     for index, failure in enumerate(scenario.failures):
         _check(failure, f"failures[{index}]", found, where)
-        if _is_on(failure, at):
+        if _is_active(failure, at):
             found[failure.card] = replace(
                 found[failure.card], free_mb=0, users=(), trouble=f"the driver says: {failure.trouble}"
             )
     return list(found.values())
 
 
-def _check(event: Process | Failure, key: str, found: Mapping[str, Card], where: object | None) -> None:
+def _check(event: SimulatedProcess | SimulatedFailure, key: str, found: Mapping[str, Card], where: object | None) -> None:
     if event.card not in found:
         raise ConfigError(
             "there is no such card",
@@ -181,7 +181,7 @@ def _check(event: Process | Failure, key: str, found: Mapping[str, Card], where:
         )
 
 
-def _is_on(event: Process | Failure, at: float) -> bool:
+def _is_active(event: SimulatedProcess | SimulatedFailure, at: float) -> bool:
     return (event.begin is None or event.begin <= at) and (event.end is None or at < event.end)
 
 

@@ -28,19 +28,19 @@ import msgspec
 from roost.base import durable, safe_read
 from roost.base.errors import Refused
 from roost.devices import lease_files, shared_folder
-from roost.devices.lease_files import USAGE, Held
+from roost.devices.lease_files import USAGE_FOLDER, CardLease
 
 HALF_LIFE_SECONDS = 7 * 86400.0
-_MOST_BYTES = 2**20
-_LARGEST_BYTES = 4 * _MOST_BYTES
+_COMPACT_BYTES = 2**20
+_MAX_BYTES = 4 * _COMPACT_BYTES
 """That is read: in memory its rows take ten times as much, in the daemon of each user."""
 _COUNTED_HALF_LIVES = 20
-_LEDGER = re.compile(r"([0-9]{1,10})\.jsonl")
-_LATEST, _MOST_CARDS = 1e12, 4096
-_JOINED_SECONDS = (3600, 86400, 7 * 86400)
+_LEDGER_NAME = re.compile(r"([0-9]{1,10})\.jsonl")
+_MAX_TIME, _MAX_CARDS = 1e12, 4096
+_MERGE_SECONDS = (3600, 86400, 7 * 86400)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which cards were used. Unix seconds."""
 
     start: float
@@ -54,7 +54,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Its token and card: a row that was written twice counts once."""
 
 
-def add(root: Path, lease: Held) -> None:
+def record_usage(root: Path, lease: CardLease) -> None:
     """Writes down what a lease of ours has used that has ended.
 
     Args:
@@ -68,26 +68,26 @@ def add(root: Path, lease: Held) -> None:
     row = _row(lease, lease.ended)
     if row is None:
         return
-    with _own(lease_files.make_shared(root / USAGE) / f"{os.geteuid()}.jsonl") as (path, fd):
+    with _own_file(lease_files.make_shared_folder(root / USAGE_FOLDER) / f"{os.geteuid()}.jsonl") as (path, fd):
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         durable.append(fd, b"\n" * torn + msgspec.json.encode(row) + b"\n")
-        if size > _MOST_BYTES:
+        if size > _COMPACT_BYTES:
             durable.write(path, _compacted(_rows(path), now=row.end))
             path.chmod(0o644)
 
 
 @contextmanager
-def _own(path: Path) -> Iterator[tuple[Path, int]]:
+def _own_file(path: Path) -> Iterator[tuple[Path, int]]:
     """Our file, locked: no other process of ours replaces it meanwhile."""
     while True:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except PermissionError:
-            raise _foreign(path) from None
+            raise _foreign_file_error(path) from None
         try:
             if os.fstat(fd).st_uid != os.geteuid():
-                raise _foreign(path)
+                raise _foreign_file_error(path)
             os.fchmod(fd, 0o644)  # a narrow umask would hide it from the others
             fcntl.flock(fd, fcntl.LOCK_EX)
             if os.path.lexists(path) and os.path.samestat(path.lstat(), os.fstat(fd)):
@@ -97,12 +97,12 @@ def _own(path: Path) -> Iterator[tuple[Path, int]]:
             os.close(fd)
 
 
-def _foreign(path: Path) -> Refused:
+def _foreign_file_error(path: Path) -> Refused:
     fix = f"have its owner remove it: rm {path}"
     return Refused("somebody else's file is where our use of the cards is written down", where=path, fix=fix)
 
 
-def decayed(now: float, *, leases: Iterable[Held]) -> dict[str, float]:
+def decayed_usage(now: float, *, leases: Iterable[CardLease]) -> dict[str, float]:
     """The GPU-seconds of each user until now, weighted by the share of a card's memory; what was used
     `HALF_LIFE_SECONDS` ago counts half. Leases that are held count as far as they have come.
 
@@ -114,13 +114,13 @@ def decayed(now: float, *, leases: Iterable[Held]) -> dict[str, float]:
     Raises:
         OSError: The folder of the leases cannot be read.
     """
-    ledgers = _read(lease_files.folder() / USAGE)
+    ledgers = _refreshed_ledgers(lease_files.leases_folder() / USAGE_FOLDER)
     worth = {uid: ledger.worth(now) for uid, ledger in ledgers.items()}
     for lease in leases:
         row = _row(lease, now if lease.is_live else lease.ended)
         if row is not None and not (lease.uid in ledgers and row.lease in ledgers[lease.uid].rows):
-            worth[lease.uid] = worth.get(lease.uid, 0.0) + _worth(row, now)
-    return {lease_files.name_of(uid): seconds for uid, seconds in worth.items() if seconds > 0}
+            worth[lease.uid] = worth.get(lease.uid, 0.0) + _decayed_seconds(row, now)
+    return {lease_files.user_name(uid): seconds for uid, seconds in worth.items() if seconds > 0}
 
 
 class _Ledger:
@@ -137,7 +137,7 @@ class _Ledger:
         """Inode, size and time of writing."""
         self._end = 0
         """Of the last whole line that was read."""
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, UsageRow] = {}
         self._forget_worth()
 
     def _forget_worth(self) -> None:
@@ -154,7 +154,7 @@ class _Ledger:
             if found.st_ino != self._seen[0] or found.st_size <= self._seen[1]:
                 self._end, self.rows = 0, {}
                 self._forget_worth()
-            data = _from(self._path, self._end)
+            data = _read_from(self._path, self._end)
         except OSError:  # gone, or far larger than any that we write
             self._seen, self._end, self.rows = (0, 0, 0), 0, {}
             self._forget_worth()
@@ -174,35 +174,35 @@ class _Ledger:
         self._worth *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
         self._at = now
         ended = [row for row in self._unweighed if row.end <= now]
-        self._worth = math.fsum([self._worth, *(_worth(row, now) for row in ended)])
+        self._worth = math.fsum([self._worth, *(_decayed_seconds(row, now) for row in ended)])
         if ended:
             self._unweighed = [row for row in self._unweighed if row.end > now]
-        return self._worth + math.fsum(_worth(row, now) for row in self._unweighed)
+        return self._worth + math.fsum(_decayed_seconds(row, now) for row in self._unweighed)
 
 
-_ledgers_read: dict[Path, _Ledger] = {}
+_ledgers: dict[Path, _Ledger] = {}
 """What this process has read already."""
 
 
-def _read(folder: Path) -> dict[int, _Ledger]:
+def _refreshed_ledgers(folder: Path) -> dict[int, _Ledger]:
     found = {}
-    for uid, path in _ledgers(folder):
-        found[uid] = _ledgers_read.setdefault(path, _Ledger(path))
+    for uid, path in _ledger_files(folder):
+        found[uid] = _ledgers.setdefault(path, _Ledger(path))
         found[uid].refresh()
-    for path in _ledgers_read.keys() - {folder / f"{uid}.jsonl" for uid in found}:
-        del _ledgers_read[path]
+    for path in _ledgers.keys() - {folder / f"{uid}.jsonl" for uid in found}:
+        del _ledgers[path]
     return found
 
 
-def _from(path: Path, start: int) -> bytes:
+def _read_from(path: Path, start: int) -> bytes:
     """The bytes of a plain file from a place on."""
     with open(safe_read.open_fd(path), "rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size > _LARGEST_BYTES:
+        if os.fstat(file.fileno()).st_size > _MAX_BYTES:
             raise OSError(errno.EFBIG, "is far larger than any ledger", os.fspath(path))
-        return os.pread(file.fileno(), _LARGEST_BYTES, start)
+        return os.pread(file.fileno(), _MAX_BYTES, start)
 
 
-def _worth(row: Row, now: float) -> float:
+def _decayed_seconds(row: UsageRow, now: float) -> float:
     """The integral of the use from start to end, each second by its age."""
     end = min(row.end, now)
     if row.start >= end:
@@ -212,11 +212,11 @@ def _worth(row: Row, now: float) -> float:
     return rate / decay * math.exp(-(now - end) * decay) * -math.expm1(-(end - row.start) * decay)
 
 
-def _row(lease: Held, end: float) -> Row | None:
+def _row(lease: CardLease, end: float) -> UsageRow | None:
     said = lease.said
     if end <= said.since:
         return None
-    return Row(
+    return UsageRow(
         start=round(said.since, 3),
         end=round(end, 3),
         cards=(lease.card,),
@@ -226,14 +226,14 @@ def _row(lease: Held, end: float) -> Row | None:
     )
 
 
-def _ledgers(folder: Path) -> Iterator[tuple[int, Path]]:
+def _ledger_files(folder: Path) -> Iterator[tuple[int, Path]]:
     """(uid, file) of each that belongs to whom its name says."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # nobody has used anything yet, or somebody keeps all others from it
         return
     try:
-        names = shared_folder.names_in(fd, most=1, like=_LEDGER)
+        names = shared_folder.list_user_files(fd, most=1, like=_LEDGER_NAME)
     finally:
         os.close(fd)
     for path in (folder / name for name in names):
@@ -243,51 +243,51 @@ def _ledgers(folder: Path) -> Iterator[tuple[int, Path]]:
                 yield found.st_uid, path
 
 
-def _rows(path: Path) -> dict[str, Row]:
+def _rows(path: Path) -> dict[str, UsageRow]:
     """All rows of a file, by their lease or their place."""
-    found: dict[str, Row] = {}
-    for name, row in _parsed(_from(path, 0), 0):
+    found: dict[str, UsageRow] = {}
+    for name, row in _parsed(_read_from(path, 0), 0):
         found.setdefault(name, row)
     return found
 
 
-def _parsed(data: bytes, start: int) -> Iterator[tuple[str, Row]]:
+def _parsed(data: bytes, start: int) -> Iterator[tuple[str, UsageRow]]:
     """What a full disk or a kill has torn is no row."""
     for line in data.split(b"\n"):
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            row = msgspec.json.decode(line, type=Row)
-            if _makes_sense(row):
+            row = msgspec.json.decode(line, type=UsageRow)
+            if _is_plausible(row):
                 yield row.lease or f"at {start}", row
         start += len(line) + 1
 
 
-def _makes_sense(row: Row) -> bool:
+def _is_plausible(row: UsageRow) -> bool:
     """Else what one user has written could be no number in everybody's sums."""
     seconds = row.end - row.start
-    return 0 <= row.start < row.end <= _LATEST and 0 <= row.gpu_seconds <= seconds * _MOST_CARDS
+    return 0 <= row.start < row.end <= _MAX_TIME and 0 <= row.gpu_seconds <= seconds * _MAX_CARDS
 
 
-def _compacted(rows: Mapping[str, Row], *, now: float) -> bytes:
+def _compacted(rows: Mapping[str, UsageRow], *, now: float) -> bytes:
     """The same in half the bytes at most: without what counts no more, and joined by their hours, days or
     weeks, whatever suffices."""
     counted = [row for row in rows.values() if now - row.end < _COUNTED_HALF_LIVES * HALF_LIFE_SECONDS]
     data = b""
-    for seconds in _JOINED_SECONDS:
-        data = b"".join(msgspec.json.encode(row) + b"\n" for row in _joined(counted, seconds))
-        if len(data) <= _MOST_BYTES // 2:
+    for seconds in _MERGE_SECONDS:
+        data = b"".join(msgspec.json.encode(row) + b"\n" for row in _merged(counted, seconds))
+        if len(data) <= _COMPACT_BYTES // 2:
             break
     return data
 
 
-def _joined(rows: Iterable[Row], seconds: int) -> Iterator[Row]:
+def _merged(rows: Iterable[UsageRow], seconds: int) -> Iterator[UsageRow]:
     """One row for all that began in the same hour and ended in the same hour."""
-    alike: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    alike: dict[tuple[int, int], list[UsageRow]] = defaultdict(list)
     for row in rows:
         alike[int(row.start // seconds), int(row.end // seconds)].append(row)
     for group in alike.values():
         used = math.fsum(row.gpu_seconds for row in group)
         held_seconds = math.fsum((row.end - row.start) * len(row.cards) for row in group)
-        yield Row(
+        yield UsageRow(
             start=min(row.start for row in group),
             end=max(row.end for row in group),
             cards=tuple(sorted({card for row in group for card in row.cards})),

@@ -26,9 +26,9 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
 
     Raises:
         Refused: There is a driver, but it cannot tell, or one of these cards has failed.
-        RoostError: As `roost.devices.inventory.look`.
+        RoostError: As `roost.devices.inventory.read_cards`.
     """
-    found = _visible(inventory.look(environment), environment.get(VARIABLE))
+    found = _visible(inventory.read_cards(environment), environment.get(VARIABLE))
     parts = [card for card in found if card.part_of]
     seen = [replace(card, number=number) for number, card in enumerate(parts[:1] or found)]
     for card in seen:
@@ -40,9 +40,9 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
     return seen
 
 
-def why_none(environment: Mapping[str, str] = os.environ) -> str:
+def no_cards_reason(environment: Mapping[str, str] = os.environ) -> str:
     """Why `cards` are none, or of no use to torch."""
-    if inventory.has_none(environment):
+    if inventory.excludes_real_cards(environment):
         return f"{inventory.VARIABLE} is {environment[inventory.VARIABLE]!r}"
     if not torch_has_cuda():
         return "torch here was built without CUDA"
@@ -53,7 +53,7 @@ def why_none(environment: Mapping[str, str] = os.environ) -> str:
 
 def torch_can_compute(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether torch can compute on the cards: it was built for it, and they are no simulated ones."""
-    return torch_has_cuda() and not inventory.has_none(environment)
+    return torch_has_cuda() and not inventory.excludes_real_cards(environment)
 
 
 def torch_has_cuda() -> bool:
@@ -65,7 +65,7 @@ def torch_has_cuda() -> bool:
     return re.search(r"^cuda\b.*= *['\"]", file.read_text(), re.MULTILINE) is not None
 
 
-def freest(found: Sequence[Card], count: int) -> list[Card]:
+def most_free(found: Sequence[Card], count: int) -> list[Card]:
     """The cards with the most free memory, in GB, the first ones where it is the same; in their own order."""
     by_memory = sorted(found, key=lambda card: -(card.free_mb // _GB_OF_MB))
     return sorted(by_memory[:count], key=lambda card: card.number)

@@ -82,7 +82,7 @@ class Daemon:
         wakeup_fd = self._listen()
         with (
             closing(wakeup.listen(self._folder)) as bell,
-            inventory.watching() as ask,
+            inventory.open_inventory() as ask,
             closing(GuardTemplate()) as template,
             closing(WarmTemplates()) as warm,
         ):

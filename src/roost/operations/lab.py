@@ -167,7 +167,7 @@ def _templates() -> int:
     from roost.supervisor.forkserver import warm_templates  # whoever submits does not wait for it
 
     try:
-        return sum(path.is_socket() for path in warm_templates.folder().iterdir())
+        return sum(path.is_socket() for path in warm_templates.template_folder().iterdir())
     except OSError:  # there never was one
         return 0
 

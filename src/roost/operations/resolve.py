@@ -127,9 +127,9 @@ def _require_no_package(text: str) -> None:
     except (OSError, ValueError):
         return
     if is_path:
-        from roost.package.package import Package  # whoever lists tasks does not wait for it
+        from roost.package.package import PackageFolder  # whoever lists tasks does not wait for it
 
-        Package.open(text)
+        PackageFolder.open(text)
 
 
 def _is_same(one: Path, other: Path) -> bool:

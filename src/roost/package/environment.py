@@ -41,9 +41,9 @@ _SECRET = re.compile(
     r"(?:(?:Bearer|Basic)\s+\S+|\"[^\"\n]*\"|'[^'\n]*'|\S+)",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
+_NAME_OR_VERSION = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE)
 _MAX_DIFF_BYTES = 1 << 20
-_INEXACT = {
+_COMPARED = {
     "torch": "torch",
     "cuda": "CUDA",
     "cudnn": "cuDNN",
@@ -64,7 +64,7 @@ _INEXACT = {
 }
 
 
-_ALONE = {"ranks": 1, "strategy": "single"}
+_SINGLE_RANK = {"ranks": 1, "strategy": "single"}
 """Of a stack that was written down before there could be several."""
 
 
@@ -144,7 +144,7 @@ def _precision(backend: Any) -> str | None:
     return "tf32" if backend.allow_tf32 else "ieee"
 
 
-def _flags(cuda: bool) -> dict[str, Any]:
+def _torch_flags(cuda: bool) -> dict[str, Any]:
     """Switches of torch that change bits. Project code sets them while it is loaded: look after that."""
     torch = sys.modules["torch"]
     backends = torch.backends
@@ -188,7 +188,7 @@ def stack(device: str, *, ranks: int = 1, strategy: str = "single") -> dict[str,
         "device_name": torch.cuda.get_device_name(device) if cuda else _cpu_model(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        **_flags(cuda),
+        **_torch_flags(cuda),
     }
 
 
@@ -211,20 +211,20 @@ def capture(
         "seed": seed,
         "determinism": determinism,
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        "packages": dict(sorted(filter(None, map(_named, metadata.distributions())))),
+        "packages": dict(sorted(filter(None, map(_name_and_version, metadata.distributions())))),
     }
 
 
-def _named(found: metadata.Distribution) -> tuple[str, str] | None:
+def _name_and_version(found: metadata.Distribution) -> tuple[str, str] | None:
     """Name and version of an installed package; None of what tells neither. `importlib.metadata` reads each
     as an e-mail, its whole description too: a quarter of a second for 150."""
     text = found.read_text("METADATA") or found.read_text("PKG-INFO") or found.read_text("") or ""
     head = text.partition("\n\n")[0]
-    told = {key: value.strip() for key, value in _NAMED.findall(head)}
+    told = {key: value.strip() for key, value in _NAME_OR_VERSION.findall(head)}
     return (told["Name"], told["Version"]) if len(told) == 2 else None
 
 
-def began_on(package: Path) -> dict[str, Any] | None:
+def read_environment(package: Path) -> dict[str, Any] | None:
     """What the run began on, as `capture` gave it; None before its first session has written that.
 
     Raises:
@@ -243,16 +243,16 @@ def began_on(package: Path) -> dict[str, Any] | None:
     return found
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def stack_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What of two stacks differs so that the rest of a run cannot be bit for bit the same, in words.
 
     Deterministic algorithms of a CPU are not compared: where their lack may give other bits each time, that
     is a reason of its own (`worker.determinism`).
     """
-    then, now = {**_ALONE, **then}, {**_ALONE, **now}
+    then, now = {**_SINGLE_RANK, **then}, {**_SINGLE_RANK, **now}
     on_cpu = then.get("device") == now.get("device") == "cpu"
     return [
         f"{words} was {then[key]}, is {now[key]}"
-        for key, words in _INEXACT.items()
+        for key, words in _COMPARED.items()
         if key in then and key in now and then[key] != now[key] and not (on_cpu and key == "deterministic")
     ]

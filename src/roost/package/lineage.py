@@ -12,20 +12,20 @@ from roost.base.errors import ConfigError
 from roost.config import layers
 from roost.config.layers import ConfigDifference
 from roost.package import records, resume_gate
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
-from roost.package.results.skipped_steps import Skipped
+from roost.package.results.skipped_steps import SkippedStep
 
-BEFORE = 0
+INHERITED_SESSION = 0
 """The session that what was before the fork counts as."""
 
 
-_OF_AN_EPOCH = ("data.", "gradient_accumulation_steps", "dataset")
+_EPOCH_LENGTH_KEYS = ("data.", "gradient_accumulation_steps", "dataset")
 """What may give an epoch another number of steps."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that a fork has otherwise than its parent; a side without it is left out."""
 
     key: str
@@ -34,10 +34,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         old, new = (layers.ABSENT if value is UNSET else value for value in (self.old, self.new))
-        return resume_gate.shown(ConfigDifference(self.key, old, new))
+        return resume_gate.format_difference(ConfigDifference(self.key, old, new))
 
 
-class Parent(msgspec.Struct, frozen=True, kw_only=True):
+class ForkParent(msgspec.Struct, frozen=True, kw_only=True):
     """One package that another goes on from."""
 
     package: str
@@ -48,50 +48,50 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     sha256: str
     """Of the checkpoint's manifest, which holds the digests of its files."""
-    changed: list[Change] = []
+    changed: list[SettingChange] = []
     """What the fork asked to have otherwise."""
 
 
-def parent_of(package: Package) -> Parent | None:
+def parent_of(package: PackageFolder) -> ForkParent | None:
     """What a package goes on from; None where it began by itself."""
     return next(iter(ancestry(package)), None)
 
 
-def ancestry(package: Package) -> list[Parent]:
+def ancestry(package: PackageFolder) -> list[ForkParent]:
     """What a package goes on from, and what that went on from, the nearest first.
 
     A package keeps the names of all of them, so they may be gone. Empty where it began by itself, or where
     its request cannot be read.
     """
-    return of_request(package.request)
+    return ancestry_of_request(package.request)
 
 
-def of_request(request: Mapping[str, Any]) -> list[Parent]:
+def ancestry_of_request(request: Mapping[str, Any]) -> list[ForkParent]:
     """As `ancestry`, of the package's request."""
     found = [request.get("parent"), *(request.get("ancestors") or [])]
     try:
-        return msgspec.convert([one for one in found if one is not None], list[Parent])
+        return msgspec.convert([one for one in found if one is not None], list[ForkParent])
     except msgspec.ValidationError:
         return []
 
 
-def changed_settings(package: Package) -> list[str]:
+def changed_settings(package: PackageFolder) -> list[str]:
     """The dotted settings that a fork has otherwise than its parent, and the schedules that follow from them:
     those that were laid out for another end."""
     parent = parent_of(package)
     keys = [one.key for one in parent.changed] if parent is not None else []
-    moves = any(key in resume_gate.LIMITS or key.startswith(_OF_AN_EPOCH) for key in keys)
-    return [*keys, *(resume_gate.laid_out_for_the_end(package.settings()) if moves else [])]
+    moves = any(key in resume_gate.LENGTH_SETTINGS or key.startswith(_EPOCH_LENGTH_KEYS) for key in keys)
+    return [*keys, *(resume_gate.settings_using_total_steps(package.settings()) if moves else [])]
 
 
-def may_change(package: Package) -> bool:
+def optimizers_may_differ(package: PackageFolder) -> bool:
     """Whether any checkpoint may have been saved with other optimizers than those of now: so that what a
     project's own schedulers are made of is not copied for nothing."""
     overrides = [text for one in package.sessions() for text in one.request.get("overrides", [])]
     return bool(changed_settings(package)) or any("optimizers" in text for text in overrides)
 
 
-def changed_since(package: Package, info: Info) -> list[str]:
+def settings_changed_since(package: PackageFolder, info: Manifest) -> list[str]:
     """The dotted settings of optimizers that are others now than when a checkpoint was saved, by a fork or by
     `continue --force`; and what else a fork has otherwise.
 
@@ -100,26 +100,26 @@ def changed_since(package: Package, info: Info) -> list[str]:
     """
     then, now = package.settings(until=info.session), package.settings()
     found = [one.key for one in layers.differences(then, now) if one.key.startswith("optimizers.")]
-    return [*(changed_settings(package) if info.session == BEFORE else []), *found]
+    return [*(changed_settings(package) if info.session == INHERITED_SESSION else []), *found]
 
 
-def changes(differences: Iterable[ConfigDifference]) -> list[Change]:
+def setting_changes(differences: Iterable[ConfigDifference]) -> list[SettingChange]:
     """Differences of settings, as a package keeps them."""
 
     def kept(value: Any) -> Any:
         return UNSET if value is layers.ABSENT else value
 
-    return [Change(key=one.key, old=kept(one.old), new=kept(one.new)) for one in differences]
+    return [SettingChange(key=one.key, old=kept(one.old), new=kept(one.new)) for one in differences]
 
 
-def history_before(package: Package, info: Info) -> tuple[list[records.Row], list[Skipped]]:
+def history_before(package: PackageFolder, info: Manifest) -> tuple[list[records.Row], list[SkippedStep]]:
     """What a run had recorded, and which steps it had passed over, when it saved a checkpoint: also where it
-    has gone another way since. The steps are as of session `BEFORE`."""
+    has gone another way since. The steps are as of session `INHERITED_SESSION`."""
     columns = records.fold(package.path / "records", until=info.session)
     told = skipped_steps.read(package.path / skipped_steps.NAME, columns.starts)
     steps = [one for one in told if one.step <= info.step and one.session <= info.session]
     rows = [row for row in columns.rows if row["step"] <= info.step]
-    return rows, [msgspec.structs.replace(one, session=BEFORE) for one in steps]
+    return rows, [msgspec.structs.replace(one, session=INHERITED_SESSION) for one in steps]
 
 
 def require_loadable(differences: Iterable[ConfigDifference]) -> None:
@@ -139,7 +139,7 @@ def require_loadable(differences: Iterable[ConfigDifference]) -> None:
         else:
             said = f"the checkpoint holds the state of {one.old}, which does not fit another one"
         fix = "leave it as it is, or begin anew with `roost run`"
-        raise ConfigError(said, setting=one.key, received=_given(one.new), where="command line", fix=fix)
+        raise ConfigError(said, setting=one.key, received=_received(one.new), where="command line", fix=fix)
 
 
 def _is_fixed(key: str, one: ConfigDifference) -> bool:
@@ -153,5 +153,5 @@ def _patterns(groups: object) -> list[object]:
     return [group.get("params") if isinstance(group, Mapping) else group for group in found]
 
 
-def _given(value: object) -> object:
+def _received(value: object) -> object:
     return None if value is layers.ABSENT else value

@@ -37,7 +37,7 @@ def _check(setting: str, given: str, copied: Iterable[PurePath], where: Where) -
     is_outside = place.is_absolute() or ".." in place.parts or not place.name or "${" in given
     # Below a link it would land in the project.
     is_taken = not is_outside and (
-        place.parts[0] in snapshot.TAKEN
+        place.parts[0] in snapshot.RESERVED_NAMES
         or any(one.is_relative_to(place) or place.is_relative_to(one) for one in copied)
     )
     is_table = setting.endswith(".file")

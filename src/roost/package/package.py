@@ -24,15 +24,15 @@ from roost.package.sessions import Session
 
 if TYPE_CHECKING:
     from roost.package import records
-    from roost.package.checkpoints.checkpoint_store import Store
+    from roost.package.checkpoints.checkpoint_store import CheckpointStore
 
 FORMAT = 1
-_LEFTOVERS_SECONDS = 10.0
+_LOCK_WAIT_SECONDS = 10.0
 """How long what a killed session left behind may hold the lock: torch's loader workers look every 5 s whether
 their parent lives (roost's own die with it, but not on macOS, nor those of a project's own loader)."""
 
 
-class Package:
+class PackageFolder:
     """A package on disk. Opening and reading one never executes its code and never imports torch."""
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Package:
         request: Mapping[str, Any] | None = None,
         selection: snapshot.Selection | None = None,
         fill: Callable[[Path], None] | None = None,
-    ) -> Package:
+    ) -> PackageFolder:
         """Makes a new package; a taken name gets a suffix, nothing is ever overwritten.
 
         Args:
@@ -140,8 +140,8 @@ class Package:
         """The copied files, and args.json, that are gone or hold something else than they did."""
         manifest = self.manifest
         return [
-            *snapshot.changed(self.path, manifest),
-            *snapshot.changed(self.path, {"files": manifest.get("own", {})}),
+            *snapshot.changed_files(self.path, manifest),
+            *snapshot.changed_files(self.path, {"files": manifest.get("own", {})}),
         ]
 
     def forced(self) -> dict[str, str]:
@@ -202,7 +202,7 @@ class Package:
 
     @property
     def progress(self) -> Path:
-        """The mapped record of `roost.package.progress`."""
+        """The mapped record of `roost.package.live_progress`."""
         return self.path / "progress"
 
     def settings(self, *, until: int | None = None) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class Package:
             Refused: Somebody writes to this package.
         """
         fd = self._opened_lock()
-        deadline = time.monotonic() + _LEFTOVERS_SECONDS
+        deadline = time.monotonic() + _LOCK_WAIT_SECONDS
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -267,10 +267,10 @@ class Package:
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise
-            raise _no_lock(path) from None
+            raise _lock_file_error(path) from None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise _no_lock(path)
+            raise _lock_file_error(path)
         return fd
 
     def _in_use(self) -> Refused:
@@ -295,21 +295,21 @@ class Package:
 
         return records.fold(self.path / "records")
 
-    def store(self) -> Store:
+    def store(self) -> CheckpointStore:
         """The checkpoints, and which of them lead to where the run is now.
 
         A later branch (``continue -c K``) hides what came after K before it.
         """
-        from roost.package.checkpoints.checkpoint_store import Store
+        from roost.package.checkpoints.checkpoint_store import CheckpointStore
 
         branches = [
             session
             for session in self.sessions()
             if session.checkpoint is not None and session.counts(self.path / "records")
         ]
-        found = checkpoint.infos(self.checkpoints)
+        found = checkpoint.read_manifests(self.checkpoints)
         unsaved = branches and all(info.session < branches[-1].number for info in found)
-        return Store(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
+        return CheckpointStore(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
 
     def describe(self, text: str) -> None:
         """The marker file of document 000: an empty-handed look at the folder tells what the run is about. It
@@ -338,5 +338,5 @@ class Package:
         durable.write(self.path / "_package.json", sessions.to_json(body))
 
 
-def _no_lock(path: Path) -> RoostError:
+def _lock_file_error(path: Path) -> RoostError:
     return RoostError("the package's lock is no plain file", where=path, fix="remove it: a new one is made")

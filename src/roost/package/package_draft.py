@@ -13,14 +13,14 @@ from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, mirror_folders, package_name, snapshot
-from roost.package.package import Package
-from roost.package.project_preflight import checked, named_files
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import check_settings, named_files
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PackageDraft:
     """Everything that is known before anything is made."""
 
     config: Config
@@ -39,8 +39,8 @@ class Prepared:
         *,
         exactly: bool = False,
         command: Sequence[str] = (),
-        like: Package | None = None,
-    ) -> Package:
+        like: PackageFolder | None = None,
+    ) -> PackageFolder:
         """Makes the package; a taken name gets a suffix, None is the time.
 
         Args:
@@ -56,7 +56,7 @@ class Prepared:
         """
         if self.description:
             package_name.folder_name(self.description)  # refused before anything is made
-        package = Package.create(
+        package = PackageFolder.create(
             self.root,
             name=name,
             exactly=exactly,
@@ -83,7 +83,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class PreparedTraining(Prepared):
+class TrainingDraft(PackageDraft):
     """One that can be trained: it has a Runner, a Dataset, and the code of both."""
 
     selection: Selection
@@ -97,8 +97,8 @@ def prepare_training(
     *,
     root: Path | None = None,
     description: str | None = None,
-    like: PreparedTraining | None = None,
-) -> PreparedTraining:
+    like: TrainingDraft | None = None,
+) -> TrainingDraft:
     """Checks a config that names a Runner and a Dataset, and chooses what to copy.
 
     Args:
@@ -112,16 +112,16 @@ def prepare_training(
         OSError: A folder cannot be read.
     """
     project = config.path.parent
-    settings = checked(config.values, project=project, package="${package}", where=config.where)
-    chosen = _root(config, root, settings.save_root)
+    settings = check_settings(config.values, project=project, package="${package}", where=config.where)
+    chosen = _checked_root(config, root, settings.save_root)
     files = named_files(settings, root=project, where=config.where)
     initial_weights.require(settings, project=project, where=config.where)
     if like and (like.root, like.config.files, like.files) == (chosen, config.files, files):
         selection = like.selection
     else:
-        selection = _selection(config, chosen, files)
+        selection = _select(config, chosen, files)
     mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
-    return PreparedTraining(
+    return TrainingDraft(
         config=config,
         kind="train",
         project=project,
@@ -133,9 +133,9 @@ def prepare_training(
     )
 
 
-def prepare_state(
+def prepare_python(
     config: Config, *, copy: bool, root: Path | None = None, description: str | None = None
-) -> Prepared:
+) -> PackageDraft:
     """Checks a config that is used from Python alone: all but roost's sections about packages is its own.
 
     Args:
@@ -152,25 +152,25 @@ def prepare_state(
     context = {"project": str(project), "package": "${package}"}
     values = interpolation.resolve(config.values, context, where=config.where)
     settings: StateSettings = parse_state_settings(values, where=config.where)
-    chosen = _root(config, root, settings.save_root)
-    return Prepared(
+    chosen = _checked_root(config, root, settings.save_root)
+    return PackageDraft(
         config=config,
         kind="python",
         project=project,
         root=chosen,
-        selection=_selection(config, chosen, []) if copy else None,
+        selection=_select(config, chosen, []) if copy else None,
         description=description or settings.description,
     )
 
 
-def _selection(config: Config, root: Path, files: Iterable[Path]) -> Selection:
+def _select(config: Config, root: Path, files: Iterable[Path]) -> Selection:
     project = config.path.parent
     read = [file for file in config.files if file.resolve().is_relative_to(project.resolve())]
     inside = [root] if root.resolve().is_relative_to(project.resolve()) else []
     return snapshot.select(project, named=[*files, *read], exclude=inside)
 
 
-def _root(config: Config, given: Path | None, save_root: str) -> Path:
+def _checked_root(config: Config, given: Path | None, save_root: str) -> Path:
     project = config.path.parent
     # Without `..`: the package must be found when the project is gone.
     root = Path(os.path.normpath(given.absolute() if given is not None else project / _expanded(save_root)))

@@ -14,7 +14,7 @@ from roost.base.errors import Refused, UsageError
 
 _MAX_BYTES = 120
 _MAX_TRIES = 1_000_000
-_OF_TIME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")
+_TIME_NAME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")
 
 
 def time_name(now: float) -> str:
@@ -22,9 +22,9 @@ def time_name(now: float) -> str:
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)) + f"_{int(now * 1000) % 1000:03d}"
 
 
-def is_of_time(name: str) -> bool:
+def is_time_name(name: str) -> bool:
     """Whether it is one of `time_name`, also with the suffix of one that was taken: nobody has chosen it."""
-    return _OF_TIME.match(name) is not None
+    return _TIME_NAME.match(name) is not None
 
 
 def folder_name(description: str) -> str:
@@ -67,12 +67,12 @@ def checked_name(name: str, *, setting: str = "--name") -> str:
     return name
 
 
-def _listed(folder: Path) -> list[str]:
+def _entry_names(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries]
 
 
-def taken(root: Path, name: str) -> Refused:
+def name_taken_error(root: Path, name: str) -> Refused:
     """Why a name that was asked for is not to be had."""
     fix = f"choose another name, or go on with it: roost submit continue {shlex.quote(str(root / name))}"
     return Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
@@ -89,7 +89,7 @@ def make_exactly(root: Path, name: str) -> Path:
     try:
         folder.mkdir()
     except FileExistsError:
-        raise taken(root, name) from None
+        raise name_taken_error(root, name) from None
     return folder
 
 
@@ -109,6 +109,6 @@ def make_unique(root: Path, name: str) -> Path:
             return folder
         except FileExistsError:
             # One look at the folder instead of trying every number: a thousand of one name stay quick.
-            numbers = [int(m[1]) for m in map(taken.fullmatch, _listed(root)) if m]
+            numbers = [int(m[1]) for m in map(taken.fullmatch, _entry_names(root)) if m]
             number = max([number, *numbers]) + 1
     raise FileExistsError(f"no free name beside {root / name}")

@@ -16,12 +16,12 @@ from roost.config import allowed_classes, interpolation
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 _ANALYSIS_FOLDER = "AnalyzeScripts"
 
 
-def checked(values: Mapping[str, Any], *, project: Path, package: str, where: Where) -> Settings:
+def check_settings(values: Mapping[str, Any], *, project: Path, package: str, where: Where) -> Settings:
     """The typed settings, with references resolved as the worker will resolve them.
 
     Args:
@@ -51,61 +51,61 @@ def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
             it.
     """
     files = set()
-    for key, path in named(settings):
+    for key, path in named_classes(settings):
         if "." not in key or ".py" in path or not allowed_classes.is_allowed(path):
-            files.add(_file(key, path, root, where))
+            files.add(_checked_file(key, path, root, where))
     scripts = root / _ANALYSIS_FOLDER
     if scripts.is_dir():
         files |= {path for path in scripts.rglob("*.py") if path.is_file()}
     return sorted(files)
 
 
-def named(settings: Settings) -> Iterator[tuple[str, str]]:
+def named_classes(settings: Settings) -> Iterator[tuple[str, str]]:
     """Every class and function that the sections name, those of optimizers and schedulers among them: its
     dotted key, and its path."""
-    yield from _named("runner", settings.runner)
-    yield from _named("dataset", settings.dataset)
+    yield from _classes_below("runner", settings.runner)
+    yield from _classes_below("dataset", settings.dataset)
     for number, hook in enumerate(settings.hooks):
-        yield from _named(f"hooks.{number}", hook)
+        yield from _classes_below(f"hooks.{number}", hook)
     for name, optimizer in settings.optimizers.items():
-        yield from _named(f"optimizers.{name}", optimizer)
+        yield from _classes_below(f"optimizers.{name}", optimizer)
 
 
-def classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
+def format_classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
     """What Runner, Dataset or hooks are made of, in words: their own class, or all that a section names."""
-    found = [path for one in asked for _, path in ([("", one)] if isinstance(one, str) else _named("", one))]
+    found = [path for one in asked for _, path in ([("", one)] if isinstance(one, str) else _classes_below("", one))]
     return ", ".join(dict.fromkeys(found))
 
 
-_OF_FUNCTIONS = ("dataset.collate", "runner.visualize")
-_OF_PARTS = ("inputs", "predicts")
+_FUNCTION_KEYS = ("dataset.collate", "runner.visualize")
+_VALUE_NAME_KEYS = ("inputs", "predicts")
 
 
-def _named(key: str, value: Any) -> Iterator[tuple[str, str]]:
+def _classes_below(key: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         is_class = "." not in key.removeprefix("hooks.") or key.endswith(".class")
-        if is_class or f"{key}.".startswith(_OF_FUNCTIONS) or FILE_CLASS_PATH.fullmatch(value):
+        if is_class or f"{key}.".startswith(_FUNCTION_KEYS) or FILE_CLASS_PATH.fullmatch(value):
             yield key, value
         return
     for name, inner in _items(value):
-        yield from _named(f"{key}.{name}", inner)
+        yield from _classes_below(f"{key}.{name}", inner)
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Struct):
         own = {part.encode_name: getattr(value, part.name) for part in fields(value)}
         arguments = own.pop("arguments", {})
-        return {**{name: one for name, one in own.items() if name not in _OF_PARTS}, **arguments}.items()
+        return {**{name: one for name, one in own.items() if name not in _VALUE_NAME_KEYS}, **arguments}.items()
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
 
 
-def _file(key: str, path: str, root: Path, where: Where) -> Path:
+def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
     name, _, class_name = path.rpartition(":")
     at = where(key) or where(key.split(".")[0])
     if not name.endswith(".py") or not class_name.isidentifier():
-        raise _no_file(key, path, at)
+        raise _no_file_error(key, path, at)
     if Path(name).is_absolute() or ".." in Path(name).parts:
         fix = "write the path below the project's folder"
         raise ConfigError("leads out of the project", setting=key, received=path, where=at, fix=fix)
@@ -113,14 +113,14 @@ def _file(key: str, path: str, root: Path, where: Where) -> Path:
     if not file.is_file():
         fix = f"paths start at the config's folder, {root}"
         raise ConfigError(f"there is no file {name}", setting=key, received=path, where=at, fix=fix)
-    names = _names(file, key)
+    names = _top_level_names(file, key)
     if names is not None and class_name not in names:
         fix = did_you_mean(class_name, names).strip() or f"write `class {class_name}`"
         raise ConfigError(f"{name} has no {class_name!r}", setting=key, received=path, where=at, fix=fix)
     return file
 
 
-def _no_file(key: str, path: str, where: str | None) -> ConfigError:
+def _no_file_error(key: str, path: str, where: str | None) -> ConfigError:
     if key in ("runner", "dataset") or key.startswith("hooks.") or ".py" in path:
         fix = "write it as Model/Runner.py:Runner"
         return ConfigError("names no file and class", setting=key, received=path, where=where, fix=fix)
@@ -128,21 +128,21 @@ def _no_file(key: str, path: str, where: str | None) -> ConfigError:
         allowed_classes.require_allowed(path)
     except ConfigError as error:
         words = error.fix or ""
-        home = _home(key)
+        home = _usual_module(key)
         if home and path.isidentifier() and path[0].isupper() and "did you mean" not in words:
             words = f"did you mean {home}.{path}? {words}"
         return ConfigError(error.message, setting=key, received=path, where=where, fix=words or None)
     raise AssertionError(path)
 
 
-def _home(key: str) -> str:
+def _usual_module(key: str) -> str:
     """Where most classes of such a key are; torch is not imported to look."""
     if not key.startswith("optimizers."):
         return ""
     return "torch.optim.lr_scheduler" if ".scheduler" in key else "torch.optim"
 
 
-def _names(file: Path, key: str) -> set[str] | None:
+def _top_level_names(file: Path, key: str) -> set[str] | None:
     """What a Python file binds anywhere at its top; None when a star import may bind more."""
     try:
         tree = ast.parse(file.read_bytes(), str(file))
@@ -153,11 +153,11 @@ def _names(file: Path, key: str) -> set[str] | None:
             setting=key,
             where=f"{file}:{line}",
         ) from None
-    bound = set(_bound(tree))
+    bound = set(_bound_names(tree))
     return None if "*" in bound else bound
 
 
-def _bound(tree: ast.AST) -> Iterator[str]:
+def _bound_names(tree: ast.AST) -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
@@ -166,10 +166,10 @@ def _bound(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         else:  # inside `if`, `try` and assignments
-            yield from _bound(node)
+            yield from _bound_names(node)
 
 
-def require_runner(package: Package) -> None:
+def require_runner(package: PackageFolder) -> None:
     """For whatever builds what a package trains.
 
     Raises:

@@ -27,7 +27,7 @@ Row = dict[str, Any]
 """A line of the file as JSON."""
 
 
-class Writer:
+class RecordsWriter:
     """Appends the rows of one session.
 
     Args:
@@ -172,12 +172,12 @@ def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < _MAX_INT)
 
 
-def _go_back(rows: list[Row], step: int) -> None:
+def _discard_after(rows: list[Row], step: int) -> None:
     """Takes away what was recorded after ``step``."""
     del rows[bisect_right(rows, step, key=_step) :]
 
 
-def tail(path: Path) -> list[Row]:
+def read_tail(path: Path) -> list[Row]:
     """The last rows of a records file that count, oldest first, from one read whatever its length; empty
     without one."""
     try:
@@ -192,13 +192,13 @@ def tail(path: Path) -> list[Row]:
     rows: list[Row] = []
     for row in map(decode_row, data.split(b"\n")[1 if start else 0 :]):
         if "start_step" in row:
-            _go_back(rows, row["start_step"])
+            _discard_after(rows, row["start_step"])
         elif row:
             rows.append(row)
     return rows
 
 
-class Follower:
+class SessionFollower:
     """Reads a records file while it grows, each byte once.
 
     Args:
@@ -228,9 +228,9 @@ class Follower:
         return found
 
 
-def _whole(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
-        return bytes(safe_read.read(path, at_most=_MAX_BYTES))
+        return bytes(safe_read.read(path, max_bytes=_MAX_BYTES))
     except OSError:
         return b""  # a FIFO, a folder, …: somebody's, and no records
 
@@ -240,24 +240,24 @@ def _step(row: Row) -> int:
     return step
 
 
-def _start(header: Row) -> int:
+def _start_step(header: Row) -> int:
     step: int = header["start_step"]
     return step
 
 
-def _read(path: Path) -> tuple[Row, list[Row], int]:
+def _read_session(path: Path) -> tuple[Row, list[Row], int]:
     header: Row = {}
     rows: list[Row] = []
     torn, before = 0, b""
-    for line in filter(None, _whole(path).split(b"\n")):
+    for line in filter(None, _read_bytes(path).split(b"\n")):
         # The disk may have been full for the line's end alone; then the row was written a second time.
         if line == before:
             continue
         before, body = line, decode_row(line)
         if "start_step" in body:
-            _go_back(rows, body["start_step"])
+            _discard_after(rows, body["start_step"])
             # The checkpoint that the session began from may be damaged by the time it goes back.
-            header = min(header or body, body, key=_start)
+            header = min(header or body, body, key=_start_step)
         elif body:
             rows.append(body)
         else:
@@ -265,7 +265,7 @@ def _read(path: Path) -> tuple[Row, list[Row], int]:
     return header, rows, torn
 
 
-def encoded(rows: Iterable[Row], *, session: int) -> bytes:
+def encode_records(rows: Iterable[Row], *, session: int) -> bytes:
     """A records file of rows that were read: those of a run from which another one goes on."""
     header = {"session": session, "start_step": 0, "time": round(time.time(), 3)}
     return b"".join(_encode(one) + b"\n" for one in (header, *rows))
@@ -286,40 +286,40 @@ def fold(folder: Path, *, until: float = math.inf) -> Columns:
         return columns
     paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal() and int(path.stem) <= until]
     for path in sorted(paths, key=lambda path: int(path.stem)):
-        header, rows, torn = _read(path)
+        header, rows, torn = _read_session(path)
         columns.torn += torn
         if not header:
             continue
-        start = _start(header)
-        _go_back(columns.rows, start)
+        start = _start_step(header)
+        _discard_after(columns.rows, start)
         columns.starts.append((int(path.stem), start))
         columns.rows.extend(rows)
     if len(columns.starts) > 1:
-        columns.rows = _without_doubles(columns.rows)
+        columns.rows = _without_duplicates(columns.rows)
     for row in columns.rows:
         for name, value in values(row).items():
-            put(columns.of(name), name, row["step"], value)
+            add_value(columns.of(name), name, row["step"], value)
     return columns
 
 
-def visible(rows: Iterable[Row]) -> list[Row]:
+def visible_rows(rows: Iterable[Row]) -> list[Row]:
     """Of rows in the order in which all sessions wrote them, headers among them, those that count."""
     found: list[Row] = []
     for row in rows:
         if "start_step" in row:
-            _go_back(found, row["start_step"])
+            _discard_after(found, row["start_step"])
         else:
             found.append(row)
-    return _without_doubles(found)
+    return _without_duplicates(found)
 
 
-def _without_doubles(rows: list[Row]) -> list[Row]:
+def _without_duplicates(rows: list[Row]) -> list[Row]:
     """A test that was recorded just before a kill is done again by the next session, at the same step: of
     rows with one step and the same names the last one counts."""
     return list({(row["step"], *sorted(filter(is_metric, row))): row for row in rows}.values())
 
 
-def put(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
+def add_value(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
     """Adds a value to its series; what the same step had before counts no more."""
     steps, values = series.setdefault(name, ([], []))
     if steps and steps[-1] == step:

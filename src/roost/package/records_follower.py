@@ -7,10 +7,10 @@ from bisect import bisect_right
 from pathlib import Path
 
 from roost.package import records
-from roost.package.records import Columns, Follower, Row
+from roost.package.records import Columns, SessionFollower, Row
 
 
-class Rows:
+class RowsFollower:
     """Reads the rows of all sessions, each line once.
 
     Args:
@@ -19,7 +19,7 @@ class Rows:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, SessionFollower] = {}
         self._before: Row = {}
 
     def new(self) -> list[tuple[int, Row]]:
@@ -28,7 +28,7 @@ class Rows:
         found: list[tuple[int, Row]] = []
         for number in self._growing():
             path = self._folder / f"{number}.jsonl"
-            for row in self._followers.setdefault(number, Follower(path)).new_rows():
+            for row in self._followers.setdefault(number, SessionFollower(path)).new_rows():
                 # The disk may have been full for the line's end alone; then the row was written again.
                 if row != self._before:
                     found.append((number, row))
@@ -45,7 +45,7 @@ class Rows:
         return sorted(number for number in numbers if number >= max(self._followers, default=0))
 
 
-class Growing:
+class HistoryFollower:
     """What `records.fold` gives of a ``records`` folder, but for its rows, kept up to date.
 
     Args:
@@ -53,7 +53,7 @@ class Growing:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._rows = Rows(folder)
+        self._rows = RowsFollower(folder)
         self.columns = Columns()
 
     def update(self) -> bool:
@@ -64,7 +64,7 @@ class Growing:
                 self._begin(session, row["start_step"])
             else:
                 for name, value in records.values(row).items():
-                    records.put(self.columns.of(name), name, row["step"], value)
+                    records.add_value(self.columns.of(name), name, row["step"], value)
         return bool(new)
 
     def _begin(self, session: int, step: int) -> None:

@@ -12,9 +12,9 @@ from roost.config import layers
 from roost.config.layers import ConfigDifference
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
-SAFE = (
+SAFE_SETTINGS = (
     "max_epochs",
     "max_steps",
     "max_time",
@@ -48,12 +48,12 @@ They say when a run ends, what it keeps, shows and writes down, and what a step 
 computes, and the worker says what of that is inexact. Everything else, your own keys too, is refused without
 ``--force``."""
 
-LIMITS = frozenset({"max_epochs", "max_steps"})
-_TOTAL = re.compile(r"\$\{\s*total_steps\s*\}")
+LENGTH_SETTINGS = frozenset({"max_epochs", "max_steps"})
+_TOTAL_STEPS = re.compile(r"\$\{\s*total_steps\s*\}")
 
 
 @dataclass(frozen=True)
-class Gate:
+class ResumeGate:
     """What differs, sorted by what it means."""
 
     safe: list[ConfigDifference] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Gate:
     def reasons(self) -> list[str]:
         """What is inexact, in words: allowed or forced."""
         changed = [f"{name} has changed since it was copied" for name in self.changed_files]
-        return [*self.inexact, *map(shown, self.refused), *changed]
+        return [*self.inexact, *map(format_difference, self.refused), *changed]
 
     def require(self, *, force: bool) -> None:
         """Lets pass what is safe, or forced.
@@ -85,12 +85,12 @@ class Gate:
         changed = [f"{name} (changed in the package)" for name in self.changed_files]
         raise Refused(
             "the rest of the run would not fit what went before: "
-            + "; ".join([*map(shown, self.refused), *changed]),
+            + "; ".join([*map(format_difference, self.refused), *changed]),
             fix="undo it, start a new run, or use --force, which records it as inexact",
         )
 
 
-def check(package: Package, overrides: Iterable[str]) -> Gate:
+def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
     """Compares the settings so far with what ``overrides`` make of them, and the code with its hashes.
 
     Raises:
@@ -101,48 +101,48 @@ def check(package: Package, overrides: Iterable[str]) -> Gate:
     after = layers.apply_overrides(before, overrides)
     found = layers.differences(before, after)
     if not checkpoint.ids(package.checkpoints):  # nothing went before that the rest must fit
-        return Gate(safe=found, refused=[], changed_files={}, inexact=[])
-    return Gate(
+        return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])
+    return ResumeGate(
         safe=[one for one in found if is_safe(one.key)],
         refused=[one for one in found if not is_safe(one.key)],
         changed_files=changed_files(package),
-        inexact=_moved_totals(found, after),
+        inexact=_changed_length_reasons(found, after),
     )
 
 
-def changed_files(package: Package) -> dict[str, str]:
+def changed_files(package: PackageFolder) -> dict[str, str]:
     """The copied files that hold something else than they did, and no session was forced to go on so; each
     with its sha256 now, empty for one that is gone."""
     forced = package.forced()
-    found = {name: snapshot.digest(package.path / name) for name in package.changed()}
+    found = {name: snapshot.file_digest(package.path / name) for name in package.changed()}
     return {name: digest for name, digest in found.items() if forced.get(name) != digest}
 
 
 def is_safe(key: str) -> bool:
-    """Whether a dotted key is one of `SAFE`, or inside one."""
-    return any(key == name or key.startswith(name + ".") for name in SAFE)
+    """Whether a dotted key is one of `SAFE_SETTINGS`, or inside one."""
+    return any(key == name or key.startswith(name + ".") for name in SAFE_SETTINGS)
 
 
-def shown(one: ConfigDifference) -> str:
+def format_difference(one: ConfigDifference) -> str:
     """``lr: 0.1 -> 0.2``."""
-    return f"{one.key}: {_value(one.old)} -> {_value(one.new)}"
+    return f"{one.key}: {_format_value(one.old)} -> {_format_value(one.new)}"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return str(value) if value is layers.ABSENT or isinstance(value, str) else repr(value)
 
 
-def _moved_totals(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> list[str]:
+def _changed_length_reasons(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> list[str]:
     """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
-    moved = [one for one in found if one.key in LIMITS]
-    users = laid_out_for_the_end(after) if moved else []
+    moved = [one for one in found if one.key in LENGTH_SETTINGS]
+    users = settings_using_total_steps(after) if moved else []
     laid_out = f"while {', '.join(users)} was laid out for the end before"
-    return [f"{shown(one)}, {laid_out}" for one in moved if users]
+    return [f"{format_difference(one)}, {laid_out}" for one in moved if users]
 
 
-def laid_out_for_the_end(values: Mapping[str, Any]) -> list[str]:
+def settings_using_total_steps(values: Mapping[str, Any]) -> list[str]:
     """The settings that count the run's steps in all."""
-    return [key for key, value in _texts(values, "") if _TOTAL.search(value)]
+    return [key for key, value in _texts(values, "") if _TOTAL_STEPS.search(value)]
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ SESSION_FORMAT = 1
 INITIALIZED = "initialized"
 """Why a session ended that was to save step 0 and no more; its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
-_LATEST = 1e11
+_MAX_TIME = 1e11
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Session:
         if not said:
             return "crashed"  # its files are gone: somebody has removed them, or the package
         state = str(said.get("state", "starting"))
-        return "crashed" if state in ("starting", "running") and _gone(said, self.lock) else state
+        return "crashed" if state in ("starting", "running") and _is_gone(said, self.lock) else state
 
     def counts(self, records: Path) -> bool:
         """Whether what was asked of it (overrides, a checkpoint to go on from) holds for later sessions, too.
@@ -82,7 +82,7 @@ class Session:
     def guard_lives(self) -> bool:
         """Whether the process is still there that ends the session, writes that down and may begin the next,
         should its supervisor be killed. It is looked for anew each time, on this machine alone."""
-        return _lives(self.record or {}, "guard_")
+        return _is_alive(self.record or {}, "guard_")
 
     @property
     def is_locked(self) -> bool:
@@ -93,7 +93,7 @@ class Session:
     def is_here(self) -> bool:
         """Whether its supervisor is, or was, a process of this machine, so that it can be signalled."""
         record = self.record or {}
-        return record.get("host") == socket.gethostname() or _lives(record)
+        return record.get("host") == socket.gethostname() or _is_alive(record)
 
     @property
     def error(self) -> str | None:
@@ -104,8 +104,8 @@ class Session:
         return self.record.get("error") if self.record else None
 
 
-def _gone(said: dict[str, Any], lock: Path | None) -> bool:
-    if not isinstance(said.get("pid"), int) or _lives(said):
+def _is_gone(said: dict[str, Any], lock: Path | None) -> bool:
+    if not isinstance(said.get("pid"), int) or _is_alive(said):
         return False  # or nobody can say, of a damaged record
     if said.get("host") == socket.gethostname():
         return True
@@ -116,7 +116,7 @@ def _gone(said: dict[str, Any], lock: Path | None) -> bool:
     return safe_read.is_locked(lock) is False
 
 
-def _lives(said: dict[str, Any], whose: str = "") -> bool:
+def _is_alive(said: dict[str, Any], whose: str = "") -> bool:
     """Whether exactly this process runs here, whatever this machine was called when it started."""
     pid, boot = said.get(f"{whose}pid"), str(said.get("boot_id"))
     is_known = bool(boot) or said.get("host") == socket.gethostname()
@@ -127,7 +127,7 @@ def _lives(said: dict[str, Any], whose: str = "") -> bool:
     )
 
 
-def identity() -> dict[str, Any]:
+def own_identity() -> dict[str, Any]:
     """The calling process, such that a reader can tell whether it still lives."""
     pid = os.getpid()
     return {
@@ -149,7 +149,7 @@ def to_json(value: object) -> bytes:
     return text + b"\n"
 
 
-def load(path: Path) -> dict[str, Any] | None:
+def load_json(path: Path) -> dict[str, Any] | None:
     """A JSON file of a session or an analysis; None when it is not there, torn, or no mapping."""
     try:
         return dict(json.loads(safe_read.read(path)))
@@ -157,11 +157,11 @@ def load(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def moment(told: object) -> float | None:
+def unix_seconds(told: object) -> float | None:
     """Unix seconds as a record tells them, whoever wrote it; None where it tells none that can be."""
     if isinstance(told, bool) or not isinstance(told, int | float):
         return None
-    return float(told) if 0 <= told < _LATEST else None
+    return float(told) if 0 <= told < _MAX_TIME else None
 
 
 def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
@@ -181,9 +181,9 @@ def read_all(folder: Path) -> list[Session]:
 
 def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
     """One session by its two files; what cannot be read counts as not written yet."""
-    found = Session(number, load(request) or {}, load(record), lock)
+    found = Session(number, load_json(request) or {}, load_json(record), lock)
     if found.state == "crashed":  # or it wrote down its end after we had read, and before we looked for it
-        return Session(number, found.request, load(record), lock)
+        return Session(number, found.request, load_json(record), lock)
     return found
 
 
@@ -192,7 +192,7 @@ def _numbers(folder: Path) -> list[int]:
         return sorted(int(match[1]) for entry in entries if (match := _REQUEST.fullmatch(entry.name)))
 
 
-def _used(folder: Path) -> set[int]:
+def _used_numbers(folder: Path) -> set[int]:
     """Every number that some file here carries: one whose request was lost must not come twice."""
     if not folder.is_dir():
         return set()
@@ -207,14 +207,14 @@ def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = T
         request: What is asked of it.
         is_durable: Else that is for the supervisor to see to, before it writes down that the session runs.
     """
-    number = max(_used(folder) | _used(folder.parent / "records"), default=0) + 1
-    body = {"session": number, **identity(), **request}
+    number = max(_used_numbers(folder) | _used_numbers(folder.parent / "records"), default=0) + 1
+    body = {"session": number, **own_identity(), **request}
     write = durable.write if is_durable else durable.write_unsynced
     write(folder / f"{number}.request.json", to_json(body))
     return number
 
 
-class OwnRecord:
+class UnsupervisedRecord:
     """The record of a session, or an analysis, that no supervisor watches: its own process writes it.
 
     Args:
@@ -228,7 +228,7 @@ class OwnRecord:
     def __init__(self, path: Path, number: int) -> None:
         self.number = number
         self._path, self._began = path, time.monotonic()
-        self._fields = {"format": SESSION_FORMAT, "session": number, "state": "running", **identity()}
+        self._fields = {"format": SESSION_FORMAT, "session": number, "state": "running", **own_identity()}
         self._fields["started"] = round(time.time(), 3)
         durable.write(path, to_json(self._fields))
 
@@ -243,7 +243,7 @@ class OwnRecord:
         Raises:
             OSError: There is no error, and the end cannot be written down.
         """
-        ending = {"state": state, "reason": reason, "error": None} if error is None else _ending(error)
+        ending = {"state": state, "reason": reason, "error": None} if error is None else _outcome_fields(error)
         seconds = round(time.monotonic() - self._began, 3)
         self._fields |= {**ending, "exit_code": None, "ended": round(time.time(), 3), "seconds": seconds}
         try:
@@ -260,7 +260,7 @@ class OwnRecord:
             durable.overwrite(self._path, to_json(self._fields))
 
 
-def _ending(error: BaseException) -> dict[str, Any]:
+def _outcome_fields(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, Exception | SystemExit):  # Ctrl-C
         return {"state": "stopped", "reason": type(error).__name__, "error": None}
     from roost.base import exception_record, traceback_frames  # 10 ms, for a failure alone

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from roost.config.settings import Where
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 
-def places(package: Package, *, overrides: Sequence[str] = ()) -> Where:
+def setting_locations(package: PackageFolder, *, overrides: Sequence[str] = ()) -> Where:
     """Where a dotted key of a package was set, or the section or list around it: a line of a file, or the
     command line of the session that changed it last; None for a default.
 
@@ -16,13 +16,13 @@ def places(package: Package, *, overrides: Sequence[str] = ()) -> Where:
         package: The package.
         overrides: Of a session that is about to begin; they come after all others.
     """
-    changed = [(key_of(text), "command line") for text in overrides]
+    changed = [(override_key(text), "command line") for text in overrides]
     changed += [
-        (key_of(text), f"command line of session {session.number}")
+        (override_key(text), f"command line of session {session.number}")
         for session in reversed(package.sessions())
         for text in session.request.get("overrides", [])
     ]
-    written = of_provenance(package.provenance)
+    written = provenance_locations(package.provenance)
 
     def where(key: str) -> str | None:
         for name, label in changed:
@@ -33,7 +33,7 @@ def places(package: Package, *, overrides: Sequence[str] = ()) -> Where:
     return where
 
 
-def of_provenance(provenance: Mapping[str, str]) -> Where:
+def provenance_locations(provenance: Mapping[str, str]) -> Where:
     """Likewise, by what ``provenance.json`` holds alone."""
 
     def where(key: str) -> str | None:
@@ -50,6 +50,6 @@ def of_provenance(provenance: Mapping[str, str]) -> Where:
     return where
 
 
-def key_of(override: str) -> str:
+def override_key(override: str) -> str:
     """The dotted key that an override of a command line changes."""
     return override.lstrip("+~").partition("=")[0].strip()

@@ -31,19 +31,19 @@ _JUNK = {
     ".git", ".hg", ".svn", ".idea", ".vscode", ".DS_Store", ".cache", ".tox", "node_modules", "__pycache__",
     ".ipynb_checkpoints", ".mypy_cache", ".ruff_cache", ".pytest_cache",
 }  # fmt: skip
-_OWN = {
+_PACKAGE_NAMES = {
     "args.json", "request.json", "provenance.json", "manifest.json", "environment.json", "_package.json",
     "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
     "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
 """What the package itself keeps at its top, beside the project's files."""
-TAKEN = frozenset(_OWN | {"analysis", "predictions", "profile", "mirrors"})
+RESERVED_NAMES = frozenset(_PACKAGE_NAMES | {"analysis", "predictions", "profile", "mirrors"})
 """As that, and what may come there later: the numbered folders of analyses stand well beside a project's own
 code in ``analysis/``, as do those of predictions, profiles and mirrors."""
-_NEVER_LINKED = TAKEN | {"tensorboard"}
+_NEVER_LINKED = RESERVED_NAMES | {"tensorboard"}
 """Through a link it would land in the project: that one has event files of other runs there, probably."""
 _CHUNK = 1 << 20
-_MOST_SYNCED = 200
+_MAX_SYNCED_FILES = 200
 """Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more
 only those that the config names are; the kernel writes the rest within half a minute, and what a power cut
 tears before is found by its hash."""
@@ -83,28 +83,28 @@ def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path]
     """
     project = project.resolve()
     root = str(project)
-    barred = _Barred(root, {str(path.resolve()) for path in exclude})
+    barred = _Exclusions(root, {str(path.resolve()) for path in exclude})
     must = {name for path in named for name in _inside(project, path, barred)}
     selection = Selection(project)
     for name in must:
         _add(selection, name, barred, keep=True)
-    for name in _known(root, barred):
+    for name in _project_files(root, barred):
         if name not in must and not barred.file(f"{root}/{name}"):
             _add(selection, name, barred)
     selection.files = sorted({*selection.files})  # a named file of a submodule came twice
     selection.named = sorted(must.intersection(selection.files))
-    if taken := _OWN & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
+    if taken := _PACKAGE_NAMES & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
         raise ConfigError(
             f"the project holds {', '.join(sorted(taken))}, a name that the package needs for itself",
             where=project,
             fix="rename it, or let .gitignore name it",
         )
-    _link_the_rest(selection, barred)
-    _guard(selection)
+    _link_other_files(selection, barred)
+    _require_copyable_size(selection)
     return selection
 
 
-def _guard(selection: Selection) -> None:
+def _require_copyable_size(selection: Selection) -> None:
     count, size_mb = len(selection.files) + len(selection.links), selection.size / 2**20
     too_much = f"{count} files, more than {MAX_FILES}" if count > MAX_FILES else None
     if size_mb > MAX_TOTAL_MB:
@@ -117,7 +117,7 @@ def _guard(selection: Selection) -> None:
         )
 
 
-class _Barred:
+class _Exclusions:
     """What never goes into a package. Asked by absolute path; folders are remembered."""
 
     def __init__(self, root: str, excluded: set[str]) -> None:
@@ -144,7 +144,7 @@ def _is_package(path: str) -> bool:
     return os.path.exists(f"{path}/request.json") and os.path.exists(f"{path}/args.json")
 
 
-def _inside(project: Path, path: Path, barred: _Barred) -> list[str]:
+def _inside(project: Path, path: Path, barred: _Exclusions) -> list[str]:
     if not path.exists():
         raise NotFound("the file does not exist", received=str(path), fix="correct the path in the config")
     resolved = path.resolve()
@@ -159,15 +159,15 @@ def _inside(project: Path, path: Path, barred: _Barred) -> list[str]:
     return [f"{name}/{inner}" for inner in _walk(str(resolved), barred)] if resolved.is_dir() else [name]
 
 
-def _known(root: str, barred: _Barred) -> Iterable[str]:
+def _project_files(root: str, barred: _Exclusions) -> Iterable[str]:
     """Names of all files; those of another repository inside may be named by its folder alone."""
     if listed := _git_names(root):
         return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule not fetched
     # No git here, or one further up that ignores the whole project.
-    return _walk(root, barred, _plainly_ignored(root))
+    return _walk(root, barred, _ignored_names(root))
 
 
-def _plainly_ignored(root: str) -> set[str]:
+def _ignored_names(root: str) -> set[str]:
     """The lines of the topmost .gitignore without wildcards: ``data`` for a name anywhere, ``/deep/data`` for
     one place. Its patterns are git's to understand; a folder of data is rarely named by one."""
     try:
@@ -192,7 +192,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _walk(root: str, barred: _Barred, ignored: Collection[str] = ()) -> Iterator[str]:
+def _walk(root: str, barred: _Exclusions, ignored: Collection[str] = ()) -> Iterator[str]:
     for folder, folders, files in os.walk(root, onerror=_raise):
         prefix = f"{folder}/"[len(root) + 1 :]
         for names in (folders, files) if ignored else ():
@@ -205,7 +205,7 @@ def _walk(root: str, barred: _Barred, ignored: Collection[str] = ()) -> Iterator
         yield from (prefix + name for name in [*files, *links])
 
 
-def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool = False) -> None:
+def _add(selection: Selection, name: str, barred: _Exclusions, *, keep: bool = False) -> None:
     path = f"{barred.root}/{name}"
     try:
         status = os.lstat(path)
@@ -226,12 +226,12 @@ def _add(selection: Selection, name: str, barred: _Barred, *, keep: bool = False
             selection.files.append(name)
             selection.size += status.st_size
     elif stat.S_ISDIR(status.st_mode) and not barred.folder(path):  # a submodule, or a repository inside
-        for below in _known(path, barred):
+        for below in _project_files(path, barred):
             if not barred.file(f"{path}/{below}"):
                 _add(selection, f"{name}/{below}", barred)
 
 
-def _link_the_rest(selection: Selection, barred: _Barred) -> None:
+def _link_other_files(selection: Selection, barred: _Exclusions) -> None:
     """Links what lies beside the chosen files and is none of them: what git ignores, data usually."""
     known, folders = {*selection.files, *selection.links}, {""}
     for name in selection.files:
@@ -247,7 +247,7 @@ def _link_the_rest(selection: Selection, barred: _Barred) -> None:
                     selection.links[name] = os.path.realpath(f"{barred.root}/{name}")
 
 
-def _is_data(name: str, barred: _Barred) -> bool:
+def _is_data(name: str, barred: _Exclusions) -> bool:
     """Not hidden (secrets are), no junk, and a file or a folder that holds something."""
     path = f"{barred.root}/{name}"
     if name.startswith(".") or "/." in name or os.path.realpath(path) in barred.excluded:
@@ -283,11 +283,11 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(to)
-    _sync(target, selection.files if len(selection.files) <= _MOST_SYNCED else selection.named[:_MOST_SYNCED])
+    _sync_files(target, selection.files if len(selection.files) <= _MAX_SYNCED_FILES else selection.named[:_MAX_SYNCED_FILES])
     return {"format": 1, "files": files, "links": selection.links, "left_out": selection.left_out}
 
 
-def _sync(target: Path, names: list[str]) -> None:
+def _sync_files(target: Path, names: list[str]) -> None:
     """Makes these files and the folders that hold them durable, after all are written: the disk's journal
     then takes many of them at once."""
     for name in names:
@@ -342,20 +342,20 @@ def _link_text(source: str, name: str) -> str:
     return os.path.relpath(os.path.realpath(f"{source}/{name}"), f"{source}/{folder}".rstrip("/"))
 
 
-def changed(package: Path, manifest: dict[str, Any]) -> list[str]:
+def changed_files(package: Path, manifest: dict[str, Any]) -> list[str]:
     """The copied files that are gone or hold something else than when they were copied."""
-    return [name for name, entry in manifest["files"].items() if not _same(package / name, entry)]
+    return [name for name, entry in manifest["files"].items() if not _is_unchanged(package / name, entry)]
 
 
-def _same(path: Path, entry: dict[str, Any]) -> bool:
+def _is_unchanged(path: Path, entry: dict[str, Any]) -> bool:
     if "link" in entry:
         return path.is_symlink() and os.readlink(path) == entry["link"]
     if not path.is_file() or path.stat().st_size != entry["size"]:
         return False
-    return bool(digest(path) == entry["sha256"])
+    return bool(file_digest(path) == entry["sha256"])
 
 
-def digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
     """The sha256 of a file; empty when there is none."""
     if not file.is_file():
         return ""

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from roost.base.errors import ConfigError, ContractError
+from roost.base.errors import FIX_SEPARATOR, ConfigError, ContractError
 from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import BATCH_SIZE, DataSettings, MixSettings, SplitSettings
 from roost.config.settings import Settings, Where
 from roost.train.data.plans.batch_plan import BatchPlan, Plan
-from roost.train.data.plans.dataset_mixes import ChainedPlan, MixedPlan, CombinedPlan
+from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.length_batches import LengthPlan
 from roost.train.data.plans.virtual_epochs import LimitedEpochs, VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan
@@ -265,7 +265,7 @@ def explained(name: str, limits: Limits, where: Where) -> Iterator[None]:
         message, setting = error.message, keys.get(error.setting or "", error.setting)
         called = in_words(name)
         # Of the value an error keeps the text alone.
-        received = str(error).partition(message)[2].partition(". To mend it: ")[0]
+        received = str(error).partition(message)[2].partition(FIX_SEPARATOR)[0]
         said = message.replace("the dataset", called)
         said = said if called in said else f"{called}: {said}"
         raise ConfigError(

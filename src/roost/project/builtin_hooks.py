@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from roost.base.errors import ContractError
 from roost.config.settings import Settings
-from roost.package.checkpoints.retention import policy_of
-from roost.package.package import Package
-from roost.package.setting_locations import places
+from roost.package.checkpoints.retention import policy_from_settings
+from roost.package.package import PackageFolder
+from roost.package.setting_locations import setting_locations
 from roost.project.contract import Runner
 from roost.train import hooks as own
 from roost.train.data.batches import Batches
@@ -19,7 +19,7 @@ from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.step.stepper import Stepper
 
 
-def of_measuring(settings: Settings, package: Package, session: int, ranks: Ranks = ALONE) -> list[Hook]:
+def of_measuring(settings: Settings, package: PackageFolder, session: int, ranks: Ranks = ALONE) -> list[Hook]:
     """Nothing is trained, so nothing is validated, chosen or saved."""
     records = own.Records(package.path / "records", settings.log_every, session=session)
     if not ranks.is_main:
@@ -33,7 +33,7 @@ def of_measuring(settings: Settings, package: Package, session: int, ranks: Rank
 
 def of_training(
     settings: Settings,
-    package: Package,
+    package: PackageFolder,
     runner: Runner,
     stepper: Stepper,
     loaders: Mapping[str, Batches],
@@ -85,7 +85,7 @@ def averages(settings: Settings) -> Iterator[Hook]:
         )
 
 
-def statistics(settings: Settings, package: Package) -> Iterator[Hook]:
+def statistics(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
     """Norms of gradients and weights. As the averages, after the project's own hooks."""
     asked = settings.statistics
     if asked is not None:
@@ -96,11 +96,11 @@ def statistics(settings: Settings, package: Package) -> Iterator[Hook]:
             weights=asked.weights,
             updates=asked.updates,
             histograms=package.path / "media" if asked.histograms else None,
-            where=places(package),
+            where=setting_locations(package),
         )
 
 
-def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hook]:
+def _profile(settings: Settings, package: PackageFolder, session: int) -> Iterator[Hook]:
     asked = settings.profile
     if asked is not None:
         yield own.Profile(
@@ -112,8 +112,8 @@ def _profile(settings: Settings, package: Package, session: int) -> Iterator[Hoo
         )
 
 
-def _mirrors(settings: Settings, package: Package) -> Iterator[Hook]:
-    asked = enabled_mirrors(settings.mirrors, where=places(package))
+def _mirrors(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
+    asked = enabled_mirrors(settings.mirrors, where=setting_locations(package))
     if asked:
         # Unresolved: what stands in the environment is not told to others.
         subject = RunIdentity(
@@ -128,7 +128,7 @@ def _schedule(stepper: Stepper) -> Iterator[Hook]:
 
 
 def _test(settings: Settings, loaders: Mapping[str, Batches], records: own.Records) -> Iterator[Hook]:
-    best = policy_of(settings.checkpoint).best
+    best = policy_from_settings(settings.checkpoint).best
     if settings.test_at_end != "none" and _has(loaders, "test"):
         yield own.Test(records, best[0] if best and settings.test_at_end == "best" else None)
 
@@ -139,7 +139,7 @@ def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batc
         _refuse_monitors(settings, stepper)
         return
     yield own.Validate(settings.validate_every)
-    if best := policy_of(settings.checkpoint).best:
+    if best := policy_from_settings(settings.checkpoint).best:
         yield own.Best(best)
     stopping = settings.early_stopping
     if stopping is not None:

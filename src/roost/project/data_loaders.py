@@ -268,7 +268,7 @@ def _shortened(made: SequentialBatches, data: DataSettings, name: str, *, traini
         return made
     if made.num_batches is None and isinstance(limit, float):
         raise ConfigError(
-            f"is a share of a number that nobody knows: {made.called} has no len()",
+            f"is a share of a number that nobody knows: {made.display_name} has no len()",
             setting=f"data.{key}",
             received=limit,
             where=where(f"data.{key}"),

@@ -10,7 +10,7 @@ from torch import nn
 from roost.base.errors import ConfigError, NotFound, RoostError, UsageError
 from roost.config.sections.init_from import InitSettings
 from roost.config.settings import Settings, Where
-from roost.package.results.initial_weights import InitialWeights, entries, expanded
+from roost.package.results.initial_weights import InitialWeights, entries, expand_path
 from roost.train.weights import package_weights, weight_files
 from roost.train.weights.weight_loader import WeightFit, format_mapping
 from roost.train.weights.weight_names import format_names
@@ -44,7 +44,7 @@ def load(
     began = []
     for key, one in asked:
         try:
-            source = _read(_found(expanded(one.path, key, where), package, project), one)
+            source = _read(_found(expand_path(one.path, key, where), package, project), one)
         except RoostError as error:
             raise _at(error, key, one, where) from error
         except OSError as error:

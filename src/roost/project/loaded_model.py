@@ -10,10 +10,10 @@ from typing import Any
 from roost.base.errors import NotFound
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint as checkpoints
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.device_choice import choose_device
@@ -34,14 +34,14 @@ class Loaded:
     """In evaluation mode, on the device that was asked for."""
     dataset: Dataset | None
     data: Data | None
-    checkpoint: Info | None
+    checkpoint: Manifest | None
     """Whose weights these are; None: untrained."""
     notes: list[str]
     """What a person should hear: a line for each damaged checkpoint that was passed over."""
 
 
 def load_experiment(
-    package: Package,
+    package: PackageFolder,
     *,
     checkpoint: int | None = None,
     untrained: bool = False,
@@ -75,7 +75,7 @@ def load_experiment(
     values, settings = native_project.resolved(
         package, project if project is not None else str(package.project)
     )
-    where = places(package)
+    where = setting_locations(package)
     dataset = data = None
     made = native_project.runner_class(settings, package.path, where)
     if info is None:
@@ -92,7 +92,7 @@ def load_experiment(
     return Loaded(values, settings, runner.eval(), dataset, data, found, notes)
 
 
-def _load_weights(package: Package, runner: Runner, id: int | None) -> tuple[Info, list[str]]:
+def _load_weights(package: PackageFolder, runner: Runner, id: int | None) -> tuple[Manifest, list[str]]:
     read = functools.partial(checkpoints.read, only=[_PART])
     store = package.store()
     found, notes = (read(store.path(id)), []) if id is not None else store.newest_readable(read)

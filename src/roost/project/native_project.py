@@ -16,9 +16,9 @@ from roost.base.errors import ContractError
 from roost.config import interpolation, objects
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results.initial_weights import InitialWeights
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, init_from
 from roost.project.contract import Data, Dataset, Runner
 from roost.project.yaml import yaml_project
@@ -49,16 +49,16 @@ class Experiment:
     """How they do: single, ddp or fsdp."""
 
 
-def resolved(package: Package, project: str) -> tuple[dict[str, Any], Settings]:
+def resolved(package: PackageFolder, project: str) -> tuple[dict[str, Any], Settings]:
     """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
-    where = places(package)
+    where = setting_locations(package)
     context = {"project": project, "package": str(package.path)}
     values = interpolation.resolve(package.settings(), context, where=where)
     return values, parse_settings(values, where=where)
 
 
 def load(
-    package: Package,
+    package: PackageFolder,
     *,
     project: str,
     device: str,
@@ -81,7 +81,7 @@ def load(
         ContractError: The project's classes do not keep the contract.
     """
     values, settings = resolved(package, project)
-    where = places(package)
+    where = setting_locations(package)
     dataset = dataset_class(settings, package.path, where)(values)
     made = runner_class(settings, package.path, where)
     hooks = own_hooks(settings, package.path, values, where)

@@ -17,14 +17,14 @@ from roost.config.layers import Config, Layer
 from roost.package import package as stored
 from roost.package import package_name
 from roost.package.checkpoints import checkpoint
-from roost.package.package_draft import Prepared, prepare_state, prepare_training
+from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
 from roost.project.package_writer import STATE, Writing
 
 if TYPE_CHECKING:
     from roost.project.contract import Runner
 
 
-class Package(stored.Package):
+class Package(stored.PackageFolder):
     """The folder of one run, from Python.
 
     ```
@@ -243,15 +243,15 @@ def _given(states: dict[str, Any]) -> Any:
 
 def _prepared(
     config: Path | str | Mapping[str, Any], root: Path | None, description: str | None, copy: bool
-) -> Prepared:
+) -> PackageDraft:
     if isinstance(config, Mapping):
         values = _plain(config)
         made = Config(Path.cwd() / "settings", values, [], (Layer("given from Python", values),))
-        return prepare_state(made, copy=False, root=root, description=description)
+        return prepare_python(made, copy=False, root=root, description=description)
     loaded = layers.load(config)
     if copy and loaded.values.get("runner") is not None:
         return prepare_training(loaded, root=root, description=description)
-    return prepare_state(loaded, copy=copy, root=root, description=description)
+    return prepare_python(loaded, copy=copy, root=root, description=description)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

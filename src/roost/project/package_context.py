@@ -13,14 +13,14 @@ from typing import Any
 
 from roost.base.system.site_packages import is_installed
 from roost.config import objects
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.train.step import seeding
 
 _RENAMED = "roost_package_"
 
 
 @contextmanager
-def inside(package: Package) -> Iterator[None]:
+def inside(package: PackageFolder) -> Iterator[None]:
     """Where the package's own code can be imported and run as its worker would, in a process that serves
     others too: the working folder is the package, no bytecode lands in it, and modules of the names that its
     files have are put away. Afterwards folder, modules, ``sys.path`` and random generators are as before.
@@ -46,7 +46,7 @@ def inside(package: Package) -> Iterator[None]:
         os.close(folder)
 
 
-def _put_away(package: Package) -> dict[str, types.ModuleType]:
+def _put_away(package: PackageFolder) -> dict[str, types.ModuleType]:
     """Takes the modules out of ``sys.modules`` that stand where the package's own would go."""
     own = {name for name in _names(package) if not _is_installed(sys.modules.get(name))}
     found = {
@@ -68,7 +68,7 @@ def _rename(modules: Mapping[str, types.ModuleType]) -> None:
         sys.modules[module.__name__] = module
 
 
-def _names(package: Package) -> set[str]:
+def _names(package: PackageFolder) -> set[str]:
     """What can be imported from the package by a bare name: of its root, and of the folders that the files
     named by the config lie in, because `roost.config.objects` puts these on the path."""
     folders = {package.path, *(package.path / folder for folder in _named_folders(package.args))}

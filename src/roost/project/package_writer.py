@@ -15,14 +15,14 @@ from roost.base.errors import Refused
 from roost.config import interpolation
 from roost.config.sections.checkpoint import CheckpointSettings
 from roost.config.settings import parse_state_settings
-from roost.package import progress
+from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.checkpoints.retention import policy_of
-from roost.package.package import Package
-from roost.package.progress import Board
-from roost.package.records import Writer
-from roost.package.sessions import OwnRecord
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.retention import policy_from_settings
+from roost.package.package import PackageFolder
+from roost.package.live_progress import ProgressFile
+from roost.package.records import RecordsWriter
+from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ class Writing:
     A forked child has a copy of this object; it neither writes nor ends the session.
     """
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: PackageFolder) -> None:
         self._package = package
         self._pid = os.getpid()
         self._lock_fd: int | None = None
-        self._record: OwnRecord | None = None
+        self._record: UnsupervisedRecord | None = None
         self._checkpoints: Checkpoints | None = None
-        self._rows: Writer | None = None
-        self._board: Board | None = None
+        self._rows: RecordsWriter | None = None
+        self._board: ProgressFile | None = None
 
     # ---- the session --------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Writing:
                 fix="write from the process that opened it",
             )
 
-    def _begin(self, id: int | None, found: Info | None = None) -> None:
+    def _begin(self, id: int | None, found: Manifest | None = None) -> None:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
@@ -110,7 +110,7 @@ class Writing:
         number = package.new_session(request)
         asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:
-            self._record = OwnRecord(record, number)
+            self._record = UnsupervisedRecord(record, number)
         except OSError:  # else it would read as starting, as long as this program lives
             durable.discard(asked)
             raise
@@ -123,8 +123,8 @@ class Writing:
                 durable.discard(record)
             raise
 
-    def _go_on(self, number: int, id: int | None, found: Info | None) -> None:
-        policy = policy_of(_kept(self._package))
+    def _go_on(self, number: int, id: int | None, found: Manifest | None) -> None:
+        policy = policy_from_settings(_kept(self._package))
         from roost.train.checkpointing.checkpoints import Checkpoints  # torch: who only reads goes without
 
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
@@ -132,8 +132,8 @@ class Writing:
             found = checkpoint.verify(self._package.store().path(id))
         found, said = checkpoints.go_on(at=found)
         for line in said:
-            warnings.warn(line, stacklevel=6)  # where the program calls `Package.save`
-        self._board = Board(self._package.progress)
+            warnings.warn(line, stacklevel=6)  # where the program calls `PackageFolder.save`
+        self._board = ProgressFile(self._package.progress)
         self._publish(found, "training")
         self._checkpoints = checkpoints
 
@@ -172,13 +172,13 @@ class Writing:
 
     def save(
         self, state: Any, *, hold: bool, step: int | None, epoch: int | None, metrics: Mapping[str, Any]
-    ) -> Info:
+    ) -> Manifest:
         """Saves ``state`` as one checkpoint, with a row of its metrics; see `roost.Package.save`."""
         given = {name: _number(name, value) for name, value in metrics.items()}
         step, epoch = _count("step", step), _count("epoch", epoch)
         checkpoints = self.checkpoints()
         before = checkpoints.newest
-        if before is not None and checkpoint.parts(before) != [STATE]:
+        if before is not None and checkpoint.part_names(before) != [STATE]:
             parts, where, inexact = _trainers(state, before, step=step, epoch=epoch)
         else:
             parts, inexact = {STATE: state}, []
@@ -202,27 +202,27 @@ class Writing:
         line = self._package.store().line()
         return max((info.scheduled for info in line if info.scheduled is not None), default=-1) + 1
 
-    def _put_row(self, before: Info | None, where: Progress, metrics: Mapping[str, float]) -> None:
+    def _put_row(self, before: Manifest | None, where: Progress, metrics: Mapping[str, float]) -> None:
         """The metrics as a row, durable before its checkpoint stands; so `ls` and `plot` show them."""
         if self._rows is None:
             assert self._record is not None
             number = self._record.number
             path = self._package.path / "records" / f"{number}.jsonl"
-            self._rows = Writer(path, session=number, start_step=before.step if before is not None else 0)
+            self._rows = RecordsWriter(path, session=number, start_step=before.step if before is not None else 0)
         if metrics:
             self._rows.row(where.step, where.epoch, metrics)
         self._rows.sync()
 
-    def _publish(self, info: Info | None, phase: str) -> None:
+    def _publish(self, info: Manifest | None, phase: str) -> None:
         if self._board is None or info is None:
             return
-        seen = progress.read(self._package.progress)
+        seen = live_progress.read(self._package.progress)
         total = seen.total_steps if seen is not None else 0
         self._board.publish(
             info.step,
             info.epoch,
             info.batch,
-            progress.PHASES.index(phase),
+            live_progress.PHASES.index(phase),
             total,
             seen.steps_per_epoch if seen is not None else 0,
             seen.samples if seen is not None else 0,
@@ -232,7 +232,7 @@ class Writing:
         )
 
 
-def _kept(package: Package) -> CheckpointSettings:
+def _kept(package: PackageFolder) -> CheckpointSettings:
     """The section ``checkpoint`` in effect."""
     context = {"project": str(package.project), "package": str(package.path)}
     return parse_state_settings(interpolation.resolve(package.settings(), context)).checkpoint
@@ -259,7 +259,7 @@ def _count(name: str, value: Any) -> int | None:
     return found
 
 
-def _step(step: int | None, before: Info | None) -> int:
+def _step(step: int | None, before: Manifest | None) -> int:
     """The step of a new checkpoint; a number more than the one before when it is not given."""
     if step is None:
         return before.step + 1 if before is not None else 1
@@ -274,14 +274,14 @@ def _step(step: int | None, before: Info | None) -> int:
 
 
 def _trainers(
-    state: Any, before: Info, *, step: int | None, epoch: int | None
+    state: Any, before: Manifest, *, step: int | None, epoch: int | None
 ) -> tuple[dict[str, Any], Progress, list[str]]:
     """The parts of a checkpoint that `roost continue` can go on from: what a trainer saved, changed by hand.
 
     Raises:
         Refused: It is something else, or of another step.
     """
-    names = checkpoint.parts(before)
+    names = checkpoint.part_names(before)
     if not isinstance(state, Mapping) or set(state) != set(names):
         raise Refused(
             f"checkpoint {before.id} is a trainer's, with the parts {', '.join(names)}, and `roost continue` "

@@ -12,11 +12,11 @@ from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
 from roost.package import lineage
-from roost.package.checkpoints.retention import policy_of
-from roost.package.package import Package
-from roost.package.progress import Board
+from roost.package.checkpoints.retention import policy_from_settings
+from roost.package.package import PackageFolder
+from roost.package.live_progress import ProgressFile
 from roost.package.results import skipped_steps
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks, data_loaders
 from roost.project.contract import Runner
 from roost.project.native_project import Experiment
@@ -42,7 +42,7 @@ MEASURING = ("dry", "no_optim")
 
 
 def assemble(
-    experiment: Experiment, package: Package, *, session: int, has_black_box: bool = True
+    experiment: Experiment, package: PackageFolder, *, session: int, has_black_box: bool = True
 ) -> Trainer:
     """The Trainer of a package, with roost's own hooks as the settings ask, and the project's.
 
@@ -56,7 +56,7 @@ def assemble(
         ConfigError: A setting does not fit the data or the model.
     """
     settings, ranks = experiment.settings, experiment.ranks
-    where = places(package)
+    where = setting_locations(package)
     loaders = data_loaders.loaders(
         experiment.data,
         settings,
@@ -76,13 +76,13 @@ def assemble(
         hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(
             package,
-            policy_of(settings.checkpoint),
+            policy_from_settings(settings.checkpoint),
             session=session,
             asynchronous=settings.checkpoint.asynchronous,
             ranks=ranks,
         )
-        if lineage.may_change(package):
-            changed = functools.partial(lineage.changed_since, package)
+        if lineage.optimizers_may_differ(package):
+            changed = functools.partial(lineage.settings_changed_since, package)
             checkpoints.adapt = OptimizerOverrides(stepper.optimizers, changed)
     return Trainer(
         experiment.runner,
@@ -92,7 +92,7 @@ def assemble(
         checkpoints=checkpoints,
         until=until(settings),
         seed=settings.seed,
-        board=Board(package.progress) if ranks.is_main else None,
+        board=ProgressFile(package.progress) if ranks.is_main else None,
         recovery=_recovery(settings, package, session, ranks, has_black_box and checkpoints is not None),
         evaluation_precision=settings.evaluation_precision,
         ranks=ranks,
@@ -101,7 +101,7 @@ def assemble(
 
 
 def _recovery(
-    settings: Settings, package: Package, session: int, ranks: Ranks, has_black_box: bool
+    settings: Settings, package: PackageFolder, session: int, ranks: Ranks, has_black_box: bool
 ) -> Recovery:
     # What one of several ranks computes of a step nobody can replay alone.
     keeps = has_black_box and not ranks.are_several

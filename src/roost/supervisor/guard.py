@@ -1,7 +1,7 @@
 """The program that is started for a session: it forks the supervisor, waits for it, and ends what a killed
 supervisor would leave behind.
 
-Started as ``python -I -S guard.py`` in its own session, with one `Spec` as JSON on stdin (`lab.start` does
+Started as ``python -I -S guard.py`` in its own session, with one `SessionSpec` as JSON on stdin (`lab.start` does
 it). It holds the lock and the leases too, so that they are free only when nothing of the run lives, and as a
 child subreaper it inherits whatever the supervisor had adopted. It does so little that it has no reason to
 fail. If it is itself killed the supervisor goes on and says so: ending the run would lose more.
@@ -24,19 +24,19 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from roost.supervisor import signals
-from roost.supervisor.exit_status import Ending
+from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
-from roost.supervisor.session_record import Record, started
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_record import SessionRecord, initial_fields
+from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from roost.supervisor.forkserver.forked_worker import Warm
+    from roost.supervisor.forkserver.forked_worker import WarmWorker
 
-_LISTENED = (signal.SIGCHLD, *signals.ORDERS)
+_AWAITED_SIGNALS = (signal.SIGCHLD, *signals.CONTROL_SIGNALS)
 
 
-def main(warm: Warm | None = None) -> int:
+def main(warm: WarmWorker | None = None) -> int:
     """Reads the spec, runs the session, gives its exit code. Whose stdin is a socket is a template first.
 
     Args:
@@ -46,34 +46,34 @@ def main(warm: Warm | None = None) -> int:
         if stat.S_ISSOCK(os.fstat(0).st_mode):
             from roost.supervisor.forkserver import guard_template
 
-            guard_template.load()
+            guard_template.load_modules()
             guard_template.serve()  # returns in each guard that is forked
         if os.getsid(0) != os.getpid():
             os.setsid()
-        spec = Spec.from_json(sys.stdin.buffer.read())
-        return _run_noticed(spec, warm) if spec.is_noticed else run(spec, warm)
+        spec = SessionSpec.from_json(sys.stdin.buffer.read())
+        return _run_with_notice(spec, warm) if spec.is_noticed else run_session(spec, warm)
     except (OSError, ValueError, TypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def _run_noticed(spec: Spec, warm: Warm | None) -> int:
+def _run_with_notice(spec: SessionSpec, warm: WarmWorker | None) -> int:
     from roost.supervisor.notices import notice_folders
 
     entry = None
-    if os.access(notice_folders.file(spec.env), os.F_OK):
+    if os.access(notice_folders.receivers_file(spec.env), os.F_OK):
         from roost.supervisor.notices import run_notice_list
 
-        entry = run_notice_list.enter(spec)
-    code = run(spec, warm)
+        entry = run_notice_list.add_entry(spec)
+    code = run_session(spec, warm)
 
     from roost.supervisor.notices import run_notice_process  # what it needs costs the start nothing here
 
-    run_notice_process.tell_end(spec, entry)
+    run_notice_process.send_end_notice(spec, entry)
     return code
 
 
-def run(spec: Spec, warm: Warm | None = None) -> int:
+def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
     """Runs one session under a supervisor, and those that follow it by themselves; gives the exit code of the
     last, 1 if its supervisor was killed.
 
@@ -81,50 +81,50 @@ def run(spec: Spec, warm: Warm | None = None) -> int:
         spec: The first.
         warm: As for `main`.
     """
-    signals.ignore()
-    signals.block(_LISTENED)
+    signals.ignore_others()
+    signals.block(_AWAITED_SIGNALS)
     # Some systems drop a signal whose default is to do nothing even while it is blocked.
-    signals.hear([signal.SIGCHLD], lambda *_: None)
+    signals.install_handler([signal.SIGCHLD], lambda *_: None)
     for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
         if fd is not None:
             os.set_inheritable(fd, False)
     session_processes.adopt_orphans()
-    code = _session(spec, warm)
+    code = _run_one_session(spec, warm)
     if spec.restart:
         from roost.supervisor import session_restart
 
-        while (following := session_restart.following(spec)) is not None:
-            ended = session_restart.pause(following, session_restart.pause_seconds(spec))
+        while (following := session_restart.planned_session(spec)) is not None:
+            ended = session_restart.wait_before_restart(following, session_restart.pause_seconds(spec))
             if ended is not None:
                 return ended
-            spec = session_restart.in_what_is_left(following)
-            code = _session(spec, None)  # what this process has loaded may have been changed since
+            spec = session_restart.with_remaining_time(following)
+            code = _run_one_session(spec, None)  # what this process has loaded may have been changed since
     return code
 
 
-def _session(spec: Spec, warm: Warm | None) -> int:
+def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
     """From the start of a supervisor to the end of all that it has left behind; gives the exit code."""
     began = time.monotonic()
-    group = cgroup.make(spec.token) if spec.cgroup else None
+    group = cgroup.create(spec.token) if spec.cgroup else None
     guard_pid, supervisor_pid = os.getpid(), os.fork()
     if supervisor_pid == 0:
-        _supervise(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))
+        _run_supervisor(Supervisor(spec, group=group, guard_pid=guard_pid, warm=warm))
     if spec.ready_fd is not None:
         os.close(spec.ready_fd)
     status = _wait_for(supervisor_pid)
     if status >= 0:
         return status
-    return _take_over(spec, group, status, seconds=time.monotonic() - began)
+    return _end_orphaned_session(spec, group, status, seconds=time.monotonic() - began)
 
 
-def _supervise(supervisor: Supervisor) -> NoReturn:
+def _run_supervisor(supervisor: Supervisor) -> NoReturn:
     """The forked child. Exceptions of the start are for the reader of stderr; a later one is a defect."""
     try:
         supervisor.start()
     except Exception as error:  # noqa: BLE001  - told, then it has failed
         why = f"{type(error).__name__}: {error}"
         if supervisor.spec.restarted:
-            _note_failed_restart(supervisor.spec, why)
+            _record_failed_restart(supervisor.spec, why)
         else:
             print(why, file=sys.stderr, flush=True)
         os._exit(1)
@@ -134,14 +134,14 @@ def _supervise(supervisor: Supervisor) -> NoReturn:
         _abort()
 
 
-def _note_failed_restart(spec: Spec, why: str) -> None:
+def _record_failed_restart(spec: SessionSpec, why: str) -> None:
     """Nobody reads our stderr any more: why a restarted session could not be started is in its record, and in
     the output."""
-    fields = started(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
-    record = Record(spec.session_file, fields)
+    fields = initial_fields(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
+    record = SessionRecord(spec.session_file, fields)
     record.note_worker_end(None, seconds=0.0)
-    end = Ending("failed", 1, "start", f"session {spec.session} could not be started: {why}")
-    _tell(spec, record, [end.error or "", *record.write_end(end)], is_final=False)
+    end = SessionOutcome("failed", 1, "start", f"session {spec.session} could not be started: {why}")
+    _report_in_output(spec, record, [end.error or "", *record.write_end(end)], is_final=False)
 
 
 def _abort() -> NoReturn:
@@ -158,7 +158,7 @@ def _abort() -> NoReturn:
 def _wait_for(supervisor_pid: int) -> int:
     """Passes orders on until the supervisor has ended; gives its exit code, or minus its signal."""
     while True:
-        signum = signals.wait(_LISTENED)
+        signum = signals.wait_for_signal(_AWAITED_SIGNALS)
         if signum != signal.SIGCHLD:
             os.kill(supervisor_pid, signum)
             continue
@@ -167,44 +167,44 @@ def _wait_for(supervisor_pid: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _take_over(spec: Spec, group: str | None, status: int, *, seconds: float) -> int:
+def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, seconds: float) -> int:
     """Ends the run of a supervisor that was killed, and writes down that it was: first of all, for what made
     that one fail may make us fail too."""
     from roost.supervisor import rendezvous, session_restart
-    from roost.supervisor.exit_status import without_supervisor
+    from roost.supervisor.exit_status import killed_supervisor_outcome
 
-    left = session_processes.end_all(group)
-    session_processes.mark_leases(spec)
-    rendezvous.remove(spec.token)
-    found = Record.load(spec.session_file)
+    left = session_processes.kill_all(group)
+    session_processes.touch_leases(spec)
+    rendezvous.remove_folder(spec.token)
+    found = SessionRecord.load(spec.session_file)
     if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
         return 1
     if found.fields.get("state") != "running":  # after it had recorded the end
         return int(found.fields.get("exit_code", 1))
-    end = without_supervisor(status)
+    end = killed_supervisor_outcome(status)
     found.note_worker_end(None, seconds=seconds)
-    restarts = session_restart.plan(spec, found, end, guard_pid=os.getpid(), is_told=True)
+    restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_told=True)
     lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
     if left:
         lines.append(f"these processes could not be ended and may still write: {left}")
-    _tell(spec, found, lines, is_final=not left)
+    _report_in_output(spec, found, lines, is_final=not left)
     return 1
 
 
-def _tell(spec: Spec, record: Record, lines: list[str], *, is_final: bool) -> None:
+def _report_in_output(spec: SessionSpec, record: SessionRecord, lines: list[str], *, is_final: bool) -> None:
     """Says in the output what the record tells already, and shortens it if nobody writes any more."""
-    from roost.supervisor.output.output_cap import shorten_at_end
-    from roost.supervisor.output.output_file import open_output, say
+    from roost.supervisor.output.output_cap import shorten_session_output
+    from roost.supervisor.output.output_file import open_output, write_line
 
     try:
         output_fd = open_output(spec.output)
-        if is_final and shorten_at_end(spec, record, output_fd):
+        if is_final and shorten_session_output(spec, record, output_fd):
             record.write_if_possible()
             output_fd = open_output(spec.output)
     except OSError:  # a FIFO in its place, no descriptor left
         return
     for line in lines:
-        say(output_fd, line)
+        write_line(output_fd, line)
 
 
 if __name__ == "__main__":

@@ -13,29 +13,29 @@ from typing import Any, NamedTuple
 from roost.base.errors import RoostError
 from roost.supervisor import rendezvous
 from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_guard import COMMAND, Forked, GuardTemplate
+from roost.supervisor.forkserver.forked_guard import GUARD_COMMAND, ForkedGuard, GuardTemplate
 from roost.supervisor.forkserver.guard_template import FIRST_FD
 from roost.supervisor.processes import cgroup
 from roost.supervisor.processes.process_tree import kill_tree
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 
 _PATHS = ("cwd", "package", "output", "session_file", "request_file", "progress", "stacks", "terminal")
 
 
-Guard = subprocess.Popen[bytes] | Forked
+GuardProcess = subprocess.Popen[bytes] | ForkedGuard
 """A caller that stays must ``wait()`` for one of its own, or a zombie remains."""
 
 
-class Supervised(NamedTuple):
+class SupervisedSession(NamedTuple):
     """A session that runs by itself."""
 
-    process: Guard
+    process: GuardProcess
     """The guard. It ends last."""
     supervisor_pid: int
     """Where signals go (`lab.supervisor`); those sent to the guard are passed on."""
 
 
-class Coming:
+class StartingSession:
     """A session whose guard was told what to run.
 
     Args:
@@ -45,7 +45,7 @@ class Coming:
         timeout_seconds: How long that may take, from now on.
     """
 
-    def __init__(self, spec: Spec, child: Guard, ready_fd: int, timeout_seconds: float) -> None:
+    def __init__(self, spec: SessionSpec, child: GuardProcess, ready_fd: int, timeout_seconds: float) -> None:
         self.child = child
         self._spec, self._ready_fd = spec, ready_fd
         self._seconds, self._deadline = timeout_seconds, time.monotonic() + timeout_seconds
@@ -60,16 +60,16 @@ class Coming:
         assert child.stderr is not None
         try:
             with child.stderr:
-                line = _first_line(child, self._ready_fd, self._deadline)
+                line = _read_ready_line(child, self._ready_fd, self._deadline)
                 if not line:
-                    _end(child, spec)
-                    raise _too_late(spec, self._seconds) if line is None else _not_started(spec, child)
+                    _kill_failed_start(child, spec)
+                    raise _start_timeout_error(spec, self._seconds) if line is None else _start_failed_error(spec, child)
         finally:
             os.close(self._ready_fd)
         return int(line)
 
 
-def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> Supervised:
+def start_session(spec: SessionSpec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> SupervisedSession:
     """Starts the guard of one session and waits until the supervisor has recorded the session.
 
     Both outlive the caller.
@@ -85,18 +85,18 @@ def start(spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> 
     Raises:
         RoostError: It did not start in time, or ended before; nothing of it is left.
     """
-    coming = begin(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+    coming = spawn_guard(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
     supervisor_pid = coming.finish()
-    return Supervised(coming.child, supervisor_pid)
+    return SupervisedSession(coming.child, supervisor_pid)
 
 
-def begin(
-    spec: Spec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: GuardTemplate | None = None
-) -> Coming:
-    """Starts the guard of one session, as `start` does, and waits for nothing.
+def spawn_guard(
+    spec: SessionSpec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: GuardTemplate | None = None
+) -> StartingSession:
+    """Starts the guard of one session, as `start_session` does, and waits for nothing.
 
     Args:
-        spec: As for `start`, like the rest.
+        spec: As for `start_session`, like the rest.
         lock_fd: Likewise.
         timeout_seconds: Likewise.
         template: The guard is forked from it, if it can be, and if there is no warm one (`lab.warm`).
@@ -105,35 +105,35 @@ def begin(
         OSError: There are no processes or descriptors left.
     """
     ready_fd, its_ready_fd = os.pipe()
-    spec = _absolute(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
+    spec = _with_absolute_paths(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
     try:
         try:
-            child, spec = _guard(spec, template)
+            child, spec = _create_guard(spec, template)
         finally:
             os.close(its_ready_fd)
         try:
-            _hand_over(spec, child)
+            _send_spec(spec, child)
         except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
             child.send_signal(signal.SIGTERM)
             raise
     except BaseException:
         os.close(ready_fd)
         raise
-    return Coming(spec, child, ready_fd, timeout_seconds)
+    return StartingSession(spec, child, ready_fd, timeout_seconds)
 
 
-def _guard(spec: Spec, template: GuardTemplate | None) -> tuple[Guard, Spec]:
+def _create_guard(spec: SessionSpec, template: GuardTemplate | None) -> tuple[GuardProcess, SessionSpec]:
     """The guard, and the session with the descriptors that this one has."""
     fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
-    child = warm_templates.fork(spec, fds) or (template.fork(fds) if template is not None else None)
+    child = warm_templates.fork_guard(spec, fds) or (template.fork(fds) if template is not None else None)
     if child is None:
-        return _spawn(spec), spec
+        return _spawn_cold(spec), spec
     its = iter(range(FIRST_FD, FIRST_FD + len(fds)))
     ready_fd, lock_fd = next(its), None if spec.lock_fd is None else next(its)
     return child, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(its))
 
 
-def _absolute(spec: Spec) -> Spec:
+def _with_absolute_paths(spec: SessionSpec) -> SessionSpec:
     """The supervisor lives in the root folder, so that it never keeps a disk from being unmounted."""
     paths: dict[str, Any] = {
         name: str(Path(path).absolute()) for name in _PATHS if (path := getattr(spec, name))
@@ -141,10 +141,10 @@ def _absolute(spec: Spec) -> Spec:
     return spec._replace(**paths)
 
 
-def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
+def _spawn_cold(spec: SessionSpec) -> subprocess.Popen[bytes]:
     # start_new_session: a Ctrl-C at the terminal must not reach it even in its first milliseconds.
     return subprocess.Popen(
-        COMMAND,
+        GUARD_COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -154,7 +154,7 @@ def _spawn(spec: Spec) -> subprocess.Popen[bytes]:
     )
 
 
-def _hand_over(spec: Spec, child: Guard) -> None:
+def _send_spec(spec: SessionSpec, child: GuardProcess) -> None:
     assert child.stdin is not None
     try:
         with child.stdin as pipe:
@@ -163,7 +163,7 @@ def _hand_over(spec: Spec, child: Guard) -> None:
         return
 
 
-def _first_line(child: Guard, ready_fd: int, deadline: float) -> bytes | None:
+def _read_ready_line(child: GuardProcess, ready_fd: int, deadline: float) -> bytes | None:
     """The supervisor's pid, which says that the session stands. Empty: it ended instead. None: it said
     nothing in time."""
     poller = select.poll()
@@ -171,26 +171,26 @@ def _first_line(child: Guard, ready_fd: int, deadline: float) -> bytes | None:
     try:
         left = max(0.0, deadline - time.monotonic())
         return os.read(ready_fd, 32) if poller.poll(left * 1000) else None
-    except BaseException:  # as in `begin`
+    except BaseException:  # as in `spawn_guard`
         child.send_signal(signal.SIGTERM)
         raise
 
 
-def _end(child: Guard, spec: Spec) -> None:
+def _kill_failed_start(child: GuardProcess, spec: SessionSpec) -> None:
     """Ends what did not come up, with all that it has started already, and waits for it."""
     child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
     if child.poll() is None:  # else its pid may be somebody else's by now
         kill_tree(child.pid, include_root=False)
     child.kill()
-    rendezvous.remove(spec.token)
-    group = cgroup.path_of(spec.token)
+    rendezvous.remove_folder(spec.token)
+    group = cgroup.cgroup_path(spec.token)
     if group is not None:
         cgroup.kill(group)
         cgroup.remove(group)
     child.wait()
 
 
-def _too_late(spec: Spec, timeout_seconds: float) -> RoostError:
+def _start_timeout_error(spec: SessionSpec, timeout_seconds: float) -> RoostError:
     return RoostError(
         f"the supervisor of session {spec.session} did not come up within {timeout_seconds:g} s "
         "and was ended",
@@ -199,7 +199,7 @@ def _too_late(spec: Spec, timeout_seconds: float) -> RoostError:
     )
 
 
-def _not_started(spec: Spec, child: Guard) -> RoostError:
+def _start_failed_error(spec: SessionSpec, child: GuardProcess) -> RoostError:
     assert child.stderr is not None
     said = child.stderr.read().decode(errors="replace").strip()
     why = f"did not start: {said}" if said else "ended at its start and said nothing"

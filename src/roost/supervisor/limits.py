@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Limits(NamedTuple):
+class SessionLimits(NamedTuple):
     """Times in seconds, sizes in bytes. Named tuples cost a start nothing, dataclasses 7 ms."""
 
     wall_seconds: float | None = None

@@ -16,18 +16,18 @@ _PREFIX = "/tmp/roost-meeting-"
 """Not in TMPDIR: whoever removes what a killed session left may have another."""
 
 
-def folder_of(token: str) -> str:
+def rendezvous_folder(token: str) -> str:
     """The folder of a session."""
     return f"{_PREFIX}{token}"
 
 
-def make(token: str) -> dict[str, str]:
+def create_folder(token: str) -> dict[str, str]:
     """Makes the folder; gives what each rank has of it in its environment.
 
     Raises:
         OSError: It cannot be made.
     """
-    folder = folder_of(token)
+    folder = rendezvous_folder(token)
     os.mkdir(folder, 0o700)  # noqa: PTH102  - fails if somebody was there before
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -39,6 +39,6 @@ def make(token: str) -> dict[str, str]:
     }
 
 
-def remove(token: str) -> None:
+def remove_folder(token: str) -> None:
     """Removes the folder, if there is one."""
-    shutil.rmtree(folder_of(token), ignore_errors=True)
+    shutil.rmtree(rendezvous_folder(token), ignore_errors=True)

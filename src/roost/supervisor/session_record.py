@@ -12,12 +12,12 @@ import time
 from typing import Any
 
 from roost.base.system import process_identity
-from roost.supervisor.exit_status import Ending, status_name
+from roost.supervisor.exit_status import SessionOutcome, status_name
 
 SESSION_FORMAT = 1
 
 
-class Record:
+class SessionRecord:
     """The fields of one session, and their file. The modules that write are imported at the first write,
     after the worker was forked: they would hold up every start by 6 ms."""
 
@@ -25,7 +25,7 @@ class Record:
         self.path, self.fields = path, fields
 
     @classmethod
-    def load(cls, path: str) -> Record | None:
+    def load(cls, path: str) -> SessionRecord | None:
         """The one that stands; None if there is none that can be read."""
         try:
             with open(path, "rb") as file:
@@ -58,7 +58,7 @@ class Record:
         except OSError:
             return
 
-    def write_end(self, end: Ending) -> list[str]:
+    def write_end(self, end: SessionOutcome) -> list[str]:
         """Adds how it ended and writes; gives what is to be said if that is impossible."""
         self.fields |= end._asdict() | {"peak_memory_mb": _peak_memory_mb()}
         try:
@@ -92,7 +92,7 @@ class Record:
         return json.dumps(self.fields, separators=(",\n ", ": "), allow_nan=False).encode() + b"\n"
 
 
-def started(session: int, *, worker_pid: int | None, guard_pid: int, group: str | None) -> dict[str, Any]:
+def initial_fields(session: int, *, worker_pid: int | None, guard_pid: int, group: str | None) -> dict[str, Any]:
     """The fields of a session that begins, written by its supervisor; by the guard before a restart, when
     there is no worker yet."""
     return {

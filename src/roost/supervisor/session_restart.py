@@ -21,22 +21,22 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 from roost.base.system import process_identity
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_MEMORY
 from roost.supervisor import signals
-from roost.supervisor.exit_status import PEER, STALLED, Ending
-from roost.supervisor.output.output_file import output_of
-from roost.supervisor.session_record import Record, started
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.exit_status import PEER_FAILED, STALLED, SessionOutcome
+from roost.supervisor.output.output_file import rank_output_path
+from roost.supervisor.session_record import SessionRecord, initial_fields
+from roost.supervisor.session_spec import SessionSpec
 
-_ACCIDENTS = ("exception", OUT_OF_MEMORY, PEER, STALLED)
+_RETRIED_REASONS = ("exception", OUT_OF_MEMORY, PEER_FAILED, STALLED)
 """Why a session failed that may do better the next time. A wrong setting does not."""
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE_SECONDS = 30.0
 
 
-def pause_seconds(spec: Spec) -> float:
+def pause_seconds(spec: SessionSpec) -> float:
     """How long to wait before the session after this one."""
-    return min(_LONGEST_PAUSE, 2.0**spec.restarted)
+    return min(_MAX_PAUSE_SECONDS, 2.0**spec.restarted)
 
 
-def plan(spec: Spec, record: Record, end: Ending, *, guard_pid: int, is_told: bool) -> str | None:
+def plan_restart(spec: SessionSpec, record: SessionRecord, end: SessionOutcome, *, guard_pid: int, is_told: bool) -> str | None:
     """Writes the request of the session that follows, if there is to be one, and names it in the record of
     this one; gives what is to be said of it. To be called before the end is recorded: whoever follows must
     find the next session as soon as this one has ended.
@@ -48,7 +48,7 @@ def plan(spec: Spec, record: Record, end: Ending, *, guard_pid: int, is_told: bo
         guard_pid: The guard, which lives as long as the next session is to come.
         is_told: Whether the output tells the error already.
     """
-    accident = end.state == "crashed" or (end.state == "failed" and end.reason in _ACCIDENTS)
+    accident = end.state == "crashed" or (end.state == "failed" and end.reason in _RETRIED_REASONS)
     if spec.restarted >= spec.restart or not accident:
         return None
     if "stop_asked" in record.fields or "guard_lost" in record.fields:
@@ -65,7 +65,7 @@ def plan(spec: Spec, record: Record, end: Ending, *, guard_pid: int, is_told: bo
     )
 
 
-def _write_request(spec: Spec, guard_pid: int) -> None:
+def _write_request(spec: SessionSpec, guard_pid: int) -> None:
     from pathlib import Path
 
     from roost.base import durable
@@ -89,40 +89,40 @@ def _write_request(spec: Spec, guard_pid: int) -> None:
     durable.write(folder / f"{number}.request.json", json.dumps(body, indent=2).encode() + b"\n")
 
 
-def _output_offsets(spec: Spec) -> dict[str, int]:
+def _output_offsets(spec: SessionSpec) -> dict[str, int]:
     """Where in the output of each rank, by the file's name, the next session begins."""
-    paths = [output_of(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
+    paths = [rank_output_path(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
     there = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
     return {os.path.basename(path): os.stat(path).st_size for path in there}  # noqa: PTH116, PTH119
 
 
-def pause(spec: Spec, seconds: float) -> int | None:
+def wait_before_restart(spec: SessionSpec, seconds: float) -> int | None:
     """Waits before a session begins; in the record the guard stands for its supervisor, so that it can be
     stopped. Gives the exit code if it was: then the session has ended. To be called by the guard, with the
     orders blocked."""
     guard_pid = os.getpid()
-    record = Record(
-        spec.session_file, started(spec.session, worker_pid=None, guard_pid=guard_pid, group=None)
+    record = SessionRecord(
+        spec.session_file, initial_fields(spec.session, worker_pid=None, guard_pid=guard_pid, group=None)
     )
     record.write_if_possible()
-    order = signal.sigtimedwait(signals.ORDERS, seconds)
+    order = signal.sigtimedwait(signals.CONTROL_SIGNALS, seconds)
     if order is None:
         return None
-    now = order.si_signo == signals.KILL
-    end = Ending("stopped", INTERRUPTED_EXIT_CODE if now else STOPPED_EXIT_CODE, "signal", None)
+    now = order.si_signo == signals.KILL_SIGNAL
+    end = SessionOutcome("stopped", INTERRUPTED_EXIT_CODE if now else STOPPED_EXIT_CODE, "signal", None)
     record.note_worker_end(None, seconds=0.0)
     record.write_end(end)
     return end.exit_code
 
 
-def following(spec: Spec) -> Spec | None:
+def planned_session(spec: SessionSpec) -> SessionSpec | None:
     """The session that was planned to follow this one; None when none was."""
-    record = Record.load(spec.session_file)
+    record = SessionRecord.load(spec.session_file)
     if record is None or "restarted_as" not in record.fields:
         return None
     folder = os.path.dirname(spec.session_file)  # noqa: PTH120
     number = spec.session + 1
-    request = Record.load(f"{folder}/{number}.request.json")
+    request = SessionRecord.load(f"{folder}/{number}.request.json")
     if request is None:
         return None
     return spec._replace(
@@ -137,7 +137,7 @@ def following(spec: Spec) -> Spec | None:
     )
 
 
-def in_what_is_left(spec: Spec) -> Spec:
+def with_remaining_time(spec: SessionSpec) -> SessionSpec:
     """With the time that is left now: the limit is that of all sessions together, pauses included."""
     deadline = spec.env.get(DEADLINE_VARIABLE)
     if spec.limits.wall_seconds is None or deadline is None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 
 
-class Spec(NamedTuple):
-    """One session. All paths are absolute. A named tuple, as `Limits` is."""
+class SessionSpec(NamedTuple):
+    """One session. All paths are absolute. A named tuple, as `SessionLimits` is."""
 
     argv: list[str]
     cwd: str
@@ -24,7 +24,7 @@ class Spec(NamedTuple):
     token: str
     """Random hex digits, in the environment of every process of the run that did not empty its own: by it
     `lab.leftovers` finds them when guard and supervisor are both gone."""
-    limits: Limits = Limits()
+    limits: SessionLimits = SessionLimits()
     request_file: str = ""
     """The session's request, where that is yet to be made durable, with the first record."""
     progress: str = ""
@@ -61,10 +61,10 @@ class Spec(NamedTuple):
         return json.dumps(self._asdict() | {"limits": self.limits._asdict()})
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Spec:
+    def from_json(cls, text: str | bytes) -> SessionSpec:
         """Raises ValueError or TypeError if the text is no spec."""
         said = json.loads(text)
-        said["limits"] = Limits(**said.get("limits", {}))
+        said["limits"] = SessionLimits(**said.get("limits", {}))
         for name in ("ranks", "lease_fds"):
             said[name] = tuple(said.get(name, ()))
         return cls(**said)

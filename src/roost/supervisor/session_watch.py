@@ -9,22 +9,22 @@ import time
 
 from roost.base.errors import STOPPED_EXIT_CODE
 from roost.base.system.worker_protocol import TIME_LIMIT
-from roost.supervisor.exit_status import STALLED, Ending
+from roost.supervisor.exit_status import STALLED, SessionOutcome
 from roost.supervisor.monitoring import stall_watch
-from roost.supervisor.monitoring.memory_peak import TreePeak
+from roost.supervisor.monitoring.memory_peak import ProcessTreePeak
 from roost.supervisor.output.output_cap import OutputCap
-from roost.supervisor.output.output_file import say
+from roost.supervisor.output.output_file import write_line
 from roost.supervisor.processes import session_processes
 from roost.supervisor.processes.process_tree import descendants
-from roost.supervisor.rank_processes import Team
-from roost.supervisor.session_record import Record
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.rank_processes import RankProcesses
+from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_spec import SessionSpec
 
-_MARK_SECONDS = 60.0
+_TOUCH_LEASES_SECONDS = 60.0
 """How exactly it is known how long a run had its cards that was killed with its supervisor and guard."""
 
 
-class Watch:
+class SessionWatch:
     """The clock of one session, imported and made once its workers run.
 
     Args:
@@ -33,20 +33,20 @@ class Watch:
         team: Its workers, and what they print; rank 0's output takes what is said here.
     """
 
-    def __init__(self, spec: Spec, record: Record, team: Team) -> None:
+    def __init__(self, spec: SessionSpec, record: SessionRecord, team: RankProcesses) -> None:
         self._spec, self._record, self._team = spec, record, team
         output_fds = [rank.output_fd for rank in team.ranks]
         limits = spec.limits
         now = self.next = self._mark_at = time.monotonic()
         self._wall_end = now + limits.wall_seconds if limits.wall_seconds is not None else None
         self._caps = [OutputCap(fd, limits.output_bytes) for fd in output_fds]
-        self._peak = TreePeak(os.getpid())
+        self._peak = ProcessTreePeak(os.getpid())
         # Who sits at the terminal may think for as long as he likes.
         self._stall: stall_watch.StallWatch | None = None
         if limits.stall_seconds is not None and not spec.terminal:
             self._stall = stall_watch.StallWatch(spec.progress, output_fds, limits.stall_seconds, now=now)
 
-    def tick(self, now: float) -> Ending | None:
+    def tick(self, now: float) -> SessionOutcome | None:
         """Does what is due; gives how the session ends if it is to be ended now. Call it at `next` (monotonic
         seconds) or whenever something else happened."""
         if now < self.next:
@@ -57,7 +57,7 @@ class Watch:
             self._mark_leases(now)
         if self._wall_end is not None and now >= self._wall_end:
             self._wall_end = None
-            return Ending("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
+            return SessionOutcome("stopped", STOPPED_EXIT_CODE, TIME_LIMIT, None)
         if self._wall_end is not None:
             self.next = min(self.next, self._wall_end)
         if self._stall is not None:
@@ -84,8 +84,8 @@ class Watch:
 
     def _mark_leases(self, now: float) -> None:
         if now >= self._mark_at:
-            self._mark_at = now + _MARK_SECONDS
-            session_processes.mark_leases(self._spec)
+            self._mark_at = now + _TOUCH_LEASES_SECONDS
+            session_processes.touch_leases(self._spec)
         self.next = min(self.next, self._mark_at)
 
     def _look_at_output(self, cap: OutputCap) -> float:
@@ -96,20 +96,20 @@ class Watch:
             if "output_not_cut" in self._record.fields:
                 return 1.0
             self._record.fields["output_not_cut"] = str(error)
-            say(
+            write_line(
                 self._team.output_fd,
                 "the output has grown beyond limits.output_mb, and this disk cannot take the middle out "
                 f"of a file ({error}): it is shortened when the session ends",
             )
             return 1.0
 
-    def _stalled(self, watch: stall_watch.StallWatch) -> Ending | None:
+    def _stalled(self, watch: stall_watch.StallWatch) -> SessionOutcome | None:
         from roost.supervisor.monitoring import process_stacks
 
         team, workers = self._team, self._team.pids
         pids = sorted(descendants(os.getpid()), key=lambda pid: (pid not in workers, pid))
-        looks = process_stacks.look_at(pids, read_fd=team.stacks_fd, their_fd=team.their_stacks_fd)
-        found = stall_watch.describe(
+        looks = process_stacks.sample_processes(pids, read_fd=team.stacks_fd, their_fd=team.their_stacks_fd)
+        found = stall_watch.describe_stall(
             looks,
             workers=workers,
             board=self._spec.progress,
@@ -118,17 +118,17 @@ class Watch:
         )
         if found.stacks:
             try:
-                stall_watch.append(found, looks)
+                stall_watch.append_stacks(found, looks)
             except OSError as error:
-                say(team.output_fd, f"the stacks of a stalled run could not be written: {error}")
+                write_line(team.output_fd, f"the stacks of a stalled run could not be written: {error}")
                 found = found._replace(stacks="")
-        self._record.fields.setdefault("stalls", []).append(stall_watch.as_json(found))
+        self._record.fields.setdefault("stalls", []).append(stall_watch.stall_as_json(found))
         self._record.write_if_possible()
-        text = stall_watch.sentence(found)
-        say(team.output_fd, text)
+        text = stall_watch.format_stall(found)
+        write_line(team.output_fd, text)
         watch.pass_over_output()
         if self._spec.is_noticed:
             from roost.supervisor.notices import run_notice_process
 
-            run_notice_process.tell_stall(self._spec)
-        return Ending("failed", 1, STALLED, text) if self._spec.limits.end_stalled else None
+            run_notice_process.send_stall_notice(self._spec)
+        return SessionOutcome("failed", 1, STALLED, text) if self._spec.limits.end_stalled else None

@@ -21,16 +21,16 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from roost.supervisor import session_record, signals, worker_process
-from roost.supervisor.exit_status import PEER, Ending
-from roost.supervisor.output.output_file import open_output, say
+from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
+from roost.supervisor.output.output_file import open_output, write_line
 from roost.supervisor.processes import session_processes
 from roost.supervisor.processes.process_tree import kill_tree
-from roost.supervisor.rank_processes import Team
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.rank_processes import RankProcesses
+from roost.supervisor.session_spec import SessionSpec
 
 if TYPE_CHECKING:
-    from roost.supervisor.forkserver.forked_worker import Warm
-    from roost.supervisor.session_watch import Watch
+    from roost.supervisor.forkserver.forked_worker import WarmWorker
+    from roost.supervisor.session_watch import SessionWatch
 
 _RECORD_SECONDS = 5.0
 """What another machine may need to write down its end, once all of its ranks have ended."""
@@ -60,18 +60,18 @@ class Supervisor:
         warm: The worker that a fork of this process can become.
     """
 
-    def __init__(self, spec: Spec, *, group: str | None, guard_pid: int, warm: Warm | None = None) -> None:
+    def __init__(self, spec: SessionSpec, *, group: str | None, guard_pid: int, warm: WarmWorker | None = None) -> None:
         self.spec, self._group, self._guard_pid = spec, group, guard_pid
         self._arrived: deque[int] = deque()
         self._wakeup_fd = -1
         self._output_fd = -1
-        self._team = Team(spec, warm)
-        self._watch: Watch
+        self._team = RankProcesses(spec, warm)
+        self._watch: SessionWatch
         self._killed = self._are_killed = False
-        self._limit: Ending | None = None
+        self._limit: SessionOutcome | None = None
         self._overdue: str | None = None
         self._kill_at: float | None = None
-        self._record = session_record.Record(spec.session_file, {})
+        self._record = session_record.SessionRecord(spec.session_file, {})
         self._started = time.monotonic()
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class Supervisor:
         session_processes.adopt_orphans()
         try:
             self._start_workers()
-            self._record.fields = session_record.started(
+            self._record.fields = session_record.initial_fields(
                 self.spec.session,
                 worker_pid=self._team.pids[0],
                 guard_pid=self._guard_pid,
@@ -92,16 +92,16 @@ class Supervisor:
             self._note_ranks()
             self._record.write_first(self.spec.request_file)
         except BaseException:
-            session_processes.end_all(self._group)
+            session_processes.kill_all(self._group)
             self._leave_meeting()
             raise
         self._announce()
 
     def watch(self) -> int:
         """Sees the session through; gives the exit code."""
-        from roost.supervisor.session_watch import Watch
+        from roost.supervisor.session_watch import SessionWatch
 
-        self._watch = Watch(self.spec, self._record, self._team)
+        self._watch = SessionWatch(self.spec, self._record, self._team)
         self._note_guards_death()  # it may have died before its death could be signalled
         self._wait()
         self._end_leftovers()
@@ -113,9 +113,9 @@ class Supervisor:
             os.set_blocking(fd, False)
         # The byte only wakes the poll; the handler keeps what came, so a full pipe loses nothing.
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        signals.hear(signals.HEARD, self._note_signal)
-        session_processes.signal_at_parents_death(signals.GUARD_DIED)
-        signals.unblock()
+        signals.install_handler(signals.HANDLED_SIGNALS, self._note_signal)
+        session_processes.set_parent_death_signal(signals.GUARD_DIED)
+        signals.unblock_all()
 
     def _note_signal(self, signum: int, frame: FrameType | None) -> None:
         self._arrived.append(signum)
@@ -123,7 +123,7 @@ class Supervisor:
     def _start_workers(self) -> None:
         self._team.start(self._group)
         self._output_fd = self._team.output_fd
-        signals.unblock()
+        signals.unblock_all()
 
     def _note_ranks(self) -> None:
         if self.spec.ranks:
@@ -198,7 +198,7 @@ class Supervisor:
                 self._note_guards_death()
             elif self._team.have_ended:
                 self._record.fields["stop_asked"] = True  # too late for this one, not for the next
-            elif signum == signals.KILL:
+            elif signum == signals.KILL_SIGNAL:
                 self._killed = self._record.fields["stop_asked"] = True
                 self._kill_all()
             else:
@@ -213,7 +213,7 @@ class Supervisor:
 
     def _kill_all(self) -> list[int]:
         self._are_killed = True
-        left = session_processes.end_all(self._group, on_reaped=self._note_end)
+        left = session_processes.kill_all(self._group, on_reaped=self._note_end)
         if sys.platform != "linux":
             for pid in self._team.pids:
                 kill_tree(pid, include_root=True)
@@ -251,14 +251,14 @@ class Supervisor:
 
     def _end_leftovers(self) -> None:
         """After this nobody but guard and supervisor holds the lock."""
-        from roost.supervisor.output.output_cap import shorten_at_end
+        from roost.supervisor.output.output_cap import shorten_session_output
 
         left = self._kill_all()
-        session_processes.mark_leases(self.spec)
+        session_processes.touch_leases(self.spec)
         self._leave_meeting()
         if left:
             self._say(f"these processes could not be ended and may still write: {left}")
-        elif shorten_at_end(self.spec, self._record, self._output_fd):
+        elif shorten_session_output(self.spec, self._record, self._output_fd):
             self._output_fd = open_output(self.spec.output)
             self._take_output(self._output_fd)
 
@@ -266,28 +266,28 @@ class Supervisor:
         if self.spec.ranks:
             from roost.supervisor import rendezvous
 
-            rendezvous.remove(self.spec.token)
+            rendezvous.remove_folder(self.spec.token)
 
     def _record_end(self) -> int:
         from roost.supervisor import session_restart
 
         end = self._team.ending(killed=self._killed, limit=self._limit, overdue=self._overdue)
-        if self.spec.is_launcher and end.reason == PEER:
+        if self.spec.is_launcher and end.reason == PEER_FAILED:
             from roost.supervisor import torchrun_ranks
 
             wait = self.spec.limits.peer_seconds + _RECORD_SECONDS
-            end = torchrun_ranks.cause_elsewhere(self._record, seconds=wait) or end
+            end = torchrun_ranks.failure_on_other_machine(self._record, seconds=wait) or end
         cause = self._team.cause_to_say(end)
         if cause is not None:
             self._say(cause)
         self._watch.finish()
         self._note_ranks()
         self._record.fields |= self._team.memory()
-        joined = [worker_process.joined(rank.worker) for rank in self._team.ranks]
+        joined = [worker_process.is_in_cgroup(rank.worker) for rank in self._team.ranks]
         self._record.fields["scope"] = "cgroup" if all(joined) else "walk"
         is_told = cause is not None or end.state == "failed"
         self._handle_signals()  # a stop that came while all of this was done holds, too
-        restarts = session_restart.plan(
+        restarts = session_restart.plan_restart(
             self.spec, self._record, end, guard_pid=self._guard_pid, is_told=is_told
         )
         for line in self._record.write_end(end):
@@ -297,4 +297,4 @@ class Supervisor:
         return end.exit_code
 
     def _say(self, text: str) -> None:
-        say(self._output_fd, text)
+        write_line(self._output_fd, text)

@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from roost.supervisor.exit_status import PEER, Ending
-from roost.supervisor.session_record import Record
+from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
+from roost.supervisor.session_record import SessionRecord
 
-_SAME_SECONDS = 60.0
+_RELATED_SECONDS = 60.0
 """Who joined and failed longer before our end than this has nothing to do with it."""
 
 
-def pids(report: bytes) -> list[int]:
+def launched_pids(report: bytes) -> list[int]:
     """Their pids, in the order in which they came up; the pipe is open to all of their code."""
     found = []
     for line in report.splitlines():
@@ -31,7 +31,7 @@ def pids(report: bytes) -> list[int]:
     return found
 
 
-def cause_elsewhere(own: Record, *, seconds: float) -> Ending | None:
+def failure_on_other_machine(own: SessionRecord, *, seconds: float) -> SessionOutcome | None:
     """What has failed by itself on another machine that took part in a session; None if no supervisor there
     tells it.
 
@@ -41,24 +41,24 @@ def cause_elsewhere(own: Record, *, seconds: float) -> Ending | None:
     """
     deadline = time.monotonic() + seconds
     while True:
-        others = dict(_others(own))
+        others = dict(_records_of_other_machines(own))
         for node, said in others.items():
-            by_itself = said["state"] in ("failed", "crashed") and said["reason"] != PEER
-            if by_itself and abs(said.get("ended", 0.0) - own.fields["ended"]) < _SAME_SECONDS:
+            by_itself = said["state"] in ("failed", "crashed") and said["reason"] != PEER_FAILED
+            if by_itself and abs(said.get("ended", 0.0) - own.fields["ended"]) < _RELATED_SECONDS:
                 error = f"{said['error']}; on {said['host']}, its output is in _output_node_{node}.txt"
-                return Ending(said["state"], said["exit_code"], said["reason"], error)
+                return SessionOutcome(said["state"], said["exit_code"], said["reason"], error)
         have_ended = all(said["state"] not in ("starting", "running") for said in others.values())
         if have_ended or time.monotonic() > deadline:
             return None
         time.sleep(0.05)
 
 
-def _others(own: Record) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records_of_other_machines(own: SessionRecord) -> Iterator[tuple[str, dict[str, Any]]]:
     folder, _, name = own.path.rpartition("/")
     prefix = f"{name.removesuffix('.json')}.node-"
     for entry in sorted(os.listdir(folder)):  # noqa: PTH208
         node = entry.removeprefix(prefix).removesuffix(".json")
         if entry == f"{prefix}{node}.json" and node.isdecimal():
-            found = Record.load(f"{folder}/{entry}")
+            found = SessionRecord.load(f"{folder}/{entry}")
             if found is not None:
                 yield node, found.fields

@@ -16,16 +16,16 @@ from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, 
 from roost.supervisor import signals
 from roost.supervisor.exit_status import NOT_STARTED
 from roost.supervisor.processes import cgroup, session_processes
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 
 if TYPE_CHECKING:
-    from roost.supervisor.forkserver.forked_worker import Warm
+    from roost.supervisor.forkserver.forked_worker import WarmWorker
 
-_NOT_FOUND = 127
+_NOT_FOUND_EXIT_CODE = 127
 """As shells end where there is no such program."""
 
 
-class Worker(NamedTuple):
+class WorkerProcess(NamedTuple):
     """A worker that was started, and our ends of its pipes (none of them blocks)."""
 
     pid: int
@@ -37,7 +37,7 @@ class Worker(NamedTuple):
     """Whether it was forked ready, and started no interpreter."""
 
 
-class _Ends(NamedTuple):
+class _ChildDescriptors(NamedTuple):
     """The child's descriptors."""
 
     output: int
@@ -46,16 +46,16 @@ class _Ends(NamedTuple):
     joined: int
 
 
-def start(
-    spec: Spec,
+def start_worker(
+    spec: SessionSpec,
     env: dict[str, str],
     *,
     output_fd: int,
     stacks_fd: int,
     group: str | None,
     terminal: str = "",
-    warm: Warm | None = None,
-) -> Worker:
+    warm: WarmWorker | None = None,
+) -> WorkerProcess:
     """Forks a worker. The signals that we hear are blocked from before the fork: the child must find the
     default actions and not the copy of our handlers. The caller unblocks them.
 
@@ -86,9 +86,9 @@ def start(
     stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
     env = {**spec.env, TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
     spec = spec._replace(env=env, terminal=terminal)
-    program = _found(spec.argv[0], env.get("PATH", os.defpath))
-    ends = _Ends(output_fd, its_report, stacks_fd, its_joined)
-    signals.block(signals.HEARD)
+    program = _program_path(spec.argv[0], env.get("PATH", os.defpath))
+    ends = _ChildDescriptors(output_fd, its_report, stacks_fd, its_joined)
+    signals.block(signals.HANDLED_SIGNALS)
     # Who goes on without `exec` needs all that Python and libraries do after a fork.
     forked = cgroup.fork_into(group) if group is not None and warm is None else None
     pid = os.fork() if forked is None else forked
@@ -96,10 +96,10 @@ def start(
         _become_worker(spec, program, supervisor_pid, ends, group, is_inside=forked is not None, warm=warm)
     for fd in (its_report, its_joined):
         os.close(fd)
-    return Worker(pid, report, joined, is_warm=warm is not None)
+    return WorkerProcess(pid, report, joined, is_warm=warm is not None)
 
 
-def joined(worker: Worker) -> bool:
+def is_in_cgroup(worker: WorkerProcess) -> bool:
     """Whether it is in its cgroup; known once it has started."""
     try:
         return os.read(worker.joined_fd, 1) == b"1"
@@ -107,7 +107,7 @@ def joined(worker: Worker) -> bool:
         return False
 
 
-def _found(name: str, path: str) -> str:
+def _program_path(name: str, path: str) -> str:
     """Where a program is. As it was given where that is not clear, or where nobody can start it: `exec` says
     why."""
     for folder in path.split(os.pathsep):
@@ -120,43 +120,43 @@ def _found(name: str, path: str) -> str:
 
 
 def _become_worker(
-    spec: Spec,
+    spec: SessionSpec,
     program: str,
     supervisor_pid: int,
-    ends: _Ends,
+    ends: _ChildDescriptors,
     group: str | None,
     *,
     is_inside: bool,
-    warm: Warm | None,
+    warm: WarmWorker | None,
 ) -> NoReturn:
     try:
-        session_processes.signal_at_parents_death(signal.SIGKILL)
+        session_processes.set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != supervisor_pid:  # it died before the line above: no signal will come
             os._exit(1)
         if is_inside or (group is not None and cgroup.join(group)):
             os.write(ends.joined, b"1")
         os.setsid()  # so that code that signals its own group does not hit the supervisor
-        _take_streams(spec.terminal, ends.output)
+        _redirect_streams(spec.terminal, ends.output)
         for fd in (ends.report, ends.stacks, spec.lock_fd):
             if fd is not None:
                 os.set_inheritable(fd, True)
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         core = spec.limits.core_bytes
         resource.setrlimit(resource.RLIMIT_CORE, (core if hard < 0 else min(core, hard), hard))
-        signals.restore()
+        signals.restore_defaults()
         os.chdir(spec.cwd)
         if warm is not None:
             warm.become(spec.argv, spec.env)
         os.execvpe(program, spec.argv, spec.env)
     except (OSError, ValueError) as error:
-        code = _NOT_FOUND if spec.is_command else 1
-        line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _why(spec, error)}
+        code = _NOT_FOUND_EXIT_CODE if spec.is_command else 1
+        line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _start_error(spec, error)}
         os.write(ends.report, json.dumps(line).encode() + b"\n")
     finally:
-        os._exit(_NOT_FOUND)
+        os._exit(_NOT_FOUND_EXIT_CODE)
 
 
-def _why(spec: Spec, error: OSError | ValueError) -> str:
+def _start_error(spec: SessionSpec, error: OSError | ValueError) -> str:
     """Why it does not start. A command is called as it was typed, not by the last folder of the PATH."""
     if not spec.is_command or not isinstance(error, OSError) or error.strerror is None:
         return f"the {'command' if spec.is_command else 'worker'} could not be started: {error}"
@@ -164,7 +164,7 @@ def _why(spec: Spec, error: OSError | ValueError) -> str:
     return f"the command could not be started: {what}: {error.strerror}"
 
 
-def _take_streams(terminal: str, output_fd: int) -> None:
+def _redirect_streams(terminal: str, output_fd: int) -> None:
     if terminal:
         # Without O_NOCTTY its Ctrl-C would go to the worker, past the program that the person started.
         fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
-from roost.package.progress import Board
+from roost.package.live_progress import ProgressFile
 from roost.train.agenda import Agenda
 from roost.train.checkpointing import rank_state
 from roost.train.checkpointing.async_save import CheckpointSaver
@@ -80,7 +80,7 @@ class Trainer(TrainerRequests):
         checkpoints: Checkpoints | None = None,
         until: EndCondition | str | int,
         seed: int = 0,
-        board: Board | None = None,
+        board: ProgressFile | None = None,
         recovery: Recovery | None = None,
         evaluation_precision: Precision | None = None,
         ranks: Ranks = ALONE,
@@ -115,7 +115,7 @@ class Trainer(TrainerRequests):
         runner.attach(self)
         for one in loaders.values():
             # With its first window a rank tells the others; before it must not leave them waiting.
-            one.stop = lambda: self.wants_to_stop and (self.agreement is None or self._windows is not None)
+            one.should_stop = lambda: self.wants_to_stop and (self.agreement is None or self._windows is not None)
         self.take = stepper.of(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision
@@ -256,7 +256,7 @@ class Trainer(TrainerRequests):
             "row": self.row,
             "recovery": self.recovery.state_dict(),
             "data": (self._windows.state_of_data if self._windows else self.loaders["train"].state_dict)(),
-            "workers": {name: one.num_shares for name, one in self.loaders.items() if one.num_shares},
+            "workers": {name: one.num_shards for name, one in self.loaders.items() if one.num_shards},
             # A stop may come between a validation and the row that takes its results.
             "results": self.results if self.agenda.pending else {},
         }
@@ -272,9 +272,9 @@ class Trainer(TrainerRequests):
         self.row, self.results = state["row"], state["results"]
         if "recovery" in state:
             self.recovery.load_state_dict(state["recovery"])
-        for name, num_shares in state.get("workers", {}).items():
+        for name, num_shards in state.get("workers", {}).items():
             if name in self.loaders:
-                self.loaders[name].keep_shares(num_shares)
+                self.loaders[name].keep_num_shards(num_shards)
         self.loaders["train"].load_state_dict(state.get("data", {}))
         # What was so in earlier sessions need not be so now: that is said in one line, and kept.
         earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
@@ -310,7 +310,7 @@ class Trainer(TrainerRequests):
                 rank_consistency.require_same_training(self)
             for hook in self.calls.start:
                 hook.on_start(self)
-            for reason in self.loaders["train"].inexact():
+            for reason in self.loaders["train"].inexact_reasons():
                 self.note_inexact(reason)
             self.recovery.prepare(self)
             for why in rank.restore():  # last: whatever was drawn on the way here is undone
@@ -353,7 +353,7 @@ class Trainer(TrainerRequests):
         self.agenda.ask("report")
 
     def publish(self, phase: str) -> None:
-        """Tells the world that the run is in this phase (see `roost.package.progress`)."""
+        """Tells the world that the run is in this phase (see `roost.package.live_progress`)."""
         self.publisher.publish(self.progress, phase)
 
     def plan(self) -> str:

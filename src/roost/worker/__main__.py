@@ -1,16 +1,16 @@
-"""The process that does one task: ``python -P -m roost.worker PACKAGE TASK``.
+"""The worker process, which runs one task: ``python -P -m roost.worker PACKAGE TASK``.
 
 ==================  ================================================================================
-TASK                what is done
+TASK                what the worker runs
 ==================  ================================================================================
-a number            the session of that number: training
-a folder            what the request there asks: an analysis, a prediction, an export of weights
-``check``           a run in miniature
-``data``            a look at the sets and their batches
-``debug VISIT``     a visit to a step, on the terminal of the person whose command became this process
+a number            training: the session of that number
+a folder            the request in that folder: an analysis, a prediction or an export of weights
+``check``           a shortened run that goes through every stage once
+``data``            a report on the sets and their batches
+``debug VISIT``     a step in pdb, on the terminal of the command that exec'ed this process
 ==================  ================================================================================
 
-All but ``debug`` are started by a supervisor, and report their end to it.
+A supervisor starts all of them but ``debug``, and gets a final report from each.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from roost.worker.final_report import FinalReport
 from roost.worker.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from roost.package.package import Package
+    from roost.package.package import PackageFolder
     from roost.worker.failure_report import FailureReport
 
 _EXIT_SECONDS = 10.0
 
 
 def main(arguments: list[str]) -> int:
-    """Does the task; gives the exit code."""
+    """Runs the task and returns the exit code."""
     path, task, *rest = arguments
     if task == "debug":
-        # Its exception would come up somewhere in torch's imports, as an error of theirs.
+        # Ctrl-C during torch's imports ends the process at once: as a KeyboardInterrupt it would look like an
+        # error of torch.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
         from roost.worker.debug import debug_task
 
@@ -50,14 +51,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_supervised(path: str, task: str) -> int:
-    """Does a task and reports its end."""
+    """Runs a task and writes its final report."""
     worker_output.tolerate_full_disk()
     stack_dump.register()
     report = FinalReport()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:
         reason = _run_task(path, task)
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - told, then reported
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001  - printed and reported
         if debugger.was_quit(error):
             return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason="quit in pdb")
         end, memory = _report_failure(error, path, task), _card_usage(task, error)
@@ -69,27 +70,27 @@ def _run_supervised(path: str, task: str) -> int:
     memory = _card_usage(task)
     if reason in ("finished", EARLY_STOP):
         return report.write("succeeded", exit_code=0, reason=reason, memory=memory)
-    from roost.package.sessions import INITIALIZED  # a task has loaded it
+    from roost.package.sessions import INITIALIZED  # already loaded by the task
 
-    if reason == INITIALIZED:  # as it was asked to; it may be continued
+    if reason == INITIALIZED:  # as requested; the run can be continued
         return report.write("stopped", exit_code=0, reason=reason)
     return report.write("stopped", exit_code=STOPPED_EXIT_CODE, reason=reason, memory=memory)
 
 
 def _card_usage(task: str, error: BaseException | None = None) -> dict[str, Any] | None:
-    """What a training has taken of its card."""
+    """Returns the card memory that a training task used; None for other tasks."""
     from roost.worker import card_memory
 
     return card_memory.usage(error) if task.isdecimal() else None
 
 
 def _run_task(path: str, task: str) -> str:
-    """Gives "finished", "early stop", or why the task was stopped."""
+    """Runs the task and returns "finished", "early stop", or the reason of the stop."""
     if task.isdecimal():
         return _train(path, int(task))
-    from roost.package.package import Package
+    from roost.package.package import PackageFolder
 
-    package = Package.open(path)
+    package = PackageFolder.open(path)
     if task == "check":
         from roost.worker.check.check_task import check
 
@@ -101,7 +102,7 @@ def _run_task(path: str, task: str) -> str:
     return _run_request(Path(task), package)
 
 
-def _run_request(place: Path, package: Package) -> str:
+def _run_request(place: Path, package: PackageFolder) -> str:
     kind = _request_kind(place)
     if kind == "export":
         from roost.worker.results.export_task import export
@@ -117,21 +118,21 @@ def _run_request(place: Path, package: Package) -> str:
 
 
 def _request_kind(place: Path) -> object:
-    """What the request in a folder asks for."""
+    """Returns the ``kind`` of the request in a folder."""
     from roost.package import sessions
 
-    return (sessions.load(place / "request.json") or {}).get("kind")
+    return (sessions.load_json(place / "request.json") or {}).get("kind")
 
 
 def _train(path: str, number: int) -> str:
-    # Before the long imports, so that a stop that comes during them is not lost. The other tasks have nothing
-    # to save: there a signal ends the process.
+    # Installed before the long imports, so that a stop signal during them is not lost. The other tasks have
+    # nothing to save: a signal ends their process.
     stop = StopSignals()
-    from roost.package import progress
-    from roost.package.package import Package
+    from roost.package import live_progress
+    from roost.package.package import PackageFolder
 
-    package = Package.open(path)
-    progress.reset(package.progress)
+    package = PackageFolder.open(path)
+    live_progress.reset(package.progress)
     from roost.worker.train_task import train  # imports torch, a second or two
 
     session = next((one for one in package.sessions() if one.number == number), None)
@@ -141,11 +142,11 @@ def _train(path: str, number: int) -> str:
 
 
 def _report_failure(error: BaseException, path: str, task: str) -> FailureReport:
-    """Explains an error of a task, tells it, and keeps the whole traceback."""
-    from roost.worker import failure_report  # costs a successful run nothing
+    """Explains and prints an error of a task, and keeps the whole traceback."""
+    from roost.worker import failure_report  # imported here: a successful run does not need it
 
     package = Path(path).absolute()
-    own, file = [package], None  # nothing is kept where the folder of what failed is removed at its end
+    own, file = [package], None  # no traceback file for a task whose folder is removed at its end
     if task.isdecimal():
         from roost.package import sessions
         from roost.worker.ranks import rank_environment
@@ -163,7 +164,8 @@ def _report_failure(error: BaseException, path: str, task: str) -> FailureReport
 
 
 def exit_process(code: int) -> NoReturn:
-    """Exits. All is told: a thread of the project's that never ends must not keep the run "running"."""
+    """Exits within `_EXIT_SECONDS`. The end is reported already: a thread of the project that never ends must
+    not keep the run "running"."""
     deadline = threading.Timer(_EXIT_SECONDS, os._exit, [code])
     deadline.daemon = True
     deadline.start()

@@ -1,4 +1,4 @@
-"""One analysis, from its folder to its result."""
+"""The analysis task: runs the script that the request in an analysis folder names."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from roost.analysis import analysis_folder, script
-from roost.analysis.analysis_run import Asked, perform
+from roost.analysis.analysis_run import AnalysisRequest, run_analysis
 from roost.base.errors import NotFound, Refused
 from roost.package import environment
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.project import native_project
 from roost.project.device_choice import choose_device
 from roost.worker import torch_settings
 from roost.worker.caller_watch import end_with_caller
 
 
-def analyze(package: Package, place: Path) -> str:
-    """Does what the request in ``place`` asks; gives "finished".
+def analyze(package: PackageFolder, place: Path) -> str:
+    """Runs the analysis that the request in the folder ``place`` describes, and returns "finished".
 
     Raises:
         RoostError: The package cannot be loaded, or the script has no `experience`.
-        BaseException: Whatever the project's code or the script raises.
+        BaseException: An error of the project's code or of the script.
     """
     request = analysis_folder.read(place).request
     if not request:
         raise NotFound("there is no request", where=place)
     end_with_caller(request)
-    asked = Asked(**{name: request[name] for name in Asked._fields})
+    asked = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields})
     _, settings = native_project.resolved(package, str(asked.project))
     torch_settings.apply(settings, device=choose_device(asked.device), first=initial_environment(package))
     path = Path(request["script"]["path"])
-    perform(
+    run_analysis(
         package,
         place,
         asked,
@@ -41,9 +41,9 @@ def analyze(package: Package, place: Path) -> str:
     return "finished"
 
 
-def initial_environment(package: Package) -> dict[str, Any] | None:
-    """What the run began on (`roost.package.environment.began_on`); None where nobody can tell."""
+def initial_environment(package: PackageFolder) -> dict[str, Any] | None:
+    """Returns environment.json of the run's first session; None if it is missing or cannot be read."""
     try:
-        return environment.began_on(package.path)
+        return environment.read_environment(package.path)
     except (OSError, Refused):
         return None

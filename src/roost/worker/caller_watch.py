@@ -1,4 +1,4 @@
-"""Whoever waits for this process."""
+"""The watch over the caller: ends this task when the process that waits for it is gone."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _POLL_SECONDS = 0.5
 
 
 def end_with_caller(caller: Mapping[str, Any]) -> None:
-    """From now on this process, and all that it started, ends when ``caller`` is gone: unlike a run, an
-    analysis or a check is of no use when nobody waits for it.
+    """Starts a thread that ends this process and all its children when ``caller`` is gone. Unlike a run, an
+    analysis or a check is of no use when no process waits for its result.
 
     Args:
-        caller: The identity of a process of this machine, as `sessions.identity` gives it.
+        caller: Process identity of a process of this machine: ``pid``, ``start_ticks``, ``boot_id``.
     """
 
-    def look() -> None:
+    def poll() -> None:
         supervisor = os.getppid()
         while process_identity.is_alive(caller["pid"], caller["start_ticks"], caller["boot_id"]):
             time.sleep(_POLL_SECONDS)
-        os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills the whole tree, us included
+        os.kill(supervisor, signal.SIGQUIT)  # the supervisor kills its whole process tree
 
-    threading.Thread(target=look, name="end-with-the-caller", daemon=True).start()
+    threading.Thread(target=poll, name="end-with-the-caller", daemon=True).start()

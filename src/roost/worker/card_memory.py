@@ -1,5 +1,5 @@
-"""The memory of this process's cards: held to what the lab has promised, and told at the end, so that the lab
-knows the next time. The supervisor takes it from the final line
+"""The card memory of this process: limited to what the lab has reserved, and reported at the end, so that the
+lab knows the need of the next run. The supervisor reads it from the final report
 (`roost.supervisor.monitoring.card_peaks`)."""
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Any
 
 from roost.base.errors import RoostError
 from roost.devices import visible_cards
-from roost.devices.card import USUAL_DRIVER_MB
+from roost.devices.card import TYPICAL_CONTEXT_MB
 from roost.worker.causes import memory_causes as causes
 
 _MB = 2**20
 
 
 def limit_to_reservation(reserved_mb: float | None, device: str, *, is_rank: bool) -> None:
-    """From now on torch refuses this process what goes beyond its promise, instead of a neighbour on the card
-    what is his.
+    """Limits torch's allocator to the reservation, so that a task that needs more fails itself, instead of
+    another task on the same card.
 
     Args:
-        reserved_mb: What it was promised of each of its cards; None: the whole, and nothing is refused.
-        device: Where it computes.
-        is_rank: Whether it is one of several, each with a card; else all that it sees are its own.
+        reserved_mb: Reserved memory on each of its cards; None: the whole card, no limit.
+        device: Device of the run.
+        is_rank: Whether this process is one of several ranks with a card each; else all visible cards are
+            limited.
     """
     if reserved_mb is None:
         return
@@ -37,39 +38,39 @@ def limit_to_reservation(reserved_mb: float | None, device: str, *, is_rank: boo
 
         own = torch.device(device).index or 0
         for index in [own] if is_rank else range(torch.cuda.device_count()):
-            torch.cuda.mem_get_info(index)  # from here on the driver holds what it needs for us
+            torch.cuda.mem_get_info(index)  # makes the driver allocate the context, which counts
             total_mb = torch.cuda.get_device_properties(index).total_memory / _MB
             driver_mb = _driver_mb(index)
             if driver_mb is None:
-                driver_mb = USUAL_DRIVER_MB
+                driver_mb = TYPICAL_CONTEXT_MB
             share = tensor_fraction(reserved_mb, driver_mb=driver_mb, total_mb=total_mb)
             torch.cuda.set_per_process_memory_fraction(share, index)
 
 
 def tensor_fraction(reserved_mb: float, *, driver_mb: float, total_mb: float) -> float:
-    """The part of a card that tensors may take. At least half of what was promised, however much the driver
-    takes: with less nothing would run at all.
+    """Returns the fraction of a card's memory that tensors may use: the reservation less the driver's part,
+    but at least half of the reservation, because with less nothing would run at all.
 
     Args:
-        reserved_mb: What was promised.
-        driver_mb: What of it the driver takes.
-        total_mb: What torch says that the card has.
+        reserved_mb: The reservation.
+        driver_mb: Part of it that the driver needs.
+        total_mb: Total memory of the card, as torch reports it.
     """
     return min(1.0, max(reserved_mb - driver_mb, reserved_mb / 2) / total_mb)
 
 
 def usage(error: BaseException | None = None) -> dict[str, Any] | None:
-    """What this process has taken of a card, of several the one of which it took most, in MB. None: nothing,
-    or nobody can tell.
+    """Returns the memory, in MB, that this process used of a card; of several cards the most used one. None
+    if it used none, or if it cannot be measured.
 
     Args:
-        error: What the run ended by.
+        error: Error by which the run ended; an out-of-memory error adds the size of the failed request.
     """
-    if "torch" not in sys.modules:  # it failed before
+    if "torch" not in sys.modules:  # the task failed before its import
         return None
     try:
         found = _simulated_card_usage() or _cuda_usage()
-    except Exception as failed:  # noqa: BLE001  - after an error of the device torch answers nothing
+    except Exception as failed:  # noqa: BLE001  - after a device error every call of torch fails
         print(f"the memory of the card could not be read: {type(failed).__name__}", flush=True)
         return None
     text = str(error) if error is not None else ""
@@ -104,7 +105,7 @@ def _cuda_usage() -> dict[str, Any] | None:
         return None
     driver_mb = _driver_mb(index)
     free, total = torch.cuda.mem_get_info(index)
-    own_mb = torch.cuda.memory_reserved(index) / _MB + (driver_mb or USUAL_DRIVER_MB)
+    own_mb = torch.cuda.memory_reserved(index) / _MB + (driver_mb or TYPICAL_CONTEXT_MB)
     return {
         "peak_mb": round(peaks[index].reserved_mb, 1),
         "allocated_mb": round(peaks[index].allocated_mb, 1),
@@ -115,7 +116,8 @@ def _cuda_usage() -> dict[str, Any] | None:
 
 
 def _driver_mb(index: int) -> float | None:
-    """What the driver takes of a card for this process, beside the tensors; None where it does not tell."""
+    """Returns the memory that the driver uses on a card for this process, in addition to the tensors; None if
+    it is not known."""
     import torch
 
     try:
@@ -123,7 +125,7 @@ def _driver_mb(index: int) -> float | None:
     except (RoostError, IndexError):
         return None
     own = [user for user in users if user.pid == os.getpid()]
-    if not own and len(users) == 1:  # in a container the driver calls us by another pid
+    if not own and len(users) == 1:  # in a container the driver knows this process by another pid
         own = list(users)
     if not own or own[0].memory_mb is None:
         return None

@@ -1,4 +1,4 @@
-"""The one line by which a worker tells how it ended."""
+"""The final report: the JSON line by which a worker reports its end to the supervisor."""
 
 # Not durable: opens the pipe of a supervisor
 
@@ -12,15 +12,15 @@ from typing import Any
 from roost.base.system.worker_protocol import REPORT_VARIABLE
 
 _MAX_ERROR_CHARACTERS = 2000
-"""Characters of an error, where several ranks write into one pipe: a line up to 4 kB is written at once."""
+"""Limit of an error text where several ranks share one pipe: lines up to 4 kB are written atomically."""
 
 
 class FinalReport:
     """Writes the final line to the pipe that the supervisor opened. Without that line the worker counts as
     crashed, whatever its exit code: ``sys.exit(0)`` in user code is no success.
 
-    A rank that a launcher has started finds the pipe by its path. It tells its pid at once, so that it can be
-    asked to stop, and its rank with its end."""
+    A rank that was started by a launcher opens the pipe by its path. It writes its pid at once, so that the
+    supervisor can signal it, and adds its rank to the final line."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -42,15 +42,15 @@ class FinalReport:
         error: str | None = None,
         memory: Mapping[str, Any] | None = None,
     ) -> int:
-        """Tells how it ended, once; gives the exit code. A process that the project's code forked says
-        nothing: its end is not the run's.
+        """Writes the final line, once, and returns the exit code for the process. Writes nothing in a process
+        that the project's code forked: its end is not the end of the run.
 
         Args:
             state: succeeded, failed or stopped.
-            exit_code: That of the process.
-            reason: Why, in a word.
-            error: Why, in a line.
-            memory: What it has taken of its card (`roost.worker.card_memory`).
+            exit_code: Of the process.
+            reason: Code of the reason, one word.
+            error: One line about the error.
+            memory: Card memory used (`roost.worker.card_memory.usage`).
         """
         if self._fd is not None and os.getpid() == self._pid:
             body: dict[str, Any] = {"state": state, "exit_code": exit_code, "reason": reason, "error": error}
@@ -64,13 +64,13 @@ class FinalReport:
                 data = data[os.write(self._fd, data) :]
             os.close(self._fd)
             self._fd = None
-        # For a launcher any other code than 0 is a failure, for which it ends the ranks that still save.
+        # A launcher takes every code but 0 for a failure, and kills the ranks that are still saving.
         return 0 if self._is_launched and state != "failed" else exit_code
 
 
 def report_exit_statuses(statuses: Mapping[int, int]) -> None:
-    """What a launcher tells of ranks that have failed: the exit code of each, or minus the signal that ended
-    it. What a rank has said itself holds more."""
+    """Writes the exit statuses of failed ranks, as the launcher knows them: exit code, or minus the signal
+    number. The final report of a rank, where there is one, has more details."""
     lines = [json.dumps({"rank": rank, "status": status}) for rank, status in statuses.items()]
     with open(os.environ[REPORT_VARIABLE], "wb", buffering=0) as pipe:
         pipe.write("".join(f"{line}\n" for line in lines).encode())

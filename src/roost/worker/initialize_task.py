@@ -1,4 +1,4 @@
-"""``roost run --initialize``: all is made, step 0 is saved, the model is told, and nothing is trained."""
+"""``roost run --initialize``: builds everything, saves step 0, reports the model, and trains nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from roost.base.errors import TrainingError
 from roost.base.exception_record import record_exception
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.traceback_frames import exception_summary
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import Runner
 from roost.train.data.batches import Interrupted
@@ -19,30 +19,31 @@ from roost.train.trainer import Trainer
 
 
 class Initialize(Hook):
-    """Saves the state before the first step, once all other hooks have begun; tells the model; and ends the
-    session. What is done after the save changes nothing that the run goes on with.
+    """Saves the state before the first step, after `on_start` of all other hooks; reports the model; and ends
+    the session. The report comes after the save, so it cannot change the state that the run continues from.
 
     Args:
-        package: Keeps the table of the model.
+        package: The model's table is written into its folder.
     """
 
-    phase = Phase.REPORT  # after the project's own, the last of all
+    phase = Phase.REPORT  # the last of all, after the project's hooks
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: PackageFolder) -> None:
         self._package = package
 
     def on_start(self, trainer: Trainer) -> None:
-        """Does it all.
+        """Saves, reports and requests the stop.
 
         Raises:
             TrainingError: The checkpoint could not be written.
         """
         if not trainer.save("start"):
             raise TrainingError(
-                "step 0 could not be saved; why stands above", fix="make space, and start it again"
+                "step 0 could not be saved; the reason is printed above",
+                fix="make space, then start it again",
             )
         if trainer.at_end:
-            return  # somebody has asked it to stop
+            return  # a stop was requested
         lines = model_report(trainer)
         print("\n".join(lines), flush=True)
         durable.write(self._package.model_summary, "\n".join([*lines, ""]).encode())
@@ -50,7 +51,7 @@ class Initialize(Hook):
 
 
 def model_report(trainer: Trainer) -> list[str]:
-    """The table of a trainer's model, its parameters, and the memory of a step. One batch goes through it."""
+    """Returns lines: the table of the model, its parameters, and the memory of a step. Runs one batch."""
     seen, num_samples, why = _forward_pass(trainer)
     runner = trainer.runner
     parameters = {id(p): p for p in runner.parameters()}.values()
@@ -70,18 +71,25 @@ def model_report(trainer: Trainer) -> list[str]:
 
 
 def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
-    """What a forward pass of one batch shows, its samples, and why there is none, in words."""
-    runner, unknown = trainer.runner, "what modules give and keep is unknown:"
+    """Runs one batch through the loss. Returns the observed shapes and activations, the number of samples,
+    and the reason if there was no forward pass (else empty)."""
+    runner, unknown = trainer.runner, "output shapes and activation memory are unknown:"
     if type(runner).loss is Runner.loss:
         return ForwardTrace(), 0, f"{unknown} the Runner has update(), and no loss()"
     try:
-        batch = trainer.loaders["train"].first()
+        batch = trainer.loaders["train"].first_batch()
         if batch is None:
             return ForwardTrace(), 0, f"{unknown} every batch of the training set is empty"
         numbers = precision.autocast_context(trainer.stepper.precision, runner.device)
-        seen = model_summary.trace_forward(runner, runner.loss, runner.to_device(batch.value), context=numbers)
+        seen = model_summary.trace_forward(
+            runner, runner.loss, runner.to_device(batch.value), context=numbers
+        )
     except Interrupted:
         return ForwardTrace(), 0, f"{unknown} it was stopped"
-    except Exception as error:  # noqa: BLE001  - step 0 stands; the first step of the run will tell the rest
-        return ForwardTrace(), 0, f"{unknown} the loss of the first batch raises {exception_summary(record_exception(error))}"
+    except Exception as error:  # noqa: BLE001  - step 0 is saved; the run's first step will raise it
+        return (
+            ForwardTrace(),
+            0,
+            f"{unknown} the loss of the first batch raises {exception_summary(record_exception(error))}",
+        )
     return seen, batch.num_samples, ""

@@ -1,4 +1,4 @@
-"""Lets the supervisor ask where a run hangs."""
+"""Stack dumps on request of the supervisor, to see where a run hangs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from roost.base.system.worker_protocol import STACKS_SIGNAL, STACKS_VARIABLE
 
 
 def register() -> None:
-    """From now on this process, and each that it forks, answers `STACKS_SIGNAL` with the stacks of all its
-    threads, written into the supervisor's pipe. It answers in C, so also where Python code cannot run."""
+    """Makes this process, and every process forked from it, answer `STACKS_SIGNAL` by writing the stacks of
+    all its threads into the supervisor's pipe. The handler is C code, so it works where Python cannot run."""
     given = os.environ.pop(STACKS_VARIABLE, None)
     if given is not None and sys.platform == "linux":
         fd = int(given)

@@ -1,4 +1,4 @@
-"""Turning signals into a request that the loop looks at."""
+"""Stop signals, turned into a stop request that the training loop reads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Stoppable(Protocol):
-    """A Trainer, or whatever else can be asked to stop."""
+    """An object that takes a stop request, such as a Trainer."""
 
     def request_stop(self, reason: str) -> None: ...
 
 
 class StopSignals:
-    """Remembers the first stop signal; the handler does nothing else, because saving inside of one can meet
-    a half-done step. A signal that comes while the run is still being built is passed on by `attach`."""
+    """Keeps the first stop signal and requests the stop. The handler does nothing else: a save inside of it
+    could see a half-done step. A signal that arrives while the run is still being built is passed on by
+    `attach`."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
@@ -29,7 +30,7 @@ class StopSignals:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if os.getpid() != self._pid:
-            # A process that the project has forked, a pool's for example: it must die of `terminate()`.
+            # A process forked by the project (of a multiprocessing pool, say) must die of `terminate()`.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -38,12 +39,12 @@ class StopSignals:
             self._target.request_stop(self._reason)
 
     def attach(self, target: Stoppable) -> None:
-        """From now on signals go to ``target``, one that came before included."""
+        """Sends stop signals to ``target`` from now on, including one that has arrived before."""
         self._target = target
         if self._reason is not None:
             target.request_stop(self._reason)
 
 
 def _stop_reason(number: int) -> str:
-    # SIGTERM is what the supervisor passes on: Ctrl-C and `roost stop` alike.
+    # The supervisor sends SIGTERM for Ctrl-C as well as for `roost stop`.
     return "stopped on request" if number == signal.SIGTERM else f"stopped by {signal.Signals(number).name}"

@@ -1,4 +1,4 @@
-"""What `determinism` and `threads` ask of torch: how much speed is given for the same bits again."""
+"""The settings `determinism` and `threads`, applied to torch: speed against reproducible bits."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from roost.config.settings import Settings
 
 _VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
-"""The workspaces with which cuBLAS adds up in one order; torch refuses to multiply with any other."""
+"""Workspaces with which cuBLAS sums in a fixed order; in deterministic mode torch refuses all others."""
 _NEVER, _WARN = 0, 1
-"""Of `torch.get_deterministic_debug_mode`."""
+"""Values of `torch.get_deterministic_debug_mode`."""
 
 
 def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -> None:
-    """Sets threads, kernels and precisions of this process, for what `determinism` asks:
+    """Sets threads, kernels and precisions of this process according to `determinism`:
 
-    - off: cuDNN tries which of its kernels is fastest here, and TF32 is allowed.
-    - seeded: cuDNN's deterministic kernels, without trying; precisions as torch has them. On the CPU torch's
-      deterministic algorithms, where there are some; what has none warns.
-    - strict: deterministic algorithms only (what has none is an error), cuBLAS's among them, and no TF32.
+    - off: cuDNN benchmarks its kernels and takes the fastest; TF32 is allowed.
+    - seeded: cuDNN's deterministic kernels, no benchmark; torch's default precisions. On the CPU torch's
+      deterministic algorithms; an operation without one warns.
+    - strict: deterministic algorithms only, cuBLAS's included (an operation without one raises); no TF32.
 
-    To be called once, before the project is imported, so that what its code asks of torch holds; and before
-    CUDA starts, because cuBLAS reads its variable then.
+    Call it once, before the project is imported, so that torch settings made by the project's code win; and
+    before CUDA starts, because cuBLAS reads its environment variable at that moment.
 
     Args:
-        settings: The run's.
-        device: Where it computes.
-        first: environment.json of the session that began the run; None in that one.
+        settings: Settings of the run.
+        device: Device of the run.
+        first: environment.json of the run's first session; None in that session.
     """
     before = first["stack"] if first is not None else {}
-    asked = settings.determinism
+    level = settings.determinism
     _set_threads(settings, before)
-    torch.backends.cudnn.benchmark = asked == "off"
-    torch.backends.cudnn.deterministic = asked != "off"
-    if asked != "seeded":
-        _allow_tf32(asked == "off")
-    if asked == "strict":
+    torch.backends.cudnn.benchmark = level == "off"
+    torch.backends.cudnn.deterministic = level != "off"
+    if level != "seeded":
+        _allow_tf32(level == "off")
+    if level == "strict":
         _set_workspace(before.get("cublas_workspace"))
         torch.use_deterministic_algorithms(True)
         return
-    on_cpu = asked == "seeded" and torch.device(device).type == "cpu"
-    # With two threads the gradient of x[i] is another one each time. By this name, because that of
+    on_cpu = level == "seeded" and torch.device(device).type == "cpu"
+    # With two threads the gradient of x[i] differs from time to time. This function is used because
     # use_deterministic_algorithms imports torch.compile's back end, which takes a second.
     torch.set_deterministic_debug_mode("warn" if on_cpu else "default")
     if on_cpu:
-        # Filling what torch.empty gives costs time at each call.
+        # Filling the result of torch.empty would cost time at each call.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def inexact_reasons(device: str) -> list[str]:
-    """Why the same run may give other bits each time, by what is in force now: the project's code may have
-    asked torch for something else."""
+    """Returns why the same run may give other bits each time. Reads torch's current state, because the
+    project's code may have changed it."""
     mode, kind = torch.get_deterministic_debug_mode(), torch.device(device).type
     if kind == "cuda" and mode == _NEVER:
         return ["CUDA without deterministic algorithms (determinism: strict sets them)"]
     if kind == "cuda" and mode == _WARN:
-        return ["CUDA with deterministic algorithms that only warn (determinism: strict insists on them)"]
+        return ["CUDA with deterministic algorithms that only warn (determinism: strict requires them)"]
     if kind == "cpu" and mode == _NEVER and torch.get_num_threads() > 1:
         return ["several threads without deterministic algorithms (determinism: seeded sets them)"]
     return []
 
 
 def _set_threads(settings: Settings, before: Mapping[str, Any]) -> None:
-    """The threads of one operation: as configured, else as when the run began, because another number of
-    threads adds up in another order."""
+    """Sets the threads of one operation: as configured, else as in the run's first session, because another
+    number of threads sums in another order."""
     if settings.threads != "auto":
         torch.set_num_threads(settings.threads)
     elif "threads" in before:
@@ -77,24 +77,24 @@ def _set_threads(settings: Settings, before: Mapping[str, Any]) -> None:
 
 
 def _allow_tf32(allowed: bool) -> None:
-    """Says whether matrix products and convolutions may round their factors to 10 bits.
+    """Sets whether matrix products and convolutions may round their factors to 10 bits (TF32).
 
-    By the old names: they set the new ones of torch 2.9 (`fp32_precision`) as well. After those alone the old
-    ones can no longer be read, and torch.compile reads them.
+    Uses the old names, which also set the new ones of torch 2.9 (`fp32_precision`). If only the new ones are
+    set, the old ones can no longer be read, and torch.compile reads them.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9.0 says that the old names will go
+        warnings.simplefilter("ignore")  # torch 2.9.0 warns that the old names will be removed
         torch.set_float32_matmul_precision("high" if allowed else "highest")
         torch.backends.cudnn.allow_tf32 = allowed
 
 
 def _set_workspace(before: object) -> None:
-    """cuBLAS's workspace: the person's own if it will do, else that of the run's beginning."""
-    asked = os.environ.get(_VARIABLE)
-    if asked in _DETERMINISTIC_WORKSPACES:
+    """Sets cuBLAS's workspace: the user's value if it is deterministic, else that of the first session."""
+    given = os.environ.get(_VARIABLE)
+    if given in _DETERMINISTIC_WORKSPACES:
         return
     value = str(before) if before in _DETERMINISTIC_WORKSPACES else _DETERMINISTIC_WORKSPACES[0]
     os.environ[_VARIABLE] = value
-    if asked:
-        said = f"{_VARIABLE}={asked} became {value}: determinism: strict needs {' or '.join(_DETERMINISTIC_WORKSPACES)}"
-        print(said, flush=True)
+    if given:
+        allowed = " or ".join(_DETERMINISTIC_WORKSPACES)
+        print(f"{_VARIABLE}={given} became {value}: determinism: strict needs {allowed}", flush=True)

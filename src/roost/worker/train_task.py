@@ -1,4 +1,4 @@
-"""One session of training, from a package and a session number to its end."""
+"""The training task: one session of a package, from the session number to the end of the training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.base.text.timestamps import parse_timestamp
 from roost.config.settings import Settings
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import initial_weights
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
@@ -28,12 +28,12 @@ from roost.worker.ranks import rank_environment, rank_join
 from roost.worker.stop_signals import StopSignals
 
 
-def train(package: Package, session: Session, stop: StopSignals) -> str:
-    """Trains; gives "finished", "early stop" or the reason of the stop.
+def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
+    """Trains, and returns "finished", "early stop" or the reason of the stop.
 
     Raises:
         RoostError: The config, the project or a checkpoint is wrong.
-        Exception: Whatever the project's code raises.
+        Exception: An error of the project's code.
     """
     request, place = session.request, rank_environment.read_rank_environment()
     device = choose_device(
@@ -41,8 +41,8 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
     )
     project = str(request.get("project", ""))
     _, settings = native_project.resolved(package, project)
-    # Without a checkpoint nothing went before that the rest must fit: it begins anew, here.
-    first = environment.began_on(package.path) if checkpoint.ids(package.checkpoints) else None
+    # Without a checkpoint the run begins here: there is no earlier environment to compare with.
+    first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
     card_memory.limit_to_reservation(request.get("reserved_mb"), device, is_rank=place is not None)
     ranks = rank_join.join(place, settings, device)
@@ -60,12 +60,12 @@ def train(package: Package, session: Session, stop: StopSignals) -> str:
 
 
 def build_trainer(
-    package: Package, session: Session, project: str, device: str, ranks: Ranks = ALONE
+    package: PackageFolder, session: Session, project: str, device: str, ranks: Ranks = ALONE
 ) -> Trainer:
-    """The trainer of a package, built on ``device``."""
+    """Builds the trainer of a package on ``device``, with the hooks that the session's request adds."""
     begins = not checkpoint.ids(package.checkpoints)
     if not begins and package.settings().get("init_from") != package.args.get("init_from"):
-        print("init_from is not read: the run goes on from a checkpoint", flush=True)
+        print("init_from is not read: the run continues from a checkpoint", flush=True)
     experiment = native_project.load(
         package,
         project=project,
@@ -85,21 +85,21 @@ def build_trainer(
 
 
 def _strategy(session: Session, ranks: Ranks) -> str:
-    """How several ranks share the work; whoever was started by another launcher was not asked."""
-    asked = str(session.request.get("strategy") or "single")
-    return "ddp" if asked == "single" and ranks.are_several else asked
+    """Returns how the ranks share the work. Ranks of a foreign launcher use DDP if the request names none."""
+    requested = str(session.request.get("strategy") or "single")
+    return "ddp" if requested == "single" and ranks.are_several else requested
 
 
 def _inexact_reasons(session: Session) -> list[str]:
-    """Why the operation that asked for this session holds the rest of the run for inexact."""
+    """Returns why the run is inexact from this session on, as recorded by the operation that requested it."""
     reasons = [str(reason) for reason in session.request.get("inexact") or []]
     if session.request.get("force") and not reasons:
-        reasons = [f"session {session.number} was forced to go on with a changed config or code"]
+        reasons = [f"session {session.number} was forced to continue with a changed config or code"]
     return reasons
 
 
 def record_stack(
-    package: Package,
+    package: PackageFolder,
     trainer: Trainer,
     device: str,
     settings: Settings,
@@ -108,8 +108,8 @@ def record_stack(
     strategy: str = "single",
     id: int | None = None,
 ) -> None:
-    """Writes environment.json in the first session; later ones note what differs from it, and from the ranks
-    that saved what they go on from, checkpoint ``id`` or the newest."""
+    """Writes environment.json in the first session. A later session records as inexact what differs from it,
+    and from the world size and strategy that saved the checkpoint to resume (``id``, or the newest)."""
     world = trainer.ranks.world
     if first is None:
         now = environment.capture(
@@ -120,17 +120,18 @@ def record_stack(
         durable.write(package.path / environment.NAME, data)
     else:
         now = environment.stack(device, ranks=world, strategy=strategy)
-        for reason in environment.differences({**first["stack"], **_ranks_of_checkpoint(package, id)}, now):
+        for reason in environment.stack_differences({**first["stack"], **_ranks_of_checkpoint(package, id)}, now):
             trainer.note_inexact(reason)
 
 
-def _ranks_of_checkpoint(package: Package, id: int | None) -> dict[str, Any]:
-    """How many ranks saved a checkpoint, or the newest, and how they shared the work, where that is known."""
+def _ranks_of_checkpoint(package: PackageFolder, id: int | None) -> dict[str, Any]:
+    """Returns world size and strategy of the session that saved checkpoint ``id`` (None: the newest one), as
+    far as they are known."""
     info = next((one for one in reversed(package.store().line()) if id in (None, one.id)), None)
     request = next((one.request for one in package.sessions() if info and one.number == info.session), None)
     if info is None or request is None:
         return {}
     if info.ranks == 1:
         return {"ranks": 1, "strategy": "single"}
-    asked = str(request.get("strategy") or "single")
-    return {"ranks": info.ranks, "strategy": "ddp" if asked == "single" else asked}
+    requested = str(request.get("strategy") or "single")
+    return {"ranks": info.ranks, "strategy": "ddp" if requested == "single" else requested}

@@ -1,4 +1,4 @@
-"""What a worker prints must never end it: on a full disk output is lost, training is not."""
+"""Output streams that survive a full disk: the output is lost, the training continues."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 class DiskFullTolerantOutput(io.RawIOBase):
-    """Writes to a descriptor and passes over what the disk refuses; once it takes something again, says how
-    much is missing."""
+    """Writes to a file descriptor and drops what the disk refuses. The first write that succeeds again is
+    preceded by a line with the number of lost bytes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -23,27 +23,25 @@ class DiskFullTolerantOutput(io.RawIOBase):
         return self._fd
 
     def write(self, data: object, /) -> int:
-        view = left = memoryview(data).cast("B")  # type: ignore[arg-type]
+        view = remaining = memoryview(data).cast("B")  # type: ignore[arg-type]
         try:
             if self._lost:
                 os.write(self._fd, f"\nroost: {self._lost} bytes of output were lost: disk full\n".encode())
                 self._lost = 0
-            while left:
-                left = left[os.write(self._fd, left) :]
+            while remaining:
+                remaining = remaining[os.write(self._fd, remaining) :]
         except OSError:
-            self._lost += left.nbytes
+            self._lost += remaining.nbytes
         return view.nbytes
 
 
 def tolerate_full_disk() -> None:
-    """Makes `print` and tracebacks of this process unfailing. Libraries that write to the descriptor
-    themselves are not touched."""
+    """Replaces stdout and stderr of this process by `DiskFullTolerantOutput`. Libraries that write to the
+    file descriptors directly are not affected."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         stream.flush()
-        raw: Any = DiskFullTolerantOutput(
-            stream.fileno()
-        )  # without a buffer: a kill must not lose what was printed
+        raw: Any = DiskFullTolerantOutput(stream.fileno())  # unbuffered: a kill must not lose output
         setattr(
             sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
         )

@@ -28,13 +28,13 @@ MOUNTS = r"""
 def test_the_file_system_is_that_of_the_nearest_and_latest_mount(
     tmp_path: Path, path: str, kind: str
 ) -> None:
-    listed = tmp_path / "mountinfo"
-    listed.write_text(MOUNTS.lstrip())
-    assert mounts.file_system_type(Path(path), listed=listed) == kind
+    mount_table = tmp_path / "mountinfo"
+    mount_table.write_text(MOUNTS.lstrip())
+    assert mounts.file_system_type(Path(path), mount_table=mount_table) == kind
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_known(tmp_path: Path) -> None:
-    assert mounts.file_system_type(tmp_path, listed=tmp_path / "none") == ""
+    assert mounts.file_system_type(tmp_path, mount_table=tmp_path / "none") == ""
     assert mounts.file_system_type(tmp_path), "here it does"
 
 

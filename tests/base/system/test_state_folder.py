@@ -23,13 +23,13 @@ from tests.mounting import may_mount
 def test_a_network_file_system_is_refused(
     tmp_path: Path, kind: str, refused: bool, messages: Messages
 ) -> None:
-    listed = tmp_path / "mountinfo"
-    listed.write_text(f"22 1 254:0 / / rw - {kind} there rw\n")
+    mount_table = tmp_path / "mountinfo"
+    mount_table.write_text(f"22 1 254:0 / / rw - {kind} there rw\n")
     if not refused:
-        state_folder.prepare(tmp_path / "lab", listed=listed)
+        state_folder.prepare(tmp_path / "lab", mount_table=mount_table)
         return
     with pytest.raises(Refused) as refused:
-        state_folder.prepare(tmp_path / "lab", listed=listed)
+        state_folder.prepare(tmp_path / "lab", mount_table=mount_table)
     assert all(fact in str(refused.value) for fact in (f"({kind})", str(tmp_path / "lab"), "ROOST_STATE"))
     messages.check(refused.value)
 

@@ -50,12 +50,12 @@ def test_what_is_no_memory(text: str, messages: Messages) -> None:
 
 def test_gigabytes_are_not_taken_for_megabytes(messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_memory("20", setting="-m", least_mb=64)
+        parse_memory("20", setting="-m", min_mb=64)
     messages.check(refused.value)
     assert refused.value.setting == "-m"
     assert all(fact in str(refused.value) for fact in ("20 MB", "'20'", "20GB"))
     with pytest.raises(UsageError) as refused:
-        parse_memory("20MB", setting="-m", least_mb=64)
+        parse_memory("20MB", setting="-m", min_mb=64)
     messages.check(refused.value)
     assert refused.value.setting == "-m" and "64 MB" in str(refused.value)
-    assert parse_memory("64", setting="-m", least_mb=64) == 64
+    assert parse_memory("64", setting="-m", min_mb=64) == 64

@@ -54,10 +54,10 @@ def test_nearest_finds_slips_case_and_parts() -> None:
 
 
 def test_nearest_within_counts_every_slip() -> None:
-    assert closest_match("sed", ["seed"], within=1) == "seed"
-    assert closest_match("sd", ["seed"], within=1) is None
-    assert closest_match("see", ["seed_everything"], within=1) is None
-    assert closest_match("Seed", ["seed"], within=1) == "seed"
+    assert closest_match("sed", ["seed"], max_distance=1) == "seed"
+    assert closest_match("sd", ["seed"], max_distance=1) is None
+    assert closest_match("see", ["seed_everything"], max_distance=1) is None
+    assert closest_match("Seed", ["seed"], max_distance=1) == "seed"
 
 
 def test_a_tie_always_gives_the_same_name() -> None:

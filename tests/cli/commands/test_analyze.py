@@ -10,7 +10,7 @@ import pytest
 from roost.analysis import analysis_folder
 from roost.cli.terminal import duration
 from roost.operations.reading.show import show
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
 from tests.project.trained import trained
@@ -33,7 +33,7 @@ def experience(self):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
+def made(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     """A trained package with AnalyzeScripts of its own."""
     package = trained(tmp_path_factory.mktemp("trained"))
     scripts = package.path / "AnalyzeScripts"
@@ -44,7 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return package
 
 
-def test_output_then_the_value_then_the_files(made: Package) -> None:
+def test_output_then_the_value_then_the_files(made: PackageFolder) -> None:
     said = roost("analyze", "run", "-s", "look", "-CPU", cwd=made.path.parent)
     assert said.returncode == 0, said.stderr
     number = analysis_folder.read_all(made.path / "analysis")[-1].number
@@ -62,7 +62,7 @@ def test_output_then_the_value_then_the_files(made: Package) -> None:
     assert f" {duration(seconds)}" in end
 
 
-def test_an_error_is_told_once(made: Package) -> None:
+def test_an_error_is_told_once(made: PackageFolder) -> None:
     said = roost("analyze", "run", "-s", "fails", "-CPU", cwd=made.path.parent)
     assert said.returncode == 1 and (said.stdout + said.stderr).count("ValueError: no good") == 1
     found = show(made.path).analyses[-1]
@@ -72,7 +72,7 @@ def test_an_error_is_told_once(made: Package) -> None:
 
 
 @pytest.mark.parametrize("out", ["run", "run/Checkpoints", "run/analysis/../records"])
-def test_not_among_the_packages_own_files(made: Package, out: str) -> None:
+def test_not_among_the_packages_own_files(made: PackageFolder, out: str) -> None:
     said = roost("analyze", "run", "-s", "look", "-CPU", "-o", out, cwd=made.path.parent)
     assert said.returncode == 5 and "-o" in said.stderr
     assert not (made.path.parent / out / "1").exists()
@@ -87,7 +87,7 @@ def test_help_of_the_device(messages: Messages) -> None:
     messages.check(looks)
 
 
-def test_json_alone_on_stdout(made: Package) -> None:
+def test_json_alone_on_stdout(made: PackageFolder) -> None:
     said = roost("analyze", "-r", made.path, "-s", "look", "-c", "1", "--device", "cpu", "--json")
     body = json.loads(said.stdout)
     assert said.returncode == 0 and body["state"] == "succeeded" and body["exit_code"] == 0
@@ -97,7 +97,7 @@ def test_json_alone_on_stdout(made: Package) -> None:
     assert "looking at 1" in said.stderr and "a warning" in said.stderr
 
 
-def test_ctrl_c_ends_it_at_once(made: Package) -> None:
+def test_ctrl_c_ends_it_at_once(made: PackageFolder) -> None:
     terminal = Terminal("analyze", made.path, "-s", "waits", "-CPU")
     try:
         terminal.wait_for("waiting")
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_it_at_once(made: Package) -> None:
     assert last.state == "stopped" and last.record is not None and last.record["exit_code"] == 130
 
 
-def test_what_is_wrong_with_the_command_line(made: Package, messages: Messages) -> None:
+def test_what_is_wrong_with_the_command_line(made: PackageFolder, messages: Messages) -> None:
     for arguments, code, says in (
         (["-s", "look"], 2, "roost analyze runs/NAME"),
         (["a", "-r", "b", "-s", "look"], 2, "roost analyze runs/NAME"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST, Terminal, roost
 from tests.operations.packages import package, project
 from tests.waiting import wait_for
@@ -20,21 +20,21 @@ ENDLESS = {"max_epochs": "1000000", "validate_every": "200", "log_every": "50"}
 
 
 @pytest.fixture
-def endless(tmp_path: Path) -> Iterator[Package]:
+def endless(tmp_path: Path) -> Iterator[PackageFolder]:
     """A run that was started with --detach and would train for days."""
     said = roost("run", project(tmp_path / "p", **ENDLESS), "--detach", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
-    made = Package.open(tmp_path / said.stdout.strip())
+    made = PackageFolder.open(tmp_path / said.stdout.strip())
     try:
         assert "roost attach p/runs/" in said.stderr
-        wait_for(lambda: (seen := progress.read(made.progress)) and seen.step > 3, 60)
+        wait_for(lambda: (seen := live_progress.read(made.progress)) and seen.step > 3, 60)
         yield made
     finally:
         roost("stop", made.path, "--now")
 
 
 @pytest.fixture
-def attached(endless: Package) -> Iterator[Terminal]:
+def attached(endless: PackageFolder) -> Iterator[Terminal]:
     terminal = Terminal("attach", endless.path)
     try:
         terminal.wait_for("samples/s")
@@ -43,7 +43,7 @@ def attached(endless: Package) -> Iterator[Terminal]:
         terminal.kill()
 
 
-def test_ctrl_c_asks_and_d_detaches(endless: Package, attached: Terminal) -> None:
+def test_ctrl_c_asks_and_d_detaches(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
     attached.wait_for("d: detach")
     os.write(attached.fd, b"d")
@@ -52,7 +52,7 @@ def test_ctrl_c_asks_and_d_detaches(endless: Package, attached: Terminal) -> Non
     assert endless.state() == "running"
 
 
-def test_ctrl_c_at_the_question_detaches(endless: Package, attached: Terminal) -> None:
+def test_ctrl_c_at_the_question_detaches(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
     attached.wait_for("d: detach")
     attached.press_ctrl_c()
@@ -60,7 +60,7 @@ def test_ctrl_c_at_the_question_detaches(endless: Package, attached: Terminal) -
     assert code == 0 and endless.state() == "running"
 
 
-def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: Package, attached: Terminal) -> None:
+def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
     attached.wait_for("d: detach")
     os.write(attached.fd, b"w")
@@ -75,7 +75,7 @@ def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: Package, attached:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_where_nobody_can_answer_it_detaches(endless: Package, number: signal.Signals) -> None:
+def test_where_nobody_can_answer_it_detaches(endless: PackageFolder, number: signal.Signals) -> None:
     child = subprocess.Popen(
         [*ROOST, "attach", str(endless.path)],
         stdin=subprocess.DEVNULL,
@@ -91,7 +91,7 @@ def test_where_nobody_can_answer_it_detaches(endless: Package, number: signal.Si
     assert endless.state() == "running"
 
 
-def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: Package) -> None:
+def test_shows_the_last_lines_and_gives_the_exit_code_of_the_run(endless: PackageFolder) -> None:
     wait_for(lambda: endless.output.read_bytes().count(b"\n") > 2, 30)
     child = subprocess.Popen([*ROOST, "attach", str(endless.path), "-n", "1"], stdout=subprocess.PIPE)
     assert child.stdout is not None

@@ -9,7 +9,7 @@ import msgspec
 from roost.cli.commands.check import _plain, _ready
 from roost.operations.lifecycle.check import CheckOutcome
 from roost.operations.lifecycle.run_estimate import RunEstimate
-from roost.package.results.check_findings import Findings, Stage
+from roost.package.results.check_findings import CheckFindings, CheckStage
 from tests.cli.programs import roost
 from tests.messages import Messages
 
@@ -29,7 +29,7 @@ ESTIMATE = RunEstimate(
 def came(**changed: Any) -> CheckOutcome:
     said = changed.pop("said", [])
     measured = {"peak_host_mb": 512.0, "peak_gpu_mb": changed.pop("gpu", None)}
-    stages = [Stage(name="data", state="done", seconds=0.1, seen="train 3")]
+    stages = [CheckStage(name="data", state="done", seconds=0.1, seen="train 3")]
     given: dict[str, Any] = {
         "is_ready": True,
         "state": "succeeded",
@@ -37,7 +37,7 @@ def came(**changed: Any) -> CheckOutcome:
         "reason": "finished",
         "error": None,
         "failed": None,
-        "findings": Findings(stages=stages, last="data", warnings=said, measured=measured),
+        "findings": CheckFindings(stages=stages, last="data", warnings=said, measured=measured),
         "warnings": said,
         "estimate": ESTIMATE,
     }

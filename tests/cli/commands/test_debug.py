@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.commands.test_pdb import only, terminals, with_line
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
@@ -20,7 +20,7 @@ ERROR = "self.progress.step == 6 and 1 / 0"
 
 
 @pytest.fixture(scope="module")
-def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackageFolder]:
     """A run whose seventh step raised an error, in a place that it was moved to."""
     folder = tmp_path_factory.mktemp("failed")
     said = roost("run", with_line(folder / "p", ERROR), "checkpoint.every=4")
@@ -28,7 +28,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
     moved = folder / "elsewhere"
     only(folder / "p").path.rename(moved)
     (folder / "p" / "runs").rmdir()
-    yield Package.open(moved)
+    yield PackageFolder.open(moved)
 
 
 def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 @pytest.fixture
-def untouchable(failed: Package) -> Iterator[Package]:
+def untouchable(failed: PackageFolder) -> Iterator[PackageFolder]:
     """The run, where nothing may be written."""
     paths = [failed.path, *failed.path.rglob("*")]
     modes = [path.stat().st_mode for path in paths]
@@ -51,7 +51,7 @@ def untouchable(failed: Package) -> Iterator[Package]:
         path.chmod(mode)
 
 
-def test_it_stands_where_the_step_failed(untouchable: Package, terminals: list[Terminal]) -> None:
+def test_it_stands_where_the_step_failed(untouchable: PackageFolder, terminals: list[Terminal]) -> None:
     """Whoever runs the tests may be allowed everything: that nothing was written is looked at, too."""
     failed = untouchable
     before = contents(failed.path)
@@ -73,7 +73,7 @@ def test_it_stands_where_the_step_failed(untouchable: Package, terminals: list[T
     assert contents(failed.path) == before
 
 
-def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[Terminal]) -> None:
+def test_before_the_step_and_on_into_its_error(failed: PackageFolder, terminals: list[Terminal]) -> None:
     terminal = Terminal("debug", failed.path, "--begin")
     terminals.append(terminal)
     terminal.wait_for("(Pdb) ")
@@ -86,7 +86,7 @@ def test_before_the_step_and_on_into_its_error(failed: Package, terminals: list[
     assert terminal.end()[0] == 0
 
 
-def test_ctrl_c_before_torch_is_there(failed: Package, tmp_path: Path, terminals: list[Terminal]) -> None:
+def test_ctrl_c_before_torch_is_there(failed: PackageFolder, tmp_path: Path, terminals: list[Terminal]) -> None:
     (tmp_path / "torch.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
     terminal = Terminal("debug", failed.path, "-CPU", PYTHONPATH=str(tmp_path))
     terminals.append(terminal)
@@ -137,7 +137,7 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, terminals: list[Terminal]) ->
     assert terminal.end()[0] == 0
 
 
-def test_it_needs_a_terminal(failed: Package, messages: Messages) -> None:
+def test_it_needs_a_terminal(failed: PackageFolder, messages: Messages) -> None:
     said = roost("debug", failed.path)
     assert said.returncode == 2 and "debug" in said.stderr and said.stderr.count("\n") == 1
     messages.check(said.stderr)

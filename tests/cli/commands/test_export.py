@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import roost
 from tests.messages import Messages
 from tests.project.trained import trained
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
+def made(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     best = [{"monitor": "valid/loss", "mode": "min"}]
     return trained(tmp_path_factory.mktemp("trained"), checkpoint={"every": "2", "fast": 9, "best": best})
 
 
-def test_the_file_on_stdout_and_the_rest_beside_it(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_the_file_on_stdout_and_the_rest_beside_it(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     said = roost("export", made.path, "--weights", "net.pt", "--prefix", "net.", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stdout == "net.pt\n"
@@ -34,7 +34,7 @@ def test_the_file_on_stdout_and_the_rest_beside_it(made: Package, tmp_path: Path
     net.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True), strict=True)
 
 
-def test_json(made: Package, tmp_path: Path) -> None:
+def test_json(made: PackageFolder, tmp_path: Path) -> None:
     options = ("--average", "best:9", "--json")
     said = roost("export", made.path, "--weights", "net.safetensors", *options, cwd=tmp_path)
     found = json.loads(said.stdout)
@@ -43,7 +43,7 @@ def test_json(made: Package, tmp_path: Path) -> None:
     assert re.search(r"best:9 .*\b9 .*\b2\b", said.stderr)
 
 
-def test_records(made: Package, tmp_path: Path) -> None:
+def test_records(made: PackageFolder, tmp_path: Path) -> None:
     said = roost("export", made.path, "--records", "csv", "-o", "curves.csv", cwd=tmp_path)
     assert (said.returncode, said.stdout) == (0, "curves.csv\n"), said.stderr
     assert (tmp_path / "curves.csv").read_text().count("\n") == 7
@@ -51,7 +51,7 @@ def test_records(made: Package, tmp_path: Path) -> None:
     assert json.loads(said.stdout)["rows"] == 6 and json.loads(said.stdout)["torn"] == 0
 
 
-def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_records_with_lines_that_cannot_be_read(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     moved = shutil.copytree(made.path, tmp_path / "copy", symlinks=True)
     with (moved / "records" / "1.jsonl").open("ab") as file:
         file.write(b"garbage\n")
@@ -79,7 +79,7 @@ def test_records_with_lines_that_cannot_be_read(made: Package, tmp_path: Path, m
     ],
 )
 def test_what_is_refused(
-    arguments: list[str], code: int, says: str, made: Package, tmp_path: Path, messages: Messages
+    arguments: list[str], code: int, says: str, made: PackageFolder, tmp_path: Path, messages: Messages
 ) -> None:
     said = roost("export", made.path, *arguments, cwd=tmp_path)
     assert said.returncode == code and says in said.stderr, said.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
 from tests.operations.packages import project
@@ -30,9 +30,9 @@ def with_line(folder: Path, line: str, **settings: str) -> Path:
     return config
 
 
-def only(folder: Path) -> Package:
+def only(folder: Path) -> PackageFolder:
     (path,) = (folder / "runs").iterdir()
-    return Package.open(path)
+    return PackageFolder.open(path)
 
 
 def test_a_breakpoint(tmp_path: Path, terminals: list[Terminal]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
@@ -20,11 +20,11 @@ WAITS = PREDICTS.replace(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Package:
+def made(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     return predicting(tmp_path_factory.mktemp("trained"))
 
 
-def test_the_files_on_stdout_and_the_rest_beside_it(made: Package) -> None:
+def test_the_files_on_stdout_and_the_rest_beside_it(made: PackageFolder) -> None:
     said = roost("predict", "-r", "run", "--data", "valid", "-CPU", cwd=made.path.parent)
     assert said.returncode == 0, said.stderr
     place = "run/predictions/1"
@@ -37,7 +37,7 @@ def test_the_files_on_stdout_and_the_rest_beside_it(made: Package) -> None:
     assert line[:4] == ["1", "valid", "2", "40"]
 
 
-def test_json_and_an_error_told_once(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_json_and_an_error_told_once(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     said = roost("predict", made.path, "--data", "valid", "-o", "out", "--limit", "3", "--json", cwd=tmp_path)
     found = json.loads(said.stdout)
     assert found["meta"]["count"] == 3 and found["folder"] == str(tmp_path / "out")
@@ -48,7 +48,7 @@ def test_json_and_an_error_told_once(made: Package, tmp_path: Path, messages: Me
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_which_package(made: Package) -> None:
+def test_which_package(made: PackageFolder) -> None:
     for arguments in (["--data", "valid"], [made.path, "-r", made.path, "--data", "valid"]):
         said = roost("predict", *arguments)
         assert said.returncode == 2 and "roost predict -r runs/NAME" in said.stderr

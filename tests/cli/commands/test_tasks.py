@@ -13,7 +13,7 @@ import pytest
 from roost.cli.commands.tasks import _STATES
 from roost.devices import inventory
 from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, Need
-from roost.package import progress
+from roost.package import live_progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -110,7 +110,7 @@ def test_of_many_that_wait_the_first_are_shown(lab: Lab) -> None:
 
 def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None:
     one = task(need=Need(cards=2))
-    known = inventory.look()[1]
+    known = inventory.read_cards()[1]
     with lab.store() as store:
         store.submit([one])
         store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)
@@ -130,7 +130,7 @@ def test_that_more_have_ended_is_told(lab: Lab, messages: Messages) -> None:
 
 def test_where_what_runs_is(lab: Lab, tmp_path: Path) -> None:
     one = task(package=str(tmp_path))
-    progress.Board(tmp_path / "progress").publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
+    live_progress.ProgressFile(tmp_path / "progress").publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
     with lab.store() as store:
         store.submit([one])
         store.move(store.start(store.task(one.id), [], None), RUNNING, started=1.0)

@@ -143,8 +143,8 @@ def test_one_that_does_not_start(
 @pytest.mark.parametrize(
     ("error", "kind", "message", "where", "fix"),
     [
-        ("Refused('is taken', setting='port', received=1, where=Path('a: (at b)'), fix='x. To mend it: y')",
-         Refused, "port: is taken; received 1", "a: (at b)", "x. To mend it: y"),
+        ("Refused('is taken', setting='port', received=1, where=Path('a: (at b)'), fix='x; fix: y')",
+         Refused, "port: is taken; received 1", "a: (at b)", "x; fix: y"),
         ("Refused('is taken')", Refused, "is taken", None, None),
         ("ConfigError('two\\nlines of \\udcff')",
          RoostError, "two\nlines of \udcff", None, None),

@@ -16,11 +16,11 @@ import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import inventory, lease_files
-from roost.devices.lease import Busy
+from roost.devices.lease import CardsBusy
 from roost.lab.executors.executor import NEVER_BEGAN, Seen
 from roost.lab.executors.local_executor import Local
 from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Need, Task
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.messages import Messages
 from tests.processes import living_in
@@ -37,7 +37,7 @@ def local(lab: Lab) -> Iterator[Local]:
 
 def begun(lab: Lab, local: Local, script: str, *, number_of_cards: int = 0) -> Task:
     """A task as the scheduler starts it."""
-    cards = inventory.look()[:number_of_cards]
+    cards = inventory.read_cards()[:number_of_cards]
     task = lab.task(script, need=Need(cards=number_of_cards))
     task = msgspec.structs.replace(task, attempt=1, state=STARTING, cards=tuple(card.id for card in cards))
     local.start(task, cards)()
@@ -46,7 +46,7 @@ def begun(lab: Lab, local: Local, script: str, *, number_of_cards: int = 0) -> T
 
 def newest(task: Task) -> int:
     """The number of the session that its package has begun last."""
-    return Package.open(task.package).sessions()[-1].number
+    return PackageFolder.open(task.package).sessions()[-1].number
 
 
 def end_of(local: Local, task: Task) -> Seen:
@@ -65,7 +65,7 @@ def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) 
     wait_for(lambda: lab.lines("seen"))
     assert lab.lines("seen") == [[",".join(task.cards)]]
     assert [lease_files.live_leases(card)[0].said.task for card in task.cards] == [task.id] * 2
-    with pytest.raises(Busy):
+    with pytest.raises(CardsBusy):
         begun(lab, local, FOREVER, number_of_cards=1)
     local.ask(task, now=True)
     assert end_of(local, task).state == STOPPED
@@ -76,7 +76,7 @@ def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) 
 
 def test_a_package_that_somebody_writes_to_is_left_alone(lab: Lab, local: Local) -> None:
     task = lab.task("exit 0")
-    lock_fd = Package.open(task.package).lock()
+    lock_fd = PackageFolder.open(task.package).lock()
     with pytest.raises(Refused):
         local.start(task, ())
     os.close(lock_fd)
@@ -85,7 +85,7 @@ def test_a_package_that_somebody_writes_to_is_left_alone(lab: Lab, local: Local)
 
 def test_what_is_being_started_is_not_taken_for_what_never_began(lab: Lab, local: Local) -> None:
     task = lab.task("exit 0")
-    lock_fd = Package.open(task.package).lock()
+    lock_fd = PackageFolder.open(task.package).lock()
     assert local.poll(task).state == STARTING
     os.close(lock_fd)
     assert local.poll(task) == NEVER_BEGAN
@@ -182,7 +182,7 @@ def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(
     with pytest.raises(RoostError, match=r"attempt 1\b") as refused:
         local.start(msgspec.structs.replace(task, attempt=0), ())
     messages.check(refused.value)
-    assert lab.lines("ran") == [["ran"]] and len(Package.open(task.package).sessions()) == 1
+    assert lab.lines("ran") == [["ran"]] and len(PackageFolder.open(task.package).sessions()) == 1
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")])

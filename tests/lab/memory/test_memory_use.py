@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from roost.devices.card import USUAL_DRIVER_MB
+from roost.devices.card import TYPICAL_CONTEXT_MB
 from roost.lab.memory import memory_use
 from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.lab.memory.memory_use import Taken
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.lab.queued import card
 
@@ -37,7 +37,7 @@ def test_the_request_tells_of_the_smallest_card() -> None:
 def test_what_it_took_and_whether_others_take_as_much() -> None:
     assert memory_use.of(ended()) == Taken(5000.0, 400.0, "test", True)
     other = memory_use.of(ended(driver_mb=None))
-    assert other is not None and other.driver_mb == USUAL_DRIVER_MB
+    assert other is not None and other.driver_mb == TYPICAL_CONTEXT_MB
 
     def is_whole(*given: Any, **told: Any) -> bool:
         found = memory_use.of(ended(*given, **told))
@@ -75,7 +75,7 @@ def test_who_did_not_tell(session: Session) -> None:
     assert memory_use.of(session) is None
 
 
-def attempt(package: Package, record: dict[str, Any] | None, **request: Any) -> int:
+def attempt(package: PackageFolder, record: dict[str, Any] | None, **request: Any) -> int:
     number = package.new_session({"task": "t", **memory_use.of_the_card([card()]), **request})
     if record is not None:
         (package.path / "sessions" / f"{number}.json").write_text(json.dumps(record))
@@ -86,9 +86,9 @@ def test_attempts_in_vain_are_those_in_a_row_that_nobody_could_help_and_that_sav
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {"state": "running", "pid": 1, "host": "elsewhere"}
-    package = Package.create(tmp_path, name="p", values={})
-    saved: list[checkpoint.Info] = []
-    monkeypatch.setattr(checkpoint, "infos", lambda folder: saved)
+    package = PackageFolder.create(tmp_path, name="p", values={})
+    saved: list[checkpoint.Manifest] = []
+    monkeypatch.setattr(checkpoint, "read_manifests", lambda folder: saved)
     assert memory_use.in_vain(package, "t") == 0
     attempt(package, gone)
     attempt(package, {"state": "failed", "reason": "exception"})
@@ -99,7 +99,7 @@ def test_attempts_in_vain_are_those_in_a_row_that_nobody_could_help_and_that_sav
     out = {"state": "failed", "reason": "oom_gpu", "memory": {**MEMORY, "others_mb": 9e3, "asked_mb": 9.0}}
     attempt(package, out, reserved_mb=9000)
     assert memory_use.in_vain(package, "t") == 3
-    saved.append(checkpoint.Info(id=0, step=3, epoch=0, batch=0, session=4))
+    saved.append(checkpoint.Manifest(id=0, step=3, epoch=0, batch=0, session=4))
     assert memory_use.in_vain(package, "t") == 1
     attempt(package, out, reserved_mb=5400)
     assert memory_use.in_vain(package, "t") == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from roost.base.system import process_identity
 from roost.supervisor.notices import run_notice_list
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 
 GONE = {
     "state": "running",
@@ -32,8 +32,8 @@ def leave(folder: Path, env: Mapping[str, str], **record: Any) -> str:
         record: Of the session.
     """
     token, package = secrets.token_hex(16), str(folder)
-    entry = run_notice_list.enter(
-        Spec([], package, dict(env), package, 1, "", f"{package}/sessions/1.json", token)
+    entry = run_notice_list.add_entry(
+        SessionSpec([], package, dict(env), package, 1, "", f"{package}/sessions/1.json", token)
     )
     assert entry is not None
     os.close(entry.fd)

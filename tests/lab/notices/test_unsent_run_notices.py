@@ -49,7 +49,7 @@ def test_a_run_that_was_killed_with_its_guard_is_told_once(
     ((state, why),) = told(web)
     assert state == "crashed"
     messages.check(why)
-    assert run_notice_list.left(env) == []
+    assert run_notice_list.unsent_entries(env) == []
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed"])
@@ -86,7 +86,7 @@ def test_one_that_may_run_elsewhere_stays(run: Path, web: Web, env: dict[str, st
     set_up(web)
     unsent_run_notices.main()
     assert not web.asked and Path(path).exists()
-    assert run_notice_list.left(env) == [], "nobody is sent again at once"
+    assert run_notice_list.unsent_entries(env) == [], "nobody is sent again at once"
 
 
 def test_where_nobody_is_to_be_told_the_list_is_cleared(run: Path, env: dict[str, str]) -> None:
@@ -101,7 +101,7 @@ def test_what_ends_while_the_settings_are_wrong_is_told_once_they_are_right(
     path = leave(run, env, **GONE)
     set_up(web, "nonsense: 1")
     unsent_run_notices.main()
-    assert not web.asked and run_notice_list.left(env) == []
+    assert not web.asked and run_notice_list.unsent_entries(env) == []
     set_up(web)
     os.utime(path, (0, 0))
     unsent_run_notices.main()
@@ -120,7 +120,7 @@ def test_one_whose_settings_cannot_be_read_keeps_nobody_from_the_others(
     unsent_run_notices.main()
     assert len(told(web)) == 1
     assert [Path(path).exists() for path in paths] == [True, False, True]
-    assert run_notice_list.left(env) == [], "nobody is sent again at once"
+    assert run_notice_list.unsent_entries(env) == [], "nobody is sent again at once"
 
 
 def test_who_could_not_be_told_is_noted_in_the_lab(run: Path, web: Web, env: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from roost.base.text.timestamps import format_clock, format_dated_clock
-from roost.devices.card import User
+from roost.devices.card import CardProcess
 from roost.lab.policy.policy_state import Expected, Held, Placement, Rules, Window
 from roost.lab.policy.wait_reasons import about
 from roost.lab.queue.task import STOPPING, SUCCEEDED
@@ -162,7 +162,7 @@ def test_what_others_hold_is_taken() -> None:
 def test_processes_without_a_lease(
     foreign: str, small: tuple[int, ...] | None, whole: tuple[int, ...] | None, messages: Messages
 ) -> None:
-    used = [card(0, free_mb=14 * GB, users=(User(123, "eve", 10 * GB),))]
+    used = [card(0, free_mb=14 * GB, users=(CardProcess(123, "eve", 10 * GB),))]
     rules = Rules(foreign=foreign)  # type: ignore[arg-type]
     for one, expected in ((task("a", gb=8), small), (task("b"), whole)):
         found = decided(one, cards=used, rules=rules)
@@ -184,7 +184,7 @@ def test_a_card_of_one_process_at_a_time_is_never_shared() -> None:
     assert placed(decided(second, cards=[card(0, exclusive=True)], live=[running(first, 0)])) == {}
     both = decided(first, second, cards=[card(0, exclusive=True), card(1)])
     assert placed(both) == {"a": (0,), "b": (1,)}
-    used = [card(0, exclusive=True, free_mb=20 * GB, users=(User(123, "eve", 4 * GB),))]
+    used = [card(0, exclusive=True, free_mb=20 * GB, users=(CardProcess(123, "eve", 4 * GB),))]
     for foreign in ("fit", "ignore"):
         alone = decided(first, cards=used, rules=Rules(foreign=foreign))  # type: ignore[arg-type]
         assert says(alone.reasons["a"], "foreign", "GPU 0", "pid 123")

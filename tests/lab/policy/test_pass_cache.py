@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from roost.devices.card import User
+from roost.devices.card import CardProcess
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.pass_cache import Ground, difference
 from roost.lab.policy.policy_state import Expected, Held, Rules, State
@@ -74,7 +74,7 @@ def test_what_is_changed_in_place_is_seen() -> None:
 
 
 def test_a_card_that_others_use_is_looked_at_anew() -> None:
-    used = [card(0, free_mb=20 * GB, users=(User(1, "eve", 4 * GB),)), card(1)]
+    used = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),)), card(1)]
     one = running(task("a", gb=4), 0)
     state = State(now=NOW, pending=(), live=[one], cards=used)
     assert Ground(state).follow(state)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 from roost.lab.policy import decision as deciding
 from roost.lab.policy.card_capacity import capacity_mb
 from roost.lab.policy.decision import Policy
@@ -75,7 +75,7 @@ class Machine:
         self.live: dict[str, Task] = {}
         self.states: dict[str, str] = {}
         self.held: defaultdict[str, list[Held]] = defaultdict(list)
-        self.users: dict[int, tuple[User, ...]] = {}
+        self.users: dict[int, tuple[CardProcess, ...]] = {}
         self.expected: dict[str, Expected] = {}
         self.count = 0
         self.kinds: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class Machine:
         number = self.random.randrange(len(self.totals))
         if not any(f"GPU-{number}" in one.cards for one in self.live.values()):
             memory = self.random.choice((None, 1000, 5000))
-            self.users[number] = self.random.choice(((), (User(1, "eve", memory),)))
+            self.users[number] = self.random.choice(((), (CardProcess(1, "eve", memory),)))
 
     def lease(self) -> None:
         """Others admit themselves by what is held, as everybody does."""
@@ -271,10 +271,10 @@ def test_a_gang_in_a_stream_of_small_tasks_starts_within_the_longest_limit(seed:
     for state, decision in lab.passes():
         if its_turn is None and decision.head == "gang":
             its_turn = state.now
-        if gang.begun is not None:
+        if gang.started is not None:
             break
     assert len(lab.pending) > 50, "the stream has dried up: the gang did not have to hold its place"
-    assert its_turn is not None and gang.begun is not None and gang.begun <= its_turn + 3600
+    assert its_turn is not None and gang.started is not None and gang.started <= its_turn + 3600
 
 
 def test_a_gang_of_a_user_who_has_had_most_starts_after_the_longest_wait() -> None:
@@ -282,7 +282,7 @@ def test_a_gang_of_a_user_who_has_had_most_starts_after_the_longest_wait() -> No
     lab = VirtualLab([*stream(3000), gang], cards(4), Rules(longest_wait_of_several=7200.0))
     lab.ledger.decayed["hog"] = 1e9
     for _ in lab.passes():
-        if gang.begun is not None:
+        if gang.started is not None:
             break
     assert gang.waited is not None and 3600 < gang.waited <= 7200 + 3600
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 from roost.lab.policy.card_capacity import Room, Shape
 from roost.lab.policy.policy_state import Held, State
 from roost.lab.policy.reservation import Kept, Leaving, keep
@@ -56,7 +56,7 @@ def test_memory_that_several_tasks_give_back() -> None:
 
 def test_others_leave_at_an_unknown_time_and_processes_never() -> None:
     assert told(kept(task("h"), cards(1), held={"GPU-0": [Held("bob", 9)]})) == ([0], None)
-    foreign = [card(0, free_mb=20 * GB, users=(User(1, "eve", 4 * GB),))]
+    foreign = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),))]
     assert kept(task("h"), foreign) is None
     assert kept(task("h", gb=21), foreign) is None
     assert told(kept(task("h", gb=18), foreign, running(task("0", gb=4, limit=50), 0))) == ([0], 50)

@@ -64,14 +64,14 @@ class Lab:
         begun = self.begin(task, *numbers, mb=mb)
         folder = Path(task.package) / "sessions"
         number = sessions.read_all(folder)[-1].number
-        own = sessions.OwnRecord(folder / f"{number}.json", number)
-        started = (sessions.load(folder / f"{own.number}.json") or {})["started"]
+        own = sessions.UnsupervisedRecord(folder / f"{number}.json", number)
+        started = (sessions.load_json(folder / f"{own.number}.json") or {})["started"]
         return self.store.move(begun, RUNNING, session=number, started=started)
 
     def succeed(self, task: Task) -> None:
         """What its supervisor writes down then is all that tells of it beside the queue."""
         path = Path(task.package) / "sessions" / f"{task.session}.json"
-        record = {**(sessions.load(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
+        record = {**(sessions.load_json(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
         path.write_bytes(sessions.to_json(record))
         self.store.move(task, SUCCEEDED, ended=9.0, exit_code=0)
 
@@ -224,7 +224,7 @@ def test_settings_and_measured_memory_are_taken_over_if_they_can_be_read(lab: La
 def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> None:
     run = lab.run(lab.submit("a"), 0)
     folder = Path(run.package) / "sessions"
-    sessions.OwnRecord(folder / "1.json", 1).end("failed", "exception")
+    sessions.UnsupervisedRecord(folder / "1.json", 1).end("failed", "exception")
     lab.lose(garbage)
     (found,) = lab.rebuilt()
     assert (found.state, found.session, found.cards) == (RUNNING, 1, ("GPU-0",))

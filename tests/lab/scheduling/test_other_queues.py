@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from roost.devices import demand, lease_files
-from roost.devices.demand import Post, Posted, Told, Want
+from roost.devices.demand import DemandFile, QueueDemand, DemandRecord, CardDemand
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, Rules, State
 from roost.lab.queue.task import RUNNING, STOPPING, Task
@@ -28,14 +28,14 @@ class Users:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._uids: dict[str, int] = {}
-        self._look = demand.look
-        monkeypatch.setattr(demand, "look", self.look)
-        monkeypatch.setattr(lease_files, "name_of", NAMES.__getitem__)
+        self._look = demand.read_demands
+        monkeypatch.setattr(demand, "read_demands", self.look)
+        monkeypatch.setattr(lease_files, "user_name", NAMES.__getitem__)
 
-    def give(self, post: Post, user: str) -> None:
+    def give(self, post: DemandFile, user: str) -> None:
         self._uids[post.token] = UIDS[user]
 
-    def look(self, *, but: str = "") -> list[Posted]:
+    def look(self, *, but: str = "") -> list[QueueDemand]:
         return [replace(one, uid=self._uids[one.token]) for one in self._look(but=but)]
 
 
@@ -58,17 +58,17 @@ class Daemon:
     def add(self, *tasks: Task) -> None:
         self.pending |= {one.id: msgspec.structs.replace(one, user=self.user) for one in tasks}
 
-    def leases(self) -> Iterator[lease_files.Held]:
+    def leases(self) -> Iterator[lease_files.CardLease]:
         for one in self.live.values():
             assert one.started is not None
-            said = lease_files.Said(
+            said = lease_files.LeaseRecord(
                 pid=1, start_ticks=None, boot_id="", user=self.user, mb=one.reserved_mb,
                 share=1.0, since=one.started, package="", task=one.id,
             )  # fmt: skip
             for card in one.cards:
-                yield lease_files.Held(card, UIDS[self.user], one.id, True, 0.0, said)
+                yield lease_files.CardLease(card, UIDS[self.user], one.id, True, 0.0, said)
 
-    def look(self, state: State, leases: Sequence[lease_files.Held]) -> tuple[Decision, float]:
+    def look(self, state: State, leases: Sequence[lease_files.CardLease]) -> tuple[Decision, float]:
         own = replace(
             state, pending=list(self.pending.values()), live=list(self.live.values()), rules=self.rules
         )
@@ -118,7 +118,7 @@ class Machine:
             for name, each in self.daemons.items()
         }
         self.now += seconds
-        self.ledger.go_on(self.now, rates)
+        self.ledger.advance(self.now, rates)
 
     def close(self) -> None:
         for daemon in self.daemons.values():
@@ -240,7 +240,7 @@ def test_others_are_not_woken_at_each_look_by_what_is_about_to_end(users: Users,
         (path,) = (tmp_path / "leases" / "wants").iterdir()
         told.add(path.stat().st_ino)
         machine.go_on(1)
-    (posted,) = demand.look()
+    (posted,) = demand.read_demands()
     assert len(told) == 1 and posted.told.ends == {"a": NOW + 70}
     machine.close()
 
@@ -262,7 +262,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
     bob.look(State(now=NOW, pending=()), [])  # it has seen no card yet
-    bob.neighbours._post.tell(Told(wants=(Want(cards=1, since=0.0),)))  # and is stopped
+    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])
@@ -285,7 +285,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     assert machine.starts[2:] == ["b"], "and is believed again once he has taken something"
     bob.live.clear()
     bob.add(task("b2"))
-    bob.neighbours._post.tell(Told(wants=(Want(cards=1, since=0.0),)))
+    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     machine.ledger.decayed["ann"] = 1e6
     machine.settle(without=["bob"])
     assert machine.starts[3:] == []
@@ -297,7 +297,7 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
     machine = Machine(users, ["ann", "bob"], 1)
     machine.ledger.decayed["ann"] = 50.0
     bob, ann = machine.daemons["bob"], machine.daemons["ann"]
-    bob.neighbours._post.tell(Told(wants=(Want(cards=1, since=0.0),)))
+    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     ann.add(*many("ann", 1, since=NOW - 2 * 86400))
     machine.settle(without=["bob"])
     machine.now -= 86400
@@ -308,9 +308,9 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
 
 
 def test_an_old_claim_is_no_older_than_may_be(users: Users) -> None:
-    post = Post()
+    post = DemandFile()
     users.give(post, "bob")
-    post.tell(Told(wants=(Want(cards=2, since=0.0), Want(cards=1, mb=5, since=NOW))))
+    post.tell(DemandRecord(wants=(CardDemand(cards=2, since=0.0), CardDemand(cards=1, mb=5, since=NOW))))
     neighbours = Neighbours()
     joined = neighbours.joined(State(now=NOW, pending=()), [])
     assert [one.submitted for one in joined.pending] == [NOW - 86400, NOW]
@@ -327,13 +327,13 @@ def test_only_what_waits_for_room_is_told(users: Users) -> None:
     ann.add(task("held", held=True), task("begin", begin=NOW + 60), task("large", gpus=5))
     ann.add(task("waits", gb=8, opportunistic=True), task("first", priority=3))
     machine.settle()
-    (posted,) = demand.look()
+    (posted,) = demand.read_demands()
     assert [(one.mb, one.priority, one.opportunistic) for one in posted.told.wants] == [
         (None, 3, False),
         (8192, 0, True),
     ]
     machine.settle()
-    (posted,) = demand.look()
+    (posted,) = demand.read_demands()
     assert posted.told.ends == {"runs": NOW + 500}
     machine.close()
-    assert demand.look() == []
+    assert demand.read_demands() == []

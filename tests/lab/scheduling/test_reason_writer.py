@@ -85,7 +85,7 @@ def test_a_pass_that_leaves_some_untold_plans_the_next_one(store: Store) -> None
     store.submit([task(name=f"n{n}", need=Need(cores=2)) for n in range(MANY + 6)])
     executor, patience, told = Feigned(), list[float | None](), []
     with closing(Attempts(store, executor, alike)) as attempts:
-        scheduler = Scheduler(store, executor, attempts, inventory.look)
+        scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for _ in range(4):
             attempts.settle()
             patience.append(scheduler.run())

@@ -19,8 +19,8 @@ import pytest
 from roost.base.errors import Refused, RoostError
 from roost.devices import demand, inventory, lease_files
 from roost.devices.card import Card
-from roost.devices.demand import Post, Told, Want
-from roost.devices.lease import Holder, take
+from roost.devices.demand import DemandFile, DemandRecord, CardDemand
+from roost.devices.lease import LeaseHolder, take
 from roost.lab.executors.executor import Seen
 from roost.lab.executors.local_executor import Local
 from roost.lab.policy import decision as deciding
@@ -46,7 +46,7 @@ from roost.lab.queue.task import (
 )
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler, capacities, without_all_holders
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.lab.labs import Lab
 from tests.lab.queued import alike, task
 from tests.messages import Messages
@@ -94,7 +94,7 @@ def store(lab: Lab) -> Iterator[Store]:
 
 @contextmanager
 def scheduling(
-    store: Store, executor: Local | None = None, ask: Callable[[], list[Card]] = inventory.look
+    store: Store, executor: Local | None = None, ask: Callable[[], list[Card]] = inventory.read_cards
 ) -> Iterator[Scheduler]:
     executor = executor or Local()
     with closing(Attempts(store, executor, alike)) as attempts:
@@ -128,7 +128,7 @@ def test_it_starts_what_has_room_and_explains_the_rest(lab: Lab, store: Store) -
 
 def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, store: Store) -> None:
     task = lab.queue("until [ -e go ]; do sleep 0.01; done")
-    lock_fd = Package.open(task.package).lock()
+    lock_fd = PackageFolder.open(task.package).lock()
     with scheduling(store) as scheduler:
         for _ in range(2):
             assert scheduler.run() == 5.0
@@ -198,7 +198,7 @@ def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: Stor
     task = lab.queue("exit 0")
     executor = Failing(fail)
     with closing(Attempts(store, executor, alike)) as attempts:
-        Scheduler(store, executor, attempts, inventory.look).run()
+        Scheduler(store, executor, attempts, inventory.read_cards).run()
         assert store.task(task.id).state == STARTING
         assert not attempts.are_watched, "it is looked at soon"
         attempts.settle()
@@ -235,7 +235,7 @@ def test_an_opportunistic_one_is_asked_at_once_to_make_room(lab: Lab, store: Sto
 
 
 def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> None:
-    leases = take(inventory.look(), None, Holder.own())
+    leases = take(inventory.read_cards(), None, LeaseHolder.own())
     task = lab.queue("exit 0", need=Need(cards=1))
     with scheduling(store) as scheduler:
         scheduler.run()
@@ -252,12 +252,12 @@ def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> 
 
 def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: Store) -> None:
     task = lab.queue("exit 0", need=Need(cards=4))
-    post = Post()
-    post.tell(Told(wants=(Want(cards=1, since=time.time() - 60),)))
+    post = DemandFile()
+    post.tell(DemandRecord(wants=(CardDemand(cards=1, since=time.time() - 60),)))
     with scheduling(store) as scheduler:
         assert scheduler.run() == 5.0
         assert store.task(task.id).reason.startswith("cards:")
-        (posted,) = demand.look(but=post.token)
+        (posted,) = demand.read_demands(but=post.token)
         assert [want.cards for want in posted.told.wants] == [4]
         post.withdraw()
         scheduler.run()
@@ -281,7 +281,7 @@ def test_what_tasks_may_have_of_the_cards(lab: Lab, store: Store) -> None:
         raise Refused("the driver does not tell")
 
     store.set("rules", {"allowed": ["SIM-0"], "safety_mb": 1000})
-    assert capacities(store, inventory.look, 16_000) == (15_000, 24 * 1024 - 1000)
+    assert capacities(store, inventory.read_cards, 16_000) == (15_000, 24 * 1024 - 1000)
     assert capacities(store, refuse, 16_000) == (15_000, 15_000)
 
 
@@ -302,26 +302,26 @@ def test_what_makes_room_is_who_has_saved_last(lab: Lab, store: Store) -> None:
 def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
     lab: Lab, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_files, "LOOK_SECONDS", 0.05)
-    first, *_ = inventory.look()
+    monkeypatch.setattr(lease_files, "READ_WAIT_SECONDS", 0.05)
+    first, *_ = inventory.read_cards()
     lab.queue("exit 0", need=Need(cards=3))
     lab.queue("exit 0", need=Need(cards=4))
-    lease_files.make_shared(lease_files.folder())
-    lease_files.card_folder(lease_files.folder(), first.id).mkdir(mode=0o700)
-    (lease_files.folder() / "usage").mkdir(mode=0o700)
+    lease_files.make_shared_folder(lease_files.leases_folder())
+    lease_files.card_folder(lease_files.leases_folder(), first.id).mkdir(mode=0o700)
+    (lease_files.leases_folder() / "usage").mkdir(mode=0o700)
     with scheduling(store) as scheduler:
         scheduler.run()
         started, waiting = store.tasks()
         assert started.session == 1 and first.id not in started.cards
         assert waiting.session is None and waiting.reason.startswith("cards:")
-    seen = without_all_holders(inventory.look(), lease_files.all_leases(lease_files.folder()))
+    seen = without_all_holders(inventory.read_cards(), lease_files.all_leases(lease_files.leases_folder()))
     assert [card.id for card in seen if card.trouble] == [first.id]
 
 
 def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_itself(
     lab: Lab, store: Store
 ) -> None:
-    leases = [take([card], None, Holder.own()) for card in inventory.look()]
+    leases = [take([card], None, LeaseHolder.own()) for card in inventory.read_cards()]
     lab.queue("exit 0", need=Need(cards=1))
 
     def fail(_: Task) -> None:
@@ -333,7 +333,7 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             with pytest.raises(Refused, match=r"GPU 0 .*File too large"):
-                take([inventory.look()[0]], 1, Holder.own(), under=leases[0].token)
+                take([inventory.read_cards()[0]], 1, LeaseHolder.own(), under=leases[0].token)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert scheduler.fd is not None and select.select([scheduler.fd], [], [], 10)[0]
@@ -363,7 +363,7 @@ def test_each_decision_is_that_of_who_reads_all_anew(
     needs = [Need(cards=n % 3, memory_mb=4000 * (n % 4) or None, opportunistic=n % 5 == 2) for n in range(12)]
     store.set("rules", {"cores": 2})
     with closing(Attempts(store, executor, alike)) as attempts:
-        scheduler = Scheduler(store, executor, attempts, inventory.look)
+        scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for _ in range(40):
             store.submit([task(need=random_.choice(needs)) for _ in range(random_.randrange(5))])
             for one in random_.sample(found := store.tasks(), min(2, len(found))):
@@ -391,7 +391,7 @@ def test_what_waits_is_grouped_once(store: Store, monkeypatch: pytest.MonkeyPatc
     executor = Feigned()
     store.submit([task(need=Need(cores=1)) for _ in range(30)])
     with closing(Attempts(store, executor, alike)) as attempts:
-        scheduler = Scheduler(store, executor, attempts, inventory.look)
+        scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for count in range(29, 24, -1):
             attempts.settle()
             scheduler.run()

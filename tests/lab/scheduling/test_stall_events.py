@@ -8,14 +8,14 @@ from typing import Any
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import RUNNING
 from roost.lab.scheduling.stall_events import STALLED, Stalls
-from roost.supervisor.monitoring.stall_watch import Stall, as_json
+from roost.supervisor.monitoring.stall_watch import Stall, stall_as_json
 from tests.lab.queued import package, task
 from tests.messages import Messages
 
 
 def stall(time: float, **given: Any) -> dict[str, Any]:
     """As a supervisor writes it."""
-    return as_json(Stall(time, 1800.5, 12, "training", 3, False, "/run/stacks.txt")) | given
+    return stall_as_json(Stall(time, 1800.5, 12, "training", 3, False, "/run/stacks.txt")) | given
 
 
 def test_each_stall_is_noted_once_whichever_daemon_looks(tmp_path: Path, messages: Messages) -> None:

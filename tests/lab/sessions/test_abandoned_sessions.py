@@ -14,7 +14,7 @@ from roost.base.system import process_identity
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.operations.packages import package, project
 from tests.waiting import wait_for
 
@@ -32,7 +32,7 @@ loose()
 """
 
 
-def killed(folder: Path) -> tuple[Package, int]:
+def killed(folder: Path) -> tuple[PackageFolder, int]:
     """A run that has started a daemon, then lost guard and supervisor by SIGKILL; gives the daemon's pid."""
     config = project(folder, max_epochs="1000000", validate_every="1000")
     runner = folder / "Model" / "Runner.py"
@@ -48,7 +48,7 @@ def killed(folder: Path) -> tuple[Package, int]:
     os.kill(record["pid"], signal.SIGKILL)
     started.process.kill()
     started.process.wait()
-    made = Package.open(started.package)
+    made = PackageFolder.open(started.package)
     wait_for(lambda: made.state() == "crashed")
     return made, pid
 
@@ -61,7 +61,7 @@ def lives(pid: int) -> bool:
 def test_the_next_session_ends_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, daemon = killed(tmp_path / "p")
     assert lives(daemon)
-    monkeypatch.setattr("roost.package.package._LEFTOVERS_SECONDS", 0.1)
+    monkeypatch.setattr("roost.package.package._LOCK_WAIT_SECONDS", 0.1)
     with pytest.raises(Refused, match="roost continue"):
         made.lock()  # which the daemon still holds
     started = continue_(
@@ -97,7 +97,7 @@ def test_what_somebody_watches_over_is_left_alone(
 ) -> None:
     made = package(tmp_path / "runs", **{"guard_pid": 2**22 + 1, **record})  # type: ignore[arg-type]
     monkeypatch.setattr(
-        "roost.supervisor.processes.abandoned_processes.end_leftovers", lambda *_: pytest.fail("swept")
+        "roost.supervisor.processes.abandoned_processes.kill_abandoned", lambda *_: pytest.fail("swept")
     )
     end_abandoned(made)
 
@@ -109,7 +109,7 @@ def test_a_machine_that_was_called_otherwise_is_the_same(
     made = package(tmp_path / "runs", **given)
     swept = []
     monkeypatch.setattr(
-        "roost.supervisor.processes.abandoned_processes.end_leftovers", lambda *given: swept.append(given)
+        "roost.supervisor.processes.abandoned_processes.kill_abandoned", lambda *given: swept.append(given)
     )
     end_abandoned(made)
     assert len(swept) == 1
@@ -122,6 +122,6 @@ def test_one_that_is_only_starting_is_left_alone(tmp_path: Path, monkeypatch: py
     request.write_text(request.read_text().replace(f'"pid": {os.getpid()}', '"pid": 4194305'))
     assert made.state() == "crashed"
     monkeypatch.setattr(
-        "roost.supervisor.processes.abandoned_processes.end_leftovers", lambda *_: pytest.fail("swept")
+        "roost.supervisor.processes.abandoned_processes.kill_abandoned", lambda *_: pytest.fail("swept")
     )
     end_abandoned(made)

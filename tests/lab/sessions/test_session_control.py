@@ -17,7 +17,7 @@ from roost.base.system import process_identity
 from roost.lab.executors.local_executor import Local
 from roost.lab.queue.task import RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.sessions import session_control
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
@@ -37,7 +37,7 @@ def begun(lab: Lab, local: Local, script: str) -> Task:
 
 
 def newest(task: Task) -> Session:
-    return Package.open(task.package).sessions()[-1]
+    return PackageFolder.open(task.package).sessions()[-1]
 
 
 def change_record(task: Task, **changes: Any) -> None:

@@ -11,19 +11,19 @@ import pytest
 
 from roost.base.errors import RoostError
 from roost.devices import inventory, lease
-from roost.devices.lease import Holder
+from roost.devices.lease import LeaseHolder
 from roost.lab.sessions import session_start
 from roost.lab.sessions.session_plan import Plan
-from roost.package.package import Package
-from roost.supervisor.session_spec import Spec
+from roost.package.package import PackageFolder
+from roost.supervisor.session_spec import SessionSpec
 from tests.lab.labs import Lab
 
 SHOW = "import json, os, sys; json.dump([dict(os.environ), os.getcwd(), sys.argv[1:]], open('shown', 'w'))"
 
 
-def begin(folder: Path, plan: Plan, **given: object) -> Package:
+def begin(folder: Path, plan: Plan, **given: object) -> PackageFolder:
     """Begins a session in a package of its own, and waits for its end."""
-    package = Package.create(folder / "runs", name="one", values={}, request={"kind": "command"})
+    package = PackageFolder.create(folder / "runs", name="one", values={}, request={"kind": "command"})
     lock_fd = package.lock()
     try:
         begun = session_start.begin(package, lock_fd, plan, **given)  # type: ignore[arg-type]
@@ -40,8 +40,8 @@ def command(code: str, **env: str) -> Plan:
 
 def test_a_command_sees_its_cards_and_its_leases_alone(lab: Lab) -> None:
     with lab.here():
-        cards = inventory.look()[:2]
-        held = lease.take(cards, 1_000, Holder.own("t", ""))
+        cards = inventory.read_cards()[:2]
+        held = lease.take(cards, 1_000, LeaseHolder.own("t", ""))
         with closing(held):
             package = begin(
                 lab.folder,
@@ -80,7 +80,7 @@ def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
         assert package.sessions()[0].state == "failed"
     except RoostError as error:
         assert "session 1 " in str(error)
-    os.close(Package.open(lab.folder / "runs" / "one").lock())
+    os.close(PackageFolder.open(lab.folder / "runs" / "one").lock())
 
 
 @pytest.mark.parametrize("is_command", [True, False])
@@ -99,9 +99,9 @@ def test_a_worker_is_told_its_package_and_session(lab: Lab, is_command: bool) ->
 def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
 ) -> None:
-    asked: list[Spec] = []
-    monkeypatch.setattr("roost.supervisor.guard_start.start", lambda spec, lock_fd: asked.append(spec))
-    package = Package.create(tmp_path, values={}, request={})
+    asked: list[SessionSpec] = []
+    monkeypatch.setattr("roost.supervisor.guard_start.start_session", lambda spec, lock_fd: asked.append(spec))
+    package = PackageFolder.create(tmp_path, values={}, request={})
     plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
     session_start.begin(package, -1, plan)
     assert [spec.is_noticed for spec in asked] == [is_noticed]

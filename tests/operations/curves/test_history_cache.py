@@ -13,7 +13,7 @@ from roost.operations.cache_folder import cache_folder
 from roost.operations.curves import history_cache
 from roost.operations.curves.history_cache import Damaged, History
 from roost.package import records
-from roost.package.records import Writer
+from roost.package.records import RecordsWriter
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def same(folder: Path) -> History:
 def grow(draw: random.Random, folder: Path, number: int, step: int, rows: int) -> int:
     """Another session, with all that may happen to one."""
     step = draw.randint(0, step)
-    writer = Writer(folder / f"{number}.jsonl", session=number, start_step=step)
+    writer = RecordsWriter(folder / f"{number}.jsonl", session=number, start_step=step)
     for _ in range(rows):
         step += draw.choice([0, 1, 1, 1, 3])
         values = {"train/loss": draw.random(), "perf/step_ms": 1.0}
@@ -73,7 +73,7 @@ def test_is_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int)
 def test_only_the_new_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "records"
     folder.mkdir()
-    writer = Writer(folder / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
     monkeypatch.setattr(history_cache, "_WORTH_SHARE", 1 << 40)
     taken: list[int] = []
     take = history_cache.Session.take

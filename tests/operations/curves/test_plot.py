@@ -55,7 +55,7 @@ def test_a_name_that_nothing_has(tmp_path: Path, name: str, there: str, messages
     with pytest.raises(NotFound) as refused:
         made = package(tmp_path / "runs", rows=[{**row, **TIMES} for row in ROWS])
         plot([made.path], output=tmp_path / "a.svg", names=["loss", name])
-    assert refused.value.setting == "-m" and repr(name) in refused.value.said
+    assert refused.value.setting == "-m" and repr(name) in refused.value.detail
     assert there in str(refused.value.fix)
     messages.check(refused.value)
     assert not (tmp_path / "a.svg").exists()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from roost.operations.curves.plot_panels import Picture, picture, split_name
-from roost.package.package import Package
-from roost.package.records import encoded
+from roost.package.package import PackageFolder
+from roost.package.records import encode_records
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
 
@@ -124,17 +124,17 @@ def test_statistics_are_drawn_when_they_are_named(tmp_path: Path) -> None:
 # --- forks ------------------------------------------------------------------------------------------------
 
 
-def fork_of(made: Package, name: str, step: int, rows: Sequence[dict[str, float]]) -> Package:
+def fork_of(made: PackageFolder, name: str, step: int, rows: Sequence[dict[str, float]]) -> PackageFolder:
     """A package as `roost fork` makes it, with what it has recorded itself."""
     parent = {"package": made.path.name, "path": "", "checkpoint": 1, "step": step, "sha256": ""}
     shared = [row for row in made.records().rows if row["step"] <= step]
-    new = Package.create(
+    new = PackageFolder.create(
         made.path.parent,
         name=name,
         values={},
         request={"parent": parent, "ancestors": [made.request["parent"]] if "parent" in made.request else []},
     )
-    (new.path / "records" / "0.jsonl").write_bytes(encoded(shared, session=0))
+    (new.path / "records" / "0.jsonl").write_bytes(encode_records(shared, session=0))
     record_rows(new, 1, step, rows)
     return new
 

@@ -11,11 +11,11 @@ import pytest
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.system import process_identity
 from roost.devices import inventory, lease
-from roost.devices.lease import Holder
+from roost.devices.lease import LeaseHolder
 from roost.lab.queue.task import PENDING, RUNNING, Need
 from roost.operations import lab
 from roost.operations.devices import devices
-from roost.operations.devices.devices import DeviceChange, CardStatus
+from roost.operations.devices.devices import CardStatus, DeviceChange
 from roost.operations.queue.resources import require_satisfiable
 from tests.devices.leasing import at_once, take
 from tests.lab.labs import Lab
@@ -54,12 +54,12 @@ def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "scenario.json").write_text(json.dumps(scenario))
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
     task = here.queue(FOREVER, need=Need(cards=1, memory_mb=4000))
-    card = inventory.look()[0]
+    card = inventory.read_cards()[0]
     with here.store() as store:
         store.start(task, [card], 4000)
     held = take(card, mb=500)
-    own = lease.take([card], 600, Holder.own())
-    gone = lease.take([card], 700, Holder(4_000_000, 1, process_identity.boot_id(), "/runs/b", ""))
+    own = lease.take([card], 600, LeaseHolder.own())
+    gone = lease.take([card], 700, LeaseHolder(4_000_000, 1, process_identity.boot_id(), "/runs/b", ""))
     first, second, third = shown()
     for one in (held, own, gone):
         one.close()
@@ -88,7 +88,7 @@ def test_a_task_is_shown_once_though_it_holds_a_lease_too(here: Lab) -> None:
 def test_the_process_of_whoever_holds_a_lease_is_not_without_one(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = take(inventory.look()[0])
+    held = take(inventory.read_cards()[0])
     me = shown()[0].leases[0].user
     processes = [{"card": "SIM-0", "pid": 1, "user": me}, {"card": "SIM-0", "pid": 2, "user": f"not-{me}"}]
     (tmp_path / "scenario.json").write_text(json.dumps({"cards": "1x24GB", "processes": processes}))

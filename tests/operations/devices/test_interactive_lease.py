@@ -15,12 +15,12 @@ import pytest
 
 from roost.base.errors import NotFound, Refused
 from roost.devices import demand, inventory, lease_files
-from roost.devices.lease import Busy
+from roost.devices.lease import CardsBusy
 from roost.lab.queue import wakeup
 from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need
 from roost.operations import lab
 from roost.operations.devices import interactive_lease
-from roost.operations.devices.interactive_lease import LeaseRequest, LeasedCards, LeaseWait
+from roost.operations.devices.interactive_lease import LeasedCards, LeaseRequest, LeaseWait
 from roost.supervisor.processes.process_tree import descendants
 from tests.devices.leasing import at_once
 from tests.devices.leasing import take as other
@@ -50,7 +50,7 @@ def ids(found: LeasedCards) -> list[str]:
 
 
 def are_held() -> list[str]:
-    return [one.id for one in inventory.look() if lease_files.live_leases(one.id)]
+    return [one.id for one in inventory.read_cards() if lease_files.live_leases(one.id)]
 
 
 def test_a_command_sees_its_cards_and_its_exit_code_is_given(here: Lab) -> None:
@@ -84,23 +84,23 @@ def test_the_handlers_are_those_of_before(here: Lab) -> None:
 
 
 def test_a_free_card_is_taken_and_held_ones_are_told(here: Lab, messages: Messages) -> None:
-    mine = other(inventory.look()[0])
+    mine = other(inventory.read_cards()[0])
     found = taken()
     assert ids(found) == ["SIM-1"]
-    with pytest.raises(Busy) as refused:
+    with pytest.raises(CardsBusy) as refused:
         taken()
     assert all(
         fact in str(refused.value) for fact in ("1 GPU ", " 2 ", "GPU 0: ", "/runs/a", "GPU 1: ", "--wait")
     )
     messages.check(refused.value.fix)
     found.leases.close()
-    with pytest.raises(Busy) as refused:
+    with pytest.raises(CardsBusy) as refused:
         taken(count=2)
     assert all(fact in str(refused.value) for fact in ("2 GPUs ", "1 of 2 ", "GPU 0: "))
     assert "GPU 1: " not in str(refused.value)
     mine.close()
     both = taken(count=2)
-    with pytest.raises(Busy) as refused:
+    with pytest.raises(CardsBusy) as refused:
         taken()
     assert "GPU 0, GPU 1: " in str(refused.value)
     both.leases.close()
@@ -109,7 +109,7 @@ def test_a_free_card_is_taken_and_held_ones_are_told(here: Lab, messages: Messag
 def test_parts_of_a_card_are_shared_but_not_what_stays_free(here: Lab, messages: Messages) -> None:
     first, second = taken(count=2, mb=20_000), taken(mb=4_000)
     assert len(lease_files.live_leases(ids(second)[0])) == 2
-    with pytest.raises(Busy) as refused:
+    with pytest.raises(CardsBusy) as refused:
         taken(mb=5_000)
     assert all(fact in str(refused.value) for fact in ("4.9 GB ", "19.5 GB", "3.9 GB"))
     first.leases.close()
@@ -123,7 +123,7 @@ def test_parts_of_a_card_are_shared_but_not_what_stays_free(here: Lab, messages:
 @pytest.mark.parametrize("count", [3, 100])
 def test_more_than_there_is_is_refused_at_once(here: Lab, count: int, messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
-        taken(count=count, waits=True)
+        taken(count=count, wait=True)
     assert all(fact in str(refused.value) for fact in (f"{count} GPUs ", " 2 ", "roost devices"))
     messages.check(refused.value)
 
@@ -133,7 +133,7 @@ def test_a_machine_without_cards_has_none_to_lease(
 ) -> None:
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     with pytest.raises(Refused) as refused:
-        taken(waits=True)
+        taken(wait=True)
     assert all(fact in str(refused.value) for fact in ("1 GPU ", " 0 "))
     messages.check(refused.value)
 
@@ -153,13 +153,13 @@ def test_a_card_that_somebody_uses_without_a_lease_is_passed_over(
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
     found = taken()
     assert ids(found) == ["SIM-0"]
-    with pytest.raises(Busy, match=r"GPU 1: .*4711.* ann, 10\.0 GB"):
+    with pytest.raises(CardsBusy, match=r"GPU 1: .*4711.* ann, 10\.0 GB"):
         taken()
     part = taken(mb=25_000)
     assert ids(part) == ["SIM-1"]
     found.leases.close()
     part.leases.close()
-    with pytest.raises(Busy, match=r"GPU 1: .*4711"):
+    with pytest.raises(CardsBusy, match=r"GPU 1: .*4711"):
         taken(mb=35_000)
 
 
@@ -167,9 +167,9 @@ def test_who_waits_says_so_once_and_gets_it_when_it_is_free(
     here: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
-    others = other(*inventory.look())
+    others = other(*inventory.read_cards())
     found = []
-    for event in interactive_lease.lease_cards(LeaseRequest(waits=True)):
+    for event in interactive_lease.lease_cards(LeaseRequest(wait=True)):
         found.append(event)
         others.close()
     first, last = found
@@ -185,7 +185,7 @@ def test_ten_at_once_never_have_the_same_card(
     monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
 
     def turn(number: int) -> None:
-        *_, found = interactive_lease.lease_cards(LeaseRequest(waits=True))
+        *_, found = interactive_lease.lease_cards(LeaseRequest(wait=True))
         assert isinstance(found, LeasedCards)
         mark = tmp_path / ids(found)[0]
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
@@ -251,10 +251,10 @@ def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
     first = taken(count=2)
     before = here.queue("echo before >> order", need=Need(cards=2))
     here.start()
-    wait_for(lambda: len(demand.look()) == 1)
-    events = interactive_lease.lease_cards(LeaseRequest(count=2, waits=True))
+    wait_for(lambda: len(demand.read_demands()) == 1)
+    events = interactive_lease.lease_cards(LeaseRequest(count=2, wait=True))
     assert isinstance(next(events), LeaseWait)
-    assert sorted(len(post.told.wants) for post in demand.look()) == [1, 1]
+    assert sorted(len(post.told.wants) for post in demand.read_demands()) == [1, 1]
     after = here.submit("echo after >> order", need=Need(cards=2))
     wait_for(lambda: here.one(after).reason != "")
     first.leases.close()
@@ -269,9 +269,9 @@ def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
 
 def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> None:
     first = taken(count=2)
-    post = demand.Post()
-    post.tell(demand.Told(wants=(demand.Want(cards=2, since=0.0),)))
-    events = interactive_lease.lease_cards(LeaseRequest(waits=True))
+    post = demand.DemandFile()
+    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
+    events = interactive_lease.lease_cards(LeaseRequest(wait=True))
     assert isinstance(next(events), LeaseWait)
     first.leases.close()
     waits = next(events)
@@ -282,9 +282,9 @@ def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> 
 
 
 def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None:
-    first, post = taken(), demand.Post()
-    post.tell(demand.Told(wants=(demand.Want(cards=2, since=0.0),)))
-    (found,) = interactive_lease.lease_cards(LeaseRequest(waits=True))
+    first, post = taken(), demand.DemandFile()
+    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
+    (found,) = interactive_lease.lease_cards(LeaseRequest(wait=True))
     assert isinstance(found, LeasedCards), "a card that is kept for another one, as without --wait"
     for one in (first, found):
         one.leases.close()
@@ -321,7 +321,9 @@ def test_who_is_quicker_than_its_limit_is_left_alone(here: Lab) -> None:
     said: list[str] = []
 
     def run(command: list[str], seconds: float) -> int:
-        return interactive_lease.run_command(command, taken(), time_limit=seconds, at_limit=lambda: said.append("over"))
+        return interactive_lease.run_command(
+            command, taken(), time_limit=seconds, at_limit=lambda: said.append("over")
+        )
 
     assert run(["/bin/sh", "-c", "exit 5"], 60.0) == 5 and not said
     assert run(["sleep", "600"], 0.01) == 128 + signal.SIGTERM and said == ["over"]

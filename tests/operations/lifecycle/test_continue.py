@@ -15,12 +15,12 @@ from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import package, session
 
 
-def begun(made: Package, **asked: Any) -> StartedSession:
+def begun(made: PackageFolder, **asked: Any) -> StartedSession:
     """Starts a session and kills it before it does anything: its request is what counts here."""
     started = continue_(ContinueRequest(package=made.path, **asked))
     assert started.process is not None
@@ -29,7 +29,7 @@ def begun(made: Package, **asked: Any) -> StartedSession:
     return started
 
 
-def test_goes_further_than_planned(finished: Package) -> None:
+def test_goes_further_than_planned(finished: PackageFolder) -> None:
     before = finished.records()
     started = continue_(ContinueRequest(package=finished.path, overrides=["max_epochs=3"]))
     assert started.process is not None and started.process.wait(60) == 0, finished.output.read_text()
@@ -42,7 +42,7 @@ def test_goes_further_than_planned(finished: Package) -> None:
     os.close(finished.lock())
 
 
-def test_a_finished_run_has_nothing_to_do(finished: Package, messages: Messages) -> None:
+def test_a_finished_run_has_nothing_to_do(finished: PackageFolder, messages: Messages) -> None:
     for overrides in ([], ["max_epochs=2"]):
         started = continue_(ContinueRequest(package=finished.path, overrides=overrides))
         assert started.session is None and "max_epochs=4" in started.notes[0]
@@ -195,7 +195,7 @@ def test_a_package_that_was_moved(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     session(made, "crashed")
     shutil.move(made.path, tmp_path / "elsewhere")
-    assert begun(Package.open(tmp_path / "elsewhere")).session == 3
+    assert begun(PackageFolder.open(tmp_path / "elsewhere")).session == 3
 
 
 def test_a_damaged_package(tmp_path: Path) -> None:

@@ -14,30 +14,30 @@ from roost.base import durable
 from roost.base.errors import NotFound, Refused
 from roost.devices import inventory, lease_files
 from roost.devices import lease as leases
-from roost.devices.lease import Holder
-from roost.operations.lifecycle.debug import DebugRequest, DebugProgram, debug
+from roost.devices.lease import LeaseHolder
+from roost.operations.lifecycle.debug import DebugProgram, DebugRequest, debug
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.package.results import black_box
-from roost.package.results.black_box import Note, Visit
+from roost.package.results.black_box import FailureNote, DebugTarget
 from tests.messages import Messages
 from tests.operations.packages import package, record_rows, session
 
 
-def asked(made: Package, **fields: object) -> tuple[DebugProgram, Visit]:
+def asked(made: PackageFolder, **fields: object) -> tuple[DebugProgram, DebugTarget]:
     program = debug(DebugRequest(package=made.path, **fields))  # type: ignore[arg-type]
-    return program, msgspec.json.decode(program.argv[-1], type=Visit)
+    return program, msgspec.json.decode(program.argv[-1], type=DebugTarget)
 
 
-def box(made: Package, step: int, *, session: int = 1) -> str:
+def box(made: PackageFolder, step: int, *, session: int = 1) -> str:
     """A black box of the package; gives its name."""
     durable.make_folder(made.blackbox, exist_ok=True)
     id = checkpoint.next_id(made.blackbox)
-    note = Note(step=step, epoch=0, batch=0, session=session)
+    note = FailureNote(step=step, epoch=0, batch=0, session=session)
     trees = {black_box.NOTE: msgspec.to_builtins(note)}
-    checkpoint.write(made.blackbox, trees, Info(id=id, step=step - 1, epoch=0, batch=0))
-    return checkpoint.folder_of(made.blackbox, id).name
+    checkpoint.write(made.blackbox, trees, Manifest(id=id, step=step - 1, epoch=0, batch=0))
+    return checkpoint.checkpoint_folder(made.blackbox, id).name
 
 
 def test_the_step_that_failed_last(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_step_that_failed_last(tmp_path: Path) -> None:
     box(made, 12)
     name = box(made, 31, session=1)
     program, visit = asked(made)
-    assert visit == Visit(step=31, session=1, box=name, device="auto", project=str(made.project))
+    assert visit == DebugTarget(step=31, session=1, box=name, device="auto", project=str(made.project))
     assert program.argv[1:-1] == ["-P", "-m", "roost.worker", str(made.path), "debug"]
     assert program.folder == made.path and program.notes == []
     assert program.env["PYTHONHASHSEED"] == "0" and program.env["PYTHONDONTWRITEBYTECODE"] == "1"
@@ -142,13 +142,13 @@ def test_it_holds_a_card_that_nobody_else_has(
     monkeypatch.setenv(lease_files.VARIABLE, str(tmp_path / "leases"))
     made = package(tmp_path / "runs")
     box(made, 12)
-    first, other = inventory.look()
-    taken = leases.take([first], None, Holder.own())
+    first, other = inventory.read_cards()
+    taken = leases.take([first], None, LeaseHolder.own())
     program, _ = asked(made)
     assert program.env["ROOST_LEASE"] == program.leases.token
     (lease,) = lease_files.live_leases(other.id)
     assert (lease.token, lease.said.package) == (program.leases.token, str(made.path))
-    with pytest.raises(leases.Busy) as refused:
+    with pytest.raises(leases.CardsBusy) as refused:
         asked(made)
     assert all(fact in str(refused.value) for fact in ("GPU 0", "-CPU"))
     messages.check(refused.value.fix)
@@ -160,7 +160,7 @@ def test_it_holds_a_card_that_nobody_else_has(
         os.close(write_fd)
         for fd in (ready_fd, go_fd):
             os.set_inheritable(fd, True)
-        replace(program, argv=[sys.executable, "-c", code]).take_place()
+        replace(program, argv=[sys.executable, "-c", code]).replace_process()
     for fd in (ready_fd, go_fd):
         os.close(fd)
     program.leases.close()

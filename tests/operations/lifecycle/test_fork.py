@@ -18,21 +18,21 @@ from roost.operations.lifecycle.debug import DebugRequest, debug
 from roost.operations.lifecycle.fork import ForkRequest, fork
 from roost.package import lineage
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package, session
 
 
-def forked(made: Package, **asked: Any) -> Package:
+def forked(made: PackageFolder, **asked: Any) -> PackageFolder:
     """Forks it and ends that before it does anything: what was made is what counts here."""
     started = fork(ForkRequest(package=made.path, **asked))
     assert started.process is not None and started.is_new and started.session == 1
     started.process.send_signal(signal.SIGQUIT)
     started.process.wait()
-    return Package.open(started.package)
+    return PackageFolder.open(started.package)
 
 
-def nothing_was_made(made: Package) -> None:
+def nothing_was_made(made: PackageFolder) -> None:
     assert [path.name for path in made.path.parent.iterdir()] == [made.path.name]
 
 
@@ -58,15 +58,15 @@ def test_what_is_made(tmp_path: Path) -> None:
     }
     assert new.provenance["optimizers.main.lr"] == new.provenance["mine"] == "command line"
     assert new.manifest["files"] == made.manifest["files"] and not new.changed()
-    (info,) = checkpoint.infos(new.checkpoints)
+    (info,) = checkpoint.read_manifests(new.checkpoints)
     assert (info.id, info.step, info.session) == (1, 20, 0) and new.kept() == {1}
-    assert checkpoint.verify(checkpoint.folder_of(new.checkpoints, 1)) == info
+    assert checkpoint.verify(checkpoint.checkpoint_folder(new.checkpoints, 1)) == info
     assert [row["step"] for row in new.records().rows] == [10, 20]
     assert (new.path / "environment.json").read_text() == (made.path / "environment.json").read_text()
     parent = lineage.parent_of(new)
     assert parent is not None and (parent.package, parent.path) == ("one", str(made.path))
     assert (parent.checkpoint, parent.step) == (1, 20)
-    assert parent.sha256 == checkpoint.digest_of_manifest(checkpoint.folder_of(made.checkpoints, 1))
+    assert parent.sha256 == checkpoint.manifest_digest(checkpoint.checkpoint_folder(made.checkpoints, 1))
     mine, rate = map(str, parent.changed)
     assert mine.startswith("mine: ") and mine.endswith(" -> 2") and rate == "optimizers.main.lr: 0.1 -> 0.5"
 
@@ -144,20 +144,20 @@ def test_a_checkpoint_that_its_run_removes_meanwhile(
     made = package(
         tmp_path / "runs", state="running", rows=[{"step": s, "epoch": 1, "valid/loss": 1} for s in (1, 2, 3)]
     )
-    removing.append(checkpoint.folder_of(made.checkpoints, 2))
+    removing.append(checkpoint.checkpoint_folder(made.checkpoints, 2))
     with pytest.raises(NotFound) as refused:
         fork(ForkRequest(package=made.path, step=3))
     assert all(fact in str(refused.value) for fact in ("state_2.ckpt", "2, 1"))
     assert refused.value.where == made.path
     messages.check(refused.value)
     nothing_was_made(made)
-    removing.append(checkpoint.folder_of(made.checkpoints, 1))
+    removing.append(checkpoint.checkpoint_folder(made.checkpoints, 1))
     assert checkpoint.ids(forked(made).checkpoints) == [0], "then another one stands"
 
 
 def test_a_damaged_checkpoint(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    file = checkpoint.folder_of(made.checkpoints, 2) / "model.json"
+    file = checkpoint.checkpoint_folder(made.checkpoints, 2) / "model.json"
     file.write_bytes(b"?" + file.read_bytes()[1:])
     with pytest.raises(Damaged) as refused:
         fork(ForkRequest(package=made.path, step=30))
@@ -235,7 +235,7 @@ def test_bad_input_makes_nothing(
 
 
 def test_packages_that_cannot_be_forked(tmp_path: Path, messages: Messages) -> None:
-    python = Package.create(tmp_path / "a", name="python", values={"lr": 0.1}, request={"kind": "python"})
+    python = PackageFolder.create(tmp_path / "a", name="python", values={"lr": 0.1}, request={"kind": "python"})
     with pytest.raises(Refused) as refused:
         fork(ForkRequest(package=python.path))
     assert "roost.open_package" in str(refused.value)
@@ -289,7 +289,7 @@ def test_the_ranks_are_those_of_the_source(tmp_path: Path) -> None:
 
 def test_other_batches_inside_an_epoch_are_said(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
-    info = checkpoint.Info(id=3, step=35, epoch=3, batch=5, line=[(0, 3)], session=1)
+    info = checkpoint.Manifest(id=3, step=35, epoch=3, batch=5, line=[(0, 3)], session=1)
     checkpoint.write(made.checkpoints, {"model": {}}, info)
     for asked, is_said in (("+data.batch_size=8", True), ("+data.num_workers=1", False)):
         for step in (35, 30):

@@ -12,7 +12,7 @@ import pytest
 from roost.base.errors import Refused, RoostError
 from roost.base.system import process_identity
 from roost.operations.lifecycle.join import join
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import package
 
@@ -31,7 +31,7 @@ def test_nothing_to_take_part_in(tmp_path: Path, messages: Messages) -> None:
         assert not list((made.path / "sessions").glob("*.node-*"))
 
 
-def awaiting(folder: Path) -> Package:
+def awaiting(folder: Path) -> PackageFolder:
     """One whose session waits for a second machine."""
     made = package(
         folder, state="running", pid=os.getpid(), start_ticks=process_identity.start_ticks(os.getpid())

@@ -13,7 +13,7 @@ from roost.base.errors import NotFound, Refused
 from roost.config import layers
 from roost.operations.lifecycle import new_project as module
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project
-from roost.package.project_preflight import checked, named_files
+from roost.package.project_preflight import check_settings, named_files
 from tests.messages import Messages
 
 SOURCE = Path(module.__file__).parents[2] / "templates"
@@ -48,7 +48,7 @@ def test_a_template_is_understood_and_named_whole(tmp_path: Path, template: str)
         loaded = layers.load(
             project / "config.yaml" if is_tuning else config, tuning=config if is_tuning else None
         )
-        settings = checked(loaded.values, project=project, package="runs/one", where=loaded.where)
+        settings = check_settings(loaded.values, project=project, package="runs/one", where=loaded.where)
         assert named_files(settings, root=project, where=loaded.where)
     readme = (project / "README.md").read_text()
     for script in (project / "AnalyzeScripts").glob("*.py"):

@@ -18,7 +18,7 @@ from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import project, session
 from tests.waiting import wait_for
@@ -33,17 +33,17 @@ def begun(request: RunRequest) -> StartedSession:
     return started
 
 
-def stands(config: Path, state: str, name: str = "mine") -> Package:
+def stands(config: Path, state: str, name: str = "mine") -> PackageFolder:
     """The package that ``run --name`` would have made, with a session that ended so."""
     loaded = layers.load(config)
     chosen = snapshot.select(config.parent, exclude=[config.parent / "runs"])
-    made = Package.create(config.parent / "runs", name=name, values=loaded.values, selection=chosen)
+    made = PackageFolder.create(config.parent / "runs", name=name, values=loaded.values, selection=chosen)
     session(made, state)
     return made
 
 
 def test_a_whole_run(finished_once: Path) -> None:
-    made = Package.open(finished_once)
+    made = PackageFolder.open(finished_once)
     assert made.state() == "succeeded"
     assert made.args["max_epochs"] == 2 and made.provenance["max_epochs"].startswith("config.yaml:")
     assert made.request["description"] == "first: walk" and made.request["command"] == ["roost", "run"]
@@ -62,7 +62,7 @@ def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
     request = RunRequest(
         config=config, tuning=tmp_path / "tune.yaml", overrides=["max_epochs=4"], device="cpu"
     )
-    made = Package.open(begun(request).package)
+    made = PackageFolder.open(begun(request).package)
     assert made.args["seed"] == 7 and made.args["max_epochs"] == 4
     assert made.settings() == made.args
     assert made.sessions()[0].request["device"] == "cpu"
@@ -71,7 +71,7 @@ def test_overrides_and_tuning_are_in_args(tmp_path: Path) -> None:
 def test_ranks_are_in_the_request(tmp_path: Path) -> None:
     ranks = RankRequest(devices=2, restart=1)
     started = begun(RunRequest(config=project(tmp_path / "p"), device="cpu", ranks=ranks))
-    (session,) = Package.open(started.package).sessions()
+    (session,) = PackageFolder.open(started.package).sessions()
     kept = {key: session.request[key] for key in ("device", "devices", "strategy", "ranks", "restart")}
     assert kept == {"device": "cpu", "devices": 2, "strategy": "ddp", "ranks": 2, "restart": 1}
     assert any(note.startswith("ddp: 2 ranks ") for note in started.notes)
@@ -193,7 +193,7 @@ class TestAgain:
         with pytest.raises(Refused) as refused:
             run(RunRequest(config=config, name="mine", overrides=["max_epochs=11"]))
         for fact in ("max_epochs: 10 -> 11", "Model/Runner.py", "Model/more.py", state):
-            assert fact in refused.value.said
+            assert fact in refused.value.detail
         messages.check(refused.value)
         assert len(made.sessions()) == 1
 

@@ -15,10 +15,10 @@ import pytest
 from roost.base.errors import NotFound, Refused
 from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.lifecycle.stop import StopResult, StopPending, stop
+from roost.operations.lifecycle.stop import StopPending, StopResult, stop
 from roost.operations.sessions.session_request import StartedSession
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from tests.operations.packages import package, project
 from tests.waiting import wait_for
 
@@ -29,7 +29,7 @@ def running(tmp_path: Path) -> Iterator[StartedSession]:
     started = run(RunRequest(config=project(tmp_path / "p", max_epochs="1000000", validate_every="1000")))
     assert started.process is not None
     try:
-        wait_for(lambda: (seen := progress.read(started.package / "progress")) and seen.step > 3, 60)
+        wait_for(lambda: (seen := live_progress.read(started.package / "progress")) and seen.step > 3, 60)
         yield started
     finally:
         started.process.send_signal(signal.SIGQUIT)
@@ -42,7 +42,7 @@ def test_saves_and_ends(tmp_path: Path) -> None:
         assert waiting and all(isinstance(event, StopPending) for event in waiting)
         assert isinstance(ended, StopResult) and ended.was_running and ended.state == "stopped"
         assert started.process is not None and started.process.wait(10) == 75
-        made = Package.open(started.package)
+        made = PackageFolder.open(started.package)
         assert ended.step == made.store().line()[-1].step > 3
 
 

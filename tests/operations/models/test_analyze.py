@@ -27,7 +27,7 @@ from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.reading.show import show
 from roost.operations.sessions.running_session import follow
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.messages import Messages
 from tests.operations.packages import package
@@ -43,7 +43,7 @@ def look(tmp_path: Path, text: str = GOOD) -> str:
     return str(tmp_path / "look.py")
 
 
-def analysed(made: Package, script: str, **asked: Any) -> dict[str, Any]:
+def analysed(made: PackageFolder, script: str, **asked: Any) -> dict[str, Any]:
     """Everything that came of it, and what was printed."""
     started = analyze(AnalyzeRequest(package=made.path, script=script, device="cpu", **asked))
     assert started.running is not None and started.process is not None
@@ -58,7 +58,7 @@ def analysed(made: Package, script: str, **asked: Any) -> dict[str, Any]:
     return {**found, "printed": printed.decode(), "notes": started.notes}
 
 
-def contents(made: Package) -> dict[str, str]:
+def contents(made: PackageFolder) -> dict[str, str]:
     """Every file and link of a package but those of analyses."""
     found = {}
     for path in sorted(made.path.rglob("*")):
@@ -68,7 +68,7 @@ def contents(made: Package) -> dict[str, str]:
     return found
 
 
-def test_of_a_package_that_is_elsewhere_now(finished: Package, tmp_path: Path) -> None:
+def test_of_a_package_that_is_elsewhere_now(finished: PackageFolder, tmp_path: Path) -> None:
     """Its project was deleted, and it was copied to another path."""
     before = contents(finished)
     found = analysed(finished, look(tmp_path))
@@ -95,7 +95,7 @@ def test_of_a_package_that_is_elsewhere_now(finished: Package, tmp_path: Path) -
     os.close(finished.lock())
 
 
-def test_of_one_that_is_locked_and_elsewhere_stored(finished: Package, tmp_path: Path) -> None:
+def test_of_one_that_is_locked_and_elsewhere_stored(finished: PackageFolder, tmp_path: Path) -> None:
     held = finished.lock()
     before = contents(finished)
     try:
@@ -107,9 +107,9 @@ def test_of_one_that_is_locked_and_elsewhere_stored(finished: Package, tmp_path:
     assert contents(finished) == before and not (finished.path / "analysis").exists()
 
 
-def test_the_one_before_a_truncated_one(finished: Package, tmp_path: Path) -> None:
+def test_the_one_before_a_truncated_one(finished: PackageFolder, tmp_path: Path) -> None:
     newest = checkpoint.ids(finished.checkpoints)[-1]
-    file = checkpoint.folder_of(finished.checkpoints, newest) / "model.safetensors"
+    file = checkpoint.checkpoint_folder(finished.checkpoints, newest) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-10])
     before = contents(finished)
     found = analysed(finished, look(tmp_path))
@@ -121,7 +121,7 @@ def test_the_one_before_a_truncated_one(finished: Package, tmp_path: Path) -> No
     assert (found["state"], found["exit_code"]) == ("failed", 1) and f"state_{newest}.ckpt" in found["error"]
 
 
-def test_by_its_name_from_the_project_or_else_from_the_package(finished: Package, tmp_path: Path) -> None:
+def test_by_its_name_from_the_project_or_else_from_the_package(finished: PackageFolder, tmp_path: Path) -> None:
     own, project = finished.path / "AnalyzeScripts", tmp_path / "project"
     own.mkdir(exist_ok=True)
     (own / "look.py").write_text("def experience(self): return 'of the package'")
@@ -140,7 +140,7 @@ def test_by_its_name_from_the_project_or_else_from_the_package(finished: Package
     assert found["result"]["value"] == ["of the project", str(finished.path / "Model" / "Runner.py")]
 
 
-def test_a_script_that_fails(tmp_path: Path, finished: Package) -> None:
+def test_a_script_that_fails(tmp_path: Path, finished: PackageFolder) -> None:
     found = analysed(finished, look(tmp_path, "def experience(self): raise ValueError('no')"))
     assert (found["state"], found["exit_code"], found["error"]) == ("failed", 1, "ValueError: no")
     assert "ValueError: no" in found["printed"] and "look.py:1" in found["printed"]

@@ -12,13 +12,13 @@ from roost.base.errors import CheckpointError, NotFound, Refused, RoostError, Us
 from roost.operations.models.export_weights import ExportedWeights, ExportWeightsRequest, export_weights
 from roost.operations.sessions.running_session import follow
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from tests.messages import Messages
 from tests.operations.packages import package
 
 
-def exported(made: Package, output: Path, **asked: Any) -> ExportedWeights:
+def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights:
     with export_weights(ExportWeightsRequest(package=made.path, output=output, **asked)) as started:
         *_, ended = follow(started.running)
         assert isinstance(ended, Session)
@@ -27,14 +27,14 @@ def exported(made: Package, output: Path, **asked: Any) -> ExportedWeights:
     return found
 
 
-def test_of_a_package_without_its_project(finished: Package, tmp_path: Path, messages: Messages) -> None:
+def test_of_a_package_without_its_project(finished: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     """Its project was deleted, and it was copied to another path."""
     before = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()}
     found = exported(finished, tmp_path / "net.pt")
     assert (found.state, found.exit_code, found.error) == ("succeeded", 0, None)
     newest = checkpoint.ids(finished.checkpoints)[-1]
     assert [one["id"] for one in found.checkpoints] == [newest]
-    state = checkpoint.read(checkpoint.folder_of(finished.checkpoints, newest), only=["model"])[1]["model"][
+    state = checkpoint.read(checkpoint.checkpoint_folder(finished.checkpoints, newest), only=["model"])[1]["model"][
         "state"
     ]
     written = torch.load(tmp_path / "net.pt", weights_only=True)
@@ -109,7 +109,7 @@ def test_a_package_without_a_checkpoint_and_one_that_another_program_wrote(
     messages.check(refused.value)
 
 
-def test_a_folder_that_cannot_be_written_into(finished: Package, messages: Messages) -> None:
+def test_a_folder_that_cannot_be_written_into(finished: PackageFolder, messages: Messages) -> None:
     request = ExportWeightsRequest(package=finished.path, output=Path("/proc/self/net.pt"))
     with (
         pytest.raises(Refused) as refused,

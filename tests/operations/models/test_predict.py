@@ -12,7 +12,7 @@ from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.operations.models.predict import PredictOutcome, PredictRequest, predict
 from roost.operations.reading.show import show
 from roost.operations.sessions.running_session import follow
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.sessions import Session
 from tests.messages import Messages
@@ -20,7 +20,7 @@ from tests.operations.packages import package
 from tests.project.predicting import predicting
 
 
-def predicted(made: Package, **asked: Any) -> PredictOutcome:
+def predicted(made: PackageFolder, **asked: Any) -> PredictOutcome:
     request = PredictRequest(package=made.path, **{"source": "valid", "device": "cpu", **asked})
     with predict(request) as started:
         *_, ended = follow(started.running)
@@ -36,7 +36,7 @@ def test_one_that_show_lists_and_one_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     made = predicting(tmp_path)
-    moved = Package(tmp_path / "moved")
+    moved = PackageFolder(tmp_path / "moved")
     made.path.rename(moved.path)
     monkeypatch.chdir(tmp_path)
     lock = moved.lock()  # it takes none

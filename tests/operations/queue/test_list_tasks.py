@@ -22,12 +22,12 @@ from roost.operations.queue.list_tasks import (
     TaskRow,
     _row,
     card_numbers,
+    count_hidden,
     group_sweeps,
     list_tasks,
     needs_daemon,
-    count_hidden,
 )
-from roost.package import progress
+from roost.package import live_progress
 from tests.lab.labs import Lab
 from tests.lab.queued import card, task
 from tests.messages import Messages
@@ -58,7 +58,7 @@ def test_what_waits_and_runs_and_has_ended_last(lab: Lab) -> None:
     rows = list_tasks()
     assert [row.id for row in rows] == [one.id for one in (*tasks[:5], *tasks[8:])]
     assert [row.state for row in rows] == [SUCCEEDED] * 5 + [PENDING] * 2
-    assert len(list_tasks(all_of_them=True)) == 10
+    assert len(list_tasks(all_tasks=True)) == 10
 
 
 def test_only_some(lab: Lab) -> None:
@@ -169,11 +169,11 @@ def test_of_those_that_wait_the_first_ones_and_whole_sweeps(lab: Lab) -> None:
     with lab.store() as store:
         store.submit([first, *sweep, runs, *others])
         store.start(store.task(runs.id), [], None)
-    assert [row.id for row in list_tasks(most_waiting=2)] == [one.id for one in (first, *sweep, runs)]
-    assert [row.id for row in list_tasks(most_waiting=2, user="bob")] == [one.id for one in others[:2]]
-    assert len(list_tasks(most_waiting=2, all_of_them=True)) == 9
+    assert [row.id for row in list_tasks(max_pending=2)] == [one.id for one in (first, *sweep, runs)]
+    assert [row.id for row in list_tasks(max_pending=2, user="bob")] == [one.id for one in others[:2]]
+    assert len(list_tasks(max_pending=2, all_tasks=True)) == 9
     assert (count_hidden([]), count_hidden([], "bob"), count_hidden([], "nobody")) == ((8, 0), (3, 0), (0, 0))
-    assert count_hidden(list_tasks(most_waiting=2)) == (3, 0)
+    assert count_hidden(list_tasks(max_pending=2)) == (3, 0)
 
 
 def test_how_many_more_have_ended(lab: Lab) -> None:
@@ -220,7 +220,7 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
     )
     for one in (runs, limited, waits):
         Path(one.package).mkdir()
-        board = progress.Board(Path(one.package) / "progress")
+        board = live_progress.ProgressFile(Path(one.package) / "progress")
         board.publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
     with lab.store() as store:
         store.submit([runs, limited, waits])
@@ -249,7 +249,7 @@ def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.M
     with lab.store() as store:
         store.submit([one])
         assert card_numbers(list_tasks()) == {}
-        known = [known.id for known in inventory.look()]
+        known = [known.id for known in inventory.read_cards()]
         store.start(store.task(one.id), [replace(there, id=known[2]), gone], None)
     rows = list_tasks()
     assert card_numbers(rows) == {known[2]: 2}
@@ -271,7 +271,7 @@ def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
         return real(self, **given)
 
     monkeypatch.setattr(Store, "tasks", tasks)
-    assert len(list_tasks(most_waiting=25)) == 50
+    assert len(list_tasks(max_pending=25)) == 50
     assert [len(given["sweeps"]) for given in asked if "sweeps" in given] == [10, 10, 5]
     asked.clear()
     assert len(list_tasks()) == 50

@@ -7,13 +7,13 @@ from typing import Any
 
 from roost.lab.sessions.session_plan import Plan
 from roost.operations.queue import memory_profile
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package
 
 TRAINING: dict[str, Any] = {"overrides": [], "strategy": "single"}
 
 
-def of(made: Package, **request: Any) -> tuple[str, float | None]:
+def of(made: PackageFolder, **request: Any) -> tuple[str, float | None]:
     return memory_profile.profile_of(made, Plan(request={**TRAINING, **request}, argv=[], env={}))
 
 

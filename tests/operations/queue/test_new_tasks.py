@@ -18,7 +18,7 @@ from roost.operations import lab
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
 from tests.lab.labs import Lab
 from tests.lab.queued import task
@@ -37,7 +37,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return TaskOptions(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=time.time() + 3600, cards_from_settings=True, **given)  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_queued_is_removed_again(
@@ -74,7 +74,7 @@ def test_the_name_of_a_package_that_a_task_waits_with_is_taken_though_it_was_rem
     durable.remove_folder(Path(task.package))
     with pytest.raises(Refused) as refused:
         submit_command(["true"], later(), name="mine")
-    assert "pending" in refused.value.said and f"`roost stop {task.id}`" in str(refused.value.fix)
+    assert "pending" in refused.value.detail and f"`roost stop {task.id}`" in str(refused.value.fix)
     messages.check(str(refused.value).replace(task.id, "<id>"))
     assert len(here.tasks()) == 1 and not Path(task.package).exists()
 
@@ -87,7 +87,7 @@ def test_a_task_with_cores_has_as_many_threads_unless_somebody_said_otherwise(
     (task,) = submit_command(asked, TaskOptions(need=Need(cores=1))).tasks
     assert task.plan["own_env"]["OMP_NUM_THREADS"] == "1"
     here.wait_for(task.id)
-    assert Package.open(task.package).output.read_text() == "1\n"
+    assert PackageFolder.open(task.package).output.read_text() == "1\n"
     (task,) = submit_command(asked, later()).tasks
     assert "OMP_NUM_THREADS" not in task.plan["own_env"]
     monkeypatch.setenv("OMP_NUM_THREADS", "7")

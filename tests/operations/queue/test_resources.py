@@ -92,8 +92,8 @@ def test_what_is_no_moment(text: str, messages: Messages) -> None:
 )
 def test_what_makes_no_sense(given: dict[str, Any], setting: str, received: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        TaskOptions(**given).require_sense()
-    assert refused.value.setting == setting and received in refused.value.said
+        TaskOptions(**given).check_values()
+    assert refused.value.setting == setting and received in refused.value.detail
     messages.check(refused.value.fix)
 
 
@@ -108,7 +108,7 @@ def test_what_is_said_back_is_what_was_typed(
 
 
 def test_what_makes_sense_is_told_without_a_queue(tmp_path: Path) -> None:
-    TaskOptions(after=["0a1"], priority=HIGHEST_PRIORITY).require_sense()
+    TaskOptions(after=["0a1"], priority=HIGHEST_PRIORITY).check_values()
     assert not (tmp_path / "state").exists()
 
 
@@ -132,11 +132,11 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
         find_task_ids(["0"])
     assert all(fact in str(refused.value) for fact in ("'0'", "0a1 (one, pending)", "0b1 ("))
     messages.check(refused.value.fix)
-    TaskOptions(after=["0a1", "0b1"]).require_hope()
+    TaskOptions(after=["0a1", "0b1"]).check_dependencies()
     with lab.opened() as store:
         store.ask("0b1", "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=["0a1", "0b1"]).require_hope()
+        TaskOptions(after=["0a1", "0b1"]).check_dependencies()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0b1'"))
     messages.check(refused.value)
@@ -148,7 +148,7 @@ def test_what_did_not_succeed_is_called_by_its_name() -> None:
         store.submit([first])
         store.ask(first.id, "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=find_task_ids(["k1"])).require_hope()
+        TaskOptions(after=find_task_ids(["k1"])).check_dependencies()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'k1'"))
 
@@ -161,10 +161,10 @@ def test_when_cards_are_drained(monkeypatch: pytest.MonkeyPatch, messages: Messa
     for begin, end in ((None, "2020-01-01"), ("2020-01-01", "2020-01-02"), ("13:00", "2025-11-21")):
         with pytest.raises(UsageError) as refused:
             parse_window(begin, end)
-        assert refused.value.setting == "--until" and repr(end) in refused.value.said
+        assert refused.value.setting == "--until" and repr(end) in refused.value.detail
         assert "08:00" in str(refused.value.fix)
         messages.check(refused.value)
-    assert "--from 13:00" in refused.value.said
+    assert "--from 13:00" in refused.value.detail
 
 
 def test_a_sweep_stands_for_all_its_tasks() -> None:
@@ -174,7 +174,7 @@ def test_a_sweep_stands_for_all_its_tasks() -> None:
     with lab.opened() as store:
         store.ask("0c2", "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=find_task_ids(["0s"])).require_hope()
+        TaskOptions(after=find_task_ids(["0s"])).check_dependencies()
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0c2'"))
 
@@ -185,30 +185,30 @@ def test_a_sweep_stands_for_all_its_tasks() -> None:
     ids=["auto", "2", "list", "command"],
 )
 def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, cards: int) -> None:
-    usual = TaskOptions(cards_as_usual=True)
-    assert usual.with_cards(devices).need.cards == cards
-    assert TaskOptions(need=Need(cards=4)).with_cards(devices).need.cards == 4
-    assert TaskOptions().with_cards(devices).need.cards == 0
+    usual = TaskOptions(cards_from_settings=True)
+    assert usual.with_card_count(devices).need.cards == cards
+    assert TaskOptions(need=Need(cards=4)).with_card_count(devices).need.cards == 4
+    assert TaskOptions().with_card_count(devices).need.cards == 0
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
-    assert usual.with_cards(devices).need.cards == 0
+    assert usual.with_card_count(devices).need.cards == 0
 
 
 def test_what_is_about_cards_needs_some(messages: Messages) -> None:
     need = Need(memory_mb=5, whole=True, opportunistic=True)
     with pytest.raises(UsageError) as refused:
-        TaskOptions(need=need).with_cards("auto")
+        TaskOptions(need=need).with_card_count("auto")
     assert all(fact in str(refused.value) for fact in ("-m ", "--whole", "--opportunistic"))
     messages.check(refused.value)
-    assert TaskOptions(need=need, cards_as_usual=True).with_cards("auto").need.cards == 1
+    assert TaskOptions(need=need, cards_from_settings=True).with_card_count("auto").need.cards == 1
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_several_processes_need_a_number(strategy: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        TaskOptions(cards_as_usual=True, strategy=strategy).with_cards("auto")
+        TaskOptions(cards_from_settings=True, strategy=strategy).with_card_count("auto")
     assert strategy in str(refused.value)
     messages.check(refused.value)
-    assert TaskOptions(cards_as_usual=True, strategy=strategy).with_cards(2).need.cards == 2
+    assert TaskOptions(cards_from_settings=True, strategy=strategy).with_card_count(2).need.cards == 2
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_what_could_never_start_is_refused_with_the_numbers(
     require_satisfiable([Need(), Need(cards=2), Need(cards=1, memory_mb=70_000)])
     with pytest.raises(Refused) as refused:
         require_satisfiable([Need(), need])
-    assert all(number in refused.value.said for number in numbers)
+    assert all(number in refused.value.detail for number in numbers)
     messages.check(refused.value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roost.lab.queue import task_file
-from roost.operations.queue.seed_statistics import SeedStatistics, MeanStd, statistics_over_seeds
+from roost.operations.queue.seed_statistics import MeanStd, SeedStatistics, statistics_over_seeds
 from roost.operations.reading.package_row import Row
 from roost.operations.reading.package_summary import summarize
 from tests.lab import queued

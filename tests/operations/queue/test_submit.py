@@ -23,7 +23,7 @@ from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package, project
@@ -40,10 +40,10 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return TaskOptions(begin=time.time() + 3600, cards_as_usual=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=time.time() + 3600, cards_from_settings=True, **given)  # type: ignore[arg-type]
 
 
-def stopped(tmp_path: Path) -> Package:
+def stopped(tmp_path: Path) -> PackageFolder:
     return package(tmp_path / "runs", state="stopped")
 
 
@@ -56,17 +56,17 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
         config=config,
         overrides=["limits.wall_time=10min"],
         description="a try",
-        wanted=TaskOptions(cards_as_usual=True, priority=3),
+        options=TaskOptions(cards_from_settings=True, priority=3),
         command=["roost", "submit"],
     )
     (task,) = submit(request).tasks
     assert (task.need.cards, task.need.time_limit, task.priority, task.sweep) == (1, 600.0, 3, None)
     assert len(task.profile) == 32 and task.scale == 32.0
-    made = Package.open(task.package)
+    made = PackageFolder.open(task.package)
     assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
     assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
     going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
-    (further,) = submit_continue(going_on, TaskOptions(cards_as_usual=True)).tasks
+    (further,) = submit_continue(going_on, TaskOptions(cards_from_settings=True)).tasks
     assert (further.profile, further.scale) == (task.profile, task.scale)
     assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
     assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
@@ -82,7 +82,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         config=config,
         overrides=["optimizers.main.lr=0.1,0.01", "max_epochs=1", "seed=0..1"],
         name="try",
-        wanted=later(most_parallel=2),
+        options=later(most_parallel=2),
     )
     found = submit(request).tasks
     names = [f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
@@ -91,7 +91,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
     assert {task.sweep_name for task in found} == {"try"} and len(here.store().find_all("try")) == 4
     assert {task.most_parallel for task in found} == {2} and {task.state for task in found} == {PENDING}
     assert [task.id for task in here.tasks()] == [task.id for task in found]
-    assert [Package.open(task.package).args["seed"] for task in found] == [0, 1, 0, 1]
+    assert [PackageFolder.open(task.package).args["seed"] for task in found] == [0, 1, 0, 1]
     assert {task.plan["own_env"]["PYTHONHASHSEED"] for task in found} == {"0"}
 
 
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_told_before_anything_is_made(
 ) -> None:
     config = project(tmp_path / "project")
     with pytest.raises(error) as refused:
-        submit(SubmitRequest(config=config, overrides=overrides, wanted=wanted))
+        submit(SubmitRequest(config=config, overrides=overrides, options=wanted))
     assert refused.value.setting == setting and fact in str(refused.value)
     messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
     assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_told_before_anything_is_made(
 
 
 def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:
-    request = SubmitRequest(config=project(tmp_path / "project"), name="one", wanted=later())
+    request = SubmitRequest(config=project(tmp_path / "project"), name="one", options=later())
     submit(request)
     with pytest.raises(Refused, match=r"roost submit continue .*/runs/one"):
         submit(request)
@@ -150,7 +150,7 @@ def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:
 def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path: Path) -> None:
     config = project(tmp_path / "project")
     (tmp_path / "project" / "full").write_text("no folder can be made here")
-    request = SubmitRequest(config=config, overrides=["save_root=runs,full/runs"], wanted=later())
+    request = SubmitRequest(config=config, overrides=["save_root=runs,full/runs"], options=later())
     with pytest.raises(OSError, match="full"):
         submit(request)
     assert list((tmp_path / "project" / "runs").iterdir()) == [] and here.tasks() == []
@@ -166,8 +166,8 @@ def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
             module, name, lambda *a, whole=whole, name=name, **k: looks.append(name) or whole(*a, **k)
         )
     heard: list[str] = []
-    request = SubmitRequest(config=project(tmp_path / "project"), overrides=["seed=0..2"], wanted=later())
-    submit(request, tell=heard.append)
+    request = SubmitRequest(config=project(tmp_path / "project"), overrides=["seed=0..2"], options=later())
+    submit(request, report=heard.append)
     assert looks == ["load_files", "select"]
     assert [re.findall(r"\d+", text) for text in heard] == [[str(n), "3"] for n in (1, 2, 3, 2, 3)]
     messages.check("; ".join(heard))
@@ -208,7 +208,7 @@ def test_a_daemon_of_another_version_is_told_before_anything_is_made(here: Lab, 
     about = here.state / "daemon.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "version": "0.0.0"}))
     with pytest.raises(Refused, match=r"0\.0\.0"):
-        submit(SubmitRequest(config=project(tmp_path / "project"), wanted=later()))
+        submit(SubmitRequest(config=project(tmp_path / "project"), options=later()))
     assert here.tasks() == [] and not (tmp_path / "project" / "runs").exists()
 
 
@@ -258,12 +258,12 @@ def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
 
 
 def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path: Path) -> None:
-    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], wanted=TaskOptions())
+    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], options=TaskOptions())
     found = check_requests(asked)
     assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
     assert {one.device for one in found} == {"cpu"}
-    real = TaskOptions(cards_as_usual=True, simulated=False)
-    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", wanted=real))
+    real = TaskOptions(cards_from_settings=True, simulated=False)
+    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", options=real))
     assert one.device == "auto"
 
 
@@ -274,7 +274,7 @@ def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
 
     def need(**given: object) -> tuple[int | None, bool, list[str]]:
         wanted = later(need=Need(cards=1, **given))  # type: ignore[arg-type]
-        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        found = submit_continue(asked, replace(wanted, cards_from_settings=False))
         (task,) = found.tasks
         with here.store() as store:
             store.ask(task.id, STOP)
@@ -300,7 +300,7 @@ def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
 
     def cores(*, cards: int = 0, given: int | None = None) -> tuple[int | None, str | None, list[str]]:
         wanted = later(need=Need(cards=cards, cores=given))
-        found = submit_continue(asked, replace(wanted, cards_as_usual=False))
+        found = submit_continue(asked, replace(wanted, cards_from_settings=False))
         (task,) = found.tasks
         with here.store() as store:
             store.ask(task.id, STOP)

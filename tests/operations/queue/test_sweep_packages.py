@@ -9,13 +9,13 @@ import pytest
 from roost.base.errors import Refused
 from roost.config import layers
 from roost.operations.queue import sweep_packages
-from roost.package.package import Package
-from roost.package.package_draft import PreparedTraining, prepare_training
+from roost.package.package import PackageFolder
+from roost.package.package_draft import TrainingDraft, prepare_training
 from tests.messages import Messages
 from tests.operations.packages import project
 
 
-def plans(folder: Path, count: int) -> list[tuple[PreparedTraining, str | None]]:
+def plans(folder: Path, count: int) -> list[tuple[TrainingDraft, str | None]]:
     files = layers.load_files(project(folder))
     return [(prepare_training(files.config([f"seed={n}"])), f"seed={n}") for n in range(count)]
 
@@ -26,7 +26,9 @@ def names(folder: Path) -> list[str]:
 
 def test_all_of_them_in_their_order(tmp_path: Path, messages: Messages) -> None:
     heard: list[str] = []
-    made = list(sweep_packages.create_packages(plans(tmp_path / "p", 20), command=["roost"], tell=heard.append))
+    made = list(
+        sweep_packages.create_packages(plans(tmp_path / "p", 20), command=["roost"], report=heard.append)
+    )
     assert [package.path.name for package in made] == [f"seed={n}" for n in range(20)]
     assert [package.args["seed"] for package in made] == list(range(20))
     assert made[19].request["command"] == ["roost"] and made[19].changed() == []
@@ -61,7 +63,7 @@ def test_one_that_cannot_be_made_takes_those_after_it_along(tmp_path: Path) -> N
     asked = plans(tmp_path / "p", 20)
     (tmp_path / "file").write_text("")
     asked[2] = (replace(asked[2][0], root=tmp_path / "file" / "runs"), "seed=2")
-    made: list[Package] = []
+    made: list[PackageFolder] = []
     with pytest.raises(OSError):
         made.extend(sweep_packages.create_packages(asked, command=[]))
     assert names(tmp_path / "p" / "runs") == ["seed=0", "seed=1"]

@@ -13,9 +13,9 @@ from roost.base.errors import NotFound, Refused
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
 from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
-from roost.operations.lifecycle.stop import StopResult, StopPending
+from roost.operations.lifecycle.stop import StopPending, StopResult
 from roost.operations.queue import task_control
-from roost.operations.queue.task_control import StopProgress, request_stop, change, stop_all
+from roost.operations.queue.task_control import StopProgress, change, request_stop, stop_all
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package
@@ -30,7 +30,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def ended(told: list[StopProgress]) -> dict[str, StopResult]:
-    return {one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, StopResult)}
+    return {
+        one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, StopResult)
+    }
 
 
 def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
@@ -57,7 +59,7 @@ def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: 
     told = list(stop_all([id], now=now))
     assert isinstance(told[0].event, StopPending)
     assert ended(told)[id] == StopResult(1, STOPPED, None, True) and lab.one(id).exit_code == code
-    assert not told[-1].can_go_on  # it is a command
+    assert not told[-1].can_continue  # it is a command
 
 
 def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
@@ -125,7 +127,7 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
 def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
     (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
-    assert held.task.held and not held.was_so and daemon_presence.about(lab.state) is not None
+    assert held.task.held and not held.unchanged and daemon_presence.about(lab.state) is not None
     other = lab.submit("true", need=Need(cards=1))
     lab.wait_for(other)
     assert lab.one(task.id).attempt == 0
@@ -142,7 +144,7 @@ def test_what_is_so_already_is_no_event(lab: Lab, messages: Messages) -> None:
         messages.check(before[-1].text)
     for asked in ({"held": True}, {"priority": 2}):
         (found,) = change([task.id], **asked)
-        assert found.was_so and found.task.held
+        assert found.unchanged and found.task.held
     with lab.store() as store:
         assert store.events(task=task.id) == before
 
@@ -181,6 +183,6 @@ def test_who_does_not_wait_asks_tasks_alone(lab: Lab) -> None:
     for text in (first.id, first.package, "7sweep"):
         with pytest.raises(Refused) as refused:
             request_stop(text)
-        assert repr(str(text)) in refused.value.said
+        assert repr(str(text)) in refused.value.detail
     with pytest.raises(NotFound):
         request_stop(str(package(lab.folder / "other")))

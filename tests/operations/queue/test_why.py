@@ -23,7 +23,7 @@ from roost.lab.queue.task import (
     Need,
 )
 from roost.operations.queue.why import _state_line, why
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.lab.labs import Lab
 from tests.lab.queued import task
 from tests.messages import Messages
@@ -130,7 +130,7 @@ def ended(lab: Lab, path: Path, state: str, **record: Any) -> str:
 def test_how_to_go_on_with_a_training_that_did_not_succeed(lab: Lab, tmp_path: Path) -> None:
     crashed = ended(lab, tmp_path / "runs" / "k1", CRASHED)
     assert why(crashed)[0].can_go_on
-    session(Package.open(tmp_path / "runs" / "k1"), "succeeded")
+    session(PackageFolder.open(tmp_path / "runs" / "k1"), "succeeded")
     assert not why(crashed)[0].can_go_on, "somebody has"
     assert not why(ended(lab, tmp_path / "runs" / "k2", SUCCEEDED))[0].can_go_on
     command = lab.queue("exit 1")

@@ -13,7 +13,7 @@ import pytest
 
 from roost.operations.reading.output_reader import Output, tail_offset
 from roost.operations.sessions.running_session import RunningSession, follow
-from roost.supervisor.output.output_file import LEFT_OUT
+from roost.supervisor.output.output_file import LEFT_OUT_PATTERN
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -61,7 +61,7 @@ def test_a_hole_is_one_line(tmp_path: Path) -> None:
     punch(path, len(head), len(lost))
     with Output(path) as output:
         shown = b"".join(output.new())
-    before, left_out, after = re.split(LEFT_OUT, shown)
+    before, left_out, after = re.split(LEFT_OUT_PATTERN, shown)
     assert (before, left_out, after) == (head + b"\n", b"122,880", tail)
 
 
@@ -74,7 +74,7 @@ def test_a_hole_below_a_follower_and_one_at_the_end(tmp_path: Path) -> None:
         punch(path, BLOCK, BLOCK * 3)
         assert list(output.new()) == []
         os.truncate(path, BLOCK * 6)
-        assert re.findall(LEFT_OUT, b"".join(output.new())) == [b"8,192"]
+        assert re.findall(LEFT_OUT_PATTERN, b"".join(output.new())) == [b"8,192"]
         assert list(output.new()) == []
         with path.open("ab") as file:
             file.write(b"end")
@@ -116,13 +116,13 @@ def test_a_live_session_is_followed_through_its_cut_to_its_end(session: Session)
     (session.folder / "head").touch()
     wait_for(lambda: session.output.stat().st_size == 16 * 2**19)
     wait_for(lambda: session.output.stat().st_blocks * 512 < 1.5 * 2**20)
-    while not re.search(LEFT_OUT, seen):
+    while not re.search(LEFT_OUT_PATTERN, seen):
         seen += output_of(next(events))
     (session.folder / "cut").touch()
     assert child.wait(20) == 0
     *pieces, ended = events
     seen += b"".join(map(output_of, pieces))
-    head, left_out, tail = re.split(LEFT_OUT, seen)
+    head, left_out, tail = re.split(LEFT_OUT_PATTERN, seen)
     assert not isinstance(ended, bytes) and ended.state == "succeeded"
     assert session.output.stat().st_size <= 2**20
     assert everything.startswith(head.removesuffix(b"\n")) and len(head) >= 2**19

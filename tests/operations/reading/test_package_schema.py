@@ -12,18 +12,18 @@ from roost.base.errors import NotFound
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.reading.show import show
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package, session
 
 
-def damages(made: Package) -> dict[str, str]:
+def damages(made: PackageFolder) -> dict[str, str]:
     return {damage.name: damage.cause for damage in package_schema.damages(made)}
 
 
-def test_what_roost_writes_is_intact(finished: Package) -> None:
+def test_what_roost_writes_is_intact(finished: PackageFolder) -> None:
     assert damages(finished) == {}
     assert package_schema.opened(finished.path).path == finished.path
     assert [one.number for one in package_schema.sessions(finished.path)] == [1]
@@ -87,7 +87,7 @@ def test_a_last_record_that_was_torn_counts_as_none(tmp_path: Path) -> None:
 )
 def test_an_analysis_that_was_edited(file: str, text: str, tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    place = analysis_folder.make(made.path / analysis_folder.NAME)
+    place = analysis_folder.create(made.path / analysis_folder.NAME)
     analysis_folder.write_request(place, {"script": {"path": "look.py"}})
     assert [one.state for one in package_schema.analyses(made.path)] == ["starting"]
     (place / file).write_text(text)

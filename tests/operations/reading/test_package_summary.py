@@ -13,7 +13,7 @@ from roost.base.interval import NEVER
 from roost.lab.queue import task_file
 from roost.operations.reading.list_packages import list_packages
 from roost.operations.reading.package_summary import summarize
-from roost.package.progress import Board
+from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
 from roost.train.reporting.progress_publisher import ProgressPublisher
 from tests.lab.labs import Lab
@@ -129,7 +129,7 @@ def test_long_records_are_read_from_their_end(tmp_path: Path) -> None:
 
 def test_a_run_limited_by_time_alone_has_no_total(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="running")
-    board = Board(made.progress)
+    board = ProgressFile(made.progress)
     ProgressPublisher(board, steps_per_epoch=10).publish(Progress(step=31, total_steps=NEVER), "training")
     row = summarize(made.path)
     assert (row.step, row.total_steps) == (31, None)

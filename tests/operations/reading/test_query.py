@@ -72,7 +72,7 @@ def test_what_means_nothing_is_told_with_its_place(
 ) -> None:
     with pytest.raises(UsageError) as error:
         parse(text)
-    assert error.value.setting == "query" and f" {place}: " in error.value.said
+    assert error.value.setting == "query" and f" {place}: " in error.value.detail
     assert fact in str(error.value)
     messages.check(error.value)
 

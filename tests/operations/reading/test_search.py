@@ -93,7 +93,7 @@ def test_meant(runs: Path, query: str, found: str) -> None:
 def test_a_key_that_no_run_has(runs: Path, query: str, place: int, near: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
         list_packages(runs, query)
-    assert refused.value.setting == "query" and f" {place}: " in refused.value.said
+    assert refused.value.setting == "query" and f" {place}: " in refused.value.detail
     assert near in str(refused.value.fix)
     messages.check(refused.value)
 

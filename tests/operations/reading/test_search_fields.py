@@ -11,7 +11,7 @@ import pytest
 
 from roost.operations.reading import search_fields
 from roost.package import records
-from roost.package.records import Writer
+from roost.package.records import RecordsWriter
 from tests.operations.packages import package, record_rows
 
 
@@ -47,7 +47,7 @@ def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
     step = 0
     for number in range(1, draw.randint(2, 4)):
         start = draw.randint(0, step)
-        writer = Writer(folder / f"{number}.jsonl", session=number, start_step=start)
+        writer = RecordsWriter(folder / f"{number}.jsonl", session=number, start_step=start)
         step = start
         writer.row(step, 0, {'od"d': 0.5, "rare": 1.0, "lr": 3.0})
         for _ in range(draw.randint(0, 60)):

@@ -10,10 +10,10 @@ import pytest
 from roost.analysis import analysis_folder
 from roost.base.errors import NotFound
 from roost.operations.reading.show import BlackBoxShown, show
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import initial_weights, skipped_steps
 from roost.package.results.initial_weights import InitialWeights
-from roost.package.results.skipped_steps import Skipped
+from roost.package.results.skipped_steps import SkippedStep
 from tests.operations.packages import ROWS, TIMES, VALUES, package, record_rows, session
 from tests.package.results.test_black_box import box
 
@@ -68,7 +68,7 @@ def test_steps_that_were_skipped(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     assert show(made.path).skipped == []
     for step in (7, 12, 29):
-        told = Skipped(session=1, step=step, epoch=0, batch=step - 1, kind="error", error="no", samples=[3])
+        told = SkippedStep(session=1, step=step, epoch=0, batch=step - 1, kind="error", error="no", samples=[3])
         skipped_steps.append(made.path / skipped_steps.NAME, told)
     assert [one.step for one in show(made.path).skipped] == [7, 12, 29]
     session(made, "stopped")
@@ -134,9 +134,9 @@ def test_an_ordinary_command_line_is_shown_whole(tmp_path: Path) -> None:
     assert show(made.path).command == " ".join(command)
 
 
-def analysis(made: Package, state: str, *, result: object = None, **asked: object) -> Path:
+def analysis(made: PackageFolder, state: str, *, result: object = None, **asked: object) -> Path:
     """Adds an analysis as it would have been recorded."""
-    place = analysis_folder.make(made.path / analysis_folder.NAME)
+    place = analysis_folder.create(made.path / analysis_folder.NAME)
     analysis_folder.write_request(
         place, {"script": {"path": "/home/me/look.py"}, "checkpoint": None, **asked}
     )

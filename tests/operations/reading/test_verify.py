@@ -12,12 +12,12 @@ from roost.base.errors import NotFound
 from roost.operations.reading.verify import Finding, verify
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import package, session
 
 
-def bad(made: Package) -> list[Finding]:
+def bad(made: PackageFolder) -> list[Finding]:
     return [finding for finding in verify(made.path) if not finding.good]
 
 
@@ -64,7 +64,7 @@ def test_changed_code_that_a_session_was_forced_to_go_on_with(tmp_path: Path, me
     file = made.path / "Model" / "Runner.py"
     file.write_text("pass")
     request = made.path / "sessions" / f"{session(made, 'stopped')}.request.json"
-    changed = {"Model/Runner.py": snapshot.digest(file)}
+    changed = {"Model/Runner.py": snapshot.file_digest(file)}
     request.write_text(json.dumps({**json.loads(request.read_text()), "changed": changed}))
     (found,) = [finding for finding in verify(made.path) if finding.what == "code"]
     assert found.good and "inexact" in found.detail

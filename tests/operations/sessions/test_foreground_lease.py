@@ -14,7 +14,7 @@ from roost.config.settings import parse_settings
 from roost.devices import lease as leases
 from roost.devices import lease_files, visible_cards
 from roost.devices.card import Card
-from roost.devices.lease import Busy, Holder
+from roost.devices.lease import CardsBusy, LeaseHolder
 from roost.operations.lifecycle.check import CheckRequest, check
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.fork import ForkRequest, fork
@@ -24,7 +24,7 @@ from roost.operations.models.predict import PredictRequest, predict
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.foreground_lease import SessionCards, cards_of_session, choose_one_card
 from roost.operations.sessions.session_request import StartedSession, start_session
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package, project
 from tests.waiting import wait_for
@@ -75,27 +75,27 @@ def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: py
 def test_where_it_is_held_nothing_is_made(tmp_path: Path, messages: Messages) -> None:
     config = endless(tmp_path / "p")
     first = run(RunRequest(config=config, name="first"))
-    other = leases.take(CARDS[1:], 1, Holder.own())
-    name = lease_files.name_of(os.geteuid())
-    with pytest.raises(Busy) as refused:
+    other = leases.take(CARDS[1:], 1, LeaseHolder.own())
+    name = lease_files.user_name(os.geteuid())
+    with pytest.raises(CardsBusy) as refused:
         run(RunRequest(config=config, name="second"))
-    assert all(fact in refused.value.said for fact in ("GPU 0", name, str(first.package)))
+    assert all(fact in refused.value.detail for fact in ("GPU 0", name, str(first.package)))
     assert "roost submit" in str(refused.value.fix) and "-CPU" in str(refused.value.fix)
     messages.check(refused.value.fix)
     assert not (tmp_path / "p" / "runs" / "second").exists()
     kill(run(RunRequest(config=config, name="third", device="cpu")))
     kill(first)
     other.close()
-    with_lease = leases.take(CARDS, 1, Holder.own())
-    with pytest.raises(Busy):
+    with_lease = leases.take(CARDS, 1, LeaseHolder.own())
+    with pytest.raises(CardsBusy):
         continue_(ContinueRequest(package=tmp_path / "p" / "runs" / "first"))
     with_lease.close()
 
 
 def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
     source = package(tmp_path / "runs")
-    lease = leases.take(CARDS, None, Holder.own())
-    with pytest.raises(Busy):
+    lease = leases.take(CARDS, None, LeaseHolder.own())
+    with pytest.raises(CardsBusy):
         fork(ForkRequest(package=source.path, overrides=["max_epochs=9"], name="other"))
     assert not (tmp_path / "runs" / "other").exists()
     lease.close()
@@ -105,9 +105,9 @@ def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     lock_fd = made.lock()
     needs = cards_of_session({"device": "auto"})
-    lease = leases.take(CARDS[:1], 1, Holder.own())
-    with pytest.raises(Busy):
-        start_session(made, lock_fd, {"device": "auto"}, parse_settings(VALUES), needed=needs)
+    lease = leases.take(CARDS[:1], 1, LeaseHolder.own())
+    with pytest.raises(CardsBusy):
+        start_session(made, lock_fd, {"device": "auto"}, parse_settings(VALUES), session_cards=needs)
     assert made.sessions() == []
     lease.close()
     os.close(lock_fd)
@@ -117,14 +117,16 @@ def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOST_COLD", "1")
-    lease = leases.take(CARDS[:1], 1, Holder.own())
+    lease = leases.take(CARDS[:1], 1, LeaseHolder.own())
     started = run(RunRequest(config=endless(tmp_path / "p")))
     assert any("GPU 0" in note and "GPU 1" in note for note in started.notes)
     assert len(lease_files.live_leases("SIM-1")) == 1
     wait_for(lambda: b"CUDA_VISIBLE_DEVICES=SIM-1" in environment_of(started))
     kill(started)
     assert cards_of_session({"device": "auto", "ranks": 2}).cards == CARDS, "two are not free"
-    assert cards_of_session({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], "this one was asked for"
+    assert cards_of_session({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], (
+        "this one was asked for"
+    )
     lease.close()
 
 
@@ -156,7 +158,7 @@ def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
 
 
 def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    outer = leases.take(CARDS, None, Holder.own())
+    outer = leases.take(CARDS, None, LeaseHolder.own())
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
     foreground_lease.require_unleased(CARDS)
@@ -167,10 +169,10 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
 def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     assert choose_one_card("cpu") == SessionCards() and choose_one_card("cpu").ids is None
     assert choose_one_card("auto").ids == ["SIM-0"]
-    first = leases.take(CARDS[:1], 1, Holder.own())
+    first = leases.take(CARDS[:1], 1, LeaseHolder.own())
     assert choose_one_card("cuda").ids == ["SIM-1"]
-    second = leases.take(CARDS[1:], None, Holder.own())
-    with pytest.raises(Busy, match=r"GPU \d ") as refused:
+    second = leases.take(CARDS[1:], None, LeaseHolder.own())
+    with pytest.raises(CardsBusy, match=r"GPU \d ") as refused:
         choose_one_card("auto")
     assert "-CPU" in str(refused.value)
     messages.check(refused.value.fix)
@@ -178,7 +180,7 @@ def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     second.close()
 
 
-def test_whoever_looks_at_a_package_holds_a_card(finished: Package, tmp_path: Path) -> None:
+def test_whoever_looks_at_a_package_holds_a_card(finished: PackageFolder, tmp_path: Path) -> None:
     script = tmp_path / "look.py"
     script.write_text("import time\ndef experience(self):\n    time.sleep(100)\n")
     looking = AnalyzeRequest(package=finished.path, script=str(script), project=finished.path)
@@ -186,10 +188,10 @@ def test_whoever_looks_at_a_package_holds_a_card(finished: Package, tmp_path: Pa
     started = analyze(looking)
     (lease,) = lease_files.live_leases("SIM-0")
     assert (lease.said.mb, lease.said.package) == (None, str(finished.path))
-    with check(CheckRequest(config=project(tmp_path / "p"))), pytest.raises(Busy):
+    with check(CheckRequest(config=project(tmp_path / "p"))), pytest.raises(CardsBusy):
         assert len(lease_files.live_leases("SIM-1")) == 1
         before = sorted(path for path in finished.path.rglob("*"))
-        with pytest.raises(Busy):
+        with pytest.raises(CardsBusy):
             analyze(looking)
         assert sorted(path for path in finished.path.rglob("*")) == before
         with predict(predicting):

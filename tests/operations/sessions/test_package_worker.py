@@ -10,7 +10,7 @@ import pytest
 from roost.analysis import analysis_folder
 from roost.base.errors import Refused
 from roost.base.system import process_identity
-from roost.operations.sessions.package_worker import worker_on_package, select_checkpoints
+from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
 from roost.operations.sessions.running_session import follow
 from roost.package import sessions
 from roost.package.sessions import Session
@@ -34,7 +34,7 @@ def test_its_folder_is_hidden_and_goes_with_the_block(tmp_path: Path) -> None:
     with worker_on_package(made, parent, asked, None, fix="elsewhere") as (running, worker):
         (place,) = parent.iterdir()
         assert place.name.startswith(".roost-unfinished-")
-        assert (sessions.load(place / analysis_folder.REQUEST) or {})["pid"] == os.getpid()
+        assert (sessions.load_json(place / analysis_folder.REQUEST) or {})["pid"] == os.getpid()
         *_, ended = follow(running)
         assert isinstance(ended, Session) and ended.state == "failed"
         assert worker.wait(20) == ended.record["exit_code"]  # type: ignore[index]

@@ -11,21 +11,21 @@ from roost.base.errors import ConfigError, Refused, RoostError, UsageError
 from roost.base.system import cpu_cores
 from roost.config.settings import Settings, parse_settings
 from roost.devices import visible_cards
-from roost.devices.card import Card, User
+from roost.devices.card import Card, CardProcess
 from roost.operations.sessions.rank_layout import (
-    RankRequest,
     RankLayout,
-    with_previous_layout,
+    RankRequest,
     cards_of_this_machine,
+    one_process_notes,
     plan_ranks,
     rank_environments,
-    one_process_notes,
+    with_previous_layout,
 )
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package
 
 FOUR = [
-    Card(0, "GPU-a", "H100", 80_000, 10_000, (User(7, "anna", 70_000),)),
+    Card(0, "GPU-a", "H100", 80_000, 10_000, (CardProcess(7, "anna", 70_000),)),
     *(Card(number, f"GPU-{number}", "H100", 80_000, 79_000) for number in (1, 2, 3)),
 ]
 
@@ -191,7 +191,7 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(Refused) as refused:
         decided(RankRequest(strategy="ddp"), device="cuda")
-    assert refused.value.setting == "--device" and "CUDA_VISIBLE_DEVICES" in refused.value.said
+    assert refused.value.setting == "--device" and "CUDA_VISIBLE_DEVICES" in refused.value.detail
     assert "-CPU --devices" in str(refused.value.fix)
     messages.check(refused.value)
 
@@ -205,7 +205,7 @@ def test_a_gpu_that_is_named_where_there_is_none(
     with pytest.raises(Refused) as caught:
         decided(RankRequest(devices=[0], strategy=strategy))
     assert (caught.value.setting, caught.value.where) == ("devices", "command line")
-    assert "torch" in caught.value.said and str(caught.value.fix).endswith("--devices 1")
+    assert "torch" in caught.value.detail and str(caught.value.fix).endswith("--devices 1")
     assert decided(RankRequest(devices=1, strategy=strategy)).request["ranks"] == 1
 
 
@@ -240,7 +240,7 @@ def before(tmp_path: Path, **request: Any) -> Any:
 
     def again(asked: RankRequest, *overrides: str) -> tuple[Any, Any, Any]:
         found = with_previous_layout(asked, made, overrides)
-        return found.devices, found.strategy, found.said_in.get("devices")
+        return found.devices, found.strategy, found.sources.get("devices")
 
     return again
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.sessions.scratch_folder import scratch_folder, remove_abandoned
+from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
 
 
 @pytest.fixture(autouse=True)

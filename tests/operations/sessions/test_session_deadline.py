@@ -26,7 +26,7 @@ def squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 def test_without_a_limit_there_is_none() -> None:
     assert deadline_of(FREE, {}) == (None, [])
-    assert deadline_of(FREE, {}).seconds() is None
+    assert deadline_of(FREE, {}).seconds_left() is None
 
 
 def test_the_time_that_is_asked_for_counts_from_now() -> None:
@@ -34,7 +34,7 @@ def test_the_time_that_is_asked_for_counts_from_now() -> None:
     found = deadline_of(LimitSettings(wall_time="11h30m"), {})
     assert found.at is not None and before + 41400 <= found.at <= time.time() + 41400
     assert found.notes == []
-    left = found.seconds()
+    left = found.seconds_left()
     assert left is not None and 41390 < left <= 41400
 
 

@@ -13,7 +13,7 @@ from roost.base.errors import Refused
 from roost.config.sections.limits import LimitSettings
 from roost.config.settings import Settings, parse_settings
 from roost.operations.sessions import session_request
-from roost.operations.sessions.session_request import start_session, worker_environment, session_plan
+from roost.operations.sessions.session_request import session_plan, start_session, worker_environment
 from tests.operations.packages import VALUES, package
 
 CPU = {"kind": "train", "device": "cpu", "strategy": "single", "ranks": 1}

@@ -42,7 +42,7 @@ def test_a_history_is_run_through_the_policy(tmp_path: Path, messages: Messages)
     assert (eve.tasks, eve.wait_max, eve.gpu_seconds) == (1, None, 0.0)
     assert [one.reason.partition(":")[0] for one in shown.never] == ["impossible"]
     told: list[str] = []
-    two = simulate(SimulateRequest(history=path, cards="2x24GB"), tell=told.append)
+    two = simulate(SimulateRequest(history=path, cards="2x24GB"), report=told.append)
     assert len(told) == two.decisions and re.findall(r"\d+", told[-1])[-1] == "4"
     assert two.longest is None and two.makespan == 100.0
 
@@ -56,10 +56,10 @@ def test_ones_own_queue_is_a_history(tmp_path: Path, messages: Messages) -> None
     with lab.here(), lab.store() as store:
         store.submit([msgspec.structs.replace(one, submitted=100.0) for one in (first, second, waits)])
         for one in (first, second):
-            begun = store.start(store.task(one.id), [card()], one.need.memory_mb)
-            store.move(begun, SUCCEEDED, started=1000.0, ended=1060.0)
+            started = store.start(store.task(one.id), [card()], one.need.memory_mb)
+            store.move(started, SUCCEEDED, started=1000.0, ended=1060.0)
         path = tmp_path / "mine.json"
-        path.write_bytes(msgspec.json.encode(list_tasks(all_of_them=True)))
+        path.write_bytes(msgspec.json.encode(list_tasks(all_tasks=True)))
     shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
     assert (shown.tasks, shown.left_out, shown.makespan) == (2, 1, 460.0)
     assert read_history(path).entries[1] == HistoryTask(
@@ -90,7 +90,7 @@ def test_tasks_of_the_cpu_take_their_cores(tmp_path: Path, messages: Messages) -
     with lab.here(), lab.store() as store:
         store.submit([one := task(name="cpu", need=Need(cores=3))])
         store.move(store.start(store.task(one.id), [], None), SUCCEEDED, started=1000.0, ended=1060.0)
-        rows = list_tasks(all_of_them=True)
+        rows = list_tasks(all_tasks=True)
     path.write_bytes(listed := msgspec.json.encode(rows))
     assert [entry.cores for entry in read_history(path).entries] == [3]
     path.write_bytes(listed.replace(b'"cores":3,', b""))

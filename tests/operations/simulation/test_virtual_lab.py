@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.devices.simulated_cards import described
+from roost.devices.simulated_cards import parse_cards
 from roost.lab.policy.policy_state import Rules, Window
 from roost.lab.queue.task import PENDING, Need, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
@@ -38,14 +38,14 @@ def job(
 
 
 def run(*jobs: Job, cards: str = "1x24GB", rules: Rules | None = None) -> VirtualLab:
-    lab = VirtualLab(jobs, described(cards, setting="cards"), rules or Rules())
+    lab = VirtualLab(jobs, parse_cards(cards, setting="cards"), rules or Rules())
     for _ in lab.passes():
         pass
     return lab
 
 
 def times(lab: VirtualLab) -> dict[str, tuple[float | None, float | None]]:
-    return {id: (job.begun, job.ended) for id, job in lab.jobs.items()}
+    return {id: (job.started, job.ended) for id, job in lab.jobs.items()}
 
 
 def test_tasks_run_one_after_the_other_to_their_end_or_limit() -> None:
@@ -100,7 +100,7 @@ def test_a_task_waits_for_others_as_in_a_real_lab(messages: Messages) -> None:
         job("never", 10.0, after=("limited",), submitted=1.0),
         cards="4x24GB",
     )
-    assert (lab.jobs["b"].begun, lab.jobs["any"].begun, lab.jobs["never"].begun) == (100.0, 60.0, None)
+    assert (lab.jobs["b"].started, lab.jobs["any"].started, lab.jobs["never"].started) == (100.0, 60.0, None)
     assert lab.jobs["b"].reason.startswith("dependency: ") and "(running)" in lab.jobs["b"].reason
     assert lab.jobs["never"].reason.startswith("dependency: limited ")
     for name in ("b", "never"):
@@ -122,9 +122,9 @@ def test_what_makes_room_has_not_ended() -> None:
             job("high", 50.0, submitted=30.0),
             job("b", 1.0, after=("low",)),
         ],
-        described("1x24GB", setting="cards"),
+        parse_cards("1x24GB", setting="cards"),
         Rules(),
     )
     said = [state.states["low"] for state, _ in lab.passes()]
     assert said[:2] == ["pending", "running"] and "pending" in said[2:], "as it was when that was decided"
-    assert lab.jobs["b"].begun == 150.0 and lab.states["low"] == "succeeded"
+    assert lab.jobs["b"].started == 150.0 and lab.states["low"] == "succeeded"

@@ -21,7 +21,7 @@ import torch
 from roost.base import durable, state_tree
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from tests.messages import Messages
 
 RANDOM = np.random.default_rng(0)
@@ -39,15 +39,15 @@ def no_fault_left() -> Iterator[None]:
     durable.fault = None
 
 
-def info(id: int = 0, **more: Any) -> Info:
-    return Info(id=id, step=id * 10, epoch=1, batch=2, line=[(0, id)], **more)
+def info(id: int = 0, **more: Any) -> Manifest:
+    return Manifest(id=id, step=id * 10, epoch=1, batch=2, line=[(0, id)], **more)
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("Checkpoints")
     checkpoint.write(folder, TREES, info(4, metrics={"valid/loss": 0.5}))
-    return checkpoint.folder_of(folder, 4)
+    return checkpoint.checkpoint_folder(folder, 4)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_what_was_written_is_read(good: Path) -> None:
     found, states = checkpoint.read(good, to="numpy")
     assert is_same(states)
     assert (found.id, found.step, found.metrics) == (4, 40, {"valid/loss": 0.5})
-    assert checkpoint.verify(good) == checkpoint.read_info(good) == found
+    assert checkpoint.verify(good) == checkpoint.read_manifest(good) == found
     assert sorted(found.files) == [
         "model.json", "model.safetensors", "optimizer.json", "optimizer.safetensors", "progress.json",
     ]  # fmt: skip
@@ -101,17 +101,17 @@ def test_tensors_that_were_read_are_a_programs_own(tmp_path: Path) -> None:
     """Large ones are views of what was read: never of the file, and never of one another."""
     trees = {"model": {"w": torch.ones(512, 256), "v": torch.ones(256, 256), "n": torch.tensor(3)}}
     checkpoint.write(tmp_path, trees, info())
-    path = checkpoint.folder_of(tmp_path, 0)
+    path = checkpoint.checkpoint_folder(tmp_path, 0)
     model = checkpoint.read(path)[1]["model"]
     assert all(one.data_ptr() % 64 == 0 for one in model.values())
     assert model["w"].data_ptr() - model["v"].data_ptr() == model["v"].nbytes, "no copy: as in the file"
-    before = checkpoint.digest_of_manifest(path)
+    before = checkpoint.manifest_digest(path)
     for one in model.values():
         one.zero_()
     again = checkpoint.read(path)[1]["model"]
     assert all(again[name].equal(one) for name, one in trees["model"].items())
     model["w"].fill_(5)
-    assert not model["v"].any() and checkpoint.digest_of_manifest(path) == before
+    assert not model["v"].any() and checkpoint.manifest_digest(path) == before
     os.truncate(path / "model.safetensors", 0)
     assert all(again[name].equal(one) for name, one in trees["model"].items())
 
@@ -131,11 +131,11 @@ def test_a_file_whose_tensors_lie_anywhere_is_read(tmp_path: Path) -> None:
     entries = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
     }
-    with checkpoint.made(checkpoint.folder_of(tmp_path, 0)) as staging:
+    with checkpoint.staged_folder(checkpoint.checkpoint_folder(tmp_path, 0)) as staging:
         for name, data in files.items():
             (staging / name).write_bytes(data)
-        checkpoint.seal(staging, info(files=entries))
-    model = checkpoint.read(checkpoint.folder_of(tmp_path, 0))[1]["model"]
+        checkpoint.write_manifest(staging, info(files=entries))
+    model = checkpoint.read(checkpoint.checkpoint_folder(tmp_path, 0))[1]["model"]
     assert model["n"] == 3 and model["w"].numpy().tobytes() == bytes(leaves["w"].data)
 
 
@@ -149,7 +149,7 @@ def test_the_manifest_is_readable_json_and_says_what_was_asked(good: Path) -> No
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_no_number_is_read_again(tmp_path: Path, value: float) -> None:
     checkpoint.write(tmp_path, {}, info(0, metrics={"valid/loss": value, "valid/accuracy": 0.5}))
-    found = checkpoint.verify(checkpoint.folder_of(tmp_path, 0))
+    found = checkpoint.verify(checkpoint.checkpoint_folder(tmp_path, 0))
     assert repr(found.metrics["valid/loss"]) == repr(value) and found.metrics["valid/accuracy"] == 0.5
     assert found.nonfinite == {}
 
@@ -170,12 +170,12 @@ def test_ids(tmp_path: Path) -> None:
 
 def test_a_line_is_kept_in_ranges() -> None:
     first = info(0)
-    assert checkpoint.line_after(None, 0) == [(0, 0)]
-    assert checkpoint.line_after(first, 1) == [(0, 1)]
-    branched = msgspec.structs.replace(info(5), line=checkpoint.line_after(first, 5))
+    assert checkpoint.lineage_after(None, 0) == [(0, 0)]
+    assert checkpoint.lineage_after(first, 1) == [(0, 1)]
+    branched = msgspec.structs.replace(info(5), line=checkpoint.lineage_after(first, 5))
     assert branched.line == [(0, 0), (5, 5)]
-    assert checkpoint.line_after(branched, 6) == [(0, 0), (5, 6)]
-    assert checkpoint.line_after(branched, 8) == [(0, 0), (5, 5), (8, 8)]
+    assert checkpoint.lineage_after(branched, 6) == [(0, 0), (5, 6)]
+    assert checkpoint.lineage_after(branched, 8) == [(0, 0), (5, 5), (8, 8)]
 
 
 def test_an_existing_id_is_never_overwritten(copy: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_error_names_checkpoint_file_and_what_is_wrong(copy: Path, messages:
     assert "model.safetensors" in str(refused.value)
     (copy / "MANIFEST.json").unlink()
     with pytest.raises(CheckpointError) as refused:
-        checkpoint.read_info(copy)
+        checkpoint.read_manifest(copy)
     messages.check(refused.value)
     assert all(fact in str(refused.value) for fact in ("state_4.ckpt", "MANIFEST.json"))
 
@@ -293,13 +293,13 @@ def test_what_is_not_there_or_no_folder(tmp_path: Path, messages: Messages) -> N
     with pytest.raises(CheckpointError) as refused:
         checkpoint.read(tmp_path / "state_1.ckpt")
     messages.check(refused.value)
-    assert checkpoint.infos(tmp_path) == []
+    assert checkpoint.read_manifests(tmp_path) == []
 
 
 def test_damaged_ones_are_passed_over_in_a_list_and_set_aside_under_free_names(copy: Path) -> None:
     checkpoint.write(copy.parent, {}, info(5))
     (copy / "MANIFEST.json").write_bytes(b"{}")
-    assert [found.id for found in checkpoint.infos(copy.parent)] == [5]
+    assert [found.id for found in checkpoint.read_manifests(copy.parent)] == [5]
     assert checkpoint.set_aside(copy).name == "state_4.ckpt.corrupt"
     copy.mkdir()
     assert checkpoint.set_aside(copy).name == "state_4.ckpt.corrupt-2"
@@ -415,7 +415,7 @@ def test_a_save_that_fails_anywhere_changes_nothing(tmp_path: Path, number: int)
         assert digests(folder) == before
         assert [path.name for path in folder.iterdir()] == ["state_0.ckpt"]
     checkpoint.write(folder, TREES, info(1))
-    assert loads(checkpoint.folder_of(folder, 1))
+    assert loads(checkpoint.checkpoint_folder(folder, 1))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -432,10 +432,10 @@ def test_a_save_that_is_killed_anywhere_leaves_the_old_or_the_new(tmp_path: Path
         durable.sweep(folder)
         assert [path.name for path in folder.iterdir() if durable.is_staging(path.name)] == []
         assert {name: value for name, value in digests(folder).items() if "state_0" in name} == before
-        newest = checkpoint.folder_of(folder, checkpoint.ids(folder)[-1])
+        newest = checkpoint.checkpoint_folder(folder, checkpoint.ids(folder)[-1])
         assert loads(newest)
         stood.append(newest.name)
-        shutil.rmtree(checkpoint.folder_of(folder, 1), ignore_errors=True)
+        shutil.rmtree(checkpoint.checkpoint_folder(folder, 1), ignore_errors=True)
     assert set(stood) == {"state_0.ckpt", "state_1.ckpt"}
     checkpoint.write(folder, TREES, info(1))
 
@@ -465,22 +465,22 @@ def test_the_readers_own_trouble_is_no_damage(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a good checkpoint would be set aside because too many files were open, or a server away."""
-    written = checkpoint.write(tmp_path, {"a": {"b": 1}}, Info(id=0, step=1, epoch=0, batch=1))
-    path = checkpoint.folder_of(tmp_path, written.id)
+    written = checkpoint.write(tmp_path, {"a": {"b": 1}}, Manifest(id=0, step=1, epoch=0, batch=1))
+    path = checkpoint.checkpoint_folder(tmp_path, written.id)
 
     def fails(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("roost.base.safe_read.open_fd", fails)
-    for read in (checkpoint.read_info, checkpoint.verify, checkpoint.read):
+    for read in (checkpoint.read_manifest, checkpoint.verify, checkpoint.read):
         with pytest.raises(OSError, match=os.strerror(number)):
             read(path)
 
 
 def test_a_device_that_takes_nothing_says_nothing_against_a_checkpoint(tmp_path: Path) -> None:
     weight = torch.ones(2)
-    info = checkpoint.write(tmp_path, {"n": {"a": weight, "b": weight}}, Info(id=0, step=0, epoch=0, batch=0))
-    path = checkpoint.folder_of(tmp_path, info.id)
+    info = checkpoint.write(tmp_path, {"n": {"a": weight, "b": weight}}, Manifest(id=0, step=0, epoch=0, batch=0))
+    path = checkpoint.checkpoint_folder(tmp_path, info.id)
     _, states = checkpoint.read(path, device="meta")
     assert states["n"]["a"] is states["n"]["b"] and states["n"]["a"].device.type == "meta"
     with pytest.raises(RuntimeError, match="gpu"):
@@ -494,17 +494,17 @@ def test_a_copy_is_whole_and_of_its_own_session(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
-    info = Info(
+    info = Manifest(
         id=7, step=30, epoch=1, batch=2, session=4, line=[(0, 7)], metrics={"loss": math.nan, "hits": 1.0}
     )
     checkpoint.write(old, {"model": {"a": np.arange(5.0), "b": [1, "x"]}}, info)
-    copied = checkpoint.copy(checkpoint.folder_of(old, 7), new, session=0)
+    copied = checkpoint.copy(checkpoint.checkpoint_folder(old, 7), new, session=0)
     assert (copied.id, copied.session, copied.line) == (7, 0, [(0, 7)])
-    _, states = checkpoint.read(checkpoint.folder_of(new, 7), to="numpy")
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(new, 7), to="numpy")
     assert states["model"]["a"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0] and states["model"]["b"] == [1, "x"]
-    found = checkpoint.verify(checkpoint.folder_of(new, 7))
+    found = checkpoint.verify(checkpoint.checkpoint_folder(new, 7))
     assert math.isnan(found.metrics["loss"]) and found.metrics["hits"] == 1.0 and found.files == copied.files
-    digests = {checkpoint.digest_of_manifest(checkpoint.folder_of(one, 7)) for one in (old, new)}
+    digests = {checkpoint.manifest_digest(checkpoint.checkpoint_folder(one, 7)) for one in (old, new)}
     assert len(digests) == 2, "the session is another one"
 
 
@@ -513,24 +513,24 @@ def test_of_a_damaged_one_nothing_is_copied(tmp_path: Path, damage: str) -> None
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
-    checkpoint.write(old, {"a": {"x": 1}, "b": {"x": np.arange(3.0)}}, Info(id=1, step=1, epoch=0, batch=0))
-    file = checkpoint.folder_of(old, 1) / "b.safetensors"
+    checkpoint.write(old, {"a": {"x": 1}, "b": {"x": np.arange(3.0)}}, Manifest(id=1, step=1, epoch=0, batch=0))
+    file = checkpoint.checkpoint_folder(old, 1) / "b.safetensors"
     whole = file.read_bytes()
     file.unlink()
     if damage != "gone":
         file.write_bytes(whole[:-1] + (b"" if damage == "cut" else bytes([whole[-1] ^ 1])))
     with pytest.raises(Damaged, match=r"state_1\.ckpt.*b\.safetensors"):
-        checkpoint.copy(checkpoint.folder_of(old, 1), new, session=0)
+        checkpoint.copy(checkpoint.checkpoint_folder(old, 1), new, session=0)
     assert list(new.iterdir()) == []
     with pytest.raises(NotFound):
-        checkpoint.copy(checkpoint.folder_of(old, 2), new, session=0)
+        checkpoint.copy(checkpoint.checkpoint_folder(old, 2), new, session=0)
 
 
 def test_what_tells_the_tensors_of_a_part_from_others() -> None:
     def of(*names: str) -> tuple[str | None, int]:
         files = {name: {"bytes": 10 + place, "sha256": name[-20:]} for place, name in enumerate(names)}
-        info = Info(id=1, step=1, epoch=0, batch=0, ranks=2, files=files)
-        return checkpoint.digest_of(info, "model")
+        info = Manifest(id=1, step=1, epoch=0, batch=0, ranks=2, files=files)
+        return checkpoint.tensor_digest(info, "model")
 
     assert of("model.json", "trainer.safetensors") == (None, 0)
     assert of("model.safetensors") == ("model.safetensors", 10)

@@ -20,7 +20,7 @@ STATES: dict[str, Any] = {
 }
 
 
-def names(files: list[part_files.Packed]) -> list[str]:
+def names(files: list[part_files.PartFile]) -> list[str]:
     return [file.name for file in files]
 
 

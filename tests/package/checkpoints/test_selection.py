@@ -8,26 +8,26 @@ import pytest
 
 from roost.base.errors import CheckpointError, NotFound, UsageError
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.checkpoints.selection import Chosen
-from roost.package.package import Package
+from roost.package.checkpoints.selection import CheckpointSelection
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Package:
+def made(tmp_path: Path) -> PackageFolder:
     """Checkpoints 0, 1, 2 with valid/loss 1.5, 0.5, 0.75."""
     return package(tmp_path / "runs")
 
 
-def ids(made: Package, what: Chosen) -> tuple[list[int], list[str]]:
+def ids(made: PackageFolder, what: CheckpointSelection) -> tuple[list[int], list[str]]:
     said: list[str] = []
-    found = selection.each(made, what, lambda path: checkpoint.read_info(path).id, said)
+    found = selection.load_each(made, what, lambda path: checkpoint.read_manifest(path).id, said)
     return list(found), said
 
 
-def flip(made: Package, id: int, name: str = "model.json") -> None:
-    file = checkpoint.folder_of(made.checkpoints, id) / name
+def flip(made: PackageFolder, id: int, name: str = "model.json") -> None:
+    file = checkpoint.checkpoint_folder(made.checkpoints, id) / name
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
@@ -46,8 +46,8 @@ def flip(made: Package, id: int, name: str = "model.json") -> None:
         ({"average": "best:2", "monitor": "valid/loss", "mode": "max"}, [0, 2]),
     ],
 )
-def test_words(words: dict[str, str], found: list[int], made: Package) -> None:
-    what = selection.chosen(made, words.pop("checkpoint", None), **words)
+def test_words(words: dict[str, str], found: list[int], made: PackageFolder) -> None:
+    what = selection.parse_selection(made, words.pop("checkpoint", None), **words)
     assert ids(made, what) == (found, [])
     assert selection.from_json(selection.to_json(what)) == what
 
@@ -66,7 +66,7 @@ def test_a_monitor_of_the_settings_brings_its_mode(
             for n, value in enumerate([0.25, 0.75, 0.5], 1)
         ],
     )
-    assert ids(made, selection.chosen(made, "best", monitor="valid/accuracy", mode=mode)) == (found, [])
+    assert ids(made, selection.parse_selection(made, "best", monitor="valid/accuracy", mode=mode)) == (found, [])
 
 
 @pytest.mark.parametrize(
@@ -84,70 +84,70 @@ def test_a_monitor_of_the_settings_brings_its_mode(
     ],
 )
 def test_words_that_mean_nothing(
-    words: dict[str, str], setting: str | None, facts: list[str], made: Package, messages: Messages
+    words: dict[str, str], setting: str | None, facts: list[str], made: PackageFolder, messages: Messages
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        selection.chosen(made, words.pop("checkpoint", None), **words)
+        selection.parse_selection(made, words.pop("checkpoint", None), **words)
     messages.check(refused.value)
     assert refused.value.setting == setting and all(fact in str(refused.value) for fact in facts)
 
 
-def test_more_than_there_are(made: Package, messages: Messages) -> None:
-    found, said = ids(made, selection.chosen(made, average="last:9"))
+def test_more_than_there_are(made: PackageFolder, messages: Messages) -> None:
+    found, said = ids(made, selection.parse_selection(made, average="last:9"))
     assert found == [2, 1, 0] and len(said) == 1
     messages.check(said[0])
     assert "last:9" in said[0] and "3" in said[0]
 
 
-def test_what_is_not_there(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_what_is_not_there(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:
-        selection.candidates(made, selection.chosen(made, "7"))
+        selection.candidates(made, selection.parse_selection(made, "7"))
     messages.check(refused.value)
     assert "7" in refused.value.message and "0, 1, 2" in refused.value.message
     with pytest.raises(NotFound) as refused:
-        selection.candidates(made, selection.chosen(made, "best", monitor="valid/los"))
+        selection.candidates(made, selection.parse_selection(made, "best", monitor="valid/los"))
     messages.check(refused.value)
     assert refused.value.setting == "--monitor"
     assert all(fact in str(refused.value) for fact in ("valid/los'", "'valid/loss'"))
     with pytest.raises(NotFound) as refused:
-        selection.candidates(empty := package(tmp_path / "more", checkpoints=False), selection.chosen(empty))
+        selection.candidates(empty := package(tmp_path / "more", checkpoints=False), selection.parse_selection(empty))
     messages.check(refused.value)
     rules = {**VALUES, "checkpoint": {}}
     with pytest.raises(UsageError) as unsaid:
-        selection.chosen(package(tmp_path / "third", values=rules), "best")
+        selection.parse_selection(package(tmp_path / "third", values=rules), "best")
     messages.check(unsaid.value)
     assert all(fact in str(unsaid.value) for fact in ("checkpoint.best", "--monitor"))
 
 
-def test_a_damaged_one_is_passed_over_aloud_and_an_id_is_no_other(made: Package, messages: Messages) -> None:
+def test_a_damaged_one_is_passed_over_aloud_and_an_id_is_no_other(made: PackageFolder, messages: Messages) -> None:
     flip(made, 2)
 
     def load(path: Path) -> int:
         return checkpoint.verify(path).id
 
     said: list[str] = []
-    assert list(selection.each(made, selection.chosen(made, average="last:2"), load, said)) == [1, 0]
+    assert list(selection.load_each(made, selection.parse_selection(made, average="last:2"), load, said)) == [1, 0]
     messages.check(said[0])
     assert len(said) == 1 and "state_2.ckpt" in said[0] and "model.json" in said[0]
     with pytest.raises(CheckpointError) as refused:
-        list(selection.each(made, selection.chosen(made, "2"), load, []))
+        list(selection.load_each(made, selection.parse_selection(made, "2"), load, []))
     messages.check(refused.value)
     flip(made, 0)
     flip(made, 1)
     with pytest.raises(CheckpointError) as refused:
-        list(selection.each(made, selection.chosen(made), load, []))
+        list(selection.load_each(made, selection.parse_selection(made), load, []))
     messages.check(refused.value)
     assert checkpoint.ids(made.checkpoints) == [0, 1, 2], "nothing was set aside"
 
 
-def test_a_damaged_manifest_may_be_the_best_and_is_named(made: Package) -> None:
+def test_a_damaged_manifest_may_be_the_best_and_is_named(made: PackageFolder) -> None:
     flip(made, 1, "MANIFEST.json")
-    found, said = ids(made, selection.chosen(made, "best"))
+    found, said = ids(made, selection.parse_selection(made, "best"))
     assert found == [2] and len(said) == 1
     assert "state_1.ckpt" in said[0] and "MANIFEST.json" in said[0]
 
 
-def test_one_that_its_run_removes_meanwhile(made: Package) -> None:
+def test_one_that_its_run_removes_meanwhile(made: PackageFolder) -> None:
     removed: list[Path] = []
 
     def load(path: Path) -> int:
@@ -159,4 +159,4 @@ def test_one_that_its_run_removes_meanwhile(made: Package) -> None:
         return checkpoint.verify(path).id
 
     said: list[str] = []
-    assert list(selection.each(made, selection.chosen(made), load, said)) == [1] and said == []
+    assert list(selection.load_each(made, selection.parse_selection(made), load, said)) == [1] and said == []

@@ -12,9 +12,9 @@ import pytest
 from roost.base import durable
 from roost.base.errors import NotFound
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results import black_box
-from roost.package.results.black_box import Note
+from roost.package.results.black_box import FailureNote
 from tests.messages import Messages
 
 
@@ -22,30 +22,30 @@ def box(folder: Path, id: int, step: int, *, error: str = "ValueError: no", **pa
     """A box with these parts beside its note."""
     if not folder.exists():
         durable.make_folder(folder)
-    note = Note(step=step, epoch=0, batch=step - 1, samples=[3, 1], error=error)
+    note = FailureNote(step=step, epoch=0, batch=step - 1, samples=[3, 1], error=error)
     checkpoint.write(
-        folder, {**parts, "note": msgspec.to_builtins(note)}, Info(id=id, step=step - 1, epoch=0, batch=0)
+        folder, {**parts, "note": msgspec.to_builtins(note)}, Manifest(id=id, step=step - 1, epoch=0, batch=0)
     )
-    return checkpoint.folder_of(folder, id)
+    return checkpoint.checkpoint_folder(folder, id)
 
 
 def test_the_newest_and_that_of_a_step(tmp_path: Path) -> None:
     folder = tmp_path / "blackbox"
-    assert black_box.newest(folder) is None and black_box.of_step(folder, 7) is None
+    assert black_box.newest_box(folder) is None and black_box.newest_box_of_step(folder, 7) is None
     first, again, other = box(folder, 0, 7), box(folder, 1, 7), box(folder, 2, 9)
-    found = black_box.newest(folder)
+    found = black_box.newest_box(folder)
     assert found is not None and found.path == other
-    assert found.note == Note(step=9, epoch=0, batch=8, samples=[3, 1], error="ValueError: no")
-    of_step = black_box.of_step(folder, 7)
+    assert found.note == FailureNote(step=9, epoch=0, batch=8, samples=[3, 1], error="ValueError: no")
+    of_step = black_box.newest_box_of_step(folder, 7)
     assert of_step is not None and of_step.path == again != first
-    assert black_box.of_step(folder, 8) is None
+    assert black_box.newest_box_of_step(folder, 8) is None
 
 
 def test_where_in_the_data_a_step_lies(messages: Messages) -> None:
-    note = Note(step=3, epoch=2, batch=12, samples=[5, 1])
+    note = FailureNote(step=3, epoch=2, batch=12, samples=[5, 1])
     messages.check(note.place)
     assert re.findall(r"\d+", note.place) == ["3", "13", "5", "1"]
-    many = Note(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
+    many = FailureNote(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
     messages.check(many.place)
     assert re.findall(r"\d+", many.place) == ["3", "4", "13", *map(str, range(8)), "40"]
 
@@ -58,7 +58,7 @@ def test_what_it_holds(tmp_path: Path) -> None:
     box(folder, 2, 3, **state)
     box(folder, 3, 4, **{**state, "batch": {"window": [1]}})
     box(folder, 4, 5, model={})
-    found = [(one.has_state, one.has_batch) for one in black_box.boxes(folder)]
+    found = [(one.has_state, one.has_batch) for one in black_box.read_boxes(folder)]
     assert found == [(False, False), (True, True), (True, False), (False, True), (False, False)]
 
 
@@ -69,18 +69,18 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path, name: str, messages: Messa
     data = bytearray((bad / name).read_bytes())
     data[len(data) // 2] ^= 1
     (bad / name).write_bytes(data)
-    found = black_box.newest(folder)
+    found = black_box.newest_box(folder)
     assert found is not None and found.path == good
     with pytest.raises(NotFound) as refused:
-        black_box.named(folder, bad.name)
+        black_box.find_box(folder, bad.name)
     messages.check(refused.value)
     assert "state_1.ckpt" in str(refused.value)
-    assert black_box.named(folder, good.name) == found
+    assert black_box.find_box(folder, good.name) == found
 
 
 def test_a_note_of_another_kind_is_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "blackbox"
     good = box(folder, 0, 7)
-    checkpoint.write(folder, {"note": {"step": "seven"}}, Info(id=1, step=6, epoch=0, batch=0))
-    found = black_box.newest(folder)
+    checkpoint.write(folder, {"note": {"step": "seven"}}, Manifest(id=1, step=6, epoch=0, batch=0))
+    found = black_box.newest_box(folder)
     assert found is not None and found.path == good

@@ -14,7 +14,7 @@ from roost.package.results.initial_weights import (
     NAME,
     InitialWeights,
     entries,
-    expanded,
+    expand_path,
     read,
     require,
     write,
@@ -84,9 +84,9 @@ def test_a_path_starts_at_the_project(tmp_path: Path, messages: Messages) -> Non
 
 def test_a_home_folder(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    assert expanded("~/w.pt", "init_from", lambda key: None) == Path("/home/me/w.pt")
+    assert expand_path("~/w.pt", "init_from", lambda key: None) == Path("/home/me/w.pt")
     with pytest.raises(ConfigError) as refused:
-        expanded("~nobody-of-this-name/w.pt", "init_from", lambda key: None)
+        expand_path("~nobody-of-this-name/w.pt", "init_from", lambda key: None)
     messages.check(refused.value)
     assert refused.value.setting == "init_from"
 
@@ -94,6 +94,6 @@ def test_a_home_folder(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> N
 @pytest.mark.parametrize("path", ["", " ", "a\0b"])
 def test_what_is_no_path(path: str, messages: Messages) -> None:
     with pytest.raises(ConfigError) as refused:
-        expanded(path, "init_from", lambda key: None)
+        expand_path(path, "init_from", lambda key: None)
     messages.check(refused.value)
     assert refused.value.setting == "init_from"

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from roost.base.errors import Refused
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
-from roost.package.results.predictions import Meta
+from roost.package.results.predictions import PredictionMeta
 from tests.messages import Messages
 
-META = Meta(package="one", checkpoint=1, step=2, source="valid", count=3, values={"x": {}})
+META = PredictionMeta(package="one", checkpoint=1, step=2, source="valid", count=3, values={"x": {}})
 
 
 def finished(root: Path) -> Path:
     staging = root / ".unfinished"
     staging.mkdir(parents=True)
-    (staging / predictions.META).write_bytes(msgspec.json.encode(META))
+    (staging / predictions.META_FILE).write_bytes(msgspec.json.encode(META))
     return staging
 
 
@@ -30,7 +30,7 @@ def test_each_gets_the_next_number(tmp_path: Path) -> None:
         assert predictions.commit(finished(root), root, None) == root / number
     (root / "7").mkdir()
     assert predictions.commit(finished(root), root, None) == root / "8"
-    assert predictions.read_all(Package(tmp_path)) == [(1, META), (2, META), (8, META)]
+    assert predictions.read_all(PackageFolder(tmp_path)) == [(1, META), (2, META), (8, META)]
 
 
 def test_a_folder_that_is_there_is_never_overwritten(tmp_path: Path, messages: Messages) -> None:
@@ -46,5 +46,5 @@ def test_a_folder_that_is_there_is_never_overwritten(tmp_path: Path, messages: M
 def test_what_roost_did_not_write_is_no_prediction(text: str, tmp_path: Path) -> None:
     place = tmp_path / predictions.NAME / "1"
     place.mkdir(parents=True)
-    (place / predictions.META).write_text(text)
-    assert predictions.read_all(Package(tmp_path)) == []
+    (place / predictions.META_FILE).write_text(text)
+    assert predictions.read_all(PackageFolder(tmp_path)) == []

@@ -12,11 +12,11 @@ import pytest
 
 from roost.base import durable
 from roost.package.results import skipped_steps
-from roost.package.results.skipped_steps import Kind, Skipped
+from roost.package.results.skipped_steps import Kind, SkippedStep
 
 
-def step_of(step: int, session: int = 1, kind: Kind = "error") -> Skipped:
-    return Skipped(
+def step_of(step: int, session: int = 1, kind: Kind = "error") -> SkippedStep:
+    return SkippedStep(
         session=session, step=step, epoch=0, batch=step - 1, kind=kind, error="no good", samples=[step, 7]
     )
 
@@ -44,7 +44,7 @@ def test_each_is_one_readable_line(file: Path) -> None:
 
 def test_without_a_file_there_are_none(file: Path) -> None:
     assert skipped_steps.read(file) == []
-    skipped_steps.went_back(file, session=1, step=2)
+    skipped_steps.append_rewind(file, session=1, step=2)
     assert not file.exists()
 
 
@@ -61,7 +61,7 @@ def test_what_a_session_went_back_behind_does_not_count(file: Path) -> None:
     skipped_steps.append(file, step_of(2, session=1))
     for step in (5, 6):
         skipped_steps.append(file, step_of(step, session=2))
-    skipped_steps.went_back(file, session=2, step=5)
+    skipped_steps.append_rewind(file, session=2, step=5)
     assert seen(file, (1, 0), (2, 3)) == [(1, 2), (2, 5)]
     skipped_steps.append(file, step_of(7, session=2, kind="rollback"))
     assert seen(file, (1, 0), (2, 3)) == [(1, 2), (2, 5), (2, 7)]

@@ -11,7 +11,7 @@ import torch
 
 import roost
 from roost.base.errors import ConfigError, ContractError
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.package_context import inside
 from tests.messages import Messages
@@ -225,7 +225,7 @@ def test_only_what_is_asked_for_is_overridden(tmp_path: Path) -> None:
 def class_of(folder: Path, **section: Any) -> type[roost.Runner]:
     made = project(folder, runner=described(**section))
     with inside(made):
-        return native_project.runner_class(native_project.resolved(made, "")[1], made.path, places(made))
+        return native_project.runner_class(native_project.resolved(made, "")[1], made.path, setting_locations(made))
 
 
 # --- the rest of a run --------------------------------------------------------------------------------

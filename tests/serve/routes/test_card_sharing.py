@@ -42,7 +42,7 @@ def test_what_is_asked_of_cards(
 ) -> None:
     found = card_sharing.wanted(asked)
     need = found.need
-    assert (found.cards_as_usual, need.cards, need.memory_mb) == (usual, cards, memory_mb)
+    assert (found.cards_from_settings, need.cards, need.memory_mb) == (usual, cards, memory_mb)
     assert found.strategy == strategy
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from roost.base import durable
 from roost.operations import lab as operations
-from roost.package.package import Package
-from roost.package.records import Writer
+from roost.package.package import PackageFolder
+from roost.package.records import RecordsWriter
 from roost.serve.routes import event_streams, stream_end
 from roost.serve.routes.event_streams import FollowLog, Log, Output
 from roost.serve.routes.served_packages import id_of
@@ -30,13 +30,13 @@ LINES = 'i=0; while [ $i -lt {0} ]; do echo "line $i"; i=$((i+1)); done'
 
 
 @pytest.fixture(scope="module")
-def printed(server: Server) -> Package:
+def printed(server: Server) -> PackageFolder:
     """A run that has ended, with some output."""
     task = server.lab.wait_for(server.lab.submit(LINES.format(3000) + r"; printf '\377\303'"))
-    return Package.open(Path(task.package))
+    return PackageFolder.open(Path(task.package))
 
 
-def test_the_log_is_read_in_pages_without_a_gap(server: Server, printed: Package) -> None:
+def test_the_log_is_read_in_pages_without_a_gap(server: Server, printed: PackageFolder) -> None:
     truth, at, text = printed.output.read_bytes(), 0, ""
     while at < len(truth):
         page = server.get(f"/runs/{id_of(printed.path)}/log?offset={at}&limit=7000")
@@ -49,11 +49,11 @@ TEXT = "aé€\U0001f600" * 40_000
 """Characters of one to four bytes, more of them than fit into a piece."""
 
 
-def cut(tmp_path: Path, text: bytes) -> Package:
+def cut(tmp_path: Path, text: bytes) -> PackageFolder:
     """A run that goes on, of which nobody knows for how long, and what it has printed so far."""
     path = queued.package(tmp_path / "cut")
     (path / "_output.txt").write_bytes(text)
-    return Package.open(path)
+    return PackageFolder.open(path)
 
 
 @pytest.mark.parametrize("limit", [4, 5, 7, 1001, 65536])
@@ -126,14 +126,14 @@ def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_pat
 
 
 @pytest.mark.parametrize("offset", [10**6, 2**62])
-def test_beyond_the_end_there_is_nothing(server: Server, printed: Package, offset: int) -> None:
+def test_beyond_the_end_there_is_nothing(server: Server, printed: PackageFolder, offset: int) -> None:
     size = printed.output.stat().st_size
     found = server.get(f"/runs/{id_of(printed.path)}/log?offset={offset}&limit=1048576")
     assert found == {"offset": size, "next": size, "size": size, "text": ""}
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 20, "9" * 19, ""])
-def test_a_cursor_that_is_none(server: Server, printed: Package, cursor: str) -> None:
+def test_a_cursor_that_is_none(server: Server, printed: PackageFolder, cursor: str) -> None:
     for path in (
         f"/runs/{id_of(printed.path)}/log/follow?cursor={cursor}",
         f"/events/follow?cursor={cursor}",
@@ -142,14 +142,14 @@ def test_a_cursor_that_is_none(server: Server, printed: Package, cursor: str) ->
         assert found is None or (found.status, found.json["error"]["field"]) == (422, "cursor")
 
 
-def test_what_there_is_none_of(server: Server, printed: Package) -> None:
+def test_what_there_is_none_of(server: Server, printed: PackageFolder) -> None:
     for path in (f"/runs/{RUN}/log", f"/runs/{RUN}/log/follow", f"/runs/{id_of(printed.path)}/log?rank=3"):
         assert server.ask("GET", path).code == "not_found"
 
 
 def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
     task = server.lab.wait_for(server.lab.submit("echo x"))
-    path, id = Package.open(Path(task.package)).output, id_of(task.package)
+    path, id = PackageFolder.open(Path(task.package)).output, id_of(task.package)
     path.unlink()
     assert server.get(f"/runs/{id}/log")["text"] == ""
     os.mkfifo(path)
@@ -159,7 +159,7 @@ def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
 
 def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> None:
     task = server.lab.wait_for(server.lab.submit("echo x"))
-    path, id = Package.open(Path(task.package)).output, id_of(task.package)
+    path, id = PackageFolder.open(Path(task.package)).output, id_of(task.package)
     (tmp_path / "key").write_text("PRIVATE KEY")
     path.unlink()
     path.symlink_to(tmp_path / "key")
@@ -169,7 +169,7 @@ def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> Non
     assert server.ask("GET", f"/runs/{id}/log").code == "no_rights"
 
 
-def test_events_are_followed_from_any_thread(server: Server, printed: Package) -> None:
+def test_events_are_followed_from_any_thread(server: Server, printed: PackageFolder) -> None:
     with server.lab.here():
         stream = event_streams.Happenings(event_streams.Events())
     with contextlib.closing(stream), ThreadPoolExecutor() as other:
@@ -207,7 +207,7 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             assert not there.new()
 
 
-def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: Package) -> None:
+def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: PackageFolder) -> None:
     truth, path = printed.output.read_bytes(), f"/runs/{id_of(printed.path)}/log/follow"
     for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
         *pieces, end = list(stream)
@@ -218,7 +218,7 @@ def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Serve
 @pytest.mark.parametrize("what", ["log", "records"])
 def test_following_one_that_is_stopped_before_it_starts_ends(server: Server, what: str) -> None:
     task = server.lab.one(server.lab.submit("exit 0", begin=time.time() + 3600))
-    package = Package.open(Path(task.package))
+    package = PackageFolder.open(Path(task.package))
     assert not is_over(package), "it may begin"
     stream = server.follow(f"/runs/{id_of(task.package)}/{what}/follow")
     server.lab.ask(task.id, "stop")
@@ -237,7 +237,7 @@ def test_following_goes_on_between_two_attempts(server: Server, tmp_path: Path) 
     assert "".join(data["text"] for _, kind, data in pieces if kind == "output") == "first\nsecond\n"
 
 
-def test_what_happened_is_read_in_pages_too(server: Server, printed: Package) -> None:
+def test_what_happened_is_read_in_pages_too(server: Server, printed: PackageFolder) -> None:
     found = server.get("/events")
     numbers = [int(one["cursor"].rpartition("-")[2]) for one in found]
     assert numbers == sorted(numbers)
@@ -287,7 +287,7 @@ class Client(threading.Thread):
         return False
 
 
-def record(writer: Writer, part: int) -> None:
+def record(writer: RecordsWriter, part: int) -> None:
     for step in range(500 * part, 500 * (part + 1)):
         writer.row(step, 0, {"loss": 1.0})
 
@@ -300,7 +300,7 @@ def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: 
     script = LINES.format(3000) + f"; while [ ! -e {go_on} ]; do sleep 0.05; done; " + LINES.format(2000)
     first = alone.lab.wait_for(alone.lab.submit(script), "running")
     run, last = f"/runs/{id_of(first.package)}", alone.lab.submit("exec sleep 600")
-    writer = Writer(Path(first.package) / "records" / "1.jsonl", session=1, start_step=0)
+    writer = RecordsWriter(Path(first.package) / "records" / "1.jsonl", session=1, start_step=0)
     record(writer, 0)
     clients = [
         Client(alone, f"{run}/{what}/follow", lambda *_: False, by_header=number % 2 == 0)
@@ -326,7 +326,7 @@ def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: 
     for client in clients:
         client.join(20)
         assert not client.is_alive()
-    output = Package.open(Path(first.package)).output.read_bytes()
+    output = PackageFolder.open(Path(first.package)).output.read_bytes()
     for client in clients[15:30]:
         rows = [row["step"] for _, data in client.got for row in data["rows"] if "step" in row]
         assert rows == list(range(2000))

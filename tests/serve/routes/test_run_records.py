@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from roost.package.package import Package
-from roost.package.records import Writer
+from roost.package.package import PackageFolder
+from roost.package.records import RecordsWriter
 from roost.serve.routes import run_records
 from roost.serve.routes.run_records import FollowRecords, Rows
 from roost.serve.routes.served_packages import id_of
@@ -16,14 +16,14 @@ from tests.serve.servers import RUN, Server
 
 
 @pytest.fixture(scope="module")
-def made(server: Server) -> Package:
+def made(server: Server) -> PackageFolder:
     """A run of two sessions, the second of which went back to step 20."""
     made = package(server.root, "recorded", checkpoints=False)
     record_rows(made, session(made, "succeeded"), 20, [{"step": 30, "epoch": 3, "valid/loss": float("nan")}])
     return made
 
 
-def test_curves(server: Server, made: Package) -> None:
+def test_curves(server: Server, made: PackageFolder) -> None:
     path = f"/runs/{id_of(made.path)}/records"
     names = server.get(path)
     assert names["curves"] == [] and {"train/loss", "valid/loss", "lr"} <= set(names["names"])
@@ -49,13 +49,13 @@ def test_curves(server: Server, made: Package) -> None:
         ("name=", 422, "name[0]"),
     ],
 )
-def test_mistakes(server: Server, made: Package, query: str, status: int, field: str) -> None:
+def test_mistakes(server: Server, made: PackageFolder, query: str, status: int, field: str) -> None:
     found = server.ask("GET", f"/runs/{id_of(made.path)}/records?{query}")
     assert (found.status, found.json["error"]["field"]) == (status, field)
     assert server.ask("GET", f"/runs/{RUN}/records").code == "not_found"
 
 
-def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: Package) -> None:
+def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: PackageFolder) -> None:
     path = f"/runs/{id_of(made.path)}/records"
     everything = list(server.follow(f"{path}/follow"))
     rows = [row for _, kind, data in everything if kind == "rows" for row in data["rows"]]
@@ -78,7 +78,7 @@ def test_rows_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     made = package(tmp_path / "runs", checkpoints=False)
     rows = Rows(made.path, FollowRecords(run=RUN))
     assert [row.get("step") for _, _, row in all_new(rows)] == [None, 10, 20, 30]
-    writer = Writer(made.path / "records" / "2.jsonl", session=2, start_step=20)
+    writer = RecordsWriter(made.path / "records" / "2.jsonl", session=2, start_step=20)
     writer.row(21, 0, {"a": 1.0})
     assert [(number, row.get("step")) for _, number, row in all_new(rows)] == [(2, None), (2, 21)]
     path = made.path / "records" / "2.jsonl"
@@ -103,7 +103,7 @@ def test_rows_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     writer.close()
 
 
-def test_runs_that_a_query_means(server: Server, made: Package) -> None:
+def test_runs_that_a_query_means(server: Server, made: PackageFolder) -> None:
     for number in range(3):
         package(server.root, f"queried-{number}", values={"rate": number}, checkpoints=False)
 

@@ -9,7 +9,7 @@ import pytest
 
 from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, Task
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.serve.routes import stream_end
 from roost.serve.routes.stream_end import Quiet, is_over
 from tests.lab import queued
@@ -24,16 +24,16 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
-def run(lab: Lab, *states: str) -> Package:
+def run(lab: Lab, *states: str) -> PackageFolder:
     """One whose sessions are in these states."""
     path = queued.package(lab.folder / "run")
     for number, state in enumerate(states, 1):
         asked = {"state": state} if state != "starting" else {"state": state, "pid": None}
         (path / "sessions" / f"{number}.request.json").write_text(json.dumps(asked))
-    return Package.open(path)
+    return PackageFolder.open(path)
 
 
-def of_task(lab: Lab, package: Package) -> Task:
+def of_task(lab: Lab, package: PackageFolder) -> Task:
     task = queued.task(package=str(package.path))
     task_file.write(task, lab.state)
     with lab.store() as store:
@@ -54,7 +54,7 @@ def test_a_task_that_waits_may_begin_another_session(lab: Lab, states: tuple[str
     task = of_task(lab, package)
     (lab.folder / "link").symlink_to(package.path)
     for path in (package.path, lab.folder / "link"):
-        assert not is_over(Package.open(path))
+        assert not is_over(PackageFolder.open(path))
     lab.ask(task.id, "stop")
     assert is_over(package)
 
@@ -63,7 +63,7 @@ def test_the_tickets_of_a_copy_are_those_of_another(lab: Lab) -> None:
     package = run(lab)
     of_task(lab, package)
     shutil.copytree(package.path, lab.folder / "copy")
-    assert is_over(Package.open(lab.folder / "copy"))
+    assert is_over(PackageFolder.open(lab.folder / "copy"))
 
 
 def test_a_queue_that_is_lost_may_be_made_anew(lab: Lab) -> None:

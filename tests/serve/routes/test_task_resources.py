@@ -13,7 +13,7 @@ from roost.serve.routes.task_resources import Resources
 
 def test_what_is_not_said_is_as_usual() -> None:
     found = task_resources.of(Resources())
-    assert (found.need.cards, found.cards_as_usual, found.priority, found.after) == (0, True, 0, ())
+    assert (found.need.cards, found.cards_from_settings, found.priority, found.after) == (0, True, 0, ())
     assert found.begin is None and task_resources.limit(Resources()) == []
 
 
@@ -36,7 +36,7 @@ def test_all_that_is_said_arrives() -> None:
         max_parallel=4,
     )
     found = task_resources.of(asked)
-    assert (found.need.cards, found.need.memory_mb, found.cards_as_usual) == (2, 8000, False)
+    assert (found.need.cards, found.need.memory_mb, found.cards_from_settings) == (2, 8000, False)
     assert (found.priority, found.retries, found.most_parallel) == (5, 3, 4)
     assert found.need.opportunistic and found.need.time_limit == 90.5
     assert found.begin is not None and 7000 < found.begin - time.time() < 7300

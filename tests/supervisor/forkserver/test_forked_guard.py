@@ -18,7 +18,7 @@ import pytest
 from roost.base.errors import RoostError
 from roost.base.system import process_identity
 from roost.supervisor import guard_start as starting
-from roost.supervisor.forkserver.forked_guard import COMMAND, Forked, GuardTemplate
+from roost.supervisor.forkserver.forked_guard import GUARD_COMMAND, ForkedGuard, GuardTemplate
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 
@@ -33,12 +33,12 @@ def template() -> Iterator[GuardTemplate]:
         yield template
 
 
-def fork(session: Session, template: GuardTemplate | None, code: str = FOREVER) -> starting.Coming:
+def fork(session: Session, template: GuardTemplate | None, code: str = FOREVER) -> starting.StartingSession:
     """A session whose guard holds its lock; its supervisor has come up, or has said why not."""
     lock_fd = os.open(session.folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX)
-        return starting.begin(session.spec(code), lock_fd=lock_fd, template=template)
+        return starting.spawn_guard(session.spec(code), lock_fd=lock_fd, template=template)
     finally:
         os.close(lock_fd)
 
@@ -101,13 +101,13 @@ def test_it_is_as_one_that_was_started(session: Session, template: GuardTemplate
     started.finish()
     found = people(session)
     end(session)
-    assert not isinstance(started.child, Forked)
+    assert not isinstance(started.child, ForkedGuard)
     started.child.wait()
     for name in ("ready", "sessions/1.json"):
         (session.folder / name).unlink()
     forked = fork(session, template)
     forked.finish()
-    assert isinstance(forked.child, Forked)
+    assert isinstance(forked.child, ForkedGuard)
     assert people(session) == found
     assert end(session)["state"] == "stopped"
 
@@ -118,7 +118,7 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(
     template.open()
     before = len(list(Path("/proc/self/fd").iterdir()))
     coming = fork(session, template, "end('succeeded', 0)")
-    assert isinstance(coming.child, Forked)
+    assert isinstance(coming.child, ForkedGuard)
     coming.finish()
     assert (
         coming.child.wait() == 1 and coming.child.poll() == 1
@@ -130,14 +130,14 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, template: GuardTemplate) -> None:
     spec = session.spec(FOREVER)._replace(output=str(session.folder / "no" / "where"))
-    coming = starting.begin(spec, lock_fd=None, template=template)
+    coming = starting.spawn_guard(spec, lock_fd=None, template=template)
     with pytest.raises(RoostError, match=r"session 1 .*No such file or directory"):
         coming.finish()
-    assert isinstance(coming.child, Forked) and session.living() == []
+    assert isinstance(coming.child, ForkedGuard) and session.living() == []
 
 
 def test_one_that_comes_up_too_late_is_ended(session: Session, template: GuardTemplate) -> None:
-    coming = starting.begin(session.spec(FOREVER), lock_fd=None, template=template, timeout_seconds=0.0)
+    coming = starting.spawn_guard(session.spec(FOREVER), lock_fd=None, template=template, timeout_seconds=0.0)
     with pytest.raises(RoostError, match="0 s"):
         coming.finish()
     wait_for(lambda: session.living() == [])
@@ -159,7 +159,7 @@ def test_without_it_a_guard_is_started_and_the_next_comes_from_another(
     template._process.wait()
     coming = fork(session, template)
     coming.finish()
-    assert not isinstance(coming.child, Forked)
+    assert not isinstance(coming.child, ForkedGuard)
     end(session)
     coming.child.wait()
     forked = template.fork([])
@@ -178,7 +178,7 @@ def test_one_that_does_not_answer_is_not_waited_for(
     template._process.send_signal(signal.SIGSTOP)
     coming = fork(session, template, "end('succeeded', 0)")
     coming.finish()
-    assert not isinstance(coming.child, Forked) and coming.child.wait(20) == 0
+    assert not isinstance(coming.child, ForkedGuard) and coming.child.wait(20) == 0
 
 
 def test_a_guard_that_is_told_nothing_runs_nothing(template: GuardTemplate) -> None:
@@ -201,7 +201,7 @@ def test_it_ends_with_who_has_started_it() -> None:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         ticks, boot = process_identity.start_ticks(pid), process_identity.boot_id()
-        expected = b"".join(os.fsencode(part) + b"\0" for part in COMMAND)
+        expected = b"".join(os.fsencode(part) + b"\0" for part in GUARD_COMMAND)
         try:  # the kernel fills this in a moment after the program was begun
             wait_for(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == expected)
         finally:

@@ -49,7 +49,7 @@ def became(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProc
         "become._PROGRAM = 'roost_worker'\n"
         f"runpy.run_path({str(ROOT / 'tests' / 'lab' / 'becoming.py')!r}, run_name='becoming')"
     )
-    env = {**os.environ, "ROOST_TOKEN": forked_worker.NO_TOKEN, "PYTHONPATH": f"{ROOT / 'src'}:{folder}"}
+    env = {**os.environ, "ROOST_TOKEN": forked_worker.TOKEN_PLACEHOLDER, "PYTHONPATH": f"{ROOT / 'src'}:{folder}"}
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 

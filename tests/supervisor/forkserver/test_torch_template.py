@@ -15,7 +15,7 @@ import pytest
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_worker import HOPELESS, NO_TOKEN
+from roost.supervisor.forkserver.forked_worker import UNUSABLE_EXIT_CODE, TOKEN_PLACEHOLDER
 from tests.supervisor.forkserver import test_warm_templates
 from tests.supervisor.forkserver.test_warm_templates import PROJECT, begun, forks, is_warm
 from tests.system import exact
@@ -41,7 +41,7 @@ loaded.serve(Path(sys.argv[1]))
 def started(path: Path, load: str) -> subprocess.Popen[str]:
     """A template that loads this; its stdin ends when nobody holds it."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    env = {**os.environ, "ROOST_TOKEN": NO_TOKEN, "PYTHONPATH": str(SRC)}
+    env = {**os.environ, "ROOST_TOKEN": TOKEN_PLACEHOLDER, "PYTHONPATH": str(SRC)}
     command = [sys.executable, "-c", PROGRAM.format(load=load), str(path)]
     with ours, its:
         return subprocess.Popen(command, stdin=its, stderr=subprocess.PIPE, env=env, text=True)
@@ -64,7 +64,7 @@ def started(path: Path, load: str) -> subprocess.Popen[str]:
 def test_what_a_child_could_not_do_without_is_refused(tmp_path: Path, load: str, fact: str) -> None:
     process = started(tmp_path / "socket", load)
     said = process.communicate(timeout=20)[1]
-    assert process.returncode == HOPELESS and fact in said
+    assert process.returncode == UNUSABLE_EXIT_CODE and fact in said
     assert not list(tmp_path.iterdir())
 
 
@@ -95,12 +95,12 @@ class Runner(Runner):
 def test_nobody_waits_for_one_whose_queue_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(warm_templates.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("roost.supervisor.forkserver.forked_guard._ANSWER_SECONDS", 0.1)
-    path = tmp_path / str(warm_templates._key(spec()))
+    path = tmp_path / str(warm_templates._template_key(spec()))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as paused:
         paused.bind(str(path))
         paused.listen(0)
-        there = warm_templates._connected(path)
-        assert there is not None and warm_templates._connected(path) is None and not forks(spec())
+        there = warm_templates._connect(path)
+        assert there is not None and warm_templates._connect(path) is None and not forks(spec())
         there.close()
 
 
@@ -150,7 +150,7 @@ def test_without_descriptors_for_another_asker_it_goes_on_for_those_it_has(
 ) -> None:
     with templates(tmp_path / "own") as own:
         [known] = own._started.values()
-        first = warm_templates.fork(spec(), [])
+        first = warm_templates.fork_guard(spec(), [])
         assert first is not None
         there = len(os.listdir(f"/proc/{known.process.pid}/fd"))  # noqa: PTH208
         resource.prlimit(known.process.pid, resource.RLIMIT_NOFILE, (there, there))

@@ -16,10 +16,10 @@ import pytest
 from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.session_request import StartedSession
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_guard import Forked
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.forkserver.forked_guard import ForkedGuard
+from roost.supervisor.session_spec import SessionSpec
 from tests.system import exact
 from tests.waiting import wait_for
 from tests.warming import spec, templates
@@ -257,9 +257,9 @@ def test_and_where_the_caller_may_do_less(kept: warm_templates.WarmTemplates, ch
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 
-def forks(spec: Spec) -> bool:
+def forks(spec: SessionSpec) -> bool:
     """Whether the guard of such a session is a template's."""
-    found = warm_templates.fork(spec, [])
+    found = warm_templates.fork_guard(spec, [])
     if found is None:
         return False
     found.stdin.close()
@@ -309,10 +309,10 @@ def test_what_was_forked_goes_on_without_the_template_and_leaves_nothing(
 ) -> None:
     with templates(tmp_path / "own"):
         started = begun(project, "+waits=true")
-        assert is_warm(started) and isinstance(started.process, Forked)
+        assert is_warm(started) and isinstance(started.process, ForkedGuard)
         wait_until_ready(started)
     found = record(started)
-    assert Package.open(started.package).state() == "running"
+    assert PackageFolder.open(started.package).state() == "running"
     process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
     assert started.process.wait(timeout=20) == 1  # nobody is left who could tell
     assert record(started)["state"] == "stopped"
@@ -330,5 +330,5 @@ def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
     os.kill(found["pid"], signal.SIGKILL)
     os.kill(found["guard_pid"], signal.SIGKILL)
     assert started.process.wait(timeout=20) == -signal.SIGKILL
-    wait_for(lambda: Package.open(started.package).state() == "crashed")
+    wait_for(lambda: PackageFolder.open(started.package).state() == "crashed")
     wait_for(lambda: not Path(f"/proc/{found['worker_pid']}").exists())

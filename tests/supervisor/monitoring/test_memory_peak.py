@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.monitoring.memory_peak import TreePeak, resident_kb
+from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, resident_kb
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -66,7 +66,7 @@ def tree(folder: Path) -> Iterator[Tree]:
 
 def test_the_largest_sum_that_was_seen(tmp_path: Path) -> None:
     with tree(tmp_path) as run:
-        peak = TreePeak(run.pid)
+        peak = ProcessTreePeak(run.pid)
         peak.look(100.0)
         bare = peak.mb
         assert 0 < bare < 64
@@ -89,7 +89,7 @@ def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 64 * MB)
     with tree(tmp_path) as run:
         run.tell(b"f")
-        peak = TreePeak(run.pid)
+        peak = ProcessTreePeak(run.pid)
         peak.look(1.0)
         assert 0 < peak.mb < 64
 

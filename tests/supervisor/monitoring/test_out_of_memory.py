@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.exit_status import Ending, ending
-from roost.supervisor.monitoring.out_of_memory import Kills, kills, named, was_killed
+from roost.supervisor.exit_status import SessionOutcome, judge_outcome
+from roost.supervisor.monitoring.out_of_memory import OomKills, count_oom_kills, explain_out_of_memory, is_killed_status
 from tests.messages import Messages
 
-KILLED = ending(b"", -signal.SIGKILL, asked_to_stop=False, killed=False, is_command=True)
-NOTHING = Kills(3, False)
+KILLED = judge_outcome(b"", -signal.SIGKILL, asked_to_stop=False, killed=False, is_command=True)
+NOTHING = OomKills(3, False)
 
 
-def ended(*lines: str) -> Ending:
+def ended(*lines: str) -> SessionOutcome:
     last = f": {lines[-1]}" if lines else ""
-    return Ending("failed", 1, "exit", f"the command exited with 1{last}")
+    return SessionOutcome("failed", 1, "exit", f"the command exited with 1{last}")
 
 
 def failed(*lines: str) -> str | None:
     """What is told of a command that has printed this and exited with 1."""
-    return named(ended(*lines), list(lines), NOTHING, None).error
+    return explain_out_of_memory(ended(*lines), list(lines), NOTHING, None).error
 
 
 CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -50,21 +50,21 @@ def test_what_failed_by_something_else_says_nothing_of_it(lines: tuple[str, ...]
 
 
 def test_what_the_kernel_killed(messages: Messages) -> None:
-    own = named(KILLED, [], Kills(0, True), Kills(1, True))
+    own = explain_out_of_memory(KILLED, [], OomKills(0, True), OomKills(1, True))
     assert own.error is not None and "SIGKILL" in own.error
     messages.check(own.error)
     assert own._replace(error=None) == KILLED._replace(error=None)
-    two = named(KILLED, [], NOTHING, Kills(5, False))
+    two = explain_out_of_memory(KILLED, [], NOTHING, OomKills(5, False))
     assert two.error is not None and "SIGKILL" in two.error and "2" in two.error
     messages.check(two.error)
-    assert named(KILLED, [], NOTHING, NOTHING) == KILLED, "somebody else did that"
+    assert explain_out_of_memory(KILLED, [], NOTHING, NOTHING) == KILLED, "somebody else did that"
 
 
 def test_whom_the_kernel_counts(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n")
-    assert kills(str(tmp_path)) == Kills(1, True)
-    assert not kills(str(tmp_path / "none")).are_own
-    assert kills(None).number >= 0 and was_killed(137) and not was_killed(1)
+    assert count_oom_kills(str(tmp_path)) == OomKills(1, True)
+    assert not count_oom_kills(str(tmp_path / "none")).are_own
+    assert count_oom_kills(None).number >= 0 and is_killed_status(137) and not is_killed_status(1)
 
 
 GROUPS = Path("/sys/fs/cgroup/memory")
@@ -81,10 +81,10 @@ def test_a_real_one_is_counted() -> None:
         pytest.skip("only root may limit memory")
     try:
         (group / "memory.limit_in_bytes").write_text(str(16 << 20))
-        before = kills(None)
+        before = count_oom_kills(None)
         enter = f"open('{group}/cgroup.procs', 'w').write('0'); b = b'x' * (256 << 20); print(len(b))"
         done = subprocess.run([sys.executable, "-c", f"import mmap; {enter}"], capture_output=True)
-        assert was_killed(done.returncode), done
-        assert named(KILLED, [], before, kills(None)).error != KILLED.error
+        assert is_killed_status(done.returncode), done
+        assert explain_out_of_memory(KILLED, [], before, count_oom_kills(None)).error != KILLED.error
     finally:
         group.rmdir()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from roost.package.progress import Board
-from roost.supervisor.monitoring.process_stacks import Look
-from roost.supervisor.monitoring.stall_watch import StallWatch, append, as_json, describe, sentence
+from roost.package.live_progress import ProgressFile
+from roost.supervisor.monitoring.process_stacks import ProcessSample
+from roost.supervisor.monitoring.stall_watch import StallWatch, append_stacks, stall_as_json, describe_stall, format_stall
 from tests.messages import Messages
 
 
@@ -37,14 +37,14 @@ def run(tmp_path: Path) -> Iterator[Run]:
     os.close(run.fd)
 
 
-def publish(board: Board, step: int) -> None:
+def publish(board: ProgressFile, step: int) -> None:
     board.publish(step, 0, 0, 1, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def test_it_is_told_once_and_again_after_progress(run: Run) -> None:
     assert not any(run.after(9))
     assert run.after(20).count(True) == 1
-    board = Board(run.board)
+    board = ProgressFile(run.board)
     publish(board, 1)
     assert not any(run.after(10))
     assert run.after(20).count(True) == 1
@@ -54,7 +54,7 @@ def test_it_is_told_once_and_again_after_progress(run: Run) -> None:
 
 
 def test_either_is_progress(run: Run) -> None:
-    board = Board(run.board)
+    board = ProgressFile(run.board)
     for step in range(10):
         publish(board, step)
         assert not any(run.after(8))
@@ -85,13 +85,13 @@ def test_a_board_that_is_no_file(tmp_path: Path) -> None:
 
 
 def test_what_is_written_down(tmp_path: Path, messages: Messages) -> None:
-    board = Board(tmp_path / "progress")
+    board = ProgressFile(tmp_path / "progress")
     publish(board, 7)
     looks = [
-        Look(10, "python", "T", "", b""),
-        Look(11, "loader \N{SNOWMAN}", "S", "futex_wait", b"Thread 1:\n  File x\n"),
+        ProcessSample(10, "python", "T", "", b""),
+        ProcessSample(11, "loader \N{SNOWMAN}", "S", "futex_wait", b"Thread 1:\n  File x\n"),
     ]
-    stall = describe(
+    stall = describe_stall(
         looks,
         workers=[10],
         board=str(tmp_path / "progress"),
@@ -99,8 +99,8 @@ def test_what_is_written_down(tmp_path: Path, messages: Messages) -> None:
         stacks=str(tmp_path / "stalls.txt"),
     )
     assert stall.stopped
-    append(stall, looks)
-    append(stall, looks)
+    append_stacks(stall, looks)
+    append_stacks(stall, looks)
     text = (tmp_path / "stalls.txt").read_text()
     assert text.count("step 7, training") == text.count("1800 s") == 2
     assert text.count("--- process 10 (python), state T\n") == 2
@@ -108,13 +108,13 @@ def test_what_is_written_down(tmp_path: Path, messages: Messages) -> None:
         "--- process 11 (loader \N{SNOWMAN}), state S" in text and "futex_wait\nThread 1:\n  File x\n" in text
     )
     messages.check(re.sub(r" [+-]\d{4},", " <zone>,", text))
-    said = as_json(stall)
+    said = stall_as_json(stall)
     assert said["stacks"] == "stalls.txt"
     assert (said["step"], said["phase"], said["processes"]) == (7, "training", 2)
-    messages.check(sentence(stall))
-    assert "stalls.txt" not in sentence(stall._replace(stacks=""))
+    messages.check(format_stall(stall))
+    assert "stalls.txt" not in format_stall(stall._replace(stacks=""))
 
 
 def test_without_a_board(tmp_path: Path) -> None:
-    stall = describe([], workers=[1], board="", idle_seconds=1.0, stacks="")
+    stall = describe_stall([], workers=[1], board="", idle_seconds=1.0, stacks="")
     assert (stall.step, stall.phase, stall.stopped) == (None, None, False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.supervisor.notices import notice_folders, run_notice_list
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 from tests.supervisor.real_sessions import Session
 
 
@@ -19,8 +19,8 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"ROOST_STATE": str(tmp_path / "state")}
 
 
-def entered(session: Session, env: dict[str, str]) -> run_notice_list.Entry:
-    entry = run_notice_list.enter(session.spec("", **env))
+def entered(session: Session, env: dict[str, str]) -> run_notice_list.RunNoticeEntry:
+    entry = run_notice_list.add_entry(session.spec("", **env))
     assert entry is not None
     return entry
 
@@ -29,27 +29,27 @@ def test_an_entry_is_left_once_nobody_holds_it(session: Session, env: dict[str, 
     entry = entered(session, env)
     copy = os.dup(entry.fd)
     for fd in (entry.fd, copy):
-        assert run_notice_list.left(env) == []
-        with run_notice_list.taken(entry.path) as found:
+        assert run_notice_list.unsent_entries(env) == []
+        with run_notice_list.lock_entry(entry.path) as found:
             assert found is None
         os.close(fd)
-    assert run_notice_list.left(env) == [entry.path]
-    with run_notice_list.taken(entry.path) as found:
-        assert found == (str(session.folder), 1, notice_folders.file(env))
-        assert run_notice_list.left(env) == [], "somebody has it"
-    run_notice_list.pass_over(entry.path)
-    assert run_notice_list.left(env) == [], "somebody has looked at it just now"
+    assert run_notice_list.unsent_entries(env) == [entry.path]
+    with run_notice_list.lock_entry(entry.path) as found:
+        assert found == (str(session.folder), 1, notice_folders.receivers_file(env))
+        assert run_notice_list.unsent_entries(env) == [], "somebody has it"
+    run_notice_list.postpone_entry(entry.path)
+    assert run_notice_list.unsent_entries(env) == [], "somebody has looked at it just now"
     os.utime(entry.path, (0, 0))
-    assert run_notice_list.left(env) == [entry.path]
+    assert run_notice_list.unsent_entries(env) == [entry.path]
 
 
 def test_who_has_settled_it_leaves_nothing_to_be_taken(session: Session, env: dict[str, str]) -> None:
     entry = entered(session, env)
     os.close(entry.fd)
-    with run_notice_list.taken(entry.path) as found:
+    with run_notice_list.lock_entry(entry.path) as found:
         assert found is not None
-        run_notice_list.remove(entry.path)
-    with run_notice_list.taken(entry.path) as found:
+        run_notice_list.remove_entry(entry.path)
+    with run_notice_list.lock_entry(entry.path) as found:
         assert found is None
 
 
@@ -57,25 +57,25 @@ def test_who_has_settled_it_leaves_nothing_to_be_taken(session: Session, env: di
     "text", ["", "{", "[1, 2]", '["/x", "1", "/y"]', '["/x", true, "/y"]', "[]", "7", "\xff"]
 )
 def test_what_says_nothing_is_taken_off_the_list(env: dict[str, str], text: str) -> None:
-    folder = Path(notice_folders.listed(env))
+    folder = Path(notice_folders.pending_folder(env))
     folder.mkdir(parents=True)
     (folder / "x").write_bytes(text.encode("latin-1"))
-    with run_notice_list.taken(str(folder / "x")) as found:
+    with run_notice_list.lock_entry(str(folder / "x")) as found:
         assert found is None
     assert list(folder.iterdir()) == []
 
 
 def test_a_run_begins_though_it_cannot_be_listed(session: Session, env: dict[str, str]) -> None:
-    Path(notice_folders.listed(env)).parent.mkdir()
-    Path(notice_folders.listed(env)).write_text("a file in its place")
+    Path(notice_folders.pending_folder(env)).parent.mkdir()
+    Path(notice_folders.pending_folder(env)).write_text("a file in its place")
     spec = session.spec("", **env)
-    assert run_notice_list.enter(spec) is None and run_notice_list.left(env) == []
+    assert run_notice_list.add_entry(spec) is None and run_notice_list.unsent_entries(env) == []
     nowhere = spec._replace(env={**env, "ROOST_STATE": "relative"})
-    assert run_notice_list.enter(nowhere) is None
+    assert run_notice_list.add_entry(nowhere) is None
 
 
 def test_nobody_is_sent_for_nothing(env: dict[str, str]) -> None:
-    assert run_notice_list.look(env) is None
+    assert run_notice_list.send_unsent(env) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_nobody_is_sent_for_nothing(env: dict[str, str]) -> None:
     ],
 )
 def test_it_lies_beside_the_lab(env: dict[str, str], folder: str) -> None:
-    assert notice_folders.listed(env) == folder
+    assert notice_folders.pending_folder(env) == folder
 
 
 def test_who_looks_imports_little() -> None:
@@ -105,9 +105,9 @@ def test_who_looks_imports_little() -> None:
 
 
 def test_its_package_is_that_of_the_session(session: Session, env: dict[str, str]) -> None:
-    spec: Spec = session.spec("", **env)._replace(package="/a \n \udcff", session=12)
-    entry = run_notice_list.enter(spec)
+    spec: SessionSpec = session.spec("", **env)._replace(package="/a \n \udcff", session=12)
+    entry = run_notice_list.add_entry(spec)
     assert entry is not None
     os.close(entry.fd)
-    with run_notice_list.taken(entry.path) as found:
+    with run_notice_list.lock_entry(entry.path) as found:
         assert found is not None and found[:2] == ("/a \n \udcff", 12)

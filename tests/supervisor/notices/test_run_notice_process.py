@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 from roost.supervisor.notices import run_notice_list, run_notice_process
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 from tests.lab.notices.receivers import Web
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 GOOD = "end('succeeded', 0, 'max_steps')"
 
 
-def noticed(session: Session, code: str, **more: Any) -> Spec:
+def noticed(session: Session, code: str, **more: Any) -> SessionSpec:
     env = {"XDG_CONFIG_HOME": str(session.folder / "config"), "ROOST_STATE": str(session.folder / "state")}
     return session.spec(code, **env)._replace(is_noticed=True, **more)
 
@@ -62,7 +62,7 @@ def test_of_its_restarts_the_last_one_is_told(session: Session, web: Web) -> Non
 def test_its_stall_is_told_while_it_runs(session: Session, web: Web) -> None:
     set_up(session, web, least_minutes=1000)
     child = session.start_spec(
-        noticed(session, "here('ready'); forever()", limits=Limits(stall_seconds=0.2, grace_seconds=0.1))
+        noticed(session, "here('ready'); forever()", limits=SessionLimits(stall_seconds=0.2, grace_seconds=0.1))
     )
     ((name, state, why),) = told(web)
     assert (name, state) == (session.folder.name, "stalled") and re.search(r"\b0\.2\d* s\b", why)
@@ -77,12 +77,12 @@ def test_nobody_is_sent_where_nobody_is_told(
     sent: list[object] = []
     monkeypatch.setattr("os.posix_spawn", lambda *given, **_: sent.append(given))
     spec = noticed(session, GOOD)
-    run_notice_process.tell_end(spec, None)
+    run_notice_process.send_end_notice(spec, None)
     assert not sent
     set_up(session, web)
-    run_notice_process.tell_end(spec, None)
+    run_notice_process.send_end_notice(spec, None)
     assert len(sent) == 1
-    run_notice_process.tell_end(spec._replace(session_file=str(session.folder / "gone" / "1.json")), None)
+    run_notice_process.send_end_notice(spec._replace(session_file=str(session.folder / "gone" / "1.json")), None)
     assert len(sent) == 1, "its package was moved"
 
 
@@ -97,12 +97,12 @@ def test_it_stands_on_the_list_until_it_was_told(session: Session, web: Web) -> 
     session.wait_until("ready")
     (entry,) = entries(session)
     assert entry.name == session.token and entry.stat().st_mode & 0o777 == 0o600
-    assert not run_notice_list.left(spec.env), "its guard holds it"
+    assert not run_notice_list.unsent_entries(spec.env), "its guard holds it"
     web.answers_after = threading.Event()
     child.send_signal(signal.SIGQUIT)
     child.wait(20)
     wait_for(lambda: bool(web.asked), 20.0)
-    assert entries(session) and not run_notice_list.left(spec.env), "who tells holds it"
+    assert entries(session) and not run_notice_list.unsent_entries(spec.env), "who tells holds it"
     web.answers_after.set()
     wait_for(lambda: not entries(session), 20.0)
 
@@ -121,9 +121,9 @@ def test_where_guard_and_supervisor_were_killed_it_is_left_on_the_list(session: 
     os.kill(session.supervisor_pid, signal.SIGSTOP)
     child.kill()
     child.wait()
-    assert not run_notice_list.left(spec.env), "its supervisor goes on, and holds it"
+    assert not run_notice_list.unsent_entries(spec.env), "its supervisor goes on, and holds it"
     os.kill(session.supervisor_pid, signal.SIGKILL)
-    wait_for(lambda: len(run_notice_list.left(spec.env)) == 1)
+    wait_for(lambda: len(run_notice_list.unsent_entries(spec.env)) == 1)
     assert not web.asked
 
 

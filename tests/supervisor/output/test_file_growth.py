@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.output.file_growth import Growth
+from roost.supervisor.output.file_growth import FileGrowth
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
 
-def told(growth: Growth) -> bool:
+def told(growth: FileGrowth) -> bool:
     poller = select.poll()
     poller.register(growth.fd, select.POLLIN)
     return bool(poller.poll(0))
@@ -20,7 +20,7 @@ def told(growth: Growth) -> bool:
 
 def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab", buffering=0) as file:
-        growth = Growth(file.fileno())
+        growth = FileGrowth(file.fileno())
         assert growth.fd == -1, "its end would take longer than that of a run that does nothing"
         file.write(b"before")
         assert growth.expect()
@@ -40,7 +40,7 @@ def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
 
 def test_where_nobody_tells(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab") as file:
-        growth = Growth(file.fileno())
+        growth = FileGrowth(file.fileno())
         assert growth.expect()
     os.close(growth.fd)
     assert not growth.expect(), "the descriptor is of nothing"

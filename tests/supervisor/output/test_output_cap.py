@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.limits import Limits
+from roost.supervisor.limits import SessionLimits
 from roost.supervisor.output import output_cap
-from roost.supervisor.output.output_cap import OutputCap, punch_hole, shorten
-from roost.supervisor.output.output_file import LEFT_OUT, left_out_line
+from roost.supervisor.output.output_cap import OutputCap, punch_hole, shorten_file
+from roost.supervisor.output.output_file import LEFT_OUT_PATTERN, left_out_line
 from tests.processes import peak_mb
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
@@ -20,7 +20,7 @@ MB = 2**20
 
 
 def left_out(data: bytes) -> int:
-    (found,) = re.findall(LEFT_OUT, data)
+    (found,) = re.findall(LEFT_OUT_PATTERN, data)
     return int(found.replace(b",", b""))
 
 
@@ -49,11 +49,11 @@ def test_a_growing_file_stays_small_and_whole_at_both_ends(tmp_path: Path) -> No
             assert kept[: MB // 2] == everything[: MB // 2]
             assert kept[-MB // 2 :] == everything[-MB // 2 :]
     assert b"\0" in kept
-    found = shorten(str(path), MB)
+    found = shorten_file(str(path), MB)
     kept = path.read_bytes()
     assert found == left_out(kept) == len(everything) - (len(kept) - len_of_line(kept))
     assert len(kept) <= MB
-    head, tail = re.split(LEFT_OUT, kept)[::2]
+    head, tail = re.split(LEFT_OUT_PATTERN, kept)[::2]
     assert everything.startswith(head)
     assert everything.endswith(tail)
     assert head.endswith(b"\n")
@@ -61,7 +61,7 @@ def test_a_growing_file_stays_small_and_whole_at_both_ends(tmp_path: Path) -> No
 
 
 def len_of_line(data: bytes) -> int:
-    found = re.search(LEFT_OUT, data)
+    found = re.search(LEFT_OUT_PATTERN, data)
     assert found is not None
     return len(found[0])
 
@@ -85,12 +85,12 @@ def test_what_was_left_out_adds_up(tmp_path: Path) -> None:
         total += new
         with open(path, "ab") as file:
             file.write(new)
-        found = shorten(str(path), MB)
+        found = shorten_file(str(path), MB)
         data = path.read_bytes()
         assert left_out(data) == found == len(total) - (len(data) - len_of_line(data))
         assert data.startswith(total[:1000])
         assert data.endswith(total[-1000:])
-    assert shorten(str(path), MB) == 0, "short already"
+    assert shorten_file(str(path), MB) == 0, "short already"
     assert path.read_bytes() == data
 
 
@@ -99,7 +99,7 @@ def test_a_line_of_the_run_that_looks_like_ours(tmp_path: Path, number: str) -> 
     path = tmp_path / "out"
     fake = b"\n" + left_out_line(0).replace(b"0", number.encode())
     path.write_bytes(b"x" * (MB // 2 - 4096 - len(fake)) + fake + numbered(2**17))
-    assert shorten(str(path), MB) < path.stat().st_size * 2
+    assert shorten_file(str(path), MB) < path.stat().st_size * 2
     assert path.stat().st_size <= MB
 
 
@@ -109,7 +109,7 @@ def test_no_character_is_cut(tmp_path: Path, text: str) -> None:
     for shift in range(4):
         path.write_bytes(b"x" * shift + text.encode() * (MB // len(text.encode())))
         path.chmod(0o640)
-        assert shorten(str(path), MB // 2)
+        assert shorten_file(str(path), MB // 2)
         path.read_bytes().decode()
         assert path.stat().st_size <= MB // 2
         assert path.stat().st_mode & 0o777 == 0o640
@@ -118,8 +118,8 @@ def test_no_character_is_cut(tmp_path: Path, text: str) -> None:
 def test_bytes_that_are_no_text_stay_as_they_are(tmp_path: Path) -> None:
     path, data = tmp_path / "out", bytes(range(128, 256)) * 2**14
     path.write_bytes(data)
-    shorten(str(path), MB)
-    head, tail = re.split(LEFT_OUT, path.read_bytes())[::2]
+    shorten_file(str(path), MB)
+    head, tail = re.split(LEFT_OUT_PATTERN, path.read_bytes())[::2]
     assert data.startswith(head.removesuffix(b"\n"))
     assert data.endswith(tail)
     assert len(head) + len(tail) > MB - 3 * 4096
@@ -130,16 +130,16 @@ def test_a_short_file_is_not_touched(tmp_path: Path, size: int) -> None:
     path = tmp_path / "out"
     path.write_bytes(bytes(size))
     before = path.stat()
-    assert shorten(str(path), MB) == 0
+    assert shorten_file(str(path), MB) == 0
     assert path.stat() == before
-    assert shorten(str(tmp_path / "none"), MB) == 0
+    assert shorten_file(str(tmp_path / "none"), MB) == 0
 
 
 def test_what_is_no_file_has_no_size(tmp_path: Path) -> None:
     fd = os.open(os.devnull, os.O_WRONLY)
     assert OutputCap(fd, 0).look() == 1
     os.close(fd)
-    assert shorten(os.devnull, 0) == 0
+    assert shorten_file(os.devnull, 0) == 0
 
 
 def test_a_file_that_somebody_emptied(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_disk_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path.write_bytes(bytes(4 * MB))
     with open(path, "ab") as file, pytest.raises(OSError, match="not supported"):
         OutputCap(file.fileno(), MB).look()
-    assert shorten(str(path), MB) > 0
+    assert shorten_file(str(path), MB) > 0
 
 
 MOST_MEMORY_MB = 24.0
@@ -214,7 +214,7 @@ end("succeeded", 0)
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="holes are punched by fallocate")
 def test_ten_real_gigabytes(session: Session) -> None:
-    limit = Limits().output_bytes
+    limit = SessionLimits().output_bytes
     child = session.start(FLOOD)
     most_disk, most_memory = 0, 0.0
     while child.poll() is None:

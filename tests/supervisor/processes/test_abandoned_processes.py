@@ -13,7 +13,7 @@ import pytest
 
 import roost
 from roost.supervisor.processes import cgroup
-from roost.supervisor.processes.abandoned_processes import end_leftovers
+from roost.supervisor.processes.abandoned_processes import kill_abandoned
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -34,10 +34,10 @@ def carrier(token: str) -> subprocess.Popen[bytes]:
 def test_only_the_sessions_named() -> None:
     tokens = [secrets.token_hex(16) for _ in range(3)]
     children = [carrier(token) for token in tokens]
-    assert end_leftovers(tokens[:2]) == sorted(child.pid for child in children[:2])
+    assert kill_abandoned(tokens[:2]) == sorted(child.pid for child in children[:2])
     assert all(child.poll() is not None for child in children[:2])
     assert children[2].poll() is None
-    assert end_leftovers(tokens[:2]) == []
+    assert kill_abandoned(tokens[:2]) == []
     children[2].kill()
     children[2].wait()
 
@@ -45,7 +45,7 @@ def test_only_the_sessions_named() -> None:
 @pytest.mark.parametrize("token", ["", "0", "x" * 32, "../../etc"])
 def test_what_is_no_token_ends_nobody(token: str) -> None:
     child = carrier(token)
-    assert end_leftovers([token]) == []
+    assert kill_abandoned([token]) == []
     assert child.poll() is None
     child.kill()
     child.wait()
@@ -88,7 +88,7 @@ def test_a_pid_that_meanwhile_is_another_s(monkeypatch: pytest.MonkeyPatch) -> N
         return fstat(fd)
 
     monkeypatch.setattr(os, "fstat", recycle)
-    assert end_leftovers([token]) == []
+    assert kill_abandoned([token]) == []
     (stranger,) = strangers
     assert os.waitpid(stranger, os.WNOHANG | os.WUNTRACED) == (0, 0), "neither stopped nor ended"
     os.kill(stranger, signal.SIGKILL)
@@ -113,13 +113,13 @@ def started_as(pid: int) -> int:
 
 @pytest.mark.needs_cgroup
 def test_groups_that_are_not_ours_to_end(tmp_path: Path) -> None:
-    path = cgroup.make(secrets.token_hex(16))
+    path = cgroup.create(secrets.token_hex(16))
     assert path is not None
     child = carrier("")
     Path(path, "cgroup.procs").write_text(str(child.pid))
-    end_leftovers([], [str(Path(path).parent), f"{path}/../{Path(path).name}", str(tmp_path)])
+    kill_abandoned([], [str(Path(path).parent), f"{path}/../{Path(path).name}", str(tmp_path)])
     assert child.poll() is None
-    end_leftovers([], [path])
+    kill_abandoned([], [path])
     assert child.wait(10) == -9
     assert not Path(path).exists()
 
@@ -128,7 +128,7 @@ def test_groups_that_are_not_ours_to_end(tmp_path: Path) -> None:
 def test_a_caller_inside_the_group() -> None:
     """Its own group is not killed under it; who carries the token in there is."""
     token = secrets.token_hex(16)
-    path = cgroup.make(token)
+    path = cgroup.create(token)
     assert path is not None
     child = carrier(token)
     Path(path, "cgroup.procs").write_text(str(child.pid))

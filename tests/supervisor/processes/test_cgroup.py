@@ -38,7 +38,7 @@ NUM_BUSY = 7
 
 @pytest.fixture
 def group() -> Iterator[str]:
-    path = cgroup.make(secrets.token_hex(16))
+    path = cgroup.create(secrets.token_hex(16))
     assert path is not None
     yield path
     cgroup.kill(path)
@@ -71,14 +71,14 @@ def test_all_that_is_inside_ends_and_the_groups_go(group: str) -> None:
 @pytest.mark.needs_cgroup
 def test_a_kernel_that_cannot_kill_a_group(group: str) -> None:
     child = busy(group)
-    cgroup.kill_listed(group, deadline=time.monotonic() + 10)
+    cgroup.freeze_and_kill(group, deadline=time.monotonic() + 10)
     assert cgroup.pids(group) == []
     assert child.wait(10) == -signal.SIGKILL
 
 
 @pytest.mark.needs_cgroup
 def test_a_name_is_taken_once(group: str) -> None:
-    assert cgroup.make(group.rpartition("-")[2]) is None
+    assert cgroup.create(group.rpartition("-")[2]) is None
 
 
 def test_a_group_that_is_not_there() -> None:
@@ -108,9 +108,9 @@ def test_a_child_goes_into_no_folder_that_is_no_group(tmp_path: Path) -> None:
 
 def test_where_no_group_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for own in (None, str(tmp_path)):  # no cgroup v2; a folder that is not a group
-        monkeypatch.setattr(cgroup, "_own", lambda own=own: own)
-        assert not cgroup.can_make()
-        assert cgroup.make("0" * 32) is None
+        monkeypatch.setattr(cgroup, "_own_cgroup", lambda own=own: own)
+        assert not cgroup.can_create()
+        assert cgroup.create("0" * 32) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,8 +122,8 @@ def test_where_no_group_can_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 )  # fmt: skip
 def test_a_path_from_a_file_is_not_believed(wrong: str, group: str) -> None:
     mount, token = str(Path(group).parent), "0" * 32
-    assert cgroup.is_ours(group)
-    assert not cgroup.is_ours(wrong.format(mount=mount, token=token))
+    assert cgroup.is_session_cgroup(group)
+    assert not cgroup.is_session_cgroup(wrong.format(mount=mount, token=token))
 
 
 def test_tokens() -> None:

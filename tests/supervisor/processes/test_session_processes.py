@@ -53,6 +53,6 @@ def test_a_lease_tells_until_when_its_card_was_used(session: Session) -> None:
     fd = os.open(path, os.O_RDONLY)
     closed = os.dup(fd)
     os.close(closed)
-    session_processes.mark_leases(session.spec("")._replace(lease_fds=(closed, fd)))
+    session_processes.touch_leases(session.spec("")._replace(lease_fds=(closed, fd)))
     os.close(fd)
     assert path.stat().st_mtime > 1

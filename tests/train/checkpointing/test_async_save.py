@@ -18,7 +18,7 @@ from torch import nn
 from roost.base import durable
 from roost.base.errors import TrainingError
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.checkpointing.staging import Staging
 from roost.train.hook import Hook, Phase
@@ -55,7 +55,7 @@ def test_a_full_disk_is_said_and_forgets_what_was_asked(
     messages.check(caught.value)
     monkeypatch.setattr(durable, "fault", None)
     assert trainer.save("signal") is True
-    assert [(info.reason, info.held) for info in checkpoint.infos(place)] == [("signal", False)]
+    assert [(info.reason, info.held) for info in checkpoint.read_manifests(place)] == [("signal", False)]
 
 
 # --- beside the training ----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Looks(Hook):
 def run_of(kind: type[MLP], folder: Path, *hooks: Hook, asynchronous: bool, until: int = 6) -> Trainer:
     runner = built(kind)
     stepper = Stepper(torch.optim.Adam(runner.parameters(), lr=0.01))
-    place = Checkpoints(folder, Policy(fast=100), asynchronous=asynchronous)
+    place = Checkpoints(folder, RetentionPolicy(fast=100), asynchronous=asynchronous)
     looks = [Save("2"), Averaging("ema"), *hooks]
     trainer = plain(runner, Still(), looks, until=until, stepper=stepper, checkpoints=place)
     assert trainer.fit() == "finished"
@@ -140,9 +140,9 @@ def run_of(kind: type[MLP], folder: Path, *hooks: Hook, asynchronous: bool, unti
 def digests(folder: Path) -> list[tuple[int, dict[str, str]]]:
     """Of each checkpoint its step, and what its files hold but for times."""
     found = []
-    for info in checkpoint.infos(folder):
-        checkpoint.verify(checkpoint.folder_of(folder, info.id))
-        text = json.loads((checkpoint.folder_of(folder, info.id) / "trainer.json").read_text())
+    for info in checkpoint.read_manifests(folder):
+        checkpoint.verify(checkpoint.checkpoint_folder(folder, info.id))
+        text = json.loads((checkpoint.checkpoint_folder(folder, info.id) / "trainer.json").read_text())
         text["progress"]["seconds"] = 0.0
         files = {name: entry["sha256"] for name, entry in info.files.items() if name != "trainer.json"}
         found.append((info.step, {**files, "trainer.json": json.dumps(text)}))

@@ -12,8 +12,8 @@ from torch import nn
 from roost.base import durable
 from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best, Policy
-from roost.package.package import Package
+from roost.package.checkpoints.retention import BestRule, RetentionPolicy
+from roost.package.package import PackageFolder
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
@@ -45,7 +45,7 @@ def save(checkpoints: Checkpoints, step: int, **options: Any) -> Path:
 
 
 def steps(folder: Path) -> list[int]:
-    return [info.step for info in checkpoint.infos(folder)]
+    return [info.step for info in checkpoint.read_manifests(folder)]
 
 
 def test_saves_and_loads_torch_s_own_parts(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
     )
     progress = Progress(step=9, epoch=2, batch=1)
     checkpoints.save({"number": Number()}, progress, scheduled=7).wait()
-    first, second = checkpoint.infos(tmp_path)
+    first, second = checkpoint.read_manifests(tmp_path)
     assert (first.id, first.step, first.reason, first.held, first.session) == (0, 3, "best", True, 4)
     assert (first.metrics, first.inexact, first.parent) == ({"valid/loss": 0.5}, ["clock"], None)
     assert (second.id, second.step, second.epoch, second.batch) == (1, 9, 2, 1)
@@ -93,15 +93,15 @@ def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
 def test_a_metric_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
     """A manifest is JSON: it could not be read again."""
     save(Checkpoints(tmp_path), 1, metrics={"a": float("nan"), "b": float("inf"), "c": 1.0})
-    (info,) = checkpoint.infos(tmp_path)
+    (info,) = checkpoint.read_manifests(tmp_path)
     assert info.metrics == {"c": 1.0}
 
 
 def test_a_chosen_checkpoint_begins_a_new_line(tmp_path: Path, messages: Messages) -> None:
-    checkpoints = Checkpoints(tmp_path, Policy(fast=10))
+    checkpoints = Checkpoints(tmp_path, RetentionPolicy(fast=10))
     for step in (1, 2, 3):
         save(checkpoints, step)
-    again, number = Checkpoints(tmp_path, Policy(fast=10)), Number()
+    again, number = Checkpoints(tmp_path, RetentionPolicy(fast=10)), Number()
     info, _ = again.load({"number": number}, id=0)
     assert info is not None and (info.step, number.value) == (1, 1)
     save(again, 20)
@@ -112,11 +112,11 @@ def test_a_chosen_checkpoint_begins_a_new_line(tmp_path: Path, messages: Message
     assert newest.value == 20
     with pytest.raises(NotFound, match=r"\b7\b.*: 0, 1, 2, 3\b") as refused:
         again.load({"number": number}, id=7)
-    messages.check(refused.value.what)
+    messages.check(refused.value.summary)
 
 
 def test_retention_runs_after_the_new_one_stands(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, Policy(fast=2, best=(Best(monitor="loss"),)))
+    checkpoints = Checkpoints(tmp_path, RetentionPolicy(fast=2, best=(BestRule(monitor="loss"),)))
     seen: list[tuple[str, list[int]]] = []
 
     def watch(operation: str, path: str) -> None:
@@ -128,9 +128,9 @@ def test_retention_runs_after_the_new_one_stands(tmp_path: Path) -> None:
         save(checkpoints, step, metrics={"loss": loss})
     assert steps(tmp_path) == [2, 3, 4]
     assert seen and all(step in found for (_, found), step in zip(seen, [3, 4], strict=False))
-    best = checkpoints.best(Best(monitor="loss"))
+    best = checkpoints.best(BestRule(monitor="loss"))
     assert best is not None and best.step == 2
-    assert checkpoints.best(Best(monitor="other")) is None
+    assert checkpoints.best(BestRule(monitor="other")) is None
 
 
 def test_a_save_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_save_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
 def test_what_cannot_be_tidied_up_is_said_and_the_save_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
-    checkpoints = Checkpoints(tmp_path, Policy(fast=2))
+    checkpoints = Checkpoints(tmp_path, RetentionPolicy(fast=2))
     for step in (1, 2):
         save(checkpoints, step)
 
@@ -187,7 +187,7 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_used(tmp_path: Path, m
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
         save(checkpoints, step)
-    file = checkpoint.folder_of(tmp_path, 1) / "number.json"
+    file = checkpoint.checkpoint_folder(tmp_path, 1) / "number.json"
     file.write_bytes(file.read_bytes().replace(b"2", b"3"))
     number, again = Number(), Checkpoints(tmp_path)
     info, said = again.load({"number": number})
@@ -196,12 +196,12 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_used(tmp_path: Path, m
     messages.check(said[0])
     assert (tmp_path / "state_1.ckpt.corrupt").is_dir()
     save(again, 5)
-    assert [info.id for info in checkpoint.infos(tmp_path)] == [0, 2], "no id is used twice"
+    assert [info.id for info in checkpoint.read_manifests(tmp_path)] == [0, 2], "no id is used twice"
 
 
 def test_a_damaged_one_that_was_chosen_is_an_error(tmp_path: Path, messages: Messages) -> None:
     save(Checkpoints(tmp_path), 1)
-    (checkpoint.folder_of(tmp_path, 0) / "number.json").write_bytes(b"")
+    (checkpoint.checkpoint_folder(tmp_path, 0) / "number.json").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"number\.json.*\b0 bytes") as refused:
         Checkpoints(tmp_path).load({"number": Number()}, id=0)
     messages.check(refused.value)
@@ -251,16 +251,16 @@ def _fails(*_: object) -> None:
 
 
 def test_ranked_gives_all_that_were_measured_the_best_first(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, Policy(fast=9))
+    checkpoints = Checkpoints(tmp_path, RetentionPolicy(fast=9))
     for step, metrics in enumerate([{"loss": 3.0}, {"loss": 1.0}, {}, {"loss": 2.0}], 1):
         save(checkpoints, step, metrics=metrics)
-    assert [info.step for info in checkpoints.ranked(Best(monitor="loss"))] == [2, 4, 1]
-    assert checkpoints.ranked(Best(monitor="other")) == []
+    assert [info.step for info in checkpoints.ranked(BestRule(monitor="loss"))] == [2, 4, 1]
+    assert checkpoints.ranked(BestRule(monitor="other")) == []
 
 
 def test_in_a_package_the_tracks_are_written_down(tmp_path: Path) -> None:
-    package = Package.create(tmp_path, name="p", values={})
-    checkpoints = Checkpoints(package, Policy(fast=1, best=(Best(monitor="loss"),)), session=1)
+    package = PackageFolder.create(tmp_path, name="p", values={})
+    checkpoints = Checkpoints(package, RetentionPolicy(fast=1, best=(BestRule(monitor="loss"),)), session=1)
     for step, loss in ((1, 1.0), (2, 2.0), (3, 3.0)):
         save(checkpoints, step, metrics={"loss": loss}, held=step == 2, inexact=["why"])
     derived = package.derived
@@ -270,7 +270,7 @@ def test_in_a_package_the_tracks_are_written_down(tmp_path: Path) -> None:
 
 def test_the_package_s_own_choice_of_a_line_is_kept(tmp_path: Path) -> None:
     """`continue -c 0` before its first save: the newest of the line is 0."""
-    package = Package.create(tmp_path, name="p", values={})
+    package = PackageFolder.create(tmp_path, name="p", values={})
     for step in (1, 2):
         save(Checkpoints(package, session=1), step)
     package.new_session({"overrides": [], "checkpoint": None})
@@ -281,7 +281,7 @@ def test_the_package_s_own_choice_of_a_line_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_package_whose_checkpoints_are_gone_does_not_begin_anew(tmp_path: Path, messages: Messages) -> None:
-    package = Package.create(tmp_path, values={})
+    package = PackageFolder.create(tmp_path, values={})
     package.write_derived({"slow": [], "fast": [1, 2], "held": [], "best": []}, [])
     with pytest.raises(CheckpointError, match=r"\(1, 2\)") as refused:
         Checkpoints(package).load({})
@@ -292,7 +292,7 @@ def test_going_on_without_loading(tmp_path: Path) -> None:
     first = Checkpoints(tmp_path)
     for step in (1, 2, 3):
         save(first, step)
-    newest = checkpoint.folder_of(tmp_path, 2)
+    newest = checkpoint.checkpoint_folder(tmp_path, 2)
     part = next(path for path in newest.iterdir() if path.name != "MANIFEST.json")
     part.write_bytes(b"?" + part.read_bytes()[1:])
     second = Checkpoints(tmp_path)
@@ -301,6 +301,6 @@ def test_going_on_without_loading(tmp_path: Path) -> None:
     save(second, 4)
     assert second.newest is not None and (second.newest.id, second.newest.parent) == (3, 1)
     third = Checkpoints(tmp_path)
-    third.go_on(at=checkpoint.read_info(third.store.path(1)))
+    third.go_on(at=checkpoint.read_manifest(third.store.path(1)))
     save(third, 5)
     assert third.newest is not None and third.newest.line == [(0, 1), (4, 4)]

@@ -83,7 +83,7 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, gate: Gate) -> N
     second = checkpoints.save({"x": Tensors(value)}, Progress(step=2))
     assert first.is_done, "its memory is used again"
     assert [float(read(one.wait())[0][-1]) for one in (first, second)] == [0.0, 1.0]
-    assert [(info.id, info.parent) for info in checkpoint.infos(tmp_path)] == [(0, None), (1, 0)]
+    assert [(info.id, info.parent) for info in checkpoint.read_manifests(tmp_path)] == [(0, None), (1, 0)]
 
 
 def test_what_is_late_may_change_once_it_is_copied(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_a_program_that_exits_waits_for_what_is_copied(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SAVES_AND_LEAVES, str(tmp_path)]
     assert subprocess.run(command, timeout=60).returncode == 7
     assert checkpoint.ids(tmp_path / "late") == []
-    assert checkpoint.verify(checkpoint.folder_of(tmp_path / "copied", 0)).size_bytes > 90_000_000
+    assert checkpoint.verify(checkpoint.checkpoint_folder(tmp_path / "copied", 0)).size_bytes > 90_000_000

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from roost.base.system import process_identity
-from roost.train.data.workers.worker_pool import Ring
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.worker_pool import WorkerPool
+from roost.train.data.workers.worker_status import WorkerContext
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc, and the names of signals")
 Work = Callable[[Any], Any]
 
 
-def does(work: Work) -> Callable[[Post], Work]:
-    """What a ring asks for, where nothing needs to know of the worker."""
+def does(work: Work) -> Callable[[WorkerContext], Work]:
+    """What a pool asks for, where nothing needs to know of the worker."""
     return lambda _: work
 
 
@@ -31,10 +31,12 @@ def square(task: int) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def rings(work: Work | Callable[[Post], Work], num_workers: int = 2, **options: Any) -> Iterator[Ring]:
-    """A ring that is closed at the end."""
+def pools(
+    work: Work | Callable[[WorkerContext], Work], num_workers: int = 2, **options: Any
+) -> Iterator[WorkerPool]:
+    """A pool that is closed at the end."""
     made = work if options.pop("told", False) else does(work)
-    found = Ring(made, num_workers=num_workers, **options)
+    found = WorkerPool(made, num_workers=num_workers, **options)
     try:
         yield found
     finally:

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset, default_collate
 
 import roost
 from roost.base.errors import ContractError
-from roost.train.data.fetch import Fetch
+from roost.train.data.fetch import BatchFetcher
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from tests.messages import Messages
@@ -130,12 +130,12 @@ def test_the_order_of_the_parts_stays_as_it_is() -> None:
 def test_a_batch_at_once_is_the_same_as_its_samples_joined(fields: dict[str, str] | None) -> None:
     found = roost.Arrays((X, Y), fields=fields, shape=[2, 2] if fields is None else {"x": [2, 2]})
     rows = [7, 0, 3]
-    fast, slow = Fetch(found)((rows, 0)), default_collate([found[row] for row in rows])
+    fast, slow = BatchFetcher(found)((rows, 0)), default_collate([found[row] for row in rows])
     assert type(fast) is type(slow)
     pairs = zip(fast.values(), slow.values(), strict=True) if fields else zip(fast, slow, strict=True)
     assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in pairs)
-    assert Fetch(found).is_in_memory and not Fetch(found).draws_randomness
-    assert not Fetch(found, collate=default_collate).is_in_memory
+    assert BatchFetcher(found).is_in_memory and not BatchFetcher(found).draws_randomness
+    assert not BatchFetcher(found, collate=default_collate).is_in_memory
 
 
 def test_a_loader_draws_as_of_tensors() -> None:

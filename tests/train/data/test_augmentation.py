@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset
 
-from roost.train.data.concatenated_set import joined
+from roost.train.data.concatenated_set import concatenate
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan, Plan
-from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.length_batches import LengthPlan
-from roost.train.data.plans.rank_shards import Shared
-from roost.train.data.plans.virtual_epochs import Virtual
+from roost.train.data.plans.rank_shards import ShardedPlan
+from roost.train.data.plans.virtual_epochs import VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from tests.train.parts import bits
 
@@ -59,7 +59,9 @@ def one_set(plan: Callable[[], Plan]) -> Callable[[int], Loader]:
 
 def several(plan: Callable[[], Plan], *, as_one: bool = False) -> Callable[[int], Loader]:
     sets: Mapping[str, Any] = {"a": Draws(), "b": Draws(OTHER)}
-    return lambda workers: Loader(joined(sets) if as_one else sets, plan=plan(), seed=3, num_workers=workers)
+    return lambda workers: Loader(
+        concatenate(sets) if as_one else sets, plan=plan(), seed=3, num_workers=workers
+    )
 
 
 def in_order(size: int = SIZE) -> BatchPlan:
@@ -71,11 +73,13 @@ KINDS: dict[str, Callable[[int], Loader]] = {
     "shuffled": one_set(lambda: BatchPlan(SIZE, 3, seed=3)),
     "weighted": one_set(lambda: WeightedPlan([1.0] * (SIZE - 1) + [30.0], 3, seed=3)),
     "lengths": one_set(lambda: LengthPlan(range(1, SIZE + 1), max_tokens=20, shuffle=True, seed=3)),
-    "virtual": one_set(lambda: Virtual(in_order(), 7)),
-    "virtual weighted": one_set(lambda: Virtual(WeightedPlan([1.0] * SIZE, 3, seed=3), 6)),
-    "max_size_cycle": several(lambda: Together({"a": in_order(), "b": in_order(OTHER)}, "max_size_cycle")),
-    "min_size": several(lambda: Together({"a": in_order(), "b": in_order(OTHER)}, "min_size")),
-    "sequential": several(lambda: Chained([(in_order(), 0), (in_order(OTHER), SIZE)]), as_one=True),
+    "virtual": one_set(lambda: VirtualEpochs(in_order(), 7)),
+    "virtual weighted": one_set(lambda: VirtualEpochs(WeightedPlan([1.0] * SIZE, 3, seed=3), 6)),
+    "max_size_cycle": several(
+        lambda: CombinedPlan({"a": in_order(), "b": in_order(OTHER)}, "max_size_cycle")
+    ),
+    "min_size": several(lambda: CombinedPlan({"a": in_order(), "b": in_order(OTHER)}, "min_size")),
+    "sequential": several(lambda: ChainedPlan([(in_order(), 0), (in_order(OTHER), SIZE)]), as_one=True),
     "mixed": several(lambda: MixedPlan([SIZE, OTHER], [1, 9], 3, seed=3), as_one=True),
 }
 
@@ -116,7 +120,7 @@ def test_it_is_the_same_for_any_number_of_workers(kind: str) -> None:
 def test_ranks_together_draw_what_one_process_draws(plan: Plan, world: int) -> None:
     """So two ranks never draw the same; and how many there are changes nothing."""
     alone = rows(Loader(Draws(), plan=plan, seed=3))
-    shares = [Loader(Draws(), plan=Shared(plan, rank, world), seed=3) for rank in range(world)]
+    shares = [Loader(Draws(), plan=ShardedPlan(plan, rank, world), seed=3) for rank in range(world)]
     num_batches = EPOCHS * len(shares[0])
     batches = zip(*(islice(share.epochs(), num_batches) for share in shares), strict=True)
     together = torch.cat([part.value for parts in batches for part in parts if part.num_samples])
@@ -174,7 +178,7 @@ class Ignores(Dataset[Tensor]):
 @pytest.mark.parametrize("own", OWN)
 def test_a_set_that_ignores_seeding_is_named(own: str, workers: int) -> None:
     loader = Loader(Ignores(OWN[own]), plan=in_order(), num_workers=workers, name="the training set")
-    (why,) = loader.inexact()
+    (why,) = loader.inexact_reasons()
     assert "the training set" in why and "generator" in why
     loader.close()
 
@@ -183,10 +187,10 @@ def test_a_set_that_ignores_seeding_is_named(own: str, workers: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_set_that_draws_from_what_is_seeded_is_not(kind: str, workers: int) -> None:
     loader = KINDS[kind](workers)
-    assert loader.inexact() == []
+    assert loader.inexact_reasons() == []
     loader.close()
     without = Loader(Without(), plan=in_order(), num_workers=workers)
-    assert without.inexact() == []
+    assert without.inexact_reasons() == []
     without.close()
 
 
@@ -194,10 +198,10 @@ def test_a_set_that_draws_from_what_is_seeded_is_not(kind: str, workers: int) ->
 @pytest.mark.parametrize("ignoring", ["a", "b"])
 def test_one_of_several_sets_that_ignores_seeding_is_named(ignoring: str, workers: int) -> None:
     sets = {"a": Without(), "b": Without(OTHER)} | {ignoring: Ignores(OWN["torch"], OTHER)}
-    plan = Together({"a": in_order(OTHER), "b": in_order(OTHER)}, "min_size")
-    as_one = joined(sets), ConcatDataset(list(sets.values()))
+    plan = CombinedPlan({"a": in_order(OTHER), "b": in_order(OTHER)}, "min_size")
+    as_one = concatenate(sets), ConcatDataset(list(sets.values()))
     for dataset, given in ((sets, plan), *((one, in_order(OTHER)) for one in as_one)):
         loader = Loader(dataset, plan=given, num_workers=workers, name="the training set")
-        (why,) = loader.inexact()
+        (why,) = loader.inexact_reasons()
         assert "the training set" in why and "generator" in why
         loader.close()

@@ -56,7 +56,7 @@ def test_a_function_that_returns_no_pair(returned: Any, received: str, messages:
 
     with pytest.raises(ContractError) as refused:
         next(roost.Sampled(draws))
-    assert "draws()" in refused.value.message and received in refused.value.said
+    assert "draws()" in refused.value.message and received in refused.value.detail
     messages.check(refused.value)
 
 
@@ -74,7 +74,7 @@ def test_one_that_ends_says_so(messages: Messages) -> None:
 def test_a_length_that_is_no_number_of_batches(length: Any, messages: Messages) -> None:
     with pytest.raises(ContractError) as refused:
         roost.Sampled(count, length=length)
-    assert repr(length) in refused.value.said
+    assert repr(length) in refused.value.detail
     messages.check(refused.value)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from roost.train.data.batch_sizes import count, is_nothing
+from roost.train.data.batch_sizes import count_samples, is_empty
 
 
 @dataclass
@@ -37,13 +37,13 @@ ROWS = torch.zeros(5, 2)
     ],
 )
 def test_the_first_leading_dimension_counts(value: Any, number: int) -> None:
-    assert count(value) == number and not is_nothing(value)
+    assert count_samples(value) == number and not is_empty(value)
 
 
 @pytest.mark.parametrize("value", [None, [], (), {}, torch.zeros(0, 3), np.zeros(0)])
 def test_nothing(value: Any) -> None:
-    assert count(value) == 0 and is_nothing(value)
+    assert count_samples(value) == 0 and is_empty(value)
 
 
 def test_a_batch_of_no_rows_is_empty() -> None:
-    assert count({"x": torch.zeros(0, 3), "y": torch.zeros(0)}) == 0
+    assert count_samples({"x": torch.zeros(0, 3), "y": torch.zeros(0)}) == 0

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from roost.train.data.batch_slices import IncompatibleBatches, concatenate_batches, first_samples, slice_batch
 from roost.train.data.batches import Batch
-from roost.train.data.batch_slices import Unlike, cut, joined, of_batches
 from tests.train.parts import bits
 
 
@@ -45,14 +45,14 @@ def plainly(value: Any) -> Any:
 @pytest.mark.parametrize("kind", range(len(made(0, 1))))
 def test_what_is_cut_or_joined_is_like_what_was_collated_at_once(kind: int) -> None:
     whole, first, second, three = (made(*span)[kind] for span in ((0, 7), (0, 4), (4, 7), (0, 3)))
-    assert bits(plainly(cut(whole, 7, slice(3)))) == bits(plainly(three))
-    assert bits(plainly(joined([first, second]))) == bits(plainly(whole))
-    assert type(cut(whole, 7, slice(3))) is type(joined([first, second])) is type(whole)
+    assert bits(plainly(slice_batch(whole, 7, slice(3)))) == bits(plainly(three))
+    assert bits(plainly(concatenate_batches([first, second]))) == bits(plainly(whole))
+    assert type(slice_batch(whole, 7, slice(3))) is type(concatenate_batches([first, second])) is type(whole)
 
 
 def test_a_list_of_samples_of_different_shapes() -> None:
     samples = [torch.zeros(3, 5), torch.zeros(2, 5), torch.zeros(1, 5), torch.zeros(4, 5)]
-    assert [len(one) for one in cut(samples, 4, slice(2))] == [3, 2]
+    assert [len(one) for one in slice_batch(samples, 4, slice(2))] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_list_of_samples_of_different_shapes() -> None:
     [torch.tensor(1.0), {"x": torch.zeros(4), "edges": torch.zeros(9)}, object(), (torch.zeros(4), 3)],
 )
 def test_what_cannot_be_cut(value: Any) -> None:
-    with pytest.raises(Unlike):
-        cut(value, 4, slice(2))
+    with pytest.raises(IncompatibleBatches):
+        slice_batch(value, 4, slice(2))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_what_cannot_be_cut(value: Any) -> None:
     ],
 )
 def test_what_cannot_be_joined(first: Any, second: Any) -> None:
-    with pytest.raises(Unlike):
-        joined([first, second])
+    with pytest.raises(IncompatibleBatches):
+        concatenate_batches([first, second])
 
 
 def batches(*sizes: int, shape: int = 2) -> list[Batch]:
@@ -98,7 +98,7 @@ def batches(*sizes: int, shape: int = 2) -> list[Batch]:
 )
 def test_of_batches(sizes: tuple[int, ...], num_samples: int, has: int | None) -> None:
     drawn = iter(batches(*sizes))
-    found = of_batches(drawn, num_samples)
+    found = first_samples(drawn, num_samples)
     assert (None if found is None else (found.num_samples, len(found.value))) == (has and (has, has))
     if (sizes, num_samples) == ((4, 4, 4), 6):
         assert len(list(drawn)) == 1, "no further than needed"
@@ -106,7 +106,7 @@ def test_of_batches(sizes: tuple[int, ...], num_samples: int, has: int | None) -
 
 def test_batches_that_cannot_be_joined_give_the_first() -> None:
     odd = [Batch(torch.ones(2, 3), 2, False), Batch(torch.ones(2, 4), 2, False)]
-    found = of_batches(iter(odd), 3)
+    found = first_samples(iter(odd), 3)
     assert found is not None and found.value.shape == (2, 3)
-    whole = of_batches(iter([Batch(object(), 4, False)]), 3)
+    whole = first_samples(iter([Batch(object(), 4, False)]), 3)
     assert whole is not None and whole.num_samples == 4

@@ -31,7 +31,7 @@ class Given(Batches):
     def excerpt(self, spans: Sequence[range]) -> Batches:
         return Given([self.sizes[number] for span in spans for number in span])
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         return "as given"
 
 
@@ -40,20 +40,20 @@ class Given(Batches):
 )
 def test_the_first_that_holds_something(sizes: list[int], value: Any) -> None:
     given = Given(sizes)
-    found = given.first()
+    found = given.first_batch()
     assert (found and found.value) == value
     assert given.ended == 1, "the pass is left at once, not when somebody collects it"
 
 
 def test_what_most_have_not() -> None:
     given = Given([1])
-    assert (given.inexact(), given.samples(0, 0, 1), given.again(0, 0, 1), given.state_dict()) == (
+    assert (given.inexact_reasons(), given.sample_indices(0, 0, 1), given.redraw(0, 0, 1), given.state_dict()) == (
         [],
         [],
         None,
         {},
     )
-    assert not given.has_indices and given.num_shares == 0
+    assert not given.has_indices and given.num_shards == 0
     given.load_state_dict({})
-    given.keep_shares(3)
+    given.keep_num_shards(3)
     given.close()

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roost.train.data.concatenated_set import joined
-from roost.train.data.fetch import Fetch
+from roost.train.data.concatenated_set import concatenate
+from roost.train.data.fetch import BatchFetcher
 from roost.train.data.plans.batch_plan import Draw
 
 
@@ -28,26 +28,26 @@ class Plain(list[Any]):
 
 
 def test_one_after_the_other() -> None:
-    sets = joined({"a": [1, 2], "b": [3], "c": [4, 5]})
+    sets = concatenate({"a": [1, 2], "b": [3], "c": [4, 5]})
     assert len(sets) == 5 and [sets[i] for i in range(5)] == [1, 2, 3, 4, 5]
 
 
 def test_a_set_that_takes_rng_gets_one_and_the_others_none() -> None:
-    sets = joined({"a": ["x"], "b": Drawing()})
-    fetch = Fetch(sets, collate=list, seed=3)
+    sets = concatenate({"a": ["x"], "b": Drawing()})
+    fetch = BatchFetcher(sets, collate=list, seed=3)
     first, second = fetch(Draw([0, 1, 2], 0)), fetch(Draw([0, 1, 2], 0))
     assert first == second and first[0] == "x" and 0 < first[1] < 1 < first[2] < 2
     assert fetch(Draw([1], 1)) != first[1:2]
 
 
 def test_randomness_is_paid_for_where_one_draws() -> None:
-    assert not joined({"a": Plain([1]), "b": Plain([2])}).draws_randomness
-    assert joined({"a": Plain([1]), "b": [2]}).draws_randomness
+    assert not concatenate({"a": Plain([1]), "b": Plain([2])}).draws_randomness
+    assert concatenate({"a": Plain([1]), "b": [2]}).draws_randomness
 
 
 def test_an_error_names_the_sample_as_its_own_set_counts() -> None:
-    sets = joined({"clean": [1, 2], "noisy": Broken([0, 0])})
+    sets = concatenate({"clean": [1, 2], "noisy": Broken([0, 0])})
     with pytest.raises(OSError) as caught:
-        Fetch(sets, name="the training set")(Draw([3], 0))
+        BatchFetcher(sets, name="the training set")(Draw([3], 0))
     inner, outer = caught.value.__notes__
     assert "sample 1 of noisy (Broken)" in inner and "sample 3 of the training set (Joined)" in outer

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ContractError
-from roost.train.data.dataset_size import Counted, length
+from roost.train.data.dataset_size import DatasetLengths, dataset_length
 from tests.messages import Messages
 
 
@@ -15,7 +15,7 @@ class Bare:
 
 
 def test_a_set_that_stays_as_it_is() -> None:
-    counted = Counted([1, 2], "the training set")
+    counted = DatasetLengths([1, 2], "the training set")
     counted.check()
     assert counted.lengths == {"the training set": 2}
     assert counted.others_than(counted.lengths) == [] == counted.others_than({})
@@ -23,7 +23,7 @@ def test_a_set_that_stays_as_it_is() -> None:
 
 def test_a_set_whose_length_changes(messages: Messages) -> None:
     samples = [0] * 1000
-    counted = Counted(samples, "the training set")
+    counted = DatasetLengths(samples, "the training set")
     del samples[900:]
     with pytest.raises(ContractError) as refused:
         counted.check()
@@ -32,7 +32,7 @@ def test_a_set_whose_length_changes(messages: Messages) -> None:
 
 
 def test_another_length_than_when_the_checkpoint_was_made(messages: Messages) -> None:
-    counted = Counted([0] * 990, "the training set")
+    counted = DatasetLengths([0] * 990, "the training set")
     (why,) = counted.others_than({"the training set": 1000})
     assert "the training set" in why and "990" in why and "1,000" in why
     messages.check(why)
@@ -40,7 +40,7 @@ def test_another_length_than_when_the_checkpoint_was_made(messages: Messages) ->
 
 def test_of_several_sets_the_one_is_named(messages: Messages) -> None:
     sets: dict[str, list[int]] = {"photos": [1, 2], "drawings": [1]}
-    counted = Counted(sets)
+    counted = DatasetLengths(sets)
     (why,) = counted.others_than({"the set photos": 2, "the set drawings": 4, "the set of old": 3})
     assert "the set drawings" in why and "1 " in why and "4 " in why
     sets["photos"].append(3)
@@ -52,5 +52,5 @@ def test_of_several_sets_the_one_is_named(messages: Messages) -> None:
 
 @pytest.mark.parametrize(("dataset", "expected"), [([1], 1), (Bare(), None), ("ab", 2)])
 def test_length(dataset: Any, expected: int | None) -> None:
-    assert length(dataset) == expected
-    Counted(dataset).check()
+    assert dataset_length(dataset) == expected
+    DatasetLengths(dataset).check()

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError
-from roost.train.data.external_loader import Foreign, is_loader
+from roost.train.data.external_loader import ExternalLoader, is_external_loader
 from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.sets import Numbers, Stateful, drawn, in_pieces, saved, take, whole
@@ -46,16 +46,18 @@ class Still(Points):
         return torch.tensor([float(index)])
 
 
-def plain(**options: Any) -> Foreign:
-    return Foreign(DataLoader(Points(), 3, **{"shuffle": True, **options}), seed=3, name="the training set")
+def plain(**options: Any) -> ExternalLoader:
+    return ExternalLoader(
+        DataLoader(Points(), 3, **{"shuffle": True, **options}), seed=3, name="the training set"
+    )
 
 
-def stateful(dataset: Any = None, length: int | None = None, **options: Any) -> Foreign:
+def stateful(dataset: Any = None, length: int | None = None, **options: Any) -> ExternalLoader:
     given = dataset or Points()
     options = options if isinstance(given, Numbers) else {"shuffle": True, **options}
     with seeding.isolated(1):  # as a run builds its data: its sampler draws a seed when it is made
         loader = stateful_dataloader.StatefulDataLoader(given, 3, **options)
-    return Foreign(loader, num_batches=length, seed=3, name="the training set")
+    return ExternalLoader(loader, num_batches=length, seed=3, name="the training set")
 
 
 def node() -> Any:
@@ -63,9 +65,9 @@ def node() -> Any:
     return nodes.Batcher(nodes.MapStyleWrapper(points, RandomSampler(points)), 3, drop_last=False)
 
 
-def of_nodes(wrap: bool = False) -> Foreign:
+def of_nodes(wrap: bool = False) -> ExternalLoader:
     batches = nodes.Mapper(node(), torch.stack)
-    return Foreign(nodes.Loader(batches) if wrap else batches, num_batches=LENGTH, seed=3)
+    return ExternalLoader(nodes.Loader(batches) if wrap else batches, num_batches=LENGTH, seed=3)
 
 
 class Homemade:
@@ -89,8 +91,8 @@ class Homemade:
         self.at = state["at"]
 
 
-def homemade() -> Foreign:
-    return Foreign(Homemade(), num_batches=LENGTH, seed=3)
+def homemade() -> ExternalLoader:
+    return ExternalLoader(Homemade(), num_batches=LENGTH, seed=3)
 
 
 MAKERS = {
@@ -107,8 +109,8 @@ MAKERS = {
 
 def test_what_is_a_loader() -> None:
     loaders = [DataLoader(Points()), node(), nodes.Loader(node()), Homemade()]
-    assert all(map(is_loader, loaders))
-    assert not any(map(is_loader, [Points(), Numbers(), [torch.zeros(3)], (one for one in [1])]))
+    assert all(map(is_external_loader, loaders))
+    assert not any(map(is_external_loader, [Points(), Numbers(), [torch.zeros(3)], (one for one in [1])]))
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -140,12 +142,12 @@ def test_a_resume_with_workers(make: Any) -> None:
 
 def test_epochs_and_their_order(messages: Messages) -> None:
     batches = take(plain(), 8)
-    assert [batch.last for batch in batches] == [False, False, False, True] * 2
+    assert [batch.ends_epoch for batch in batches] == [False, False, False, True] * 2
     assert [batch.num_samples for batch in batches] == [3, 3, 3, 2] * 2
     first, second = (torch.cat([b.value[:, 0] for b in batches[at : at + 4]]).tolist() for at in (0, 4))
     assert sorted(first) == sorted(second) == list(range(11)) and first != second
     assert len(plain().excerpt([range(2)])) == 2
-    words = plain().in_words()
+    words = plain().describe()
     assert "DataLoader" in words and "4 batches" in words
     messages.check(words)
 
@@ -166,7 +168,7 @@ def test_an_evaluation_is_always_the_same_and_leaves_the_training_where_it_was(k
 def test_workers_do_not_persist(capsys: pytest.CaptureFixture[str]) -> None:
     """A pass could be neither repeated nor come back to: here with an evaluation between its batches."""
 
-    def make() -> Foreign:
+    def make() -> ExternalLoader:
         return plain(num_workers=1, persistent_workers=True)
 
     one, reference = make(), whole(make, 3)
@@ -183,10 +185,10 @@ def test_workers_do_not_persist(capsys: pytest.CaptureFixture[str]) -> None:
 def test_loaders_with_a_generator_of_their_own() -> None:
     """Also one that draws from it all the time."""
 
-    def make() -> Foreign:
+    def make() -> ExternalLoader:
         points, generator = Points(), torch.Generator().manual_seed(7)
         sampler = RandomSampler(points, replacement=True, num_samples=40, generator=generator)
-        return Foreign(DataLoader(points, 3, sampler=sampler, generator=generator), seed=3)
+        return ExternalLoader(DataLoader(points, 3, sampler=sampler, generator=generator), seed=3)
 
     reference, one = whole(make, 16), make()
     assert in_pieces(make, [3, 1, 10, 2]) == reference
@@ -226,11 +228,11 @@ def test_what_goes_on_without_a_state_is_named(
         (stateful, ""),
     ):
         one, other = make(), make()
-        assert one.inexact() == []
+        assert one.inexact_reasons() == []
         take(one, 3)
         other.load_state_dict(saved(one))
-        assert [kind in why for why in other.inexact()] == ([True] if kind else [])
-        for why in other.inexact():
+        assert [kind in why for why in other.inexact_reasons()] == ([True] if kind else [])
+        for why in other.inexact_reasons():
             messages.check(why)
         take(other, 1, 0, 3)
         out = capsys.readouterr().out
@@ -274,7 +276,7 @@ def test_workers_end_and_signals_are_not_theirs(make: Any, options: dict[str, An
 
 
 def test_empty_batches() -> None:
-    one = Foreign(DataLoader(Still(), 3, collate_fn=lambda items: None), seed=3)
+    one = ExternalLoader(DataLoader(Still(), 3, collate_fn=lambda items: None), seed=3)
     assert [(b.value, b.num_samples) for b in take(one, 2)] == [(None, 0)] * 2
 
 
@@ -282,7 +284,7 @@ def test_empty_batches() -> None:
 
 
 def test_a_loader_without_a_length(messages: Messages) -> None:
-    one = Foreign(DataLoader(Numbers(), 3), name="the training set")
+    one = ExternalLoader(DataLoader(Numbers(), 3), name="the training set")
     with pytest.raises(ConfigError) as refused:
         len(one)
     assert refused.value.setting == "data.steps_per_epoch"
@@ -290,13 +292,13 @@ def test_a_loader_without_a_length(messages: Messages) -> None:
     messages.check(refused.value)
     assert sum(batch.num_samples for batch in one.once()) == 11
     with pytest.raises(ConfigError) as empty:
-        Foreign(DataLoader(Still(), 12, drop_last=True), name="the training set")
+        ExternalLoader(DataLoader(Still(), 12, drop_last=True), name="the training set")
     assert all(fact in str(empty.value) for fact in ("the training set", "'DataLoader'"))
     messages.check(empty.value)
 
 
 def test_a_pass_that_gives_nothing(messages: Messages) -> None:
-    one = Foreign(DataLoader(Numbers(0), 3), num_batches=3, name="the training set")
+    one = ExternalLoader(DataLoader(Numbers(0), 3), num_batches=3, name="the training set")
     with pytest.raises(ContractError) as refused:
         take(one, 1)
     assert all(fact in str(refused.value) for fact in ("pass 0", "the training set"))
@@ -312,7 +314,7 @@ def test_a_batch_that_raises_names_itself(messages: Messages) -> None:
                 raise ValueError("cannot decode")
             return super().__getitem__(index)
 
-    one = Foreign(DataLoader(Broken(), 3), name="the training set")
+    one = ExternalLoader(DataLoader(Broken(), 3), name="the training set")
     with pytest.raises(ValueError, match="cannot decode") as caught:
         take(one, 4)
     (note,) = caught.value.__notes__
@@ -329,7 +331,7 @@ def test_another_loader_than_the_one_of_the_state(messages: Messages) -> None:
         take(other, 1, 0, 2)
     assert all(fact in str(refused.value) for fact in ("DataLoader", "load_state_dict"))
     messages.check(refused.value)
-    short = Foreign(DataLoader(Still(), 11), num_batches=4, name="the training set")
+    short = ExternalLoader(DataLoader(Still(), 11), num_batches=4, name="the training set")
     take(one := plain(), 3)
     short.load_state_dict(saved(one))
     with pytest.raises(ContractError) as short_of:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from roost.base.errors import ContractError
-from roost.train.data.fetch import Fetch, FetchEach
+from roost.train.data.fetch import BatchFetcher, MultiSetFetcher
 from roost.train.data.plans.batch_plan import Draw
 from roost.train.step import seeding
 from tests.messages import Messages
@@ -25,15 +25,15 @@ def test_arrays_and_sets_that_draw_nothing_are_not_seeded() -> None:
             return super().__getitem__(index)
 
     state = random.getstate()
-    by_sample = Fetch(Reads())(Draw([3, 1, 4], 0))
-    arrays = Fetch(TensorDataset(Still().x, Still().y))
+    by_sample = BatchFetcher(Reads())(Draw([3, 1, 4], 0))
+    arrays = BatchFetcher(TensorDataset(Still().x, Still().y))
     assert not arrays.draws_randomness and arrays.is_in_memory
     assert bits(arrays(Draw([3, 1, 4], 0))) == bits(by_sample)
-    assert Fetch(TensorDataset(Still().x), collate=len)(Draw([1, 2], 0)) == 2
+    assert BatchFetcher(TensorDataset(Still().x), collate=len)(Draw([1, 2], 0)) == 2
 
 
 def test_no_samples_make_no_batch() -> None:
-    assert Fetch(Points())(Draw([], 0)) is None
+    assert BatchFetcher(Points())(Draw([], 0)) is None
 
 
 def test_a_set_that_gives_whole_batches_is_asked_for_them() -> None:
@@ -43,30 +43,30 @@ def test_a_set_that_gives_whole_batches_is_asked_for_them() -> None:
             return [self[index] for index in indices]
 
     asked: list[list[int]] = []
-    batch = Fetch(Whole())(Draw([5, 7], 0))
+    batch = BatchFetcher(Whole())(Draw([5, 7], 0))
     assert asked == [[5, 7]] and torch.equal(batch[0], Still().x[[5, 7]])
 
 
 @pytest.mark.parametrize("kind", [Points, Pictures, WithGenerator])
 def test_what_is_drawn_is_of_seed_turn_and_index(kind: type[Points]) -> None:
-    fetch = Fetch(kind(), seed=3)
+    fetch = BatchFetcher(kind(), seed=3)
     first = fetch(Draw([1, 2, 1], [0, 0, 5]))
     assert bits(first) == bits(fetch(Draw([1, 2, 1], [0, 0, 5]))), "again"
     assert bits([part[:1] for part in first]) == bits(fetch(Draw([1], 0))), "whatever it is joined with"
     assert bits([part[2:] for part in first]) == bits(fetch(Draw([1], 5))), "each with its own turn"
     many = list(range(8))
     assert bits(fetch(Draw(many, 0))) != bits(fetch(Draw(many, 5)))
-    assert bits(fetch(Draw(many, 0))) != bits(Fetch(kind(), seed=4)(Draw(many, 0)))
+    assert bits(fetch(Draw(many, 0))) != bits(BatchFetcher(kind(), seed=4)(Draw(many, 0)))
 
 
 def test_several_sets_by_name() -> None:
-    fetch = FetchEach({"a": Fetch(Still()), "b": Fetch(Points(), seed=3)})
+    fetch = MultiSetFetcher({"a": BatchFetcher(Still()), "b": BatchFetcher(Points(), seed=3)})
     assert fetch.draws_randomness and not fetch.is_in_memory and not fetch.ignores_seeding()
     read: list[int] = []
     fetch.tell(read.append)
     found = fetch({"b": Draw([2], 1), "a": Draw([0, 1], 0)})
     assert list(found) == ["b", "a"] and read == [2, 0, 1]
-    assert bits(found["b"]) == bits(Fetch(Points(), seed=3)(Draw([2], 1)))
+    assert bits(found["b"]) == bits(BatchFetcher(Points(), seed=3)(Draw([2], 1)))
 
 
 # --- what the set does wrong ------------------------------------------------------------------------------
@@ -74,12 +74,12 @@ def test_several_sets_by_name() -> None:
 
 def test_a_sample_that_raises_names_itself_and_its_set(messages: Messages) -> None:
     with pytest.raises(ValueError, match="cannot decode") as caught:
-        Fetch(Broken(), name="the test set")(Draw([3, 7], 0))
+        BatchFetcher(Broken(), name="the test set")(Draw([3, 7], 0))
     (note,) = caught.value.__notes__
     assert "sample 7 of the test set (Broken)" in note
     messages.check(note)
     with pytest.raises(ValueError, match="cannot decode") as caught:
-        Fetch(Broken())(Draw([7], 0))
+        BatchFetcher(Broken())(Draw([7], 0))
     (note,) = caught.value.__notes__
     assert "sample 7 of Broken" in note
 
@@ -90,7 +90,7 @@ def test_a_stop_iteration_does_not_shorten_the_batch(messages: Messages) -> None
             return next(iter(()))  # type: ignore[call-overload, no-any-return]
 
     with pytest.raises(RuntimeError) as refused:
-        Fetch(Ends())(Draw([0, 1], 0))
+        BatchFetcher(Ends())(Draw([0, 1], 0))
     assert all(fact in str(refused.value) for fact in ("sample 0", "Ends", "StopIteration"))
     messages.check(refused.value)
 
@@ -113,7 +113,7 @@ class Shrinks(Still):
 
 def test_a_sample_that_is_gone_is_named_with_both_lengths(messages: Messages) -> None:
     dataset = Shrinks(24, 24)
-    fetch = Fetch(dataset, name="the training set")
+    fetch = BatchFetcher(dataset, name="the training set")
     dataset.says = dataset.has = 20
     with pytest.raises(ContractError) as caught:
         fetch(Draw([19, 22], 0))
@@ -124,7 +124,7 @@ def test_a_sample_that_is_gone_is_named_with_both_lengths(messages: Messages) ->
 
 def test_an_index_beyond_the_set(messages: Messages) -> None:
     with pytest.raises(ContractError) as refused:
-        Fetch(Shrinks(20, 20))(Draw([1000], 0))
+        BatchFetcher(Shrinks(20, 20))(Draw([1000], 0))
     assert all(fact in str(refused.value) for fact in ("1,000", "Shrinks", "20"))
     messages.check(refused.value)
 
@@ -132,7 +132,7 @@ def test_an_index_beyond_the_set(messages: Messages) -> None:
 def test_a_set_with_fewer_samples_than_it_says() -> None:
     """Or whose own tables are too short: that is its own error, as it is."""
     with pytest.raises(IndexError, match="list index out of range") as caught:
-        Fetch(Shrinks(20, 10))(Draw([15], 0))
+        BatchFetcher(Shrinks(20, 10))(Draw([15], 0))
     (note,) = caught.value.__notes__
     assert "sample 15 of Shrinks" in note
 
@@ -140,7 +140,7 @@ def test_a_set_with_fewer_samples_than_it_says() -> None:
 @pytest.mark.parametrize("kind", ["none", "shapes", "keys", "kinds", "lengths", "objects"])
 def test_samples_that_cannot_be_joined(kind: str, messages: Messages) -> None:
     with pytest.raises(ContractError) as caught:
-        Fetch(Odd(kind), name="the test set")(Draw([0, 1], 0))
+        BatchFetcher(Odd(kind), name="the test set")(Draw([0, 1], 0))
     assert "Odd" in caught.value.message and "the test set" in caught.value.message
     assert "\n" not in str(caught.value) and caught.value.fix
     torchs = str(caught.value.__cause__).partition("\n")[0]
@@ -155,7 +155,7 @@ def test_samples_that_cannot_be_joined(kind: str, messages: Messages) -> None:
 )
 def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignores: bool) -> None:
     before = bits(seeding.rng_state())
-    assert Fetch(dataset).ignores_seeding() == ignores
+    assert BatchFetcher(dataset).ignores_seeding() == ignores
     assert bits(seeding.rng_state()) == before
 
 
@@ -171,7 +171,7 @@ def test_a_set_with_a_generator_of_its_own_ignores_seeding(generator: Any) -> No
                 return self.x[index] + torch.randn(6, generator=generator), self.y[index]
             return self.x[index] + float(generator.random()), self.y[index]
 
-    assert Fetch(Own()).ignores_seeding()
+    assert BatchFetcher(Own()).ignores_seeding()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_the_sample_that_is_not_like_the_first_is_named(
             return samples[index - 7]
 
     with pytest.raises(ContractError) as caught:
-        Fetch(Given())(Draw(list(range(7, 7 + len(samples))), 0))
+        BatchFetcher(Given())(Draw(list(range(7, 7 + len(samples))), 0))
     (note,) = caught.value.__notes__
     assert all(fact in note for fact in facts)
     messages.check(note)
@@ -213,6 +213,6 @@ def test_an_own_collate_that_raises_comes_with_its_samples() -> None:
         raise KeyError("label")
 
     with pytest.raises(KeyError) as caught:
-        Fetch(list(range(20)), collate=collate)(Draw(list(range(12)), 0))
+        BatchFetcher(list(range(20)), collate=collate)(Draw(list(range(12)), 0))
     (note,) = caught.value.__notes__
     assert note.endswith(" 0, 1, 2, 3, 4, 5, 6, 7, …")

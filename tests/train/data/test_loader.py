@@ -18,10 +18,10 @@ from roost.base.errors import ContractError
 from roost.train.data.batches import Batch
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.dataset_mixes import Together
+from roost.train.data.plans.dataset_mixes import CombinedPlan
 from roost.train.step import seeding
 from tests.messages import Messages
-from tests.train.data.rings import gone, linux, pids
+from tests.train.data.pools import gone, linux, pids
 from tests.train.data.samples import Broken, Draws, Odd, Rows, WithGenerator
 from tests.train.parts import MLP, Pictures, Points, Recipe, Still, StopAt, bits, built, loader, plain
 from tests.waiting import wait_for
@@ -68,7 +68,7 @@ def test_what_a_sample_draws_does_not_depend_on_its_neighbours() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_last_and_sizes(num_workers: int) -> None:
     batches = take(loader(Points(), num_workers=num_workers).epochs(0, 5), 4)
-    assert [(batch.num_samples, batch.last) for batch in batches] == [
+    assert [(batch.num_samples, batch.ends_epoch) for batch in batches] == [
         (4, False),
         (2, True),
         (4, False),
@@ -126,15 +126,15 @@ def test_a_set_that_opens_its_file_lazily_is_not_opened_before_the_workers_are(t
     rows = Rows(file)
     reader = loader(rows, 20, shuffle=False, num_workers=2)
     before = bits(seeding.rng_state())
-    assert not reader.inexact()
+    assert not reader.inexact_reasons()
     assert rows.fd == -1 and bits(seeding.rng_state()) == before
     assert torch.cat([batch.value for batch in reader.once()]).tolist() == list(range(2000))
 
 
 def test_without_workers_it_is_looked_at_here() -> None:
-    assert loader(Draws("unseeded")).inexact()
-    assert not loader(Draws("seeded")).inexact()
-    assert not loader(Still(), num_workers=2).inexact()
+    assert loader(Draws("unseeded")).inexact_reasons()
+    assert not loader(Draws("seeded")).inexact_reasons()
+    assert not loader(Still(), num_workers=2).inexact_reasons()
 
 
 # --- processes and resume ---------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_batch_that_does_not_fit_is_read_in_the_training_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read(reader: Loader) -> list[Any]:
-        return [(one.num_samples, one.last, one.value[0][:, -1].tolist()) for one in reader.once()]
+        return [(one.num_samples, one.ends_epoch, one.value[0][:, -1].tolist()) for one in reader.once()]
 
     monkeypatch.setattr("roost.train.data.workers.shared_memory.available_bytes", lambda: 50_000_000)
     reader = loader(Large(), shuffle=False, num_workers=2, name="the training set")
@@ -322,9 +322,9 @@ def test_a_resume_with_another_length_is_inexact(length: int) -> None:
     assert json.loads(json.dumps(saved)) == saved
     reader = loader(Listed(length), name="the training set")
     reader.load_state_dict({})
-    assert reader.inexact() == []
+    assert reader.inexact_reasons() == []
     reader.load_state_dict(saved)
-    inexact = reader.inexact()
+    inexact = reader.inexact_reasons()
     assert len(inexact) == (length != 1000)
     assert all("the training set" in why and "990" in why and "1,000" in why for why in inexact)
 
@@ -368,6 +368,6 @@ def test_of_several_sets_only_the_parts_that_hold_something_count() -> None:
     def collate(samples: list[Any]) -> Any:
         return None if next(numbers) % 2 else torch.stack([x for x, _ in samples])
 
-    plan = Together({"a": BatchPlan(26, 4), "b": BatchPlan(26, 3)})
+    plan = CombinedPlan({"a": BatchPlan(26, 4), "b": BatchPlan(26, 3)})
     (batch,) = take(Loader({"a": Still(), "b": Still()}, plan=plan, collate=collate).epochs(), 1)
     assert batch.num_samples == 4 and batch.value["b"] is None and len(batch.value["a"]) == 4

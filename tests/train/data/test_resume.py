@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import roost
 from roost.train.data.batches import Batches
-from roost.train.data.concatenated_set import joined
-from roost.train.data.external_loader import Foreign
+from roost.train.data.concatenated_set import concatenate
+from roost.train.data.external_loader import ExternalLoader
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan, Plan
-from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.length_batches import LengthPlan
-from roost.train.data.plans.rank_shards import Shared
-from roost.train.data.plans.virtual_epochs import Limited, Virtual
+from roost.train.data.plans.rank_shards import ShardedPlan
+from roost.train.data.plans.virtual_epochs import LimitedEpochs, VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from roost.train.data.stream import Stream
 from roost.train.step import seeding
@@ -66,8 +66,8 @@ def by_length(**options: Any) -> LengthPlan:
     return LengthPlan(LENGTHS, **{"shuffle": True, "seed": 3, "max_tokens": 14, **options})
 
 
-def both(how: Any) -> Together:
-    return Together({"a": shuffled(), "b": BatchPlan(OTHER, 3, seed=4)}, how)
+def both(how: Any) -> CombinedPlan:
+    return CombinedPlan({"a": shuffled(), "b": BatchPlan(OTHER, 3, seed=4)}, how)
 
 
 def one_set(plan: Callable[[], Plan], **options: Any) -> Callable[[int], Batches]:
@@ -81,7 +81,7 @@ def each_set(how: Any) -> Callable[[int], Batches]:
 
 def as_one(plan: Callable[[], Plan]) -> Callable[[int], Batches]:
     sets = {"a": Points(), "b": Points(OTHER)}
-    return lambda workers: Loader(joined(sets), plan=plan(), seed=3, num_workers=workers)
+    return lambda workers: Loader(concatenate(sets), plan=plan(), seed=3, num_workers=workers)
 
 
 def stream(dataset: Callable[[], Any], **options: Any) -> Callable[[int], Batches]:
@@ -97,9 +97,9 @@ def sample(state: dict[str, Any], index: int, augment: bool) -> tuple[Tensor, in
 
 
 def foreign(loader: Callable[[], Any], num_batches: int | None = None) -> Callable[[int], Batches]:
-    def make(workers: int) -> Foreign:
+    def make(workers: int) -> ExternalLoader:
         with seeding.isolated(1):  # as a run builds its data: some samplers draw a seed when they are made
-            return Foreign(loader(), num_batches=num_batches, seed=3)
+            return ExternalLoader(loader(), num_batches=num_batches, seed=3)
 
     return make
 
@@ -136,19 +136,19 @@ INDEXED: dict[str, Callable[[int], Batches]] = {
     "sums of lengths": one_set(lambda: by_length(count_padding=False, batch_size=3)),
     "sorted": one_set(lambda: by_length(max_tokens=None, batch_size=4, sort="descending")),
     "sorted lengths": one_set(lambda: by_length(sort="ascending", drop_last=True)),
-    "virtual, longer": one_set(lambda: Virtual(shuffled(), 7)),
-    "virtual, shorter": one_set(lambda: Virtual(weighted(), 3)),
-    "virtual, much longer": one_set(lambda: Virtual(by_length(), 9)),
-    "limited": one_set(lambda: Limited(shuffled(), 3)),
-    "virtual and limited": one_set(lambda: Limited(Virtual(weighted(), 7), 4)),
+    "virtual, longer": one_set(lambda: VirtualEpochs(shuffled(), 7)),
+    "virtual, shorter": one_set(lambda: VirtualEpochs(weighted(), 3)),
+    "virtual, much longer": one_set(lambda: VirtualEpochs(by_length(), 9)),
+    "limited": one_set(lambda: LimitedEpochs(shuffled(), 3)),
+    "virtual and limited": one_set(lambda: LimitedEpochs(VirtualEpochs(weighted(), 7), 4)),
     "an excerpt": lambda workers: one_set(shuffled)(workers).excerpt([range(1, 2), range(3, 5)]),
-    "a rank's share": one_set(lambda: Shared(weighted(), 1, 2)),
-    "a rank's share with nothing": one_set(lambda: Shared(BatchPlan(OTHER, 1, seed=3), 0, 2)),
+    "a rank's share": one_set(lambda: ShardedPlan(weighted(), 1, 2)),
+    "a rank's share with nothing": one_set(lambda: ShardedPlan(BatchPlan(OTHER, 1, seed=3), 0, 2)),
     "min_size": each_set("min_size"),
     "max_size_cycle": each_set("max_size_cycle"),
-    "sequential": as_one(lambda: Chained([(shuffled(), 0), (shuffled(OTHER, 4), SIZE)])),
+    "sequential": as_one(lambda: ChainedPlan([(shuffled(), 0), (shuffled(OTHER, 4), SIZE)])),
     "mixed": as_one(lambda: MixedPlan([SIZE, OTHER], [1, 2], 4, seed=3)),
-    "mixed, virtual": as_one(lambda: Virtual(MixedPlan([SIZE, OTHER], [3, 1], 4, seed=3), 5)),
+    "mixed, virtual": as_one(lambda: VirtualEpochs(MixedPlan([SIZE, OTHER], [3, 1], 4, seed=3), 5)),
     "with gaps": one_set(shuffled, collate=gaps),
     "min_size with gaps": lambda workers: Loader(
         {"a": Points(), "b": Points(OTHER)}, plan=both("min_size"), seed=3, num_workers=workers, collate=gaps
@@ -273,7 +273,7 @@ def test_batches_drawn_once_more_are_the_same(kind: str) -> None:
     one = INDEXED[kind](0)
     reference = run(one, 2 * len(one))
     for position in range(2 * len(one)):
-        again = one.again(*divmod(position, len(one)), 1)
+        again = one.redraw(*divmod(position, len(one)), 1)
         assert again is not None and [bits(tuple(each)) for each in again] == [reference[position]]
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.train.data import sequential_batches
-from roost.train.data.sequential_batches import Drawn, Passes, gave_nothing
+from roost.train.data.sequential_batches import SequentialBatches, SizedBatch, empty_pass_error
 from tests.messages import Messages
 from tests.train.data.sets import saved, take
 
 
-class Counting(Passes):
+class Counting(SequentialBatches):
     """Its batches are their numbers; it remembers where it was begun."""
 
     def __init__(self, num_batches: int | None = 3) -> None:
@@ -24,7 +24,7 @@ class Counting(Passes):
         self.fails_at: int | None = None
         self.kept: Any = None
 
-    def _endless(self, state: Any) -> Generator[Drawn, None, None]:
+    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         self.at = state["at"] if state else 0
         self.begun.append(self.at)
         while True:
@@ -33,7 +33,7 @@ class Counting(Passes):
             self.at += 1
             yield self.at - 1, 1
 
-    def _pass(self) -> Generator[Drawn, None, None]:
+    def _pass(self) -> Generator[SizedBatch, None, None]:
         yield from ((number, 1) for number in range(5))
 
     def _state(self) -> dict[str, Any]:
@@ -43,18 +43,18 @@ class Counting(Passes):
     def _outlives_errors(self) -> bool:
         return True
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         return "numbers"
 
 
-def values(passes: Passes, number: int, position: int = 0) -> list[Any]:
+def values(passes: SequentialBatches, number: int, position: int = 0) -> list[Any]:
     return [batch.value for batch in take(passes, number, *divmod(position, 3))]
 
 
 def test_epochs_are_cut_out_of_the_endless_batches() -> None:
     batches = take(Counting(), 7)
     assert [batch.value for batch in batches] == list(range(7))
-    assert [batch.last for batch in batches] == [False, False, True] * 2 + [False]
+    assert [batch.ends_epoch for batch in batches] == [False, False, True] * 2 + [False]
 
 
 def test_any_position_is_reached_from_the_nearest_place_that_is_known() -> None:
@@ -97,8 +97,8 @@ def test_an_error_leaves_the_state_of_the_last_batch() -> None:
 
 
 def test_an_evaluation_is_one_pass_at_most_as_long_as_is_said() -> None:
-    assert [(batch.value, batch.last) for batch in Counting().once()] == [(0, False), (1, False), (2, True)]
-    assert [batch.last for batch in Counting(None).once()] == [False] * 5, "nobody knew"
+    assert [(batch.value, batch.ends_epoch) for batch in Counting().once()] == [(0, False), (1, False), (2, True)]
+    assert [batch.ends_epoch for batch in Counting(None).once()] == [False] * 5, "nobody knew"
     assert len(Counting().excerpt([range(1), range(4, 5)])) == 2
 
 
@@ -117,15 +117,15 @@ def test_errors(messages: Messages) -> None:
     assert refused.value.setting == "data.steps_per_epoch"
     assert "the training set" in str(refused.value)
     messages.check(refused.value)
-    assert "iter() of it" in str(gave_nothing("it", 1))
-    messages.check(gave_nothing("it", 1))
-    assert Counting().again(0, 0, 1) is None and Counting().samples(0, 0, 1) == []
+    assert "iter() of it" in str(empty_pass_error("it", 1))
+    messages.check(empty_pass_error("it", 1))
+    assert Counting().redraw(0, 0, 1) is None and Counting().sample_indices(0, 0, 1) == []
 
 
 def test_a_pass_of_unknown_length_that_goes_on_and_on_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequential_batches, "SAY_SECONDS", -1.0)
+    monkeypatch.setattr(sequential_batches, "REPORT_SECONDS", -1.0)
     assert len([*Counting(None).once()]) == 5
     said = capsys.readouterr().out.splitlines()
     assert "the training set" in said[1] and "2 batches" in said[1]

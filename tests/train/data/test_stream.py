@@ -42,7 +42,7 @@ def numbers(batches: list[Any]) -> list[list[int]]:
 
 def test_pass_after_pass_and_an_epoch_is_so_many_batches() -> None:
     batches = take(stream(Numbers()), 9)
-    assert [batch.last for batch in batches] == [False, False, True] * 3
+    assert [batch.ends_epoch for batch in batches] == [False, False, True] * 3
     assert [batch.num_samples for batch in batches] == [3, 3, 3, 2] * 2 + [3]
     first, second = ([*chain(*numbers(batches[at : at + 4]))] for at in (0, 4))
     assert sorted(first) == sorted(second) == list(range(11)) and first != second, "set_epoch was called"
@@ -105,7 +105,7 @@ def test_an_evaluation_is_one_pass_and_always_the_same(kind: type[Numbers], num_
     assert bits([tuple(one) for one in first]) == bits([tuple(one) for one in second])
     limited = stream(kind(), num_workers, num_batches=2)
     assert bits([one.value for one in limited.once()]) == bits([one.value for one in first[:2]])
-    assert [one.last for one in limited.once()] == [False, True]
+    assert [one.ends_epoch for one in limited.once()] == [False, True]
     evaluating.close()
     limited.close()
 
@@ -126,10 +126,10 @@ def test_an_evaluation_of_the_training_set_leaves_the_training_where_it_was(
 
 
 def test_in_words(messages: Messages) -> None:
-    words = stream(Numbers(), 2).in_words()
+    words = stream(Numbers(), 2).describe()
     assert "3 a batch" in words and "2 workers" in words and "3 batches" in words
     messages.check(words)
-    messages.check(stream(Numbers(), batch_size=None, num_batches=None).in_words())
+    messages.check(stream(Numbers(), batch_size=None, num_batches=None).describe())
 
 
 # --- randomness -------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_drawing_leaves_the_generators_of_training_alone(num_workers: int) -> No
     one = stream(Numbers(), num_workers)
     take(one, 5)
     list(one.once())
-    assert one.inexact() == []
+    assert one.inexact_reasons() == []
     assert bits(seeding.rng_state()) == before
     one.close()
 
@@ -182,14 +182,14 @@ class Own(Numbers):
 
 def test_a_set_with_a_generator_of_its_own_is_named(messages: Messages) -> None:
     own = Own()
-    (why,) = stream(own, name="the training set").inexact()
+    (why,) = stream(own, name="the training set").inexact_reasons()
     assert "the training set" in why and "generator" in why
     messages.check(why)
     assert torch.equal(own.generator.get_state(), torch.Generator().get_state()), "looked at elsewhere"
     for kind in KINDS:
-        assert stream(kind()).inexact() == []
+        assert stream(kind()).inexact_reasons() == []
     own.draws_randomness = False
-    assert stream(own).inexact() == []
+    assert stream(own).inexact_reasons() == []
 
 
 # --- a run in pieces --------------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def test_what_has_no_state_is_drawn_and_dropped_and_that_is_said(capsys: pytest.
 
 def test_how_far_the_dropping_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each turn drops for no time here, which is one item."""
-    monkeypatch.setattr("roost.train.data.workers.stream_shard._DROP_SECONDS", 0.0)
-    monkeypatch.setattr("roost.train.data.workers.stream_order._SAY_SECONDS", 0.0)
+    monkeypatch.setattr("roost.train.data.workers.stream_shard._SKIP_SECONDS", 0.0)
+    monkeypatch.setattr("roost.train.data.workers.stream_order._REPORT_SECONDS", 0.0)
     assert in_pieces(lambda: stream(Numbers()), [3, 3]) == whole(lambda: stream(Numbers()), 6)
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("the set: ") for line in lines[1:])

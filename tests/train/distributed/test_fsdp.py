@@ -136,7 +136,7 @@ def bits(state: Any) -> Any:
 
 def read(folder: Path) -> Any:
     """The newest checkpoint, as a process reads it that is alone."""
-    return checkpoint.read(checkpoint.folder_of(folder, checkpoint.ids(folder)[-1]))[1]
+    return checkpoint.read(checkpoint.checkpoint_folder(folder, checkpoint.ids(folder)[-1]))[1]
 
 
 # --- training ---------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_names_are_bare_and_each_tensor_is_stored_once(of_three: Path) -> None:
 
 
 def test_numpy_reads_shards_too(of_three: Path) -> None:
-    found = checkpoint.read(checkpoint.folder_of(of_three, 0), only=["model"], to="numpy")[1]
+    found = checkpoint.read(checkpoint.checkpoint_folder(of_three, 0), only=["model"], to="numpy")[1]
     wanted = read(of_three)["model"]["state"]
     assert all((found["model"]["state"][name] == value.numpy()).all() for name, value in wanted.items())
 

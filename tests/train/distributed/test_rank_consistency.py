@@ -10,7 +10,7 @@ from torch import nn
 from roost.base.errors import ContractError, PeerLost
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.distributed.rank_consistency import (
     optimizer_options_digest,
     require_same_model,
@@ -83,7 +83,7 @@ def trainer(ranks: Ranks, *, lr: float = 0.1, backwards: bool = False, **plan: A
     parameters = list(runner.parameters())
     optimizer = torch.optim.SGD(parameters[::-1] if backwards else parameters, lr=lr)
     whole = BatchPlan(plan.pop("size", 26), 4, **plan)
-    train = Loader(Still(), plan=Shared(whole, ranks.rank, ranks.world))
+    train = Loader(Still(), plan=ShardedPlan(whole, ranks.rank, ranks.world))
     return Trainer(runner, {"train": train}, Stepper(optimizer, ranks=ranks), until=3, ranks=ranks)
 
 

@@ -13,7 +13,7 @@ from roost.base.errors import ContractError, PeerLost
 from roost.train.data.batches import Batches, Interrupted
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.data.stream import Stream
 from roost.train.distributed.ranks import Ranks
 from roost.train.distributed.shared_windows import SharedWindows
@@ -68,7 +68,7 @@ class Flow(IterableDataset[Tensor]):
 def indexed(ranks: Ranks, batch_size: int = 4, **options: Any) -> Batches:
     plan = BatchPlan(SIZE, batch_size, shuffle=False)
     dataset = Numbers(options.pop("bad", -1))
-    return Loader(dataset, plan=Shared(plan, ranks.rank, ranks.world), **options)
+    return Loader(dataset, plan=ShardedPlan(plan, ranks.rank, ranks.world), **options)
 
 
 def windows_of(ranks: Ranks, batches: Batches, *, accumulation: int = 1) -> tuple[Trainer, SharedWindows]:

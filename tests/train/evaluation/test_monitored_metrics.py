@@ -10,8 +10,8 @@ from torch import Tensor
 
 from roost.base.errors import ConfigError
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.evaluation.monitored_metrics import check_monitor, is_row_value
 from roost.train.events import Events
@@ -149,7 +149,7 @@ def test_a_value_that_was_there_before_is_nan_where_no_step_gave_it(tmp_path: Pa
 
 def test_the_best_by_a_metric_of_training_and_the_checkpoint_tells_it(tmp_path: Path) -> None:
     rules = (Rule(monitor="train/loss", top_k=2), Rule(monitor="train/accuracy", mode="max"))
-    checkpoints = Checkpoints(tmp_path / "c", Policy(fast=1, best=rules))
+    checkpoints = Checkpoints(tmp_path / "c", RetentionPolicy(fast=1, best=rules))
     trainer, _ = watched(
         tmp_path, hooks=[Best(rules), Save("100")], until=20, checkpoints=checkpoints, log="4"
     )
@@ -159,7 +159,7 @@ def test_the_best_by_a_metric_of_training_and_the_checkpoint_tells_it(tmp_path: 
     losses = sorted((row["train/loss"], step) for step, row in rows.items())
     assert [(info.metrics["train/loss"], info.step) for info in ranked[:2]] == losses[:2]
     best = max(rows, key=lambda step: (rows[step]["train/accuracy"], -step))
-    assert best in [info.step for info in checkpoint.infos(tmp_path / "c")]
+    assert best in [info.step for info in checkpoint.read_manifests(tmp_path / "c")]
 
 
 def test_early_stopping_by_the_loss_of_training(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from roost.base.errors import ConfigError, ContractError
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook
 from roost.train.hooks import Averaging, Records, Test, Validate, Visualize
@@ -129,7 +129,7 @@ def of_rank(ranks: Ranks, folder: Path, *hooks: Hook) -> Trainer:
         until=4,
         stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
         loaders={
-            "train": Loader(Still(), plan=Shared(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)),
+            "train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)),
             **sets,
         },
         ranks=ranks,
@@ -169,7 +169,7 @@ class StopIn(Hook):
 
     def on_start(self, trainer: Trainer) -> None:
         loader = trainer.loaders[self._split]
-        share = loader.share
+        share = loader.shard
 
         def stopped(rank: int, world: int) -> Any:
             for one in share(rank, world):
@@ -177,7 +177,7 @@ class StopIn(Hook):
                     trainer.request_stop("SIGTERM")
                 yield one
 
-        loader.share = stopped  # type: ignore[method-assign]
+        loader.shard = stopped  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])

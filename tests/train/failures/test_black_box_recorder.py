@@ -15,7 +15,7 @@ import torch
 from roost.base import durable
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
-from roost.package.results.black_box import Note
+from roost.package.results.black_box import FailureNote
 from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
@@ -46,8 +46,8 @@ class Seen(Hook):
         trainer.take = taken
 
 
-def note(**fields: Any) -> Note:
-    return Note(**{"step": 3, "epoch": 0, "batch": 2, "error": "ValueError: no", **fields})
+def note(**fields: Any) -> FailureNote:
+    return FailureNote(**{"step": 3, "epoch": 0, "batch": 2, "error": "ValueError: no", **fields})
 
 
 def states(path: Path) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_everything_of_the_step_is_kept(tmp_path: Path) -> None:
         trainer, note(samples=[5, 1], checkpoint=4), window, generators=generators
     )
     assert path is not None
-    box = black_box.newest(tmp_path / "blackbox")
+    box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.path == path and box.has_state and box.has_batch
     assert box.note.samples == [5, 1] and box.note.checkpoint == 4 and box.note.left_out == []
     assert box.note.stack["torch"] == torch.__version__
@@ -89,7 +89,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
     trainer = plain(built(Fails), Points(), until=9, recovery=recovery)
     with pytest.raises(ValueError) as failed:
         trainer.fit()
-    found = states(checkpoint.folder_of(tmp_path / "blackbox", 0))
+    found = states(checkpoint.checkpoint_folder(tmp_path / "blackbox", 0))
     again = plain(built(Fails, seed=9), Points(), until=9)
     for name in ("model", "optimizers", "trainer"):
         again.parts()[name].load_state_dict(found[name])
@@ -102,8 +102,8 @@ def test_the_newest_three_stay(tmp_path: Path) -> None:
     box, trainer = BlackBoxRecorder(tmp_path, 1), plain(built(MLP), Points())
     for step in range(1, 6):
         box.keep(trainer, note(step=step), None, generators=None)
-    assert [found.note.step for found in black_box.boxes(tmp_path)] == [5, 4, 3]
-    assert not any(found.has_state or found.has_batch for found in black_box.boxes(tmp_path))
+    assert [found.note.step for found in black_box.read_boxes(tmp_path)] == [5, 4, 3]
+    assert not any(found.has_state or found.has_batch for found in black_box.read_boxes(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_batch_that_would_come_back_as_something_else_is_left_out(
     path = BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(MLP), Points()), note(), [[torch.ones(2), {"held": held}]], generators=seeding.rng_state()
     )
-    box = black_box.newest(tmp_path)
+    box = black_box.newest_box(tmp_path)
     assert path is not None and box is not None and box.has_state and not box.has_batch
     (why,) = box.note.left_out
     assert named in why
@@ -137,7 +137,7 @@ def test_a_state_that_cannot_be_read_leaves_the_batch(tmp_path: Path, messages: 
     path = BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(Gone), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
     )
-    box = black_box.newest(tmp_path)
+    box = black_box.newest_box(tmp_path)
     assert path is not None and box is not None and not box.has_state and box.has_batch
     (why,) = box.note.left_out
     assert why.endswith("RuntimeError: CUDA error: device-side assert triggered")
@@ -152,7 +152,7 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
     BlackBoxRecorder(tmp_path, 1).keep(
         plain(built(Odd), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
     )
-    box = black_box.newest(tmp_path)
+    box = black_box.newest_box(tmp_path)
     assert box is not None and not box.has_state and box.has_batch
     assert "builtins.object" in box.note.left_out[0]
     assert [path.name for path in tmp_path.iterdir()] == ["state_0.ckpt"]
@@ -162,7 +162,7 @@ def test_after_an_optimizer_has_moved_there_is_no_state_to_keep(tmp_path: Path) 
     trainer = plain(built(MLP), Points())
     trainer.stepper.has_moved = True
     BlackBoxRecorder(tmp_path, 1).keep(trainer, note(), [torch.ones(2)], generators=seeding.rng_state())
-    box = black_box.newest(tmp_path)
+    box = black_box.newest_box(tmp_path)
     assert box is not None and not box.has_state and box.has_batch
 
 
@@ -198,7 +198,7 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
     place = 0
     for number, window in enumerate(seen.windows):
         epoch, batch = divmod(place, 7)
-        note = Note(step=number + 1, epoch=epoch, batch=batch, num_batches=len(window), samples=[])
+        note = FailureNote(step=number + 1, epoch=epoch, batch=batch, num_batches=len(window), samples=[])
         again = redraw_window(trainer, note)
         assert bits(list(again)) == bits(list(window)), number
         place += len(window)
@@ -208,6 +208,6 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
 def test_the_samples_of_a_window() -> None:
     drawn = loader(Points())
     order = drawn.plan.order(2).tolist()
-    assert drawn.samples(2, 1, 2) == order[4:12]
-    assert drawn.samples(2, 6, 1) == order[24:]
-    assert drawn.samples(2, 6, 3) == order[24:]  # an epoch ends with its last batch
+    assert drawn.sample_indices(2, 1, 2) == order[4:12]
+    assert drawn.sample_indices(2, 6, 1) == order[24:]
+    assert drawn.sample_indices(2, 6, 3) == order[24:]  # an epoch ends with its last batch

@@ -149,7 +149,7 @@ def lines_of(folder: Path) -> list[tuple[int, int, str]]:
 
 def steps_of(folder: Path) -> list[int]:
     """The steps of the checkpoints on disk."""
-    return [info.step for info in checkpoint.infos(folder / "Checkpoints")]
+    return [info.step for info in checkpoint.read_manifests(folder / "Checkpoints")]
 
 
 def cut(recipe: Recipe, folder: Path, step: int, *, by_crash: bool) -> None:
@@ -191,7 +191,7 @@ def test_a_run_stops_and_names_the_first_bad_step(
     assert (f"step {first - 1}" in str(raised.value)) != clips
     messages.check(raised.value)
     assert steps_of(tmp_path) == [4]
-    box = black_box.newest(tmp_path / "blackbox")
+    box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.has_batch and not box.has_state
     assert (box.note.step, box.note.kind, box.note.checkpoint) == (first, "nonfinite", 0)
     assert (box.note.epoch, box.note.batch) == (0, (first - 1) % STEPS_PER_EPOCH)
@@ -443,7 +443,7 @@ def test_too_many_are_an_error(
     messages.check(raised.value)
     assert isinstance(raised.value.__cause__, ValueError) == (policy is PASS)
     assert [step for _, step, _ in lines_of(tmp_path)] == [2, 4, 5][: most + 1]
-    box = black_box.newest(tmp_path / "blackbox")
+    box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.note.step == last and box.has_batch and box.has_state == (policy is PASS)
 
 
@@ -790,7 +790,7 @@ def test_three_times_and_no_more(tmp_path: Path, bad: Any, log: int, messages: M
         assert raised.value.__context__ is None  # no traceback of how roost goes back
     (told,) = said
     messages.check(told)
-    box = black_box.newest(tmp_path / "blackbox")
+    box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.note.step == fourth and box.has_batch
     assert [step for _, step, _ in lines_of(tmp_path)] == [first, second, third]
     assert all(step < fourth for step in steps_of(tmp_path))
@@ -929,7 +929,7 @@ def test_the_records_of_a_rollback_fold_and_nobody_sees_a_row_twice(tmp_path: Pa
     assert [row.get("step", -row.get("start_step", 0)) for row in written] == [
         0, 2, 4, 6, 8, -5, 6, 8, 10, 12, 14,
     ]  # fmt: skip
-    assert [row["step"] for row in records.tail(path)] == [2, 4, 6, 8, 10, 12, 14]
+    assert [row["step"] for row in records.read_tail(path)] == [2, 4, 6, 8, 10, 12, 14]
     columns = records.fold(tmp_path / "records")
     assert columns.series["valid/loss"][0] == [6, 12, 14]
     assert columns.perf["perf/forward_ms"][0] == [2, 4, 6, 8, 10, 12, 14]
@@ -1042,7 +1042,7 @@ def test_any_error_of_a_step_may_be_skipped(tmp_path: Path, how: str, error: typ
     trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
     assert trainer.fit() == "finished"
     (told,) = skipped_steps.read(tmp_path / skipped_steps.NAME)
-    assert told == skipped_steps.Skipped(
+    assert told == skipped_steps.SkippedStep(
         session=1,
         step=3,
         epoch=0,
@@ -1141,7 +1141,7 @@ def test_who_ends_the_process_ends_it(tmp_path: Path, error: Any) -> None:
     fails(loss=[3], error=error)
     with pytest.raises(error):
         replace(RECIPE, recovery=PASS).make(tmp_path).fit()
-    assert lines_of(tmp_path) == [] and black_box.newest(tmp_path / "blackbox") is None
+    assert lines_of(tmp_path) == [] and black_box.newest_box(tmp_path / "blackbox") is None
 
 
 class LateGan(Gan):
@@ -1179,7 +1179,7 @@ def test_an_error_that_ends_the_run_is_as_it_was(tmp_path: Path, recovery: dict[
     assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "loss"
     assert raised.value.__cause__ is None
     assert hasattr(raised.value, "__notes__") != bool(recovery), "a mistake has no step"
-    box = black_box.newest(tmp_path / "blackbox")
+    box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.has_state and box.has_batch
     assert (box.note.step, box.note.kind, box.note.samples) == (3, "error", samples_in(3))
 

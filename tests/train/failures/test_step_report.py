@@ -100,14 +100,14 @@ def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:
     assert (one.session, one.step, one.batch, one.kind, one.error) == (2, 3, 2, "nonfinite", "no good")
 
 
-def box_after(tmp_path: Path, trainer: Any, draw: Any) -> black_box.Box:
+def box_after(tmp_path: Path, trainer: Any, draw: Any) -> black_box.BlackBox:
     """A box that was kept after something was drawn."""
     told = StepReporter(BlackBoxRecorder(tmp_path, 1))
     told.begin()
     told.before_step()
     draw()
     told.keep(trainer, told.of(trainer, 1, "error", "no good"), [], with_state=True)
-    found = black_box.newest(tmp_path)
+    found = black_box.newest_box(tmp_path)
     assert found is not None
     return found
 
@@ -146,7 +146,7 @@ def test_whose_turn_it_is_in_a_step_is_as_at_its_begin(tmp_path: Path) -> None:
     recovery = Recovery(box=BlackBoxRecorder(tmp_path, 1))
     with pytest.raises(ValueError, match="no good"):
         plain(runner, Points(), until=3, stepper=Stepper(optim), recovery=recovery).fit()
-    box = black_box.newest(tmp_path)
+    box = black_box.newest_box(tmp_path)
     assert box is not None and box.has_state
     _, states = checkpoint.read(box.path, only=["optimizers"])
     assert states["optimizers"]["main"]["asked"] == 2

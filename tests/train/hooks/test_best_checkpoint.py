@@ -10,8 +10,8 @@ from torch import Tensor
 
 from roost.base.errors import ConfigError
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import Best, Save, Validate
 from tests.messages import Messages
@@ -39,10 +39,10 @@ def saves(folder: Path, values: Sequence[float], *rules: Rule) -> list[tuple[int
         [Validate("1"), Best(rules), Save("100")],
         until=len(values),
         loaders={"valid": loader(Still(8), 8, shuffle=False)},
-        checkpoints=Checkpoints(folder, Policy(fast=1, best=rules)),
+        checkpoints=Checkpoints(folder, RetentionPolicy(fast=1, best=rules)),
     )
     trainer.fit()
-    return [(info.step, info.reason, info.metrics) for info in checkpoint.infos(folder)]
+    return [(info.step, info.reason, info.metrics) for info in checkpoint.read_manifests(folder)]
 
 
 MIN = Rule(monitor="valid/score")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save
@@ -35,18 +35,18 @@ class Holds(Asks):
             trainer.request_save(hold=True)
 
 
-ALL = Policy(fast=100)
+ALL = RetentionPolicy(fast=100)
 
 
 def saving(
-    folder: Path, every: Any, *hooks: Hook, until: int = 8, policy: Policy = ALL
+    folder: Path, every: Any, *hooks: Hook, until: int = 8, policy: RetentionPolicy = ALL
 ) -> list[tuple[Any, ...]]:
     """(step, reason, number among the scheduled ones) of each save that is kept."""
     trainer = plain(
         built(MLP), Still(), [Save(every), *hooks], until=until, checkpoints=Checkpoints(folder, policy)
     )
     trainer.fit()
-    return [(info.step, info.reason, info.scheduled) for info in checkpoint.infos(folder)]
+    return [(info.step, info.reason, info.scheduled) for info in checkpoint.read_manifests(folder)]
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_requests_are_saved_in_the_same_step_and_not_counted(tmp_path: Path) -> 
         (4, "scheduled", 0),
         (8, "scheduled", 1),
     ]
-    assert [info.held for info in checkpoint.infos(tmp_path)] == [False, True, False, False]
+    assert [info.held for info in checkpoint.read_manifests(tmp_path)] == [False, True, False, False]
 
 
 def test_a_request_at_a_scheduled_save_is_one_save(tmp_path: Path) -> None:
     assert saving(tmp_path, "4", Holds(4, "hold")) == [(4, "scheduled", 0), (8, "scheduled", 1)]
-    assert [info.held for info in checkpoint.infos(tmp_path)] == [True, False]
+    assert [info.held for info in checkpoint.read_manifests(tmp_path)] == [True, False]
 
 
 def test_the_slow_track_takes_every_nth_scheduled_save_over_restarts(tmp_path: Path) -> None:
     """However many others lie between, and wherever the run was cut."""
-    policy = Policy(fast=1, held=0, slow=10, slow_every=2)
+    policy = RetentionPolicy(fast=1, held=0, slow=10, slow_every=2)
     saving(tmp_path, "2", StopAt(5), until=12, policy=policy)
     saves = saving(tmp_path, "2", Asks(7, "save"), until=12, policy=policy)
     assert saves == [

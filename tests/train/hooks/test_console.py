@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import roost
-from roost.package.results.time_breakdown import PARTS, Span
+from roost.package.results.time_breakdown import PARTS, TimeBreakdown
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.end_condition import EndCondition
 from roost.train.hooks import Console, Records, Save, Validate
@@ -164,9 +164,9 @@ def test_a_long_wait_for_data_comes_with_advice_once(
     ],
 )
 def test_advice(data: float, forward: float, advised: bool) -> None:
-    span = Span(10.0, 100, 1000, {"data": data, "forward": forward})
+    span = TimeBreakdown(10.0, 100, 1000, {"data": data, "forward": forward})
     assert bool(data_wait_hint(span)) == advised
-    assert not data_wait_hint(Span(10.0, 100_000, 1000, span.parts)), (
+    assert not data_wait_hint(TimeBreakdown(10.0, 100_000, 1000, span.parts)), (
         "workers would not be quicker than 30 µs a step"
     )
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from roost.base.errors import CheckpointError
 from roost.package import records
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
@@ -52,7 +52,7 @@ def make(
         [rows, Save("1"), Validate("1"), Best([RULE]), Tests(rows, best), *hooks],
         until=until,
         loaders=sets,
-        checkpoints=Checkpoints(folder / "checkpoints", Policy(fast=fast, best=(RULE,))),
+        checkpoints=Checkpoints(folder / "checkpoints", RetentionPolicy(fast=fast, best=(RULE,))),
     )
 
 
@@ -70,8 +70,8 @@ def test_the_best_weights_or_the_last(
     metrics = {name for name in row if name.startswith("test/")}
     assert metrics == {f"test/{s}/{m}" for s in "ab" for m in ("loss", "accuracy")}
     assert row["step"] == 6, "the row belongs to the run's end"
-    (info,) = [info for info in checkpoint.infos(tmp_path / "checkpoints") if info.step == step]
-    _, states = checkpoint.read(checkpoint.folder_of(tmp_path / "checkpoints", info.id))
+    (info,) = [info for info in checkpoint.read_manifests(tmp_path / "checkpoints") if info.step == step]
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(tmp_path / "checkpoints", info.id))
     assert bits(dict(trainer.runner.state_dict())) == bits(states["model"]["state"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "  test/a: loss" in line]
     assert (f"checkpoint {info.id} of step 3 " in line) == ("checkpoint" in line) == (best is not None)
@@ -87,15 +87,15 @@ def test_damaged_checkpoints_are_passed_over_best_first(
         phase = Phase.MODEL
 
         def on_stop(self, trainer: Trainer, reason: str) -> None:
-            for info in checkpoint.infos(tmp_path / "checkpoints"):
+            for info in checkpoint.read_manifests(tmp_path / "checkpoints"):
                 if info.step in damaged:
-                    file = checkpoint.folder_of(tmp_path / "checkpoints", info.id) / "model.safetensors"
+                    file = checkpoint.checkpoint_folder(tmp_path / "checkpoints", info.id) / "model.safetensors"
                     file.write_bytes(b"?" + file.read_bytes()[1:])
 
     trainer = make(tmp_path, Damages(), fast=9)
     assert trainer.fit() == "finished"
     out = capsys.readouterr().out
-    found = {info.step: info.id for info in checkpoint.infos(tmp_path / "checkpoints")}
+    found = {info.step: info.id for info in checkpoint.read_manifests(tmp_path / "checkpoints")}
     for step in damaged:
         assert f"checkpoint {found[step]} of step {step}: state_{found[step]}.ckpt: " in out
     good = [step for step in (3, 2, 4, 1, 5, 6) if step not in damaged]
@@ -117,10 +117,10 @@ def test_only_a_finished_run_is_tested(tmp_path: Path) -> None:
 
 def test_the_test_changes_no_checkpoint_and_comes_out_the_same_again(tmp_path: Path) -> None:
     make(tmp_path).fit()
-    found = checkpoint.infos(tmp_path / "checkpoints")
+    found = checkpoint.read_manifests(tmp_path / "checkpoints")
     first = last_row(tmp_path)
     make(tmp_path).fit()
-    assert checkpoint.infos(tmp_path / "checkpoints") == found
+    assert checkpoint.read_manifests(tmp_path / "checkpoints") == found
     again = last_row(tmp_path)
     assert {n: v for n, v in again.items() if n != "time"} == {n: v for n, v in first.items() if n != "time"}
 
@@ -147,9 +147,9 @@ def test_a_stop_in_the_test_leaves_the_run_to_be_continued(tmp_path: Path) -> No
 def test_ranks_test_the_same_weights_or_fail(tmp_path: Path, messages: Messages) -> None:
     """The best checkpoint is damaged for all, the next one where one rank alone looks."""
     make(tmp_path / "0", fast=9).fit()
-    found = {info.step: info.id for info in checkpoint.infos(tmp_path / "0" / "checkpoints")}
+    found = {info.step: info.id for info in checkpoint.read_manifests(tmp_path / "0" / "checkpoints")}
     for step, rank in ((3, 0), (2, 1)):
-        file = checkpoint.folder_of(tmp_path / "0" / "checkpoints", found[step]) / "model.safetensors"
+        file = checkpoint.checkpoint_folder(tmp_path / "0" / "checkpoints", found[step]) / "model.safetensors"
         if rank:
             shutil.copytree(tmp_path / "0", tmp_path / "1")
             file = tmp_path / "1" / file.relative_to(tmp_path / "0")

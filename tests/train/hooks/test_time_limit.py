@@ -13,11 +13,11 @@ from torch import Tensor
 
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.deadline import Deadline
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
@@ -45,12 +45,12 @@ class Limit(TimeLimit):
 
 def trainer_of(folder: Path, *hooks: Hook, until: int = ENDLESS, **options: Any) -> Trainer:
     runner = options.pop("runner", MLP)
-    place = Checkpoints(folder, Policy(fast=100))
+    place = Checkpoints(folder, RetentionPolicy(fast=100))
     return plain(built(runner), Still(), [Save(1000), *hooks], until=until, checkpoints=place, **options)
 
 
 def saves(folder: Path) -> list[tuple[int, str]]:
-    return [(info.step, info.reason) for info in checkpoint.infos(folder)]
+    return [(info.step, info.reason) for info in checkpoint.read_manifests(folder)]
 
 
 class StopAfterSave(Hook):
@@ -174,7 +174,7 @@ def test_of_several_ranks_the_first_asks_and_all_end_together(tmp_path: Path) ->
         runner = built(MLP)
         trainer = Trainer(
             runner,
-            {"train": Loader(Still(), plan=Shared(BatchPlan(26, 4), ranks.rank, ranks.world))},
+            {"train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4), ranks.rank, ranks.world))},
             Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
             hooks=[Save(1000), Limit(ago=0, left=1)],
             checkpoints=Checkpoints(tmp_path, ranks=ranks),

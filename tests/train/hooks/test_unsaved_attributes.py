@@ -38,7 +38,7 @@ def test_an_attribute_that_changes_is_named_at_the_first_save(
     (reason,) = trainer.inexact
     assert reason.startswith("self.counter ")
     messages.check(reason)
-    assert all(info.inexact == [reason] for info in checkpoint.infos(tmp_path / "Checkpoints"))
+    assert all(info.inexact == [reason] for info in checkpoint.read_manifests(tmp_path / "Checkpoints"))
     assert capsys.readouterr().out.count("inexact: ") == 2, "once a session"
 
 

@@ -14,7 +14,7 @@ import torch
 import roost
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
-from roost.train.data.external_loader import Foreign
+from roost.train.data.external_loader import ExternalLoader
 from roost.train.data.stream import Stream
 from roost.train.distributed.fsdp import ShardedRunner
 from roost.train.distributed.ranks import Ranks
@@ -176,7 +176,7 @@ class Flow(torch.utils.data.IterableDataset[Any]):
 @pytest.mark.parametrize("kind", ["items", "items by a worker", "batches", "loader"])
 def test_a_stream_gives_its_first(kind: str, samples: int, tmp_path: Path) -> None:
     if kind == "loader":
-        stream: Any = Foreign(torch.utils.data.DataLoader(Still(), 4), name="valid")
+        stream: Any = ExternalLoader(torch.utils.data.DataLoader(Still(), 4), name="valid")
     elif kind == "batches":
         batches = [
             torch.utils.data.default_collate([Still()[i + j] for j in range(2)]) for i in range(0, 26, 2)

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.retention import Best as Rule
-from roost.package.checkpoints.retention import Policy
+from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
@@ -150,7 +150,7 @@ def deciding(folder: Path, kind: type[Worsens] = Worsens) -> Trainer:
         ],
         until=9,
         loaders={name: loader(Still(9), 4, shuffle=False) for name in ("valid", "test")},
-        checkpoints=Checkpoints(folder / "Checkpoints", Policy(fast=1, best=(RULE,))),
+        checkpoints=Checkpoints(folder / "Checkpoints", RetentionPolicy(fast=1, best=(RULE,))),
     )
 
 
@@ -162,9 +162,9 @@ def test_best_early_stop_and_test_follow_the_average(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     assert [row["valid/ema/loss"] for row in rows[:-1]] == [abs(step - 3) for step in range(1, 8)]
     assert [row["valid/loss"] for row in rows[:-1]] == [-step for step in range(1, 8)]
-    (best,) = [info for info in checkpoint.infos(tmp_path / "Checkpoints") if info.step == 3]
+    (best,) = [info for info in checkpoint.read_manifests(tmp_path / "Checkpoints") if info.step == 3]
     assert best.metrics["valid/loss"] == -3 and best.metrics["valid/ema/loss"] == 0
-    _, states = checkpoint.read(checkpoint.folder_of(tmp_path / "Checkpoints", best.id))
+    _, states = checkpoint.read(checkpoint.checkpoint_folder(tmp_path / "Checkpoints", best.id))
     state = states["trainer"]["hooks"]["average/ema"]
     assert state["count"] == 3 and list(state["weights"]) == list(states["model"]["state"])
     assert bits(average_of(trainer, "ema").state_dict()) == bits(state), "its average was tested"

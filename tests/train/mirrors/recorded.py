@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from roost.package import records
-from roost.package.records import Row, Writer
+from roost.package.records import Row, RecordsWriter
 from roost.train.mirrors import wandb_offline_log
 from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
 VALUES = {"train/loss": 0.1, "train/accuracy": 1 / 3, "perf/other_ms": 2.5}
 
 
-def session(package: Path, number: int, start: int, steps: Sequence[int], **values: float) -> Writer:
+def session(package: Path, number: int, start: int, steps: Sequence[int], **values: float) -> RecordsWriter:
     """Records rows of a session, and gives the writer."""
     (package / "records").mkdir(exist_ok=True)
-    writer = Writer(package / "records" / f"{number}.jsonl", session=number, start_step=start)
+    writer = RecordsWriter(package / "records" / f"{number}.jsonl", session=number, start_step=start)
     for step in steps:
         writer.row(step, step // 10, {name: value * step for name, value in {**VALUES, **values}.items()})
     return writer

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.optim.optimizer import LR_SCALE, Optim
 from roost.train.optim.optimizer_overrides import OptimizerOverrides
 from roost.train.optim.schedulers import Warmup
 from tests.messages import Messages
 
 STEPS, EPOCHS = 7, 2
-OF_ANOTHER_RUN = Info(id=3, step=STEPS, epoch=EPOCHS, batch=0, session=0)
+OF_ANOTHER_RUN = Manifest(id=3, step=STEPS, epoch=EPOCHS, batch=0, session=0)
 
 
 def optim(lr: float, schedule: str = "", *, warmup: int = 0, unit: str = "step", **arguments: Any) -> Optim:
@@ -52,7 +52,7 @@ def trained(one: Optim) -> dict[str, Any]:
     return copy.deepcopy(one.state_dict())
 
 
-def gone_on(old: Optim, new: Optim, *changed: str, info: Info = OF_ANOTHER_RUN) -> dict[str, Any]:
+def gone_on(old: Optim, new: Optim, *changed: str, info: Manifest = OF_ANOTHER_RUN) -> dict[str, Any]:
     """The state that a fork with ``new`` goes on with."""
     renewed = OptimizerOverrides({"main": new}, lambda of: changed if of.session == 0 else ())
     states = {"optimizers": {"main": trained(old)}}
@@ -119,7 +119,7 @@ def test_what_is_no_rate_leaves_the_schedule_alone() -> None:
 )
 def test_what_is_loaded_as_it_is(changed: str, session: int) -> None:
     """Nothing of it was changed, or it is a checkpoint of the fork itself."""
-    info = Info(id=4, step=STEPS, epoch=EPOCHS, batch=0, session=session)
+    info = Manifest(id=4, step=STEPS, epoch=EPOCHS, batch=0, session=session)
     old = optim(0.1, "cosine")
     found = gone_on(old, optim(0.3, "cosine"), changed, info=info)
     assert found["optimizer"]["param_groups"] == old.state_dict()["optimizer"]["param_groups"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hypothesis import settings
 
-from roost.train.data.plans.batch_plan import Draw, Draws, Plan, stands_in
-from roost.train.data.plans.rank_shards import Shared
+from roost.train.data.plans.batch_plan import Draw, Draws, Plan, is_padding
+from roost.train.data.plans.rank_shards import ShardedPlan
 
 EPOCHS = 3
 
@@ -35,7 +35,7 @@ def hold(make: Callable[[], Plan], *, starts: Iterable[int] = (0, 1, 4, 1000)) -
     one = make()
     epochs = [list(make().batches(epoch)) for epoch in range(EPOCHS)]
     assert [len(batches) for batches in epochs] == [one.num_batches] * EPOCHS
-    assert one.num_batches > 0 and one.in_words()
+    assert one.num_batches > 0 and one.describe()
     for epoch in (1, 0, 2, 2, 0):  # whatever was asked before
         for start in {*starts, one.num_batches - 1, one.num_batches}:
             assert list(one.batches(epoch, start)) == epochs[epoch][start:]
@@ -47,10 +47,10 @@ def hold(make: Callable[[], Plan], *, starts: Iterable[int] = (0, 1, 4, 1000)) -
 
 
 def _shares_are_the_whole(make: Callable[[], Plan], batches: list[Draws], world: int) -> None:
-    ranks = [list(Shared(make(), rank, world).batches(1)) for rank in range(world)]
+    ranks = [list(ShardedPlan(make(), rank, world).batches(1)) for rank in range(world)]
     for whole, *shares in zip(batches, *ranks, strict=True):
         for name, draw in parts_of(whole).items():
-            parts = [parts_of(share)[name] for share in shares if not stands_in(share)]
+            parts = [parts_of(share)[name] for share in shares if not is_padding(share)]
             sizes = [len(part.indices) for part in parts]
             assert max(sizes) - min(sizes) <= 1
             assert list(drawn(parts)) == list(drawn([draw]))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roost.package import records
-from roost.package.results.time_breakdown import OF_A_STEP, PARTS
+from roost.package.results.time_breakdown import STEP_PARTS, PARTS
 from roost.train.hooks import Records
 from roost.train.step.device_clock import DeviceClock
 from roost.train.step.stepper import Stepper
@@ -169,8 +169,8 @@ def test_a_trainer_tells_the_clock_of_a_device(accumulation: int, tmp_path: Path
     steps = -(-7 // accumulation) * 2
     span = stepper.timing.so_far(steps, 52)
     assert stepper.timing.device.read(len(PARTS))[0] == 0, "each row has read its own"
-    assert all(span.parts[part] > 0 for part in OF_A_STEP)
-    assert sum(span.parts[part] for part in OF_A_STEP) < seconds
+    assert all(span.parts[part] > 0 for part in STEP_PARTS)
+    assert sum(span.parts[part] for part in STEP_PARTS) < seconds
     rows = records.fold(tmp_path).perf["perf/forward_ms"]
     assert rows[0] == [*range(3, steps + 1, 3), *([steps] if steps % 3 else [])] and min(rows[1]) > 0
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from roost.base.errors import CheckpointError, NotFound, UsageError
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.optim.weight_average import Average
@@ -28,19 +28,19 @@ def module(value: float) -> nn.Module:
     return made
 
 
-def package(folder: Path, *, best: list[Any] | None = None) -> Package:
+def package(folder: Path, *, best: list[Any] | None = None) -> PackageFolder:
     """Checkpoints 0, 1, 2 with weights 0, 1, 2; the best is 1; an average, ten times as large."""
     values = {"checkpoint": {"best": best}} if best is not None else {}
-    made = Package.create(folder, name="run", values=values)
+    made = PackageFolder.create(folder, name="run", values=values)
     for id, loss in enumerate([3.0, 1.0, 2.0]):
         average = Average()
         average.update(module(10.0 * id))
         hooks = {"average/ema": average.state_dict(), "average/new": Average().state_dict(), "Save": {}}
-        parent = checkpoint.infos(made.checkpoints)[-1] if id else None
+        parent = checkpoint.read_manifests(made.checkpoints)[-1] if id else None
         checkpoint.write(
             made.checkpoints,
             {"model": ModuleState(module(id)).state_dict(), "trainer": {"hooks": hooks}},
-            Info(id=id, step=id * 5, epoch=0, batch=0, line=checkpoint.line_after(parent, id),
+            Manifest(id=id, step=id * 5, epoch=0, batch=0, line=checkpoint.lineage_after(parent, id),
                  metrics={"valid/loss": loss}),
         )  # fmt: skip
     return made
@@ -58,7 +58,7 @@ def test_the_newest_the_best_or_one_by_its_id(tmp_path: Path, messages: Messages
     newest = package_weights.read(made.path)
     assert first(newest) == 2 and "checkpoint 2 " in newest.about and "step 10" in newest.about
     messages.check(newest.about)
-    stored = checkpoint.read_info(made.checkpoints / "state_2.ckpt").files["model.safetensors"]
+    stored = checkpoint.read_manifest(made.checkpoints / "state_2.ckpt").files["model.safetensors"]
     assert (newest.sha256, newest.size) == (stored["sha256"], stored["bytes"])
     assert first(package_weights.read(made.path, checkpoint="best")) == 1
     assert first(package_weights.read(made.path, checkpoint=0)) == 0
@@ -143,7 +143,7 @@ def test_folders_without_weights(tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:
         package_weights.read(tmp_path)
     messages.check(refused.value)
-    empty = Package.create(tmp_path, name="empty", values={})
+    empty = PackageFolder.create(tmp_path, name="empty", values={})
     with pytest.raises(NotFound) as refused:
         package_weights.read(empty.path)
     assert "empty" in str(refused.value)

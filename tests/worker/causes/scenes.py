@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from roost.base.exception_record import ExceptionRecord, record_exception
-from roost.train.data.workers.worker_pool import Ring
+from roost.train.data.workers.worker_pool import WorkerPool
 from roost.worker.causes import cause_table
 from roost.worker.causes.cause import Cause, FailureContext
 
@@ -46,7 +46,7 @@ def in_a_worker(does: Callable[[], object]) -> ExceptionRecord:
 
 def in_a_worker_of_ours(does: Callable[[], object]) -> ExceptionRecord:
     """What roost raises when that fails in a loader worker."""
-    ring = Ring(lambda post: lambda task: does(), num_workers=1)
+    ring = WorkerPool(lambda post: lambda task: does(), num_workers=1)
     try:
         return of(lambda: list(ring.map([0])))
     finally:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from tests.messages import Messages
 from tests.project.projects import project
 from tests.worker.causes.scenes import known, of, unknown
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageFolder:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.csv").touch()
     made = project(tmp_path)
@@ -25,7 +25,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
     return made
 
 
-def test_a_path_as_it_was_in_the_project(package: Package, messages: Messages) -> None:
+def test_a_path_as_it_was_in_the_project(package: PackageFolder, messages: Messages) -> None:
     for read in (
         lambda: Path("data/x.csv").read_text(),
         lambda: torch.load("data/x.csv"),
@@ -37,20 +37,20 @@ def test_a_path_as_it_was_in_the_project(package: Package, messages: Messages) -
         assert "`x: ${project}/data/x.csv`" in cause.fix and "self.args" in cause.fix
 
 
-def test_why_it_was_not_copied(package: Package) -> None:
+def test_why_it_was_not_copied(package: PackageFolder) -> None:
     file = package.path / "manifest.json"
     body = json.loads(file.read_bytes())
     file.write_text(json.dumps({**body, "left_out": [{"path": "data/x.csv", "reason": "too large"}]}))
     assert known(of(lambda: Path("data/x.csv").read_text()), package.path).words.endswith("(too large)")
 
 
-def test_one_that_is_nowhere(package: Package, messages: Messages) -> None:
+def test_one_that_is_nowhere(package: PackageFolder, messages: Messages) -> None:
     cause = known(of(lambda: Path("data/y.csv").read_text()), package.path)
     assert "data/y.csv" in cause.description
     messages.check(cause.description)
 
 
-def test_what_the_package_has_nothing_to_do_with(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_package_has_nothing_to_do_with(package: PackageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert unknown(of(lambda: Path("/nowhere/at/all").read_text()), package.path), (
         "an absolute path says it all"
     )

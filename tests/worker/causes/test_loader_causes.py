@@ -19,10 +19,10 @@ def inner(found: ExceptionRecord) -> ExceptionRecord:
     """torch says first that a worker has ended, and raises that from the error that says why."""
     assert (
         "exited unexpectedly" in found.text
-        and found.direct is not None
+        and found.cause is not None
         and unknown(record_exception(RuntimeError(found.text)))
     )
-    return found.direct
+    return found.cause
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the names of signals")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker.causes.module_causes import PIP_NAMES
 from tests.messages import Messages
 from tests.project.projects import project
@@ -59,7 +59,7 @@ def test_a_part_of_a_library_of_another_version() -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Package:
+def package(tmp_path: Path) -> PackageFolder:
     (tmp_path / "lib").mkdir()
     for name in ("helpers.py", "lib/deep.py", "Dataset.py"):
         (tmp_path / name).touch()
@@ -79,7 +79,7 @@ def package(tmp_path: Path) -> Package:
     ],
 )
 def test_a_module_of_the_project_that_was_not_copied(
-    package: Package, name: str, file: str, why: str, messages: Messages
+    package: PackageFolder, name: str, file: str, why: str, messages: Messages
 ) -> None:
     cause = known(missing(name), package.path)
     assert cause.description.startswith(f"{file} ") and why in cause.description
@@ -87,7 +87,7 @@ def test_a_module_of_the_project_that_was_not_copied(
     assert "pip install" not in cause.fix
 
 
-def test_one_that_was_copied_or_is_nowhere_is_not_called_left_out(package: Package) -> None:
+def test_one_that_was_copied_or_is_nowhere_is_not_called_left_out(package: PackageFolder) -> None:
     for name in ("Dataset", "Dataset.part", "nothing"):
         assert "pip install" in known(missing(name), package.path).fix
 

@@ -57,7 +57,7 @@ def test_where_it_came_up_for_real(messages: Messages) -> None:
 
 def recorded(tmp_path: Path, *losses: float, **others: float) -> Path:
     package = project(tmp_path)
-    writer = records.Writer(package.path / "records" / "1.jsonl", session=1, start_step=0)
+    writer = records.RecordsWriter(package.path / "records" / "1.jsonl", session=1, start_step=0)
     for number, loss in enumerate(losses, 1):
         writer.row(number * 10, 1, {"train/loss": loss, **others})
     writer.close()

@@ -10,9 +10,9 @@ import pytest
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError, Refused
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import check_findings
-from roost.package.results.check_findings import Findings
+from roost.package.results.check_findings import CheckFindings
 from roost.worker.check.check_run import CheckRun
 from roost.worker.check.stages import StageReporter
 from tests.messages import Messages
@@ -32,11 +32,11 @@ def method(text: str, runner: str = RUNNER) -> str:
 
 
 def walked(
-    package: Package,
+    package: PackageFolder,
     monkeypatch: pytest.MonkeyPatch,
     error: type[Exception] | None = None,
     **request: Any,
-) -> tuple[Findings, str]:
+) -> tuple[CheckFindings, str]:
     """Walks; gives what was written down, and what was raised in one text with its notes."""
     monkeypatch.chdir(package.path)
     number = package.new_session({"overrides": [], "device": "cpu", "project": "/nowhere", **request})
@@ -53,7 +53,7 @@ def walked(
     return check_findings.read(package.path), said
 
 
-def names(found: Findings, state: str = "done") -> list[str]:
+def names(found: CheckFindings, state: str = "done") -> list[str]:
     return [stage.name for stage in found.stages if stage.state == state]
 
 
@@ -99,7 +99,7 @@ def test_a_project_that_is_fine(
     assert found.warnings == []
     measured = found.measured
     assert (measured["steps_per_epoch"], measured["total_steps"], measured["parameters"]) == (5, 100, 19)
-    infos = checkpoint.infos(package.checkpoints)
+    infos = checkpoint.read_manifests(package.checkpoints)
     assert [info.step for info in infos] == [1, 2] and "valid/loss" in infos[1].metrics
     sizes = sum(file["bytes"] for file in infos[1].files.values())
     assert measured["checkpoint_bytes"] == sizes and measured["peak_host_mb"] > 50

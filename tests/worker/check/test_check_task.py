@@ -12,7 +12,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import NotFound
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import check_findings
 from roost.worker.__main__ import main
 from roost.worker.check.check_task import check
@@ -22,7 +22,7 @@ from tests.project.projects import RUNNER, project
 COPIED = {"files": 3, "seconds": 0.5}
 
 
-def done(package: Package, monkeypatch: pytest.MonkeyPatch) -> int:
+def done(package: PackageFolder, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code."""
     monkeypatch.chdir(package.path)
     package.new_session(

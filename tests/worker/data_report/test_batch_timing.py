@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from roost.package.results.data_report import Part
+from roost.package.results.data_report import BatchPart
 from roost.train.data.batches import Batch
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.plans.dataset_mixes import Together
+from roost.train.data.plans.dataset_mixes import CombinedPlan
 from roost.train.data.plans.length_batches import LengthPlan
 from roost.worker.data_report import batch_timing
 from roost.worker.data_report.batch_timing import BatchTimer, batch_sizes, describe_batch
@@ -123,30 +123,30 @@ class Labelled:
 @pytest.mark.parametrize(
     ("value", "parts", "num_bytes"),
     [
-        (torch.zeros(4, 2), [Part("", "float32", [4, 2])], 32),
+        (torch.zeros(4, 2), [BatchPart("", "float32", [4, 2])], 32),
         (
             {"x": torch.zeros(4, dtype=torch.int64), "name": ["a", "b"], "n": 3},
-            [Part("x", "int64", [4]), Part("name", "2 str"), Part("n", "int")],
+            [BatchPart("x", "int64", [4]), BatchPart("name", "2 str"), BatchPart("n", "int")],
             32,
         ),
         (
             [np.zeros((2, 3), np.float16), {"a": (torch.tensor(1.0),)}],
-            [Part("0", "float16", [2, 3]), Part("1.a.0", "float32", [])],
+            [BatchPart("0", "float16", [2, 3]), BatchPart("1.a.0", "float32", [])],
             16,
         ),
-        (Pair(torch.zeros(1), None), [Part("left", "float32", [1]), Part("right", "NoneType")], 4),
-        (Labelled(torch.zeros(1), "a"), [Part("x", "float32", [1]), Part("label", "str")], 4),
+        (Pair(torch.zeros(1), None), [BatchPart("left", "float32", [1]), BatchPart("right", "NoneType")], 4),
+        (Labelled(torch.zeros(1), "a"), [BatchPart("x", "float32", [1]), BatchPart("label", "str")], 4),
         (
             [{"x": torch.zeros(2)} for _ in range(20)],
-            [Part("", "20 of these:"), Part("[0].x", "float32", [2])],
+            [BatchPart("", "20 of these:"), BatchPart("[0].x", "float32", [2])],
             160,
         ),
-        ([1, 2, 3], [Part("", "3 int")], 0),
-        ((), [Part("", "nothing")], 0),
-        (object(), [Part("", "object")], 0),
+        ([1, 2, 3], [BatchPart("", "3 int")], 0),
+        ((), [BatchPart("", "nothing")], 0),
+        (object(), [BatchPart("", "object")], 0),
     ],
 )
-def test_the_parts_of_a_batch(value: Any, parts: list[Part], num_bytes: int) -> None:
+def test_the_parts_of_a_batch(value: Any, parts: list[BatchPart], num_bytes: int) -> None:
     found = describe_batch(Batch(value, 4, False))
     assert (found.parts, found.num_bytes, found.num_samples) == (parts, num_bytes, 4)
 
@@ -173,4 +173,4 @@ def test_padding() -> None:
 
 
 def test_batches_of_several_sets_at_once_have_no_one_size() -> None:
-    assert batch_sizes(Together({"a": BatchPlan(4, 2), "b": BatchPlan(4, 2)}, "min_size")) is None
+    assert batch_sizes(CombinedPlan({"a": BatchPlan(4, 2), "b": BatchPlan(4, 2)}, "min_size")) is None

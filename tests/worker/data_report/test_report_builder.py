@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import check_findings
-from roost.package.results.data_report import Split
+from roost.package.results.data_report import SplitReport
 from roost.worker.__main__ import main
 from tests.messages import Messages
 from tests.project.projects import project
@@ -58,11 +58,11 @@ class Dataset(roost.Dataset):
 
 def looked(
     sets: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0, **settings: Any
-) -> dict[str, Split]:
+) -> dict[str, SplitReport]:
     """What is found of these arguments of `roost.Data`."""
     dataset = SETS.replace("SETS", sets)
     given = {"data": {"batch_size": 4, "num_workers": 0}, **settings}
-    package: Package = project(folder, dataset=dataset, **given)
+    package: PackageFolder = project(folder, dataset=dataset, **given)
     monkeypatch.chdir(package.path)
     package.new_session(
         {"overrides": [], "device": "cpu", "project": "/nowhere", "copied": COPIED, "kind": "data"}
@@ -71,7 +71,7 @@ def looked(
         monkeypatch.setattr(sys, name, getattr(sys, name))
     assert main([str(package.path), "data"]) == code
     found = check_findings.read(package.path)
-    return {name: msgspec.convert(one, Split) for name, one in found.measured.items()}
+    return {name: msgspec.convert(one, SplitReport) for name, one in found.measured.items()}
 
 
 def test_a_run_that_is_fine(

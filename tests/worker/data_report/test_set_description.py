@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
 import roost
-from roost.package.results.data_report import Bin
+from roost.package.results.data_report import LengthBin
 from roost.worker.data_report.set_description import describe_set, histogram
 from tests.messages import Messages
 
@@ -134,8 +134,8 @@ def test_each_length_is_in_one_bin() -> None:
 
 def test_a_few_long_ones_do_not_hide_the_others() -> None:
     assert histogram(np.asarray([5] * 4 + [9] * 3 + [400])) == [
-        *(Bin(5, 9, 7), Bin(10, 19, 0), Bin(20, 39, 0), Bin(40, 79, 0)),
-        *(Bin(80, 159, 0), Bin(160, 319, 0), Bin(320, 400, 1)),
+        *(LengthBin(5, 9, 7), LengthBin(10, 19, 0), LengthBin(20, 39, 0), LengthBin(40, 79, 0)),
+        *(LengthBin(80, 159, 0), LengthBin(160, 319, 0), LengthBin(320, 400, 1)),
     ]
-    assert histogram(np.asarray([0, 0, 0, 100]))[:3] == [Bin(0, 0, 3), Bin(1, 1, 0), Bin(2, 3, 0)]
-    assert histogram(np.asarray([7, 7])) == [Bin(7, 7, 2)]
+    assert histogram(np.asarray([0, 0, 0, 100]))[:3] == [LengthBin(0, 0, 3), LengthBin(1, 1, 0), LengthBin(2, 3, 0)]
+    assert histogram(np.asarray([7, 7])) == [LengthBin(7, 7, 2)]

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import black_box
-from roost.package.results.black_box import Visit
+from roost.package.results.black_box import DebugTarget
 from roost.project import native_project, trainer_assembly
 from roost.project.package_context import inside
 from roost.worker.debug import debug_task
@@ -33,7 +33,7 @@ def runner(*lines: str) -> str:
     return RUNNER.replace("        x, y = batch\n", f"        x, y = batch\n{body}")
 
 
-def failed(folder: Path, code: str, **settings: Any) -> Package:
+def failed(folder: Path, code: str, **settings: Any) -> PackageFolder:
     """A package whose training, in this very process, ended by an error."""
     made = project(folder, runner=code, **{"max_steps": 12, "validate_every": 4, **settings})
     number = made.new_session({"project": str(folder)})
@@ -49,12 +49,12 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
     """Debugs a package with these keys, which changes nothing; gives the exit code and what was shown."""
     hook, handlers = sys.breakpointhook, {n: signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)}
 
-    def gone(made: Package, *keys: str, **fields: Any) -> tuple[int, str]:
+    def gone(made: PackageFolder, *keys: str, **fields: Any) -> tuple[int, str]:
         if "step" not in fields:
-            box = black_box.newest(made.blackbox)
+            box = black_box.newest_box(made.blackbox)
             assert box is not None
             fields = {"step": box.note.step, "session": box.note.session, "box": box.path.name, **fields}
-        visit = Visit(**{"session": 1, "device": "cpu", "project": str(made.path), **fields})
+        visit = DebugTarget(**{"session": 1, "device": "cpu", "project": str(made.path), **fields})
         before = files(made.path)
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
         capsys.readouterr()
@@ -74,7 +74,7 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
 def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) -> None:
     code = runner("drop = self.net(x).sum().item()", "if n == 7: raise ValueError(f'sum {drop!r}')")
     made = failed(tmp_path, code)
-    box = black_box.newest(made.blackbox)
+    box = black_box.newest_box(made.blackbox)
     assert box is not None and box.has_state
     code, text = go(made, "p x.shape, n + 1", "u", "d", "q")
     lines = text.splitlines()
@@ -90,7 +90,7 @@ def test_an_error_with_its_batch_and_its_random_numbers(tmp_path: Path, go: Go) 
 def test_a_replay_goes_before_the_box_where_it_was_asked_for(tmp_path: Path, go: Go) -> None:
     code = runner("drop = self.net(x).sum().item()", "if n == 7: raise ValueError(f'sum {drop!r}')")
     made = failed(tmp_path, code, checkpoint={"every": "2", "fast": 9})
-    box = black_box.newest(made.blackbox)
+    box = black_box.newest_box(made.blackbox)
     assert box is not None
     ways: list[tuple[dict[str, Any], str]] = [
         ({"checkpoint": 1}, r"\b2 .*checkpoint 1\b"),
@@ -133,7 +133,7 @@ def test_a_gradient_that_was_not_finite_a_step_earlier(tmp_path: Path, go: Go) -
     made = failed(
         tmp_path, runner("extra = 0", "if n == 6: extra = (self.net(x) * 0).sum().sqrt()", "y = y + extra")
     )
-    box = black_box.newest(made.blackbox)
+    box = black_box.newest_box(made.blackbox)
     assert box is not None and box.note.step == 7 and box.note.kind == "nonfinite"
     code, text = go(made, "q")
     assert code == 0 and "step 6 " in text
@@ -192,7 +192,7 @@ class Reading(torch.utils.data.Dataset):
 """
     )
     made = failed(tmp_path, RUNNER, dataset=dataset.replace("valid=data", "valid=None"))
-    box = black_box.newest(made.blackbox)
+    box = black_box.newest_box(made.blackbox)
     assert box is not None and 17 in box.note.samples and not box.has_batch
     code, text = go(made, "p index", "q")
     assert code == 0 and " Dataset.py:" in text and "in __getitem__" in text and "(Pdb) 17\n" in text
@@ -267,7 +267,7 @@ def test_after_one_of_two_optimizers_has_moved_the_steps_are_taken_again(tmp_pat
     }
     settings: dict[str, Any] = {"gradient_accumulation_steps": 2, "data": {"batch_size": 5}}
     made = failed(tmp_path, code, optimizers=optimizers, checkpoint={"every": "4"}, **settings)
-    box = black_box.newest(made.blackbox)
+    box = black_box.newest_box(made.blackbox)
     assert box is not None and not box.has_state and box.has_batch
     code, text = go(made, "q")
     assert code == 0 and re.search(r"\b2 .*checkpoint 0\b", text)

@@ -12,7 +12,7 @@ import torch
 
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.results import black_box
-from roost.package.results.black_box import Box, Note, Visit
+from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
 from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.step import seeding
 from roost.train.step.loss import Window
@@ -43,16 +43,16 @@ def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
 
 
 def arrival(
-    box: Box | None = None, *, step: int = 1, begin: bool = False, is_nonfinite: bool = False
+    box: BlackBox | None = None, *, step: int = 1, begin: bool = False, is_nonfinite: bool = False
 ) -> FailingStepHook:
-    visit = Visit(step=step, session=1, begin=begin)
+    visit = DebugTarget(step=step, session=1, begin=begin)
     return FailingStepHook(visit, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, is_nonfinite=is_nonfinite)
 
 
-def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> Box:
-    note = Note(**{"step": 1, "epoch": 0, "batch": 0, "error": "ValueError: no", **fields})
+def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> BlackBox:
+    note = FailureNote(**{"step": 1, "epoch": 0, "batch": 0, "error": "ValueError: no", **fields})
     BlackBoxRecorder(folder, 1).keep(trainer, note, window, generators=None)
-    found = black_box.newest(folder)
+    found = black_box.newest_box(folder)
     assert found is not None
     return found
 
@@ -134,7 +134,7 @@ def test_one_that_failed_then_and_not_now_names_what_differs(
     found = box(
         tmp_path, trainer, window_of(make()), inexact=["NumPy's generator is as it was after the error"]
     )
-    found = found._replace(note=Note(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
+    found = found._replace(note=FailureNote(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
     hook, trainer.stepper.mode = arrival(found), "compile"
     with pytest.raises(DebuggerQuit):
         hook.before_step(trainer)
@@ -172,7 +172,7 @@ def test_a_step_that_was_compiled_is_taken_as_it_is_written(
     assert Looks.seen.pop() is False and not Looks.seen
 
 
-def _fields(note: Note) -> dict[str, Any]:
+def _fields(note: FailureNote) -> dict[str, Any]:
     return {name: getattr(note, name) for name in note.__struct_fields__}
 
 

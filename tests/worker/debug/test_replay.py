@@ -9,9 +9,9 @@ import pytest
 
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import black_box, skipped_steps
-from roost.package.results.black_box import Box, Note, Visit
+from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
 from roost.project.package_context import inside
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Validate
@@ -46,11 +46,11 @@ class StopBefore(Hook):
             raise Here
 
 
-def visit(step: int, **fields: Any) -> Visit:
-    return Visit(**{"step": step, "session": 1, "device": "cpu", **fields})
+def visit(step: int, **fields: Any) -> DebugTarget:
+    return DebugTarget(**{"step": step, "session": 1, "device": "cpu", **fields})
 
 
-def went(made: Package, where: Visit, box: Box | None = None) -> StopBefore:
+def went(made: PackageFolder, where: DebugTarget, box: BlackBox | None = None) -> StopBefore:
     """The hook at a step of a package."""
     package, hook = PackageAsOfSession(made.path, where.session), StopBefore(where.step)
     start = replay.find_start(package, where, box)
@@ -63,9 +63,9 @@ def went(made: Package, where: Visit, box: Box | None = None) -> StopBefore:
     return hook
 
 
-def saved(made: Package, step: int) -> int:
+def saved(made: PackageFolder, step: int) -> int:
     """The id of the checkpoint of a step."""
-    return next(info.id for info in checkpoint.infos(made.checkpoints) if info.step == step)
+    return next(info.id for info in checkpoint.read_manifests(made.checkpoints) if info.step == step)
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -83,7 +83,7 @@ def test_every_step_from_everywhere_has_the_same_bits(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=8)
     before = files(made.path)
     for step in (3, 6, 8):
-        from_seed = went(made, visit(step), Box(made.path, Note(step=step, epoch=0, batch=0), False, False))
+        from_seed = went(made, visit(step), BlackBox(made.path, FailureNote(step=step, epoch=0, batch=0), False, False))
         newest = went(made, visit(step))
         older = went(made, visit(step, checkpoint=saved(made, 2)))
         assert (from_seed.first, older.first) == (0, 2) and newest.first == (step - 1) // 2 * 2
@@ -155,10 +155,10 @@ def test_a_box_begins_with_its_own_state(tmp_path: Path, messages: Messages) -> 
     _, states = checkpoint.read(made.store().path(saved(made, 2)))
     path = made.blackbox
     path.mkdir()
-    info = checkpoint.Info(id=0, step=2, epoch=0, batch=2)
+    info = checkpoint.Manifest(id=0, step=2, epoch=0, batch=2)
     note = {"note": {"step": 3, "epoch": 0, "batch": 2}}
     checkpoint.write(path, {**states, **note}, info)
-    box = black_box.newest(path)
+    box = black_box.newest_box(path)
     assert box is not None
     start = replay.find_start(PackageAsOfSession(made.path, 1), visit(3), box)
     assert start.is_box and "checkpoint" not in start.name
@@ -168,7 +168,7 @@ def test_a_box_begins_with_its_own_state(tmp_path: Path, messages: Messages) -> 
     assert not other.is_box
     (box.path / "model.json").write_bytes(b"{}")
     instead = replay.find_start(
-        PackageAsOfSession(made.path, 1), visit(3), box._replace(note=Note(step=3, epoch=0, batch=2))
+        PackageAsOfSession(made.path, 1), visit(3), box._replace(note=FailureNote(step=3, epoch=0, batch=2))
     )
     assert instead.info is None and "model.json" in instead.notes[0]
     messages.check(instead.notes[0])
@@ -180,7 +180,7 @@ def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None
 
     def info(id: int, step: int, line: list[tuple[int, int]]) -> None:
         checkpoint.write(
-            made.checkpoints, {"model": {}}, checkpoint.Info(id=id, step=step, epoch=0, batch=0, line=line)
+            made.checkpoints, {"model": {}}, checkpoint.Manifest(id=id, step=step, epoch=0, batch=0, line=line)
         )
 
     info(0, 2, [(0, 0)])
@@ -189,7 +189,7 @@ def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None
     info(4, 4, [(0, 0), (4, 4)])  # another branch
 
     def chosen(step: int, tip: int | None) -> int | None:
-        box = Box(made.path, Note(step=step, epoch=0, batch=0, checkpoint=tip), False, False)
+        box = BlackBox(made.path, FailureNote(step=step, epoch=0, batch=0, checkpoint=tip), False, False)
         found = replay.find_start(PackageAsOfSession(made.path, 1), visit(step), box).info
         return found.id if found is not None else None
 
@@ -244,7 +244,7 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
         fields: Any = {"session": session, "step": step, "kind": kind}
         skipped_steps.append(
             made.path / skipped_steps.NAME,
-            skipped_steps.Skipped(**fields, epoch=0, batch=0, error="", samples=[]),
+            skipped_steps.SkippedStep(**fields, epoch=0, batch=0, error="", samples=[]),
         )
     package, hook = PackageAsOfSession(made.path, 1), StopBefore(7)
     start = replay.find_start(package, visit(7), None)

@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import ConfigError, PeerLost, RoostError
 from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.config.settings import Settings, parse_settings
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.worker.ranks import rank_join
 from roost.worker.ranks.rank_environment import RankEnvironment
@@ -23,11 +23,11 @@ def settings(**own: Any) -> Settings:
     return parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, **own})
 
 
-def package(folder: Path, values: Mapping[str, Any]) -> Package:
-    return Package.create(folder, name="one", values=dict(values))
+def package(folder: Path, values: Mapping[str, Any]) -> PackageFolder:
+    return PackageFolder.create(folder, name="one", values=dict(values))
 
 
-def compared(ranks: Ranks, one: Package) -> str:
+def compared(ranks: Ranks, one: PackageFolder) -> str:
     try:
         rank_join.require_same_run(one, ranks)
     except (ConfigError, PeerLost) as error:

@@ -17,8 +17,8 @@ from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.worker.results import export_task
 from tests.messages import Messages
 from tests.operations.packages import package
@@ -35,30 +35,30 @@ STATE = {
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Package:
+def made(tmp_path: Path) -> PackageFolder:
     found = package(tmp_path / "runs", checkpoints=False)
     add(found, 0, STATE)
     return found
 
 
-def add(made: Package, id: int, state: dict[str, Any]) -> None:
-    info = Info(id=id, step=id * 10, epoch=id, batch=0, line=[(0, id)], metrics={"valid/loss": 1.0 - id})
+def add(made: PackageFolder, id: int, state: dict[str, Any]) -> None:
+    info = Manifest(id=id, step=id * 10, epoch=id, batch=0, line=[(0, id)], metrics={"valid/loss": 1.0 - id})
     parts = {"model": {"state": state, "hidden": {}, "frozen": [], "evaluating": []}}
     checkpoint.write(made.checkpoints, parts, info)
 
 
-def exported(made: Package, output: Path, *, average: str | None = None, **changed: Any) -> dict[str, Any]:
+def exported(made: PackageFolder, output: Path, *, average: str | None = None, **changed: Any) -> dict[str, Any]:
     """Does what the operation would ask; gives the result."""
     place = output.parent / f".{output.name}-place"
     place.mkdir()
     body = {
-        "chosen": selection.to_json(selection.chosen(made, average=average)),
+        "chosen": selection.to_json(selection.parse_selection(made, average=average)),
         "averaged": None,
         "prefix": None,
         "output": str(output),
         "overwrite": False,
     }
-    request = {"kind": "export", **sessions.identity(), **body, **changed}
+    request = {"kind": "export", **sessions.own_identity(), **body, **changed}
     (place / analysis_folder.REQUEST).write_text(json.dumps(request))
     assert export_task.export(made, place) == "finished"
     return dict(json.loads((place / analysis_folder.RESULT).read_bytes()))
@@ -71,21 +71,21 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
-def test_for_torch(made: Package, tmp_path: Path) -> None:
+def test_for_torch(made: PackageFolder, tmp_path: Path) -> None:
     result = exported(made, tmp_path / "net.pt")
     found = torch.load(tmp_path / "net.pt", weights_only=True)
     assert list(found) == list(STATE) and same(found, STATE)
     assert found["net.last"].is_contiguous(memory_format=torch.channels_last)
     assert found["out.weight"].data_ptr() == found["net.in.weight"].data_ptr(), "tied weights stay tied"
     (of,) = result["checkpoints"]
-    stored = checkpoint.read_info(checkpoint.folder_of(made.checkpoints, 0))
+    stored = checkpoint.read_manifest(checkpoint.checkpoint_folder(made.checkpoints, 0))
     assert of == {"id": 0, "step": 0, "epoch": 0, "sha256": stored.files["model.safetensors"]["sha256"]}
     assert (result["tensors"], result["numbers"], result["tied"]) == (6, 35, {"out.weight": "net.in.weight"})
     assert result["bytes"] == (tmp_path / "net.pt").stat().st_size
     assert result["sha256"] == hashlib.sha256((tmp_path / "net.pt").read_bytes()).hexdigest()
 
 
-def test_for_safetensors(made: Package, tmp_path: Path) -> None:
+def test_for_safetensors(made: PackageFolder, tmp_path: Path) -> None:
     result = exported(made, tmp_path / "net.safetensors")
     assert same(safetensors.torch.load_file(tmp_path / "net.safetensors"), STATE), "tied ones under each name"
     with safetensors.safe_open(tmp_path / "net.safetensors", "pt") as file:
@@ -95,7 +95,7 @@ def test_for_safetensors(made: Package, tmp_path: Path) -> None:
     assert json.loads(about["tied"]) == {"out.weight": "net.in.weight"}
 
 
-def test_the_mean_and_the_prefix(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_the_mean_and_the_prefix(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     others = {name: value + 1 for name, value in STATE.items()}
     others["out.weight"] = others["net.in.weight"]
     add(made, 1, others)
@@ -111,14 +111,14 @@ def test_the_mean_and_the_prefix(made: Package, tmp_path: Path, messages: Messag
     messages.check(note)
 
 
-def test_a_prefix_that_nothing_has(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_a_prefix_that_nothing_has(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound, match=r"'model\.'.* net\., out\.") as refused:
         exported(made, tmp_path / "net.pt", prefix="model.")
     assert refused.value.setting == "--prefix"
     messages.check(refused.value)
 
 
-def test_extra_state_goes_where_it_can(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_extra_state_goes_where_it_can(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     extra = {"a._extra_state": {"seen": [1, 2.0, "x"]}, "b._extra_state": {"when": Path("x")}}
     add(made, 1, {"weight": TIED, **extra})
     result = exported(made, tmp_path / "net.pt")
@@ -132,7 +132,7 @@ def test_extra_state_goes_where_it_can(made: Package, tmp_path: Path, messages: 
     messages.check(note)
 
 
-def test_a_type_that_the_format_lacks(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_a_type_that_the_format_lacks(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     add(made, 1, {"weight": torch.zeros(2, dtype=torch.complex128)})
     with pytest.raises(UsageError, match=r"complex128.* weight.*\.pt") as refused:
         exported(made, tmp_path / "net.safetensors")
@@ -140,7 +140,7 @@ def test_a_type_that_the_format_lacks(made: Package, tmp_path: Path, messages: M
     assert not (tmp_path / "net.safetensors").exists()
 
 
-def test_a_file_that_came_meanwhile(made: Package, tmp_path: Path, messages: Messages) -> None:
+def test_a_file_that_came_meanwhile(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "net.pt").write_text("mine")
     with pytest.raises(Refused, match=r"net\.pt") as refused:
         exported(made, tmp_path / "net.pt")
@@ -150,7 +150,7 @@ def test_a_file_that_came_meanwhile(made: Package, tmp_path: Path, messages: Mes
 
 @pytest.mark.parametrize("name", ["net.pt", "net.safetensors"])
 def test_an_error_of_the_disk_leaves_what_stood_there(
-    name: str, made: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, made: PackageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).write_text("before")
 

@@ -14,9 +14,9 @@ import torch
 
 from roost.analysis import analysis_folder
 from roost.base.errors import ContractError, NotFound
-from roost.package import progress, sessions
+from roost.package import live_progress, sessions
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.worker.results import predict_task
 from tests.messages import Messages
@@ -25,7 +25,7 @@ from tests.project.projects import RUNNER
 from tests.project.trained import trained
 
 
-def predicted(package: Package, data: str = "valid", which: str | None = None, **changed: Any) -> Path:
+def predicted(package: PackageFolder, data: str = "valid", which: str | None = None, **changed: Any) -> Path:
     """Does what the operation would ask; gives the folder of the prediction."""
     root = package.path / predictions.NAME
     place = root / f".place-{len(list(root.iterdir())) if root.is_dir() else 0}"
@@ -33,7 +33,7 @@ def predicted(package: Package, data: str = "valid", which: str | None = None, *
     body = {
         "source": data,
         "folder": "/nowhere",
-        "chosen": selection.to_json(selection.chosen(package, which)),
+        "chosen": selection.to_json(selection.parse_selection(package, which)),
         "averaged": None,
         "device": "cpu",
         "project": "/nowhere",
@@ -43,7 +43,7 @@ def predicted(package: Package, data: str = "valid", which: str | None = None, *
         "limit": None,
         "command": ["roost", "predict"],
     }
-    request = {"kind": "prediction", **sessions.identity(), **body, **changed}
+    request = {"kind": "prediction", **sessions.own_identity(), **body, **changed}
     (place / analysis_folder.REQUEST).write_text(json.dumps(request))
     before = Path.cwd()
     os.chdir(package.path)
@@ -51,7 +51,7 @@ def predicted(package: Package, data: str = "valid", which: str | None = None, *
         assert predict_task.predict(package, place) == "finished"
     finally:
         os.chdir(before)
-    seen = progress.read(place / "progress")
+    seen = live_progress.read(place / "progress")
     result = Path(json.loads((place / analysis_folder.RESULT).read_bytes())["folder"])
     meta = predictions.read(result)
     assert seen is not None and meta is not None and seen.samples == meta.count
@@ -59,12 +59,12 @@ def predicted(package: Package, data: str = "valid", which: str | None = None, *
 
 
 def lines(place: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (place / predictions.LINES).read_text().splitlines()]
+    return [json.loads(line) for line in (place / predictions.PREDICTIONS_FILE).read_text().splitlines()]
 
 
-def scores(package: Package, id: int) -> torch.Tensor:
+def scores(package: PackageFolder, id: int) -> torch.Tensor:
     """What the model gives by hand, in batches of 10."""
-    state = checkpoint.read(checkpoint.folder_of(package.checkpoints, id), only=["model"])[1]["model"][
+    state = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id), only=["model"])[1]["model"][
         "state"
     ]
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)).eval()
@@ -94,7 +94,7 @@ def test_damaged_weights_are_passed_over_aloud(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     package = predicting(tmp_path)
-    file = checkpoint.folder_of(package.checkpoints, 2) / "model.safetensors"
+    file = checkpoint.checkpoint_folder(package.checkpoints, 2) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     meta = predictions.read(predicted(package))
     assert meta is not None and meta.checkpoint == 1
@@ -170,7 +170,7 @@ def test_a_runner_without_it(tmp_path: Path, messages: Messages) -> None:
 def test_with_an_average(tmp_path: Path) -> None:
     package = predicting(tmp_path, averages={"slow": {"decay": 0.5}})
     (raw, averaged) = (lines(predicted(package, averaged=name)) for name in (None, "slow"))
-    parts = checkpoint.read(checkpoint.folder_of(package.checkpoints, 2))[1]
+    parts = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, 2))[1]
     hook = parts["trainer"]["hooks"]["average/slow"]
     assert hook["count"] == 6 and raw != averaged
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)).eval()

@@ -10,14 +10,14 @@ import torch
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.worker.results import weight_mean
 from roost.worker.results.weight_mean import WeightMean
 from tests.messages import Messages
 
 
-def info(id: int) -> Info:
-    return Info(id=id, step=id * 10, epoch=0, batch=0)
+def info(id: int) -> Manifest:
+    return Manifest(id=id, step=id * 10, epoch=0, batch=0)
 
 
 def state(seed: int) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_what_a_checkpoint_holds(tmp_path: Path, messages: Messages) -> None:
     hooks = {"average/ema": average, "average/late": {**average, "weights": {}}, "best": {}}
     parts = {"model": {"state": one, "hidden": {}}, "trainer": {"hooks": hooks}}
     checkpoint.write(tmp_path, parts, info(3))
-    path = checkpoint.folder_of(tmp_path, 3)
+    path = checkpoint.checkpoint_folder(tmp_path, 3)
     found, module = weight_mean.read_weights(path)
     assert found.id == 3 and module["hidden"] == {}
     assert torch.equal(module["state"]["wide"], one["wide"])

@@ -36,15 +36,15 @@ _OF_HOST = frozenset(["vboxsf", "virtiofs"])
 """Of the machine on which this virtual one runs."""
 
 
-def file_system_type(path: Path, *, listed: Path = MOUNT_TABLE) -> str:
+def file_system_type(path: Path, *, mount_table: Path = MOUNT_TABLE) -> str:
     """The kind of the file system that something lies on, as the kernel calls it; empty if it does not tell.
 
     Args:
         path: A file or folder.
-        listed: Which file systems there are, in the kernel's words.
+        mount_table: Which file systems there are, in the kernel's words.
     """
     try:
-        lines = listed.read_text(errors="surrogateescape").splitlines()
+        lines = mount_table.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return ""
     here, kind, depth = path.resolve(), "", -1

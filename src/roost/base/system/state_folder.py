@@ -27,12 +27,12 @@ def lab_folder() -> Path:
     return (home if home.is_absolute() else Path.home() / ".local" / "state") / "roost" / "lab"
 
 
-def prepare(path: Path, *, listed: Path = mounts.MOUNT_TABLE) -> None:
+def prepare(path: Path, *, mount_table: Path = mounts.MOUNT_TABLE) -> None:
     """Makes the folder if need be, and makes sure that it will do.
 
     Args:
         path: The folder.
-        listed: As of `mounts.kind_of`.
+        mount_table: As of `mounts.kind_of`.
 
     Raises:
         Refused: It cannot be made, lies on a network, is another user's, or others may look into it.
@@ -43,7 +43,7 @@ def prepare(path: Path, *, listed: Path = mounts.MOUNT_TABLE) -> None:
             durable.make_folder(path, exist_ok=True, mode=0o700)
     except OSError as error:
         raise _unwritable(error, path) from error
-    kind = mounts.file_system_type(path, listed=listed)
+    kind = mounts.file_system_type(path, mount_table=mount_table)
     if mounts.is_remote(kind):
         what = f"the lab's state would lie on a network file system ({kind}), where its queue can be damaged"
         raise Refused(what, where=path, fix=_SET_STATE_FOLDER)

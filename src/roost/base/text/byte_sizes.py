@@ -26,14 +26,14 @@ def format_memory(mb: float) -> str:
     return f"{mb:.0f} MB" if mb < 1000 else f"{mb / 1024:.1f} GB"
 
 
-def parse_memory(text: str, *, setting: str, least_mb: int = 1) -> int:
+def parse_memory(text: str, *, setting: str, min_mb: int = 1) -> int:
     """The MB of ``20GB``, ``20G``, ``20GiB``, ``512MB`` or ``20000``, as `format_memory` counts them: all in powers
     of 1024.
 
     Args:
         text: What was typed.
         setting: Where, for messages.
-        least_mb: Less is refused: gigabytes were meant.
+        min_mb: Less is refused: gigabytes were meant.
 
     Raises:
         UsageError: It is no memory above 0, or too little.
@@ -43,9 +43,9 @@ def parse_memory(text: str, *, setting: str, least_mb: int = 1) -> int:
     if not mb:
         fix = "write megabytes (20000), or 20GB"
         raise UsageError("is no memory", setting=setting, received=text, fix=fix)
-    if mb < least_mb:
+    if mb < min_mb:
         meant = f"write {parts[1]}GB if you mean gigabytes; " if parts and not parts[2] else ""
-        fix = f"{meant}{least_mb} MB are the least"
+        fix = f"{meant}{min_mb} MB are the least"
         raise UsageError(
             f"is {format_memory(mb)}, too little for anything", setting=setting, received=text, fix=fix
         )

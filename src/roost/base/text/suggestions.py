@@ -25,24 +25,24 @@ def edit_distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def closest_match(name: str, candidates: Iterable[str], *, within: int | None = None) -> str | None:
+def closest_match(name: str, candidates: Iterable[str], *, max_distance: int | None = None) -> str | None:
     """The candidate most like ``name``, or None if none is like it.
 
     Args:
         name: What was typed.
         candidates: What could have been meant.
-        within: The greatest `edit_distance` that still counts, case included. Without it a third of the
+        max_distance: The greatest `edit_distance` that still counts, case included. Without it a third of the
             letters may differ, case does not count, and a name that merely starts or ends a candidate counts
             too (``batch`` for ``batch_size``).
     """
     if len(name) > _LONGEST:
         return None
-    folded = name if within is not None else name.lower()
-    limit = within if within is not None else max(1, len(name) // 3)
+    folded = name if max_distance is not None else name.lower()
+    limit = max_distance if max_distance is not None else max(1, len(name) // 3)
     best: tuple[int, str] | None = None
     for candidate in candidates:
-        other = candidate if within is not None else candidate.lower()
-        steps = _match_distance(folded, other, limit, loose=within is None)
+        other = candidate if max_distance is not None else candidate.lower()
+        steps = _match_distance(folded, other, limit, loose=max_distance is None)
         if steps <= limit and (best is None or (steps, candidate) < best):
             best = (steps, candidate)
     return best[1] if best else None

@@ -47,4 +47,4 @@ def command(**options: Any) -> NoReturn:
     program = debug(DebugRequest(device=device, **options))
     for note in program.notes:
         terminal.say(note)
-    program.take_place()
+    program.replace_process()

@@ -37,14 +37,14 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
     from roost.operations.devices import interactive_lease
 
-    mb = parse_memory(memory, setting="-m", least_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
+    mb = parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
     seconds = limit_seconds(limit) if limit is not None else None
 
     def at_limit() -> None:
         terminal.say(f"its time ({terminal.duration(seconds)}) is over: it was asked to end")
 
-    for event in interactive_lease.lease_cards(interactive_lease.LeaseRequest(count=gpus, mb=mb, waits=waits, time_limit=seconds)):
+    for event in interactive_lease.lease_cards(interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)):
         if isinstance(event, interactive_lease.LeaseWait):
             terminal.say(f"{event.why}; waiting")
         else:

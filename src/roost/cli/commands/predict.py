@@ -73,7 +73,7 @@ def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:
         terminal.say(f"{state}{why}; nothing of it is kept")
         return
     place = Path(found.folder)
-    files = [predictions.LINES, *(one["file"] for one in found.meta.values.values() if one)]
+    files = [predictions.PREDICTIONS_FILE, *(one["file"] for one in found.meta.values.values() if one)]
     for name in files if is_plain else []:
         click.echo(terminal.short(place / name))
     samples = f"{found.meta.count:,} sample{'s' * (found.meta.count != 1)}"

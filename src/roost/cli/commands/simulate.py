@@ -61,7 +61,7 @@ def command(
         cores=cores,
     )
     with counted() as tell:
-        shown = simulate(request, tell=tell)
+        shown = simulate(request, report=tell)
     if as_json:
         terminal.print_json(shown)
     else:

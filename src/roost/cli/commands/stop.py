@@ -46,10 +46,10 @@ def end(named: tuple[str, ...], *, now: bool) -> int:
         if not isinstance(event, StopPending):
             began = told.task is None or told.task.attempt > 0
             is_task = told.task is not None
-            _tell(event, _shown(told), name, began=began, can_go_on=told.can_go_on, is_task=is_task)
+            _tell(event, _shown(told), name, began=began, can_go_on=told.can_continue, is_task=is_task)
         elif told.package not in said or event.seconds - said[told.package] >= _SAID_EVERY_SECONDS:
             said[told.package] = event.seconds
-            trains = told.can_go_on
+            trains = told.can_continue
             asked = "ended at once" if now else "asked to save and end" if trains else "asked to end"
             step = f"; step {event.step}, {event.phase}" if trains else ""
             terminal.say(f"{name}session {event.session}: {asked}{step}")

@@ -151,7 +151,7 @@ def _submitted(
         overrides=(*own, *overrides),
         description=options["description"],
         name=options["name"],
-        wanted=wanted,
+        options=wanted,
         command=sys.argv,
     )
     if not options["yes"] and not _is_meant(request):
@@ -161,7 +161,7 @@ def _submitted(
     from roost.cli.wait_progress import counted
 
     with counted() as tell:
-        return submit(request, tell=tell)
+        return submit(request, report=tell)
 
 
 def _is_meant(request: SubmitRequest) -> bool:
@@ -228,7 +228,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
         raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
     need = Need(
         cards=gpus or 0,
-        memory_mb=parse_memory(memory, setting="-m", least_mb=MIN_CARD_MEMORY_MB) if memory is not None else None,
+        memory_mb=parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None,
         whole=options["whole"],
         cores=options["cpus"],
         time_limit=seconds,
@@ -236,7 +236,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
     )
     return TaskOptions(
         need=need,
-        cards_as_usual=gpus is None and not cpu,
+        cards_from_settings=gpus is None and not cpu,
         strategy=asked_strategy(options, device="cpu" if cpu else None),
         priority=options["priority"],
         begin=parse_begin(begin, now=time.time()) if begin is not None else None,

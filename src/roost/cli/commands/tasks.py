@@ -59,8 +59,8 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         needs_daemon,
     )
 
-    most_waiting = None if as_json else _MOST_WAITING
-    rows = list_tasks(all_of_them=all_of_them, states=states, user=user, most_waiting=most_waiting)
+    max_pending = None if as_json else _MOST_WAITING
+    rows = list_tasks(all_tasks=all_of_them, states=states, user=user, max_pending=max_pending)
     if as_json:
         import msgspec
 

@@ -185,7 +185,7 @@ class _Failure(NamedTuple):
         if isinstance(error, OSError):
             return cls(str(error))
         where = None if error.where is None else str(error.where)
-        return cls(error.what, isinstance(error, Refused), where, error.fix)
+        return cls(error.summary, isinstance(error, Refused), where, error.fix)
 
     def error(self, what: str, log: Path) -> RoostError:
         """For whoever has started it: a refusal is one here, too, word for word.

@@ -16,7 +16,7 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import process_identity
 from roost.devices import lease
 from roost.devices.card import Card
-from roost.devices.lease import Holder
+from roost.devices.lease import LeaseHolder
 from roost.lab.executors.executor import NEVER_BEGAN, Seen
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
@@ -24,10 +24,10 @@ from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCC
 from roost.lab.sessions import session_control, session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import Plan
-from roost.package.package import Package
-from roost.package.sessions import Session, moment
+from roost.package.package import PackageFolder
+from roost.package.sessions import Session, unix_seconds
 from roost.supervisor import guard_start
-from roost.supervisor.forkserver.forked_guard import Forked, GuardTemplate
+from roost.supervisor.forkserver.forked_guard import ForkedGuard, GuardTemplate
 from roost.supervisor.forkserver.warm_templates import WarmTemplates
 
 _ATTEMPT = "attempt"
@@ -50,7 +50,7 @@ class Local:
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         """As `Executor.start`: adds a session to the package, and gives it a supervisor that outlives us. An
         attempt whose session stands already is not started again."""
-        package = Package.open(task.package)
+        package = PackageFolder.open(task.package)
         if not task_file.stands(task):
             fix = "put its own back, or submit it again"
             raise NotFound("another package stands in the place of its own", received=task.package, fix=fix)
@@ -66,7 +66,7 @@ class Local:
         held = None
         try:
             # Room that is nobody's was left by whoever chose the cards: others see it as they look.
-            held = lease.take(cards, task.reserved_mb, Holder.own(task.id, task.package)) if cards else None
+            held = lease.take(cards, task.reserved_mb, LeaseHolder.own(task.id, task.package)) if cards else None
             spec = session_start.add(
                 package,
                 plan,
@@ -82,7 +82,7 @@ class Local:
                     **memory_use.of_the_card(cards),
                 },
             )
-            coming = guard_start.begin(spec, lock_fd=lock_fd, template=self._template)
+            coming = guard_start.spawn_guard(spec, lock_fd=lock_fd, template=self._template)
         finally:
             os.close(lock_fd)
             if held is not None:
@@ -90,7 +90,7 @@ class Local:
 
         def finish() -> None:
             coming.finish()
-            if isinstance(coming.child, Forked):
+            if isinstance(coming.child, ForkedGuard):
                 coming.child.close()
             else:
                 self._guards[task.id] = coming.child
@@ -107,7 +107,7 @@ class Local:
 
     def _look(self, task: Task) -> Seen:
         try:
-            package = Package.open(task.package)
+            package = PackageFolder.open(task.package)
         except NotFound:
             return self._without_package(task, "its package is gone, and with it how it ended")
         found = self._session(package, task)
@@ -170,7 +170,7 @@ class Local:
         if guard is not None and guard.poll() is not None:
             del self._guards[task.id]
 
-    def _session(self, package: Package, task: Task) -> Session | None:
+    def _session(self, package: PackageFolder, task: Task) -> Session | None:
         """That of the newest attempt, or what was begun by itself after it."""
         for found in reversed(package.sessions()):
             if found.request.get("task") == task.id:
@@ -178,7 +178,7 @@ class Local:
         return None
 
 
-def _has_begun(package: Package, task: Task) -> bool:
+def _has_begun(package: PackageFolder, task: Task) -> bool:
     """Whether another daemon has begun this attempt: it had this task in a queue that was lost. It is seen
     like any other.
 
@@ -200,15 +200,15 @@ def _seen(found: Session) -> Seen:
     record: Mapping[str, Any] = found.record or {}
     # The guard ends last: until then the package is locked and the cards are taken.
     if found.state == "running" or found.guard_lives:
-        return Seen(RUNNING, found.number, started=moment(record.get("started")))
+        return Seen(RUNNING, found.number, started=unix_seconds(record.get("started")))
     unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
-    ended, code = moment(record.get("ended")), record.get("exit_code")
+    ended, code = unix_seconds(record.get("ended")), record.get("exit_code")
     is_known = found.state in ENDED
     return Seen(
         found.state if is_known else CRASHED,
         found.number,
         reason=str((found.error or record.get("reason") or "") if is_known else "its record is damaged"),
-        started=moment(record.get("started")),
+        started=unix_seconds(record.get("started")),
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
         is_accident=unrecorded,
@@ -232,7 +232,7 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
             os.close(fd)
 
 
-def _going_on(package: Package, task: Task) -> dict[str, Any]:
+def _going_on(package: PackageFolder, task: Task) -> dict[str, Any]:
     """What was asked of an attempt that counts holds for all that follow."""
     records = package.path / "records"
     has_begun = any(one.counts(records) for one in package.sessions() if one.request.get("task") == task.id)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
-from roost.devices.card import USUAL_DRIVER_MB, Card
+from roost.devices.card import TYPICAL_CONTEXT_MB, Card
 from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 _MODEL, _TOTAL = "card_model", "card_mb"
@@ -56,7 +56,7 @@ def of(session: Session) -> Taken | None:
     if not isinstance(memory, Mapping) or not isinstance(model, str) or not isinstance(card_mb, int):
         return None
     peak_mb, ooms = _number(memory, "peak_mb"), _number(memory, "ooms")
-    driver_mb = _number(memory, "driver_mb", USUAL_DRIVER_MB)
+    driver_mb = _number(memory, "driver_mb", TYPICAL_CONTEXT_MB)
     ran_out = None
     if record.get("state") == "failed" and record.get("reason") == OUT_OF_MEMORY:
         reserved_mb = request.get("reserved_mb")
@@ -90,7 +90,7 @@ def _number(memory: Mapping[str, Any], name: str, unknown: float = 0.0) -> float
     return float(found)
 
 
-def in_vain(package: Package, task: str) -> int:
+def in_vain(package: PackageFolder, task: str) -> int:
     """How many of a task's newest sessions have ended by no fault of their own, one after the other, and have
     saved nothing: what watched over them is gone, or a neighbour took the memory that was theirs."""
     unlucky = []
@@ -98,7 +98,7 @@ def in_vain(package: Package, task: str) -> int:
         if session.request.get("task") != task or not _is_unlucky(session):
             break
         unlucky.append(session.number)
-    saved = {info.session for info in checkpoint.infos(package.checkpoints)} if unlucky else set()
+    saved = {info.session for info in checkpoint.read_manifests(package.checkpoints)} if unlucky else set()
     return next((count for count, number in enumerate(unlucky) if number in saved), len(unlucky))
 
 

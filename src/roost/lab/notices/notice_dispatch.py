@@ -73,7 +73,7 @@ class Errand:
         """Sends somebody for the runs in no queue that were killed with all who watched over them."""
         if now >= self._look_at and (self._for_left is None or self._for_left.poll() is not None):
             self._look_at = now + _LOOK_SECONDS
-            self._for_left = run_notice_list.look(os.environ)
+            self._for_left = run_notice_list.send_unsent(os.environ)
 
     def _is_at_it(self) -> bool:
         if self._child is None:

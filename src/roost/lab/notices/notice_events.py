@@ -19,4 +19,4 @@ WRONG_SETTINGS = 78
 
 def path() -> Path:
     """The file that says who is told, as `place.file` tells it."""
-    return Path(notice_folders.file(os.environ))
+    return Path(notice_folders.receivers_file(os.environ))

@@ -121,7 +121,7 @@ def _metrics(task: Task) -> dict[str, float]:
     if task.session is None:
         return {}
     found: dict[str, float] = {}
-    for row in records.tail(Path(task.package) / "records" / f"{task.session}.jsonl"):
+    for row in records.read_tail(Path(task.package) / "records" / f"{task.session}.jsonl"):
         found |= records.metrics(row)
     finite = {name: value for name, value in found.items() if abs(value) < float("inf")}
     return dict(list(finite.items())[-_MOST_METRICS:])

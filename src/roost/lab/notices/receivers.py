@@ -109,7 +109,7 @@ def read(file: Path) -> Settings:
     """
     _require_private(file)
     try:
-        found = config_files.read_config_file(file, shown=str(file))
+        found = config_files.read_config_file(file, display_name=str(file))
     except ConfigError as error:
         what = f"{file.name} cannot be read"
         raise ConfigError(what, where=error.where or file, fix="see docs/notices.md for an example") from None

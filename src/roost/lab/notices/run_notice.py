@@ -25,7 +25,7 @@ from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import CRASHED, Task
 from roost.lab.scheduling.attempt_outcome import in_words
 from roost.lab.scheduling.stall_events import STALLED, sentence
-from roost.package import progress, sessions
+from roost.package import live_progress, sessions
 from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
 
@@ -62,7 +62,7 @@ def tell(
         state=found.state,
         submitted=0.0,
         session=session,
-        started=sessions.moment((found.record or {}).get("started")),
+        started=sessions.unix_seconds((found.record or {}).get("started")),
         ended=None if has_stalled else event.at,
     )
     if not asked.want(EVENT_OF[event.kind], notice_text.seconds(event, task), least_minutes=LEAST_MINUTES):
@@ -103,9 +103,9 @@ def _end(package: Path, session: Session) -> Event | None:
     record = session.record
     if record is None or session.state not in EVENT_OF:
         return None
-    ended = sessions.moment(record.get("ended"))
+    ended = sessions.unix_seconds(record.get("ended"))
     if ended is None and session.state == CRASHED:  # nobody was left who could have written it down
-        seen = progress.read(package / "progress")
+        seen = live_progress.read(package / "progress")
         ended = seen.wall if seen is not None else None
     why = in_words(session.state, str(session.error or record.get("reason") or ""))
     return Event(session.number, ended or time.time(), None, session.state, why)
@@ -121,7 +121,7 @@ def main() -> int:
         return 1
     note(failed)
     if more.startswith("/"):
-        run_notice_list.remove(more)
+        run_notice_list.remove_entry(more)
     return 1 if failed else 0
 
 

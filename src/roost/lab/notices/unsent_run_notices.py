@@ -13,7 +13,7 @@ from roost.lab.notices import delivery, receivers, run_notice
 from roost.lab.notices.notice_events import EVENT_OF
 from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
-from roost.supervisor.notices.run_notice_list import Left
+from roost.supervisor.notices.run_notice_list import UnsentRunNotice
 
 
 def tell(path: str, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
@@ -24,7 +24,7 @@ def tell(path: str, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
         path: The entry.
         pauses: As of `sending.deliver`.
     """
-    with run_notice_list.taken(path) as entry:
+    with run_notice_list.lock_entry(path) as entry:
         if entry is None:
             return
         try:
@@ -32,12 +32,12 @@ def tell(path: str, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
         except OSError:  # such as of a disk that does not answer: the others on the list are told of
             is_settled = False
         if is_settled:
-            run_notice_list.remove(path)
+            run_notice_list.remove_entry(path)
         else:
-            run_notice_list.pass_over(path)
+            run_notice_list.postpone_entry(path)
 
 
-def _tell(entry: Left, pauses: Sequence[float]) -> bool:
+def _tell(entry: UnsentRunNotice, pauses: Sequence[float]) -> bool:
     """Tells of it; gives whether nothing is left to be told."""
     package = Path(entry.package)
     session = _last(package, entry.session)
@@ -65,7 +65,7 @@ def _last(package: Path, number: int) -> Session | None:
 
 def main() -> None:
     """``left.py``."""
-    for path in run_notice_list.left(os.environ):
+    for path in run_notice_list.unsent_entries(os.environ):
         tell(path)
 
 

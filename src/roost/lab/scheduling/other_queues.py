@@ -24,8 +24,8 @@ from itertools import islice
 from roost.base.errors import Refused
 from roost.devices import demand, lease_files
 from roost.devices.card import Card
-from roost.devices.demand import Posted, Told, Want
-from roost.devices.lease_events import Changes
+from roost.devices.demand import QueueDemand, DemandRecord, CardDemand
+from roost.devices.lease_events import LeaseEvents
 from roost.lab.policy.card_capacity import Shape, usable
 from roost.lab.policy.policy_state import Decision, Held, Rules, State
 from roost.lab.policy.reason_codes import ROOM, word_of
@@ -59,7 +59,7 @@ class Neighbours:
     """What one queue knows of the others, and they of it."""
 
     def __init__(self) -> None:
-        self._post, self._changes = demand.Post(), Changes()
+        self._post, self._changes = demand.DemandFile(), LeaseEvents()
         self._trust: dict[int, _Trust] = {}
         self._looked = -math.inf
         self._theirs: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Neighbours:
         """Readable when others leave a card, or want something else; None: nobody tells."""
         return self._changes.fd
 
-    def joined(self, state: State, leases: Sequence[lease_files.Held]) -> State:
+    def joined(self, state: State, leases: Sequence[lease_files.CardLease]) -> State:
         """The state with what others hold and want.
 
         Args:
@@ -80,7 +80,7 @@ class Neighbours:
         if state.now < self._looked:  # the clock was put back: what was to last a minute would last for days
             self._trust.clear()
         self._looked = state.now
-        posted = demand.look(but=self._post.token)
+        posted = demand.read_demands(but=self._post.token)
         self._note_leases(leases)
         believed = [one for one in posted if self._of(one.uid).passed_over_until <= state.now]
         theirs = [(one, task) for one in believed for task in _tasks(one, state)]
@@ -129,7 +129,7 @@ class Neighbours:
     def _of(self, uid: int) -> _Trust:
         return self._trust.setdefault(uid, _Trust(-math.inf))
 
-    def _note_leases(self, leases: Iterable[lease_files.Held]) -> None:
+    def _note_leases(self, leases: Iterable[lease_files.CardLease]) -> None:
         newest: dict[int, float] = {}
         for lease in leases:
             newest[lease.uid] = max(newest.get(lease.uid, -math.inf), lease.said.since)
@@ -157,14 +157,14 @@ class Neighbours:
         if not tasks:
             self._post.withdraw()
             return
-        first = nsmallest(demand.MOST, tasks, key=_order)
+        first = nsmallest(demand.MAX_DEMANDS, tasks, key=_order)
         ends = {task.id: end_of(task, state) for task in state.live if task.cards}
         # Else what is about to end would be told anew, and everybody woken, at each look.
         known = ((id, math.ceil(end / _STEP) * _STEP) for id, end in ends.items() if not math.isinf(end))
-        told = Told(
+        told = DemandRecord(
             wants=tuple(_want(task, state) for task in first),
-            closed=_closed(state.cards, state.rules)[: demand.MOST_CARDS],
-            ends=dict(islice(known, demand.MOST_CARDS)),
+            closed=_closed(state.cards, state.rules)[: demand.MAX_CARDS],
+            ends=dict(islice(known, demand.MAX_CARDS)),
         )
         with suppress(
             OSError, Refused
@@ -182,10 +182,10 @@ def _closed(cards: Sequence[Card], rules: Rules) -> tuple[str, ...]:
     return tuple(card.id for card in cards if card.id not in open_to_us)
 
 
-def _want(task: Task, state: State) -> Want:
+def _want(task: Task, state: State) -> CardDemand:
     known = state.expected.get(task.id)
     shape = Shape.of(task.need, None if known is None else known.memory_mb)
-    return Want(
+    return CardDemand(
         cards=shape.cards,
         mb=None if shape.whole else shape.mb,
         least_mb=shape.mb if shape.whole else 0,
@@ -196,9 +196,9 @@ def _want(task: Task, state: State) -> Want:
     )
 
 
-def _tasks(posted: Posted, state: State) -> list[Task]:
+def _tasks(posted: QueueDemand, state: State) -> list[Task]:
     """What somebody wants, as tasks that need no more than their time and cards to be decided on."""
-    user, rules = lease_files.name_of(posted.uid), state.rules
+    user, rules = lease_files.user_name(posted.uid), state.rules
     oldest = state.now - min(rules.longest_wait, rules.longest_wait_of_several)
     return [
         Task(
@@ -222,7 +222,7 @@ def _tasks(posted: Posted, state: State) -> list[Task]:
 
 
 def _held(
-    leases: Iterable[lease_files.Held], ours: Container[str], posted: Sequence[Posted]
+    leases: Iterable[lease_files.CardLease], ours: Container[str], posted: Sequence[QueueDemand]
 ) -> dict[str, list[Held]]:
     """What others hold, until when they say."""
     ends = {(one.uid, task): end for one in posted for task, end in one.told.ends.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from roost.base.errors import Refused, RoostError
 from roost.devices import lease_files, usage_ledger
 from roost.devices.card import Card
-from roost.devices.lease import Busy
+from roost.devices.lease import CardsBusy
 from roost.lab.executors.executor import Executor
 from roost.lab.memory.expectations import Expectations
 from roost.lab.policy.card_capacity import capacity_mb, shared_mb, spare_mb, usable
@@ -110,7 +110,7 @@ class Scheduler:
         the cards are like."""
         pending, live = tasks
         cards: list[Card] = []
-        leases: list[lease_files.Held] = []
+        leases: list[lease_files.CardLease] = []
         used: dict[str, float] = {}
         unseen: dict[str, str] = {}
         wants_cards = any(task.need.cards for task in pending)
@@ -119,8 +119,8 @@ class Scheduler:
             try:
                 self._neighbours.watch()
                 cards = self._ask()
-                leases = lease_files.all_leases(lease_files.folder(), first=[card.id for card in cards])
-                used = usage_ledger.decayed(now, leases=leases)
+                leases = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
+                used = usage_ledger.decayed_usage(now, leases=leases)
             except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
                 unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
                 pending = [task for task in pending if not task.need.cards]
@@ -215,7 +215,7 @@ class Scheduler:
 
     def _not_started(self, begun: Task, error: Exception) -> str:
         """Writes down that a task was not started; gives why it waits, empty if it does not."""
-        if not isinstance(error, Busy):
+        if not isinstance(error, CardsBusy):
             self._deaf_until = time.monotonic() + _LOOK_SECONDS
         if isinstance(error, Refused):
             return self._put_back(begun, f"{TAKEN}: {error}")
@@ -241,7 +241,7 @@ class Scheduler:
         return why
 
 
-def without_holders(card: Card, leases: Sequence[lease_files.Held]) -> Card:
+def without_holders(card: Card, leases: Sequence[lease_files.CardLease]) -> Card:
     """The card with those processes alone that no lease of their owner speaks for; in trouble, if nobody can
     look at its leases."""
     owners = {one.user for one in leases if not one.blocked}
@@ -259,9 +259,9 @@ def _saved(task: Task) -> float | None:
     return at if task.started is not None and at > task.started else None
 
 
-def without_all_holders(cards: Iterable[Card], leases: Iterable[lease_files.Held]) -> list[Card]:
+def without_all_holders(cards: Iterable[Card], leases: Iterable[lease_files.CardLease]) -> list[Card]:
     """The same of all cards, with what was found in their folders."""
-    found: defaultdict[str, list[lease_files.Held]] = defaultdict(list)
+    found: defaultdict[str, list[lease_files.CardLease]] = defaultdict(list)
     for lease in leases:
         if lease.is_live:
             found[lease.card].append(lease)

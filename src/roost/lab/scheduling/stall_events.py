@@ -57,7 +57,7 @@ class Stalls:
                 continue
             self._seen[task.id] = (found.st_ino, found.st_mtime_ns)
             if before.get(task.id) != self._seen[task.id]:
-                self._note(task, (sessions.load(path) or {}).get("stalls"))
+                self._note(task, (sessions.load_json(path) or {}).get("stalls"))
 
     def _note(self, task: Task, stalls: object) -> None:
         if not isinstance(stalls, list) or not stalls:

@@ -6,12 +6,12 @@ import socket
 
 from roost.analysis import analysis_folder
 from roost.base.system import process_identity
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from roost.supervisor.processes import abandoned_processes
 
 
-def end_abandoned(package: Package) -> None:
+def end_abandoned(package: PackageFolder) -> None:
     """Ends the processes of a package that nobody watches over any more."""
     found = [
         session
@@ -19,7 +19,7 @@ def end_abandoned(package: Package) -> None:
         if _is_abandoned(session)
     ]
     if found:
-        abandoned_processes.end_leftovers(
+        abandoned_processes.kill_abandoned(
             [str(session.request.get("token")) for session in found],
             [str((session.record or {}).get("cgroup") or "") for session in found],
         )

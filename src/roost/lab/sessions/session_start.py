@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, LEASE_VARIABLE, REPORT_VARIABLE
 from roost.devices.lease import Leases
 from roost.lab.sessions.session_plan import Plan
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.supervisor import guard_start
-from roost.supervisor.guard_start import Supervised
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.guard_start import SupervisedSession
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
 
 CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -22,11 +22,11 @@ class Begun(NamedTuple):
     """A session that runs by itself."""
 
     number: int
-    supervised: Supervised
+    supervised: SupervisedSession
 
 
 def begin(
-    package: Package,
+    package: PackageFolder,
     lock_fd: int,
     plan: Plan,
     *,
@@ -46,7 +46,7 @@ def begin(
             leaves it.
         leases: Those of its cards; as with the lock.
         deadline: When it must have ended, in unix seconds.
-        token: As in `Spec`, where the plan holds it, too; None: a new one.
+        token: As in `SessionSpec`, where the plan holds it, too; None: a new one.
 
     Raises:
         OSError: The request cannot be written.
@@ -55,11 +55,11 @@ def begin(
     spec = add(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
     # What runs inside another run is a part of that; and who has a debugger's terminal sits there.
     spec = spec._replace(is_noticed=REPORT_VARIABLE not in plan.env and not spec.terminal)
-    return Begun(spec.session, guard_start.start(spec, lock_fd=lock_fd))
+    return Begun(spec.session, guard_start.start_session(spec, lock_fd=lock_fd))
 
 
 def add(
-    package: Package,
+    package: PackageFolder,
     plan: Plan,
     *,
     cards: Sequence[str] | None = None,
@@ -67,7 +67,7 @@ def add(
     deadline: float | None = None,
     added: Mapping[str, Any] | None = None,
     token: str | None = None,
-) -> Spec:
+) -> SessionSpec:
     """Adds a session to a package, whose lock the caller holds; gives what its guard is to be told. It is the
     supervisor who waits for the disk: the request is durable when the session is recorded.
 
@@ -90,14 +90,14 @@ def add(
 
 
 def _spec(
-    package: Package,
+    package: PackageFolder,
     number: int,
     plan: Plan,
     token: str,
     cards: Sequence[str] | None,
     leases: Leases | None,
     deadline: float | None,
-) -> Spec:
+) -> SessionSpec:
     path = str(package.path)
     env = {name: value for name, value in {**plan.env, **plan.own_env}.items() if name != LEASE_VARIABLE}
     if leases is not None:
@@ -107,7 +107,7 @@ def _spec(
     if deadline is not None:
         env[DEADLINE_VARIABLE] = f"{deadline:.3f}"
     folder = package.path / "sessions"
-    return Spec(
+    return SessionSpec(
         argv=[*plan.argv, *([] if plan.is_command else [path, str(number)])],
         cwd=plan.cwd or path,
         env=env,
@@ -117,7 +117,7 @@ def _spec(
         session_file=str(folder / f"{number}.json"),
         request_file=str(folder / f"{number}.request.json"),
         token=token,
-        limits=Limits(**plan.limits),
+        limits=SessionLimits(**plan.limits),
         progress="" if plan.is_command else str(package.progress),
         stacks=str(folder / f"{number}.stacks.txt"),
         terminal=str(plan.request.get("terminal") or ""),

@@ -12,7 +12,7 @@ from roost.base import durable
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.operations.reading import package_schema
 from roost.package import records
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.records import Columns
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
@@ -81,7 +81,7 @@ def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
     )
 
 
-def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+def _csv(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     from roost.train.mirrors.csv_sink import CsvSink
 
     staging = durable.staging_name(output)
@@ -93,21 +93,21 @@ def _csv(package: Package, columns: Columns, names: list[str], output: Path) -> 
     return rows
 
 
-def _tensorboard(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+def _tensorboard(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     require_library("tensorboard", "--records")
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
     return _fed(package, TensorBoardSink(output))
 
 
-def _fed(package: Package, sink: Sink) -> int:
+def _fed(package: PackageFolder, sink: Sink) -> int:
     feed = RecordFeed(package.path, sink)
     rows = feed.open()
     feed.close("finished")
     return rows
 
 
-def _parquet(package: Package, columns: Columns, names: list[str], output: Path) -> int:
+def _parquet(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     require_library("pyarrow", "--records", extra="data")
     import pyarrow
     from pyarrow import parquet
@@ -128,7 +128,7 @@ def _float(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-_WRITERS: dict[str, Callable[[Package, Columns, list[str], Path], int]] = {
+_WRITERS: dict[str, Callable[[PackageFolder, Columns, list[str], Path], int]] = {
     "csv": _csv,
     "parquet": _parquet,
     "tensorboard": _tensorboard,

@@ -14,9 +14,9 @@ from roost.base.text.suggestions import closest_match
 from roost.operations.curves.plot_panels import Picture, is_named, picture
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.records import Columns
-from roost.package.records_follower import Growing
+from roost.package.records_follower import HistoryFollower
 
 KINDS = ("png", "svg", "pdf")
 _TICK_SECONDS = 0.2
@@ -52,7 +52,7 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
         OSError: The picture cannot be written.
     """
     opened = _opened(packages, output)
-    return _drawn(opened, output, _found(opened, names, Package.records))
+    return _drawn(opened, output, _found(opened, names, PackageFolder.records))
 
 
 def follow(
@@ -74,9 +74,9 @@ def follow(
         RoostError, OSError: As `plot` does; that nothing is recorded only once all have ended.
     """
     opened = _opened(packages, output)
-    growing = {package.path: Growing(package.path / "records") for package in opened}
+    growing = {package.path: HistoryFollower(package.path / "records") for package in opened}
 
-    def read(package: Package) -> Columns:
+    def read(package: PackageFolder) -> Columns:
         return growing[package.path].columns
 
     waits, seen = False, None
@@ -103,12 +103,12 @@ def follow(
         time.sleep(_TICK_SECONDS)
 
 
-def _marks(package: Package) -> list[int]:
+def _marks(package: PackageFolder) -> list[int]:
     """What is drawn beside what was recorded: its checkpoints."""
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
 
 
-def _opened(packages: Sequence[Path | str], output: Path) -> list[Package]:
+def _opened(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]:
     """The packages, once it is sure that a picture of them can be drawn."""
     if output.suffix.removeprefix(".").lower() not in KINDS:
         fix = f"end it in .{', .'.join(KINDS)}"
@@ -123,7 +123,7 @@ def _opened(packages: Sequence[Path | str], output: Path) -> list[Package]:
     return opened
 
 
-def _found(opened: Sequence[Package], names: Sequence[str], read: Callable[[Package], Columns]) -> Picture:
+def _found(opened: Sequence[PackageFolder], names: Sequence[str], read: Callable[[PackageFolder], Columns]) -> Picture:
     """What is to be drawn, where each name means something."""
     found = picture(opened, names, read=read)
     for name in names:
@@ -137,7 +137,7 @@ def _found(opened: Sequence[Package], names: Sequence[str], read: Callable[[Pack
     return found
 
 
-def _drawn(opened: Sequence[Package], output: Path, found: Picture) -> Plotted:
+def _drawn(opened: Sequence[PackageFolder], output: Path, found: Picture) -> Plotted:
     from roost.operations.curves import plot_drawing  # matplotlib takes half a second
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from roost.package import lineage, progress
-from roost.package.package import Package
+from roost.package import lineage, live_progress
+from roost.package.package import PackageFolder
 from roost.package.records import PERF, STATS, Columns
 
 SPLITS = ("train", "valid", "test")
@@ -82,10 +82,10 @@ class Picture:
 
 
 def picture(
-    packages: Sequence[Package],
+    packages: Sequence[PackageFolder],
     names: Sequence[str] = (),
     *,
-    read: Callable[[Package], Columns] = Package.records,
+    read: Callable[[PackageFolder], Columns] = PackageFolder.records,
 ) -> Picture:
     """Sorts the records of some packages into panels: those of the first package first, losses at the top.
 
@@ -191,10 +191,10 @@ def _rank(panel: Panel) -> tuple[int, str]:
     return kind, panel.name
 
 
-def _run(package: Package, columns: Columns) -> Run:
+def _run(package: PackageFolder, columns: Columns) -> Run:
     line = package.store().line() if package.checkpoints.is_dir() else []
     best = set(package.derived.get("ckpt_best", []))
-    seen = progress.read(package.progress)
+    seen = live_progress.read(package.progress)
     parent = lineage.parent_of(package)
     forked_at = parent.step if parent is not None else None
     return Run(

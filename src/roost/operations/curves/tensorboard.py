@@ -17,7 +17,7 @@ from pathlib import Path
 from roost.base.errors import RoostError
 from roost.operations.reading import package_schema
 from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.supervisor.processes import session_processes
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
@@ -82,9 +82,9 @@ def tensorboard(
                 feed.abandon()
 
 
-def _named(packages: Sequence[Package]) -> dict[str, Package]:
+def _named(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:
     """Each by a name of its own, in their order."""
-    named: dict[str, Package] = {}
+    named: dict[str, PackageFolder] = {}
     for package in packages:
         name, number = package.path.name, 1
         while name in named:
@@ -94,7 +94,7 @@ def _named(packages: Sequence[Package]) -> dict[str, Package]:
     return named
 
 
-def _feed(package: Package, folder: Path) -> RecordFeed:
+def _feed(package: PackageFolder, folder: Path) -> RecordFeed:
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
     return RecordFeed(package.path, TensorBoardSink(folder))
@@ -121,7 +121,7 @@ def _started(folder: Path, host: str, port: int | None) -> subprocess.Popen[byte
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C is for us
         env={**os.environ, "TMPDIR": str(folder)},  # it notes there that it runs
-        preexec_fn=functools.partial(session_processes.signal_at_parents_death, signal.SIGTERM),
+        preexec_fn=functools.partial(session_processes.set_parent_death_signal, signal.SIGTERM),
     )
 
 

@@ -14,7 +14,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease_files
 from roost.devices.card import Card
-from roost.devices.lease_files import Held
+from roost.devices.lease_files import CardLease
 from roost.lab.policy.policy_state import Rules, Window
 from roost.lab.queue import database
 from roost.lab.queue.history import RULES
@@ -112,9 +112,9 @@ def show() -> DeviceList:
 
     Raises:
         Refused: The driver does not tell, the lab's folder will not do, or its queue is gone.
-        RoostError: As `roost.devices.inventory.look`, or the queue cannot be read.
+        RoostError: As `roost.devices.inventory.read_cards`, or the queue cannot be read.
     """
-    cards = inventory.look()
+    cards = inventory.read_cards()
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
     if database.was_made(state_folder.lab_folder()):
         with lab.opened() as store:
@@ -186,7 +186,7 @@ def _unexpired(windows: Sequence[dict[str, Any]], now: float) -> list[dict[str, 
 
 
 def _checked_reserve(mb: int) -> int:
-    largest = max((card.total_mb for card in inventory.look()), default=0)
+    largest = max((card.total_mb for card in inventory.read_cards()), default=0)
     if largest and mb >= largest:
         raise UsageError(
             f"the largest card has {format_memory(largest)}, and nothing was changed",
@@ -199,7 +199,9 @@ def _checked_reserve(mb: int) -> int:
 
 def _edit_rules(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     with lab.changed() as store:
-        with state_folder.exclusive_lock(store.folder):  # two who change different things at once both have it
+        with state_folder.exclusive_lock(
+            store.folder
+        ):  # two who change different things at once both have it
             _write_rules(store, edited(store.settings().get(RULES, {})))
         store.wake()
 
@@ -210,7 +212,7 @@ def _write_rules(store: Store, rules: dict[str, Any]) -> None:
 
 def _parse_cards(text: str, setting: str) -> list[Card]:
     """The cards of ``0,2``, of ids or beginnings of ids, or of `ALL`; each once."""
-    cards = inventory.look()
+    cards = inventory.read_cards()
     if not cards:
         raise NotFound("this machine has no GPU, or its driver does not tell of one (nvidia-smi shows it)")
     if text == ALL:
@@ -236,7 +238,7 @@ def _matches(entry: str, card: Card) -> bool:
 
 
 def _card_status(
-    card: Card, rules: Rules, live: Sequence[Task], short: Mapping[str, str], leases: Sequence[Held]
+    card: Card, rules: Rules, live: Sequence[Task], short: Mapping[str, str], leases: Sequence[CardLease]
 ) -> CardStatus:
     ours = [task for task in live if card.id in task.cards]
     ids = {task.id for task in ours}
@@ -262,7 +264,7 @@ def _card_status(
     )
 
 
-def _lease_on_card(one: Held) -> LeaseOnCard:
+def _lease_on_card(one: CardLease) -> LeaseOnCard:
     said = one.said
     # Who has taken it for a task is the daemon, which goes and comes while the task runs.
     is_there = not said.task and process_identity.is_alive(said.pid, said.start_ticks, said.boot_id)

@@ -17,8 +17,8 @@ from roost.base.system import process_identity, state_folder
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, lease_files, usage_ledger, visible_cards
-from roost.devices.card import Card, User
-from roost.devices.lease import Busy, Holder, Leases
+from roost.devices.card import Card, CardProcess
+from roost.devices.lease import CardsBusy, LeaseHolder, Leases
 from roost.lab.policy.card_capacity import spare_mb
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Rules, State
@@ -47,7 +47,7 @@ class LeaseRequest:
     """How many cards."""
     mb: int | None = None
     """Of each; None: whole cards."""
-    waits: bool = False
+    wait: bool = False
     """Whether to wait until as many are free."""
     time_limit: float | None = None
     """Seconds for which they are wanted; None: nobody knows."""
@@ -81,8 +81,8 @@ def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
     """
     try:
         taken = _lease_free_cards(request, visible_cards.cards())
-    except Busy:
-        if not request.waits:
+    except CardsBusy:
+        if not request.wait:
             raise
     else:
         yield taken
@@ -90,13 +90,13 @@ def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
     with closing(_QueuedLease(request)) as turn:
         said = ""
         while True:
-            comes_first = turn.comes_first()
+            is_next = turn.is_next()
             try:
-                if comes_first:
+                if is_next:
                     taken = _lease_free_cards(request, visible_cards.cards())
                     break
                 why = f"{_format_request(request)} asked for, and tasks of others come first"
-            except Busy as busy:
+            except CardsBusy as busy:
                 why = busy.message
             if why != said:
                 said = why
@@ -115,7 +115,7 @@ class _QueuedLease:
             id="lease",
             name="a lease",
             package="",
-            user=lease_files.name_of(os.geteuid()),
+            user=lease_files.user_name(os.geteuid()),
             state=PENDING,
             need=Need(
                 cards=request.count,
@@ -126,16 +126,16 @@ class _QueuedLease:
             submitted=time.time(),
         )
 
-    def comes_first(self) -> bool:
+    def is_next(self) -> bool:
         """Whether what is free, if anything is, is not for others who wait."""
         self._neighbours.watch()
-        cards, now = inventory.look(), time.time()
-        found = lease_files.all_leases(lease_files.folder(), first=[card.id for card in cards])
+        cards, now = inventory.read_cards(), time.time()
+        found = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
         state = State(
             now=now,
             pending=[self._want],
             cards=without_all_holders(cards, found),
-            usage=usage_ledger.decayed(now, leases=found),
+            usage=usage_ledger.decayed_usage(now, leases=found),
             rules=self._rules,
         )
         joined = self._neighbours.joined(state, found)
@@ -249,12 +249,12 @@ def _lease_free_cards(request: LeaseRequest, cards: Sequence[Card]) -> LeasedCar
     large = [card for card in cards if _is_large_enough(card, request.mb, reserve_mb)]
     if len(large) < request.count:
         raise _too_few_cards(cards, large, request)
-    found = lease.with_room(large, request.mb, reserve_mb=reserve_mb)
+    found = lease.cards_with_capacity(large, request.mb, reserve_mb=reserve_mb)
     free = [card for card in found if _is_unused(card, request.mb)]
     if len(free) < request.count:
         raise _cards_busy(large, free, request)
-    chosen = visible_cards.freest(free, request.count)
-    return LeasedCards(chosen, lease.take(chosen, request.mb, Holder.own(), reserve_mb=reserve_mb))
+    chosen = visible_cards.most_free(free, request.count)
+    return LeasedCards(chosen, lease.take(chosen, request.mb, LeaseHolder.own(), reserve_mb=reserve_mb))
 
 
 def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
@@ -268,7 +268,7 @@ def _is_unused(card: Card, mb: int | None) -> bool:
     return not card.total_mb or mb <= card.free_mb
 
 
-def _foreign_users(card: Card) -> Sequence[User]:
+def _foreign_users(card: Card) -> Sequence[CardProcess]:
     return without_holders(card, lease_files.live_leases(card.id)).users
 
 
@@ -282,7 +282,7 @@ def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseR
     )
 
 
-def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> Busy:
+def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> CardsBusy:
     found = {card.id: lease_files.live_leases(card.id) for card in cards if card not in free}
     numbers: dict[str, list[str]] = {}
     for card in cards:
@@ -290,17 +290,19 @@ def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseReque
             numbers.setdefault(_format_users(card, found[card.id]), []).append(f"GPU {card.number}")
     each = [f"{join_names(named)}: {whom}" for whom, named in numbers.items()]
     are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
-    return Busy(
+    return CardsBusy(
         f"{_format_request(request)} asked for, and {are}: {'; '.join(each)}",
         held=found,
         fix="write --wait to wait for it, or ask for less",
     )
 
 
-def _format_users(card: Card, holders: Sequence[lease_files.Held]) -> str:
+def _format_users(card: Card, holders: Sequence[lease_files.CardLease]) -> str:
     strangers = _foreign_users(card)
     free = f"{format_memory(card.free_mb)} are free"
-    return join_names([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
+    return (
+        join_names([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
+    )
 
 
 def _format_request(request: LeaseRequest) -> str:

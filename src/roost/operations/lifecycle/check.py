@@ -19,9 +19,9 @@ from roost.operations.sessions.rank_layout import one_process_notes
 from roost.operations.sessions.running_session import RunningSession
 from roost.package.package_draft import prepare_training
 from roost.package.results import check_findings
-from roost.package.results.check_findings import Findings
+from roost.package.results.check_findings import CheckFindings
 from roost.package.sessions import Session
-from roost.supervisor.guard_start import Guard
+from roost.supervisor.guard_start import GuardProcess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class RunningCheck:
     """A check that runs."""
 
     running: RunningSession
-    process: Guard
+    process: GuardProcess
     settings: Settings
     root: Path
     """Where the packages of the run would go."""
@@ -88,7 +88,7 @@ class CheckOutcome:
     """In one line."""
     failed: str | None
     """The stage that failed, or in which the process died."""
-    findings: Findings
+    findings: CheckFindings
     warnings: list[str]
     """Those of the findings, and what is wrong with the estimate."""
     estimate: RunEstimate | None
@@ -112,9 +112,11 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     plan = prepare_training(config)
     _require_writable(plan.root)
     notes = [*plan.left_out(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
-    needed = choose_one_card(request.device)
-    notes += needed.notes
-    with worker_on_copy(plan, "check", device=request.device, command=request.command, needed=needed) as started:
+    session_cards = choose_one_card(request.device)
+    notes += session_cards.notes
+    with worker_on_copy(
+        plan, "check", device=request.device, command=request.command, session_cards=session_cards
+    ) as started:
         yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
 
 

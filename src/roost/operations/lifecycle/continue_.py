@@ -21,11 +21,11 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, mirror_folders, progress, resume_gate, snapshot
+from roost.package import lineage, mirror_folders, live_progress, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
-from roost.package.project_preflight import checked, named_files, require_runner
-from roost.package.setting_locations import places
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import check_settings, named_files, require_runner
+from roost.package.setting_locations import setting_locations
 
 CommandLine = Sequence[str]
 _MAX_NAMES = 3
@@ -80,7 +80,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
         os.close(lock_fd)
 
 
-def _start_next(package: Package, lock_fd: int, request: ContinueRequest) -> StartedSession:
+def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) -> StartedSession:
     ready = next_session(package, request)
     if ready is None:
         return StartedSession(package.path, notes=[finished_note(package)])
@@ -91,9 +91,11 @@ def _start_next(package: Package, lock_fd: int, request: ContinueRequest) -> Sta
         terminal=request.terminal,
         where=ready.where,
     )
-    needed = require_startable(decided.request, ready.settings)
+    session_cards = require_startable(decided.request, ready.settings)
     notes = [*ready.announce(), *decided.notes]
-    started = start_session(package, lock_fd, ready.body(decided.request), ready.settings, needed=needed)
+    started = start_session(
+        package, lock_fd, ready.body(decided.request), ready.settings, session_cards=session_cards
+    )
     started.notes = [*notes, *started.notes]
     return started
 
@@ -102,13 +104,13 @@ def _start_next(package: Package, lock_fd: int, request: ContinueRequest) -> Sta
 class NextSession:
     """Another session of a package, against which nothing speaks; nothing was made for it."""
 
-    package: Package
+    package: PackageFolder
     request: ContinueRequest
     settings: Settings
     """Those that will be in effect."""
     project: Path
     where: Where
-    _found: resume_gate.Gate
+    _found: resume_gate.ResumeGate
 
     def body(self, computing: Mapping[str, Any]) -> dict[str, Any]:
         """Its request.
@@ -143,7 +145,7 @@ class NextSession:
         return notes
 
 
-def next_session(package: Package, request: ContinueRequest) -> NextSession | None:
+def next_session(package: PackageFolder, request: ContinueRequest) -> NextSession | None:
     """Another session, checked but for what it computes with; None: the run is finished. The caller holds
     the package's lock.
 
@@ -162,21 +164,21 @@ def next_session(package: Package, request: ContinueRequest) -> NextSession | No
     found.require(force=request.force)
     lineage.require_loadable(found.refused)
     project = preconditions.project_folder(package, request.project)
-    where = places(package, overrides=request.overrides)
+    where = setting_locations(package, overrides=request.overrides)
     values = layers.apply_overrides(package.settings(), request.overrides)
-    settings = checked(values, project=project, package=str(package.path), where=where)
+    settings = check_settings(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
     mirror_folders.check(settings.mirrors, copied=copied, where=where)
     return NextSession(package, request, settings, project, where, found)
 
 
-def finished_note(package: Package) -> str:
+def finished_note(package: PackageFolder) -> str:
     """That there is nothing to do, and what would raise the limit at which the run ended."""
     return f"the run is finished, there is nothing to do; to go on, {raise_limit_fix(package)}"
 
 
-def raise_limit_fix(package: Package) -> str:
+def raise_limit_fix(package: PackageFolder) -> str:
     """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
     name, limit = reached_limit(package)
     if name is None:
@@ -184,9 +186,9 @@ def raise_limit_fix(package: Package) -> str:
     return f"raise the limit: {name}={2 * limit if isinstance(limit, int) else '...'}"
 
 
-def reached_limit(package: Package) -> tuple[str, Any] | tuple[None, None]:
+def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]:
     """The setting at which a finished run ended, and its value; None where nobody knows."""
-    settings, seen = package.settings(), progress.read(package.progress)
+    settings, seen = package.settings(), live_progress.read(package.progress)
     ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
     waits = settings.get("early_stopping")
     if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
@@ -197,18 +199,18 @@ def reached_limit(package: Package) -> tuple[str, Any] | tuple[None, None]:
     return None, None
 
 
-def previous_device(package: Package) -> str:
+def previous_device(package: PackageFolder) -> str:
     """The device that the newest session was asked to use."""
     asked = [session.request.get("device") for session in package.sessions()]
     return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
 
 
-def _change_notes(found: resume_gate.Gate) -> list[str]:
+def _change_notes(found: resume_gate.ResumeGate) -> list[str]:
     """What is changed; what is inexact the run says itself."""
-    return [f"changed: {resume_gate.shown(one)}" for one in found.safe]
+    return [f"changed: {resume_gate.format_difference(one)}" for one in found.safe]
 
 
-def _code_notes(package: Package, project: Path) -> list[str]:
+def _code_notes(package: PackageFolder, project: Path) -> list[str]:
     """Whoever mends the project, and not the package, must hear which of the two runs."""
     names = [name for name in package.manifest["files"] if name.endswith(".py")]
     names = [name for name in names if _files_differ(project / name, package.path / name)]
@@ -226,7 +228,7 @@ def _files_differ(one: Path, other: Path) -> bool:
         return False
 
 
-def _renew_links(package: Package, project: Path) -> list[str]:
+def _renew_links(package: PackageFolder, project: Path) -> list[str]:
     """Points the links of a package to where the project is now; gives a note for each that still leads
     nowhere."""
     return [

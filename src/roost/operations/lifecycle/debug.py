@@ -19,10 +19,10 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.rank_layout import several_ranks_note
 from roost.operations.sessions.session_request import worker_environment
-from roost.package import lineage, progress
-from roost.package.package import Package
+from roost.package import lineage, live_progress
+from roost.package.package import PackageFolder
 from roost.package.results import black_box
-from roost.package.results.black_box import Box, Visit
+from roost.package.results.black_box import BlackBox, DebugTarget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class DebugProgram:
     leases: Leases = field(default_factory=lambda: Leases("", ()))
     """Of its card. It is to inherit their descriptors: nobody else watches over it."""
 
-    def take_place(self) -> NoReturn:
+    def replace_process(self) -> NoReturn:
         """Becomes it."""
         for fd in self.leases.fds:
             os.set_inheritable(fd, True)
@@ -90,7 +90,7 @@ def debug(request: DebugRequest) -> DebugProgram:
     session = box.note.session if box is not None else _session_of_step(package, step)
     package_schema.checked_settings(package, project)
     device = request.device or _device_of_session(package, session)
-    visit = Visit(
+    visit = DebugTarget(
         step=step,
         session=session,
         box=box.path.name if box is not None else None,
@@ -101,22 +101,22 @@ def debug(request: DebugRequest) -> DebugProgram:
         project=str(project),
     )
     words = msgspec.json.encode(visit).decode()
-    needed = foreground_lease.choose_one_card(device)
-    leases = foreground_lease.take_leases(needed.cards, package.path)
-    env = worker_environment(cpu=device == "cpu", cards=needed.ids)
+    session_cards = foreground_lease.choose_one_card(device)
+    leases = foreground_lease.take_leases(session_cards.cards, package.path)
+    env = worker_environment(cpu=device == "cpu", cards=session_cards.ids)
     return DebugProgram(
         [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
         {**env, **(leases.environment() if leases.fds else {})},
         package.path,
-        [*_notes(package, step, session), *needed.notes],
+        [*_notes(package, step, session), *session_cards.notes],
         leases,
     )
 
 
-def _find_black_box(package: Package, step: int | None) -> Box | None:
+def _find_black_box(package: PackageFolder, step: int | None) -> BlackBox | None:
     if step is not None:
-        return black_box.of_step(package.blackbox, step)
-    box = black_box.newest(package.blackbox)
+        return black_box.newest_box_of_step(package.blackbox, step)
+    box = black_box.newest_box(package.blackbox)
     if box is None:
         sessions = package.sessions()
         several = several_ranks_note(sessions[-1].request if sessions else {}, "{} keep no step that fails")
@@ -128,7 +128,7 @@ def _find_black_box(package: Package, step: int | None) -> Box | None:
     return box
 
 
-def _require_own_step(package: Package, step: int) -> None:
+def _require_own_step(package: PackageFolder, step: int) -> None:
     """A fork can take again what it has taken itself."""
     parent = lineage.parent_of(package)
     if parent is not None and step <= parent.step:
@@ -139,19 +139,19 @@ def _require_own_step(package: Package, step: int) -> None:
         )
 
 
-def _session_of_step(package: Package, step: int) -> int:
+def _session_of_step(package: PackageFolder, step: int) -> int:
     """The session that took the step, or would have been the one to take it."""
     began = [session for session, start in package.records().starts if start < step]
     return max(began, default=1)
 
 
-def _device_of_session(package: Package, session: int) -> str:
+def _device_of_session(package: PackageFolder, session: int) -> str:
     asked = [one.request.get("device") for one in package.sessions() if one.number <= session]
     return str(next(filter(None, reversed(asked)), "auto"))
 
 
-def _notes(package: Package, step: int, session: int) -> list[str]:
-    found, notes = progress.read(package.progress), []
+def _notes(package: PackageFolder, step: int, session: int) -> list[str]:
+    found, notes = live_progress.read(package.progress), []
     if found is not None and step > found.step + 1:
         notes.append(
             f"the run itself has come to step {found.step} only; what comes after it is taken first here"

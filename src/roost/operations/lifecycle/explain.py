@@ -27,7 +27,9 @@ class SettingExplanation:
     """What each layer says, from lowest to highest: the last one holds. `layers.ABSENT`: taken away."""
 
 
-def merged_settings(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def merged_settings(
+    config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
     """All settings of a run, merged; interpolations stand as written.
 
     Raises:
@@ -49,7 +51,9 @@ class DeclaredOption:
     """Likewise."""
 
 
-def declared_options(config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()) -> list[DeclaredOption]:
+def declared_options(
+    config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
+) -> list[DeclaredOption]:
     """The options of a config; whether their values are right is not looked at.
 
     Raises:
@@ -58,7 +62,12 @@ def declared_options(config: Path, *, tuning: Path | None = None, overrides: Seq
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
     return [
-        DeclaredOption(name, one.help, user_options.describe_values(one), _format_default(one) + _format_value(one, found.values.get(name)))
+        DeclaredOption(
+            name,
+            one.help,
+            user_options.describe_values(one),
+            _format_default(one) + _format_value(one, found.values.get(name)),
+        )
         for name, one in settings.declared_options(found.values, where=found.where).items()
     ]
 
@@ -88,5 +97,7 @@ def explain(
         help, values = option.help or None, user_options.describe_values(option)
     if not said and help is None:
         known = [*found.provenance, *settings.known_keys(found.values)]
-        raise ConfigError(f"there is no setting {key!r}", fix=synonyms.did_you_mean(key, known).strip() or None)
+        raise ConfigError(
+            f"there is no setting {key!r}", fix=synonyms.did_you_mean(key, known).strip() or None
+        )
     return SettingExplanation(key, help, values, said)

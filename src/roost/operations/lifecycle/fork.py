@@ -32,11 +32,11 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import environment, lineage, mirror_folders, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
-from roost.package.project_preflight import checked, named_files, require_runner
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import check_settings, named_files, require_runner
 from roost.package.results import skipped_steps
-from roost.package.setting_locations import of_provenance
+from roost.package.setting_locations import provenance_locations
 from roost.package.snapshot import Selection
 
 _GOAL_SETTINGS = ("max_epochs", "max_steps", "max_time", "early_stopping")
@@ -70,7 +70,7 @@ class ForkRequest:
 class _ForkPlan:
     """A fork that is about to be made, but for its checkpoint."""
 
-    source: Package
+    source: PackageFolder
     values: dict[str, Any]
     differences: list[ConfigDifference]
     provenance: dict[str, str]
@@ -106,7 +106,7 @@ def fork(request: ForkRequest) -> StartedSession:
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
-    needed = require_startable(plan.decided.request, plan.settings)
+    session_cards = require_startable(plan.decided.request, plan.settings)
     with locked_root(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(path := plan.root / request.name):
             fix = f"choose another name, or go on with it: roost continue {quote(str(path))}"
@@ -114,7 +114,9 @@ def fork(request: ForkRequest) -> StartedSession:
         made, info, said = _create_package(plan, request)
     lock_fd = lock_package(made)
     try:
-        started = start_session(made, lock_fd, _session_request(plan, request), plan.settings, needed=needed)
+        started = start_session(
+            made, lock_fd, _session_request(plan, request), plan.settings, session_cards=session_cards
+        )
     finally:
         os.close(lock_fd)
     started.is_new = True
@@ -122,14 +124,14 @@ def fork(request: ForkRequest) -> StartedSession:
     return started
 
 
-def _plan_fork(source: Package, request: ForkRequest) -> _ForkPlan:
+def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     before = source.settings()
     values = layers.apply_overrides(before, request.overrides)
     differences = layers.differences(before, values)
     provenance = _provenance(source, differences)
-    where = of_provenance(provenance)
+    where = provenance_locations(provenance)
     project = source.project
-    settings = checked(values, project=project, package="${package}", where=where)
+    settings = check_settings(values, project=project, package="${package}", where=where)
     files = named_files(settings, root=source.path, where=where)
     selection = _selection(source, files)
     mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
@@ -155,7 +157,7 @@ def _plan_fork(source: Package, request: ForkRequest) -> _ForkPlan:
     )
 
 
-def _provenance(source: Package, differences: Sequence[ConfigDifference]) -> dict[str, str]:
+def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) -> dict[str, str]:
     """Which layer set which key: those of the package, its sessions, and this command line."""
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
@@ -176,7 +178,7 @@ def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifferenc
             provenance[one.key] = label
 
 
-def _selection(source: Package, named: Sequence[Path]) -> Selection:
+def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
     """All that the package itself copied, and its links as they are now."""
     manifest = source.manifest
     gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
@@ -200,7 +202,7 @@ def _selection(source: Package, named: Sequence[Path]) -> Selection:
 
 
 def _target_root(
-    source: Package,
+    source: PackageFolder,
     given: Path | None,
     settings: Settings,
     differences: Sequence[ConfigDifference],
@@ -211,7 +213,7 @@ def _target_root(
     return Path(os.path.normpath((given or source.path.parent).absolute()))
 
 
-def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Info | None:
+def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """The checkpoint that is asked for, where it is the end of a finished run and no limit is changed."""
     line = plan.source.store().line()
     if not line or plan.source.state() != "succeeded":
@@ -222,7 +224,7 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Info | None:
     return None if moved else line[-1]
 
 
-def _nothing_to_do(source: Package, goal: Info) -> Refused:
+def _nothing_to_do(source: PackageFolder, goal: Manifest) -> Refused:
     name, limit = reached_limit(source)
     ended = f", where {name}: {limit} ended it" if name is not None else ""
     before = [one.step for one in source.store().line() if one.step < goal.step]
@@ -237,7 +239,7 @@ def _nothing_to_do(source: Package, goal: Info) -> Refused:
 # --- the copy -------------------------------------------------------------------------------------------
 
 
-def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[Package, Info, list[str]]:
+def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[PackageFolder, Manifest, list[str]]:
     """The new package, its checkpoint, and a line for each damaged one that was passed over."""
     found = plan.source.store()
     if request.step is None and request.checkpoint is None:
@@ -249,11 +251,11 @@ def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[Package, Inf
         path = found.path(request.checkpoint)
     else:
         assert request.step is not None
-        path = checkpoint.folder_of(found.folder, found.at_step(request.step).id)
+        path = checkpoint.checkpoint_folder(found.folder, found.at_step(request.step).id)
     try:
         return *_copy_checkpoint(plan, request, path), []
     except (Damaged, NotFound, FileNotFoundError) as error:
-        others = f"there are checkpoints of {checkpoint_store.steps(_other_checkpoints(found.folder, path))}"
+        others = f"there are checkpoints of {checkpoint_store.format_steps(_other_checkpoints(found.folder, path))}"
         if path.exists():
             fix = f"name another one; {others}"
             raise Damaged(str(error), where=plan.source.path, fix=fix) from error
@@ -262,21 +264,21 @@ def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[Package, Inf
         ) from error
 
 
-def _other_checkpoints(folder: Path, path: Path) -> list[Info]:
-    return [info for info in checkpoint.infos(folder) if checkpoint.folder_of(folder, info.id) != path]
+def _other_checkpoints(folder: Path, path: Path) -> list[Manifest]:
+    return [info for info in checkpoint.read_manifests(folder) if checkpoint.checkpoint_folder(folder, info.id) != path]
 
 
-def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple[Package, Info]:
-    info, sha256 = checkpoint.read_info(path), checkpoint.digest_of_manifest(path)
-    parent = lineage.Parent(
+def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple[PackageFolder, Manifest]:
+    info, sha256 = checkpoint.read_manifest(path), checkpoint.manifest_digest(path)
+    parent = lineage.ForkParent(
         package=plan.source.path.name,
         path=str(plan.source.path),
         checkpoint=info.id,
         step=info.step,
         sha256=sha256,
-        changed=lineage.changes(plan.differences),
+        changed=lineage.setting_changes(plan.differences),
     )
-    made = Package.create(
+    made = PackageFolder.create(
         plan.root,
         name=request.name,
         values=plan.values,
@@ -293,21 +295,21 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
         selection=plan.selection,
         fill=lambda folder: _fill_package(plan.source, info, path, folder),
     )
-    policy = retention.policy_of(plan.settings.checkpoint)
-    made.write_derived(retention.tracks(checkpoint.infos(made.checkpoints), policy), info.inexact)
+    policy = retention.policy_from_settings(plan.settings.checkpoint)
+    made.write_derived(retention.track_ids(checkpoint.read_manifests(made.checkpoints), policy), info.inexact)
     if request.description:
         made.describe(request.description)
     return made, info
 
 
-def _fill_package(source: Package, info: Info, path: Path, folder: Path) -> None:
+def _fill_package(source: PackageFolder, info: Manifest, path: Path, folder: Path) -> None:
     """The checkpoint, what was recorded up to it, and the machine it was computed on."""
-    checkpoint.copy(path, folder / "Checkpoints", session=lineage.BEFORE)
+    checkpoint.copy(path, folder / "Checkpoints", session=lineage.INHERITED_SESSION)
     rows, steps = lineage.history_before(source, info)
-    file = folder / "records" / f"{lineage.BEFORE}.jsonl"
-    durable.write(file, records.encoded(rows, session=lineage.BEFORE))
+    file = folder / "records" / f"{lineage.INHERITED_SESSION}.jsonl"
+    durable.write(file, records.encode_records(rows, session=lineage.INHERITED_SESSION))
     if steps:
-        durable.write(folder / skipped_steps.NAME, skipped_steps.encoded(steps))
+        durable.write(folder / skipped_steps.NAME, skipped_steps.encode_steps(steps))
     if (source.path / environment.NAME).is_file():
         durable.write(folder / environment.NAME, (source.path / environment.NAME).read_bytes())
 
@@ -329,15 +331,15 @@ _INSIDE_EPOCH = (
 )
 
 
-def _notes(plan: _ForkPlan, info: Info) -> list[str]:
+def _notes(plan: _ForkPlan, info: Manifest) -> list[str]:
     notes = [f"forked from {plan.source.path} at step {info.step} (checkpoint {info.id})"]
-    notes += [f"changed: {resume_gate.shown(one)}" for one in plan.differences]
+    notes += [f"changed: {resume_gate.format_difference(one)}" for one in plan.differences]
     of_data = (one.key for one in plan.differences if one.key.startswith("data."))
     if info.batch and not all(map(resume_gate.is_safe, of_data)):
         notes.append(_INSIDE_EPOCH.format(info.batch))
-    line = retention.branch(checkpoint.infos(plan.source.checkpoints), tip=info.id)
-    for rule in retention.policy_of(plan.settings.checkpoint).best:
-        best = next(iter(retention.best_of(line, rule)), None)
+    line = retention.lineage(checkpoint.read_manifests(plan.source.checkpoints), tip=info.id)
+    for rule in retention.policy_from_settings(plan.settings.checkpoint).best:
+        best = next(iter(retention.best_checkpoints(line, rule)), None)
         if best is not None and best.id != info.id:
             value = f"{rule.monitor} {best.metrics[rule.monitor]:.4g} at step {best.step}"
             notes.append(f"its best so far ({value}) is not copied, and is not chosen here")

@@ -20,7 +20,7 @@ from roost.operations.sessions.session_request import (
     supervisor_limits,
 )
 from roost.package import sessions
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 
 def join(package: Path | str) -> StartedSession:
@@ -49,14 +49,14 @@ def join(package: Path | str) -> StartedSession:
     request = session.request
     settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
     cards, ends = rank_layout.cards_of_this_machine(request, settings), deadline_of(settings.limits)
-    needed = foreground_lease.cards_of_session({**request, "cards": cards})
-    foreground_lease.require_unleased(needed.cards)
+    session_cards = foreground_lease.cards_of_session({**request, "cards": cards})
+    foreground_lease.require_unleased(session_cards.cards)
     own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)
     launched = multi_node.torchrun_launch(request, own, token=str(request["token"]), is_host=False)
     running = _claim_node(opened, session.number, int(request["num_nodes"]))
     try:
-        with closing(foreground_lease.take_leases(needed.cards, opened.path)) as leases:
+        with closing(foreground_lease.take_leases(session_cards.cards, opened.path)) as leases:
             process = start_worker(
                 running,
                 task,
@@ -66,7 +66,7 @@ def join(package: Path | str) -> StartedSession:
                 cards=cards,
                 leases=leases,
                 deadline=ends.at,
-                limits=supervisor_limits(settings.limits)._replace(wall_seconds=ends.seconds()),
+                limits=supervisor_limits(settings.limits)._replace(wall_seconds=ends.seconds_left()),
                 stacks=str(running.record.with_suffix(".stacks.txt")),
                 argv=launched.argv,
                 added=launched.environment,
@@ -79,7 +79,7 @@ def join(package: Path | str) -> StartedSession:
     return StartedSession(opened.path, running, process, notes=ends.notes)
 
 
-def _claim_node(package: Package, number: int, num_nodes: int) -> RunningSession:
+def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningSession:
     """A place among the machines. Who takes it has a record of its own number; the place of one that has
     ended is free again, its number is not."""
     taken, node = 0, 0
@@ -96,7 +96,7 @@ def _claim_node(package: Package, number: int, num_nodes: int) -> RunningSession
             offset=output_size(output),
         )
         try:
-            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.identity()})])
+            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.own_identity()})])
         except FileExistsError:
             taken += running.session().state in ("starting", "running")
             continue

@@ -88,8 +88,10 @@ def _not_empty(directory: Path) -> Refused:
 
 def _missing_distributions(files: Sequence[Path]) -> list[str]:
     code = b"".join(path.read_bytes() for path in files)
-    needed = (name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE))
-    return [_DISTRIBUTIONS[name] for name in needed if importlib.util.find_spec(name.decode()) is None]
+    imported = (
+        name for name in _DISTRIBUTIONS if re.search(rb"^(from|import) %b\b" % name, code, re.MULTILINE)
+    )
+    return [_DISTRIBUTIONS[name] for name in imported if importlib.util.find_spec(name.decode()) is None]
 
 
 def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) -> Iterator[str]:

@@ -26,8 +26,8 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import package_name, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
-from roost.package.package_draft import PreparedTraining, prepare_training
+from roost.package.package import PackageFolder
+from roost.package.package_draft import TrainingDraft, prepare_training
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
@@ -95,7 +95,7 @@ def run(request: RunRequest) -> StartedSession:
         return _begin_new(request, plan, name)
 
 
-def _require_saves(request: RunRequest, plan: PreparedTraining) -> None:
+def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
     if request.step is not None:
         raise UsageError("--initialize begins a run, and --iter goes on with one", fix="leave out one")
     mode = plan.settings.step_mode
@@ -137,7 +137,7 @@ def locked_root(root: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _begin_new(request: RunRequest, plan: PreparedTraining, name: str | None) -> StartedSession:
+def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> StartedSession:
     decided = plan_ranks(
         request.ranks,
         plan.settings,
@@ -145,11 +145,17 @@ def _begin_new(request: RunRequest, plan: PreparedTraining, name: str | None) ->
         terminal=request.terminal,
         where=plan.config.where,
     )
-    needed = require_startable(decided.request, plan.settings)
+    session_cards = require_startable(decided.request, plan.settings)
     package = plan.create(name, exactly=request.name is not None, command=request.command)
     lock_fd = lock_package(package)
     try:
-        started = start_session(package, lock_fd, _session_request(request, plan, decided), plan.settings, needed=needed)
+        started = start_session(
+            package,
+            lock_fd,
+            _session_request(request, plan, decided),
+            plan.settings,
+            session_cards=session_cards,
+        )
     finally:
         os.close(lock_fd)
     started.is_new = True
@@ -157,7 +163,7 @@ def _begin_new(request: RunRequest, plan: PreparedTraining, name: str | None) ->
     return started
 
 
-def _session_request(request: RunRequest, plan: PreparedTraining, decided: RankLayout) -> dict[str, Any]:
+def _session_request(request: RunRequest, plan: TrainingDraft, decided: RankLayout) -> dict[str, Any]:
     return first_request(
         plan.project,
         decided.request,
@@ -168,7 +174,7 @@ def _session_request(request: RunRequest, plan: PreparedTraining, decided: RankL
     )
 
 
-def _continue_existing(request: RunRequest, plan: PreparedTraining, path: Path) -> StartedSession:
+def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> StartedSession:
     """The same command again: goes on where it was, if it is the same run."""
     try:
         package = package_schema.opened(path)
@@ -177,7 +183,9 @@ def _continue_existing(request: RunRequest, plan: PreparedTraining, path: Path) 
         raise Refused("something that is no package has this name", where=path, fix=fix) from error
     different = _differences(plan, package)
     if different:
-        named = different[:_MAX_DIFFERENCES] + [f"… {len(different)} in all"] * (len(different) > _MAX_DIFFERENCES)
+        named = different[:_MAX_DIFFERENCES] + [f"… {len(different)} in all"] * (
+            len(different) > _MAX_DIFFERENCES
+        )
         raise Refused(
             f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
             where=path,
@@ -205,13 +213,13 @@ def _continue_existing(request: RunRequest, plan: PreparedTraining, path: Path) 
     )
 
 
-def _differences(plan: PreparedTraining, package: Package) -> list[str]:
+def _differences(plan: TrainingDraft, package: PackageFolder) -> list[str]:
     """What the project has that the package, made at another time, has not: settings, then files."""
     before = package.args
-    different = [resume_gate.shown(one) for one in layers.differences(before, plan.config.values)]
+    different = [resume_gate.format_difference(one) for one in layers.differences(before, plan.config.values)]
     configs = {file.resolve() for file in plan.config.files}
     manifest = package.manifest
-    changed = snapshot.changed(plan.project, manifest)
+    changed = snapshot.changed_files(plan.project, manifest)
     added = sorted(set(plan.selection.files) - manifest["files"].keys())
     for word, found, kinds in (("has changed", changed, CODE_AND_SETTINGS), ("is new", added, CODE)):
         for name in found:

@@ -10,8 +10,8 @@ from pathlib import Path
 from roost.lab.sessions.session_control import ask
 from roost.operations.reading import package_schema
 from roost.operations.sessions.running_session import newest_session
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 _TICK_SECONDS = 0.05
@@ -64,7 +64,7 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
     asked = time.monotonic()
     number = session.number
     while _is_running(session := next(one for one in opened.sessions() if one.number == number)):
-        seen = progress.read(opened.progress)
+        seen = live_progress.read(opened.progress)
         step, phase = (seen.step, seen.phase) if seen else (0, "starting")
         yield StopPending(session.number, step, phase, time.monotonic() - asked)
         time.sleep(_TICK_SECONDS)
@@ -76,6 +76,6 @@ def _is_running(session: Session) -> bool:
     return session.state == "running" or session.guard_lives
 
 
-def _step(package: Package) -> int | None:
-    seen = progress.read(package.progress)
+def _step(package: PackageFolder) -> int | None:
+    seen = live_progress.read(package.progress)
     return seen.step if seen else None

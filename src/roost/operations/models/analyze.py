@@ -19,7 +19,7 @@ from roost.operations.sessions.foreground_lease import SessionCards, choose_one_
 from roost.operations.sessions.running_session import RunningSession
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 
@@ -67,14 +67,14 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
     notes += preconditions.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
     settings = package_schema.checked_settings(package, project)
     notes += _links(package, project, renew=request.project is not None)
-    needed = choose_one_card(request.device)
+    session_cards = choose_one_card(request.device)
     place = analysis_folder.create(analysis_folder.analyses_root(package, request.out))
-    started = _start(package, place, request, found, project, settings, needed)
-    started.notes = [*notes, *needed.notes]
+    started = _start(package, place, request, found, project, settings, session_cards)
+    started.notes = [*notes, *session_cards.notes]
     return started
 
 
-def _links(package: Package, project: Path, *, renew: bool) -> list[str]:
+def _links(package: PackageFolder, project: Path, *, renew: bool) -> list[str]:
     """A line for each link to data that leads nowhere. Where the project's new place was given they are first
     pointed to it, which changes nothing that the package needs where it came from."""
     broken = [name for name in package.manifest["links"] if not (package.path / name).exists()]
@@ -90,13 +90,13 @@ def _links(package: Package, project: Path, *, renew: bool) -> list[str]:
 
 
 def _start(
-    package: Package,
+    package: PackageFolder,
     place: Path,
     request: AnalyzeRequest,
     found: Script,
     project: Path,
     settings: Settings,
-    needed: SessionCards,
+    session_cards: SessionCards,
 ) -> StartedSession:
     durable.write(place / analysis_folder.SCRIPT, found.source)
     asked = {
@@ -110,7 +110,7 @@ def _start(
         "command": list(request.command),
     }
     running, process = package_worker.start_package_worker(
-        package, place, asked, settings, number=int(place.name), needed=needed
+        package, place, asked, settings, number=int(place.name), session_cards=session_cards
     )
     return StartedSession(package.path, running, process)
 

@@ -15,7 +15,7 @@ from roost.operations.sessions.package_worker import select_checkpoints, worker_
 from roost.operations.sessions.running_session import RunningSession
 from roost.package import sessions
 from roost.package.sessions import Session
-from roost.supervisor.guard_start import Guard
+from roost.supervisor.guard_start import GuardProcess
 
 KINDS = (".pt", ".pth", ".safetensors")
 
@@ -75,7 +75,7 @@ class Exporting:
     """An export that goes on."""
 
     running: RunningSession
-    process: Guard
+    process: GuardProcess
     output: Path
     notes: list[str]
     """What a person should hear about it, one line each."""
@@ -87,7 +87,7 @@ class Exporting:
             ended: Its session, with the supervisor's record.
         """
         code = (ended.record or {}).get("exit_code")
-        found = sessions.load(self.running.record.parent / analysis_folder.RESULT) or {}
+        found = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
         empty: dict[str, Any] = {"package": self.running.package.name, "averaged": None, "prefix": None}
         empty |= {"checkpoints": [], "tied": {}, "left_out": [], "bytes": 0, "sha256": None}
         empty |= {"tensors": 0, "numbers": 0}

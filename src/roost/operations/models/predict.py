@@ -15,12 +15,12 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
 from roost.operations.sessions.running_session import RunningSession
-from roost.package import progress, sessions
-from roost.package.package import Package
+from roost.package import live_progress, sessions
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
-from roost.package.results.predictions import Meta
+from roost.package.results.predictions import PredictionMeta
 from roost.package.sessions import Session
-from roost.supervisor.guard_start import Guard
+from roost.supervisor.guard_start import GuardProcess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class PredictOutcome:
     error: str | None
     """In one line."""
     seconds: float | None
-    meta: Meta | None
+    meta: PredictionMeta | None
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Predicting:
     """A prediction that goes on."""
 
     running: RunningSession
-    process: Guard
+    process: GuardProcess
     notes: list[str]
     """What a person should hear about it, one line each."""
 
     def stage(self) -> str:
         """How far it is; empty before the first batch."""
-        seen = progress.read(self.running.record.parent / "progress")
+        seen = live_progress.read(self.running.record.parent / "progress")
         if seen is None:
             return ""
         share = f" ({seen.fraction:.0%})" if seen.fraction else ""
@@ -88,7 +88,7 @@ class Predicting:
         """
         record = ended.record or {}
         code = record.get("exit_code")
-        result = sessions.load(self.running.record.parent / analysis_folder.RESULT) or {}
+        result = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
         place = result.get("folder")
         return PredictOutcome(
             package=package_schema.printable(str(self.running.package)),
@@ -140,10 +140,10 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         "limit": request.limit,
         "command": list(request.command),
     }
-    needed = choose_one_card(request.device)
+    session_cards = choose_one_card(request.device)
     parent = _made(output.parent if output is not None else package.path / predictions.NAME)
-    with worker_on_package(package, parent, asked, settings, fix=_FIX, needed=needed) as started:
-        yield Predicting(started.running, started.process, [*notes, *needed.notes])
+    with worker_on_package(package, parent, asked, settings, fix=_FIX, session_cards=session_cards) as started:
+        yield Predicting(started.running, started.process, [*notes, *session_cards.notes])
 
 
 _FIX = "name another folder for it: -o DIR"
@@ -158,7 +158,7 @@ def _check_numbers(request: PredictRequest) -> None:
             raise UsageError("is too small", setting=option, received=given, fix=f"give {least} or more")
 
 
-def _output(package: Package, out: Path | None) -> Path | None:
+def _output(package: PackageFolder, out: Path | None) -> Path | None:
     """The folder to be made, absolute; None for the package's own next one."""
     if out is None:
         return None
@@ -168,7 +168,7 @@ def _output(package: Package, out: Path | None) -> Path | None:
             "predictions cannot be stored among the package's own files", where=place, fix="leave out -o"
         )
     if place.exists() or place.is_symlink():
-        raise predictions.taken(place)
+        raise predictions.output_exists_error(place)
     return place
 
 

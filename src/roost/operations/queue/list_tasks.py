@@ -20,7 +20,7 @@ from roost.lab.queue import database
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations.queue.task_labels import TaskLabels
-from roost.package import progress
+from roost.package import live_progress
 
 _MAX_ENDED = 5
 """A sweep counts as one."""
@@ -131,18 +131,18 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_tasks(
     *,
-    all_of_them: bool = False,
+    all_tasks: bool = False,
     states: Sequence[str] = (),
     user: str | None = None,
-    most_waiting: int | None = None,
+    max_pending: int | None = None,
 ) -> list[TaskRow]:
     """The tasks of the queue, in the order in which they were submitted.
 
     Args:
-        all_of_them: Those too that have ended long ago; else the last few, and whole sweeps.
+        all_tasks: Those too that have ended long ago; else the last few, and whole sweeps.
         states: Only those of these, however long ago.
         user: Only his.
-        most_waiting: Without the two above: so many of those that wait, the first ones; a sweep counts as
+        max_pending: Without the two above: so many of those that wait, the first ones; a sweep counts as
             one. All when None.
 
     Raises:
@@ -151,10 +151,10 @@ def list_tasks(
     if not database.was_made(state_folder.lab_folder()):
         return []
     with Store.open() as store:
-        if all_of_them or states:
+        if all_tasks or states:
             found = store.tasks(states=states or None, user=user)
         else:
-            found = _recent_tasks(store, user, most_waiting)
+            found = _recent_tasks(store, user, max_pending)
         short = store.beginnings(id for task in found for id in (task.id, task.sweep) if id)
         told = TaskLabels(store, (task.reason for task in found))
     now = time.time()
@@ -182,14 +182,14 @@ def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int,
 
 def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
     """By what numbers people know the cards that these tasks have: those of `roost devices`. A card that the
-    driver does not tell of has none."""
+    driver does not report of has none."""
     held = {card for row in rows for card in row.cards}
     if not held:  # the driver is not asked for nothing
         return {}
     from roost.devices import inventory  # most lists have no cards, and do not wait for it
 
     try:
-        return {card.id: card.number for card in inventory.look() if card.id in held}
+        return {card.id: card.number for card in inventory.read_cards() if card.id in held}
     except RoostError:
         return {}
 
@@ -223,20 +223,21 @@ def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
 def needs_daemon(rows: Sequence[TaskRow]) -> bool:
     """Whether one of them has not ended, and nobody looks after it."""
     return (
-        any(row.state not in ENDED for row in rows) and daemon_presence.about(state_folder.lab_folder()) is None
+        any(row.state not in ENDED for row in rows)
+        and daemon_presence.about(state_folder.lab_folder()) is None
     )
 
 
-def _recent_tasks(store: Store, user: str | None, most_waiting: int | None) -> list[Task]:
+def _recent_tasks(store: Store, user: str | None, max_pending: int | None) -> list[Task]:
     ended = store.tasks(states=ENDED, user=user, newest=_MAX_ENDED_READ)
     last: dict[str, Task] = {}
     for task in sorted(ended, key=lambda task: task.ended or 0.0, reverse=True):
         if len(last) < _MAX_ENDED:
             last.setdefault(task.sweep or task.id, task)
-    waiting = store.tasks(states=[PENDING], user=user, oldest=most_waiting)
+    waiting = store.tasks(states=[PENDING], user=user, oldest=max_pending)
     found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
     sweeps = sorted({task.sweep for task in found.values() if task.sweep is not None})
-    left = ENDED if most_waiting is None else None  # of a sweep, if all that wait and live are there already
+    left = ENDED if max_pending is None else None  # of a sweep, if all that wait and live are there already
     for start in range(0, len(sweeps), _SWEEPS_PER_QUERY):
         some = store.tasks(states=left, sweeps=sweeps[start : start + _SWEEPS_PER_QUERY], user=user)
         found |= {task.id: task for task in some}
@@ -261,7 +262,7 @@ def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskR
 
 def _progress(task: Task, now: float) -> dict[str, Any]:
     """Where a training is, as its worker tells it."""
-    seen = progress.read(Path(task.package) / "progress")
+    seen = live_progress.read(Path(task.package) / "progress")
     if seen is None or task.started is None or seen.wall < task.started:  # of the attempt before
         return {}
     left = seen.seconds * (1 / seen.fraction - 1) if 0 < seen.fraction <= 1 else math.inf
@@ -274,5 +275,7 @@ def _progress(task: Task, now: float) -> dict[str, Any]:
     }
 
 
-_COMMON_FIELDS = [name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"]
+_COMMON_FIELDS = [
+    name for name in TaskRow.__struct_fields__ if name in Task.__struct_fields__ and name != "reason"
+]
 _common_values = attrgetter(*_COMMON_FIELDS)

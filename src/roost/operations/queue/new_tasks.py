@@ -14,14 +14,14 @@ import msgspec
 
 from roost.base import durable
 from roost.base.errors import Refused, RoostError
-from roost.devices.lease_files import name_of
+from roost.devices.lease_files import user_name
 from roost.lab.queue import task_file
 from roost.lab.queue.task import LIVE, PENDING, Task, new_id
 from roost.lab.sessions.session_plan import Plan
 from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Of a task that says how many cores it takes: most libraries take all of the machine unless told."""
@@ -37,14 +37,21 @@ class NewTasks:
 
 
 def new_task(
-    package: Package, plan: Plan, wanted: TaskOptions, *, sweep: str | None = None, sweep_name: str | None = None
+    package: PackageFolder,
+    plan: Plan,
+    options: TaskOptions,
+    *,
+    sweep: str | None = None,
+    sweep_name: str | None = None,
 ) -> Task:
     """The row of a package that waits."""
     now = time.time()
-    if wanted.need.cores is not None and _THREADS_VARIABLE not in plan.env:
-        plan = msgspec.structs.replace(plan, own_env={_THREADS_VARIABLE: str(wanted.need.cores), **plan.own_env})
+    if options.need.cores is not None and _THREADS_VARIABLE not in plan.env:
+        plan = msgspec.structs.replace(
+            plan, own_env={_THREADS_VARIABLE: str(options.need.cores), **plan.own_env}
+        )
     profile, scale = "", None
-    if wanted.need.cards:
+    if options.need.cards:
         from roost.operations.queue import memory_profile  # 20 ms, which a task of the CPU need not wait for
 
         profile, scale = memory_profile.profile_of(package, plan)
@@ -52,18 +59,18 @@ def new_task(
         id=new_id(now),
         name=package.path.name,
         package=str(package.path),
-        user=name_of(os.geteuid()),
+        user=user_name(os.geteuid()),
         state=PENDING,
-        need=wanted.need,
-        priority=wanted.priority,
+        need=options.need,
+        priority=options.priority,
         submitted=now,
-        begin=wanted.begin,
-        after=tuple(wanted.after),
-        after_any=tuple(wanted.after_any),
+        begin=options.begin,
+        after=tuple(options.after),
+        after_any=tuple(options.after_any),
         sweep=sweep,
         sweep_name=sweep_name,
-        most_parallel=wanted.most_parallel,
-        retries=wanted.retries,
+        most_parallel=options.most_parallel,
+        retries=options.retries,
         profile=profile,
         scale=scale,
         plan=msgspec.to_builtins(plan),
@@ -85,7 +92,7 @@ def require_unused_name(root: Path, name: str | None) -> None:
     if name is None:
         return
     if os.path.lexists(path := root / package_name.checked_name(name)):
-        raise package_name.taken(root, name)
+        raise package_name.name_taken_error(root, name)
     require_unqueued(path)  # somebody has removed what a task waits with
 
 
@@ -111,7 +118,7 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
 
 
 def _undo(tasks: Sequence[Task], *, is_new: bool) -> None:
-    # Where nobody can tell what is queued, nothing is removed: a task without its package is worse.
+    # Where nobody can report what is queued, nothing is removed: a task without its package is worse.
     with contextlib.suppress(RoostError), lab.opened() as store:
         states = store.states([task.id for task in tasks])
         for task in tasks:

@@ -40,7 +40,7 @@ class TaskOptions:
 
     need: Need = field(default_factory=Need)
     """Of a training the time limit is that of its settings."""
-    cards_as_usual: bool = False
+    cards_from_settings: bool = False
     """Whether nobody has said how many cards: as many as its settings say, or one where there is one."""
     strategy: str | None = None
     """single, ddp or fsdp; None: as the settings say."""
@@ -58,7 +58,7 @@ class TaskOptions:
     simulated: bool = field(default_factory=inventory.is_simulated)
     """Whether the lab's cards are simulated."""
 
-    def require_sense(self) -> None:
+    def check_values(self) -> None:
         """Makes sure that it says something, whatever the queue holds.
 
         Raises:
@@ -76,7 +76,7 @@ class TaskOptions:
             fix = "give a moment within a year"
             raise UsageError("is too far away", setting="--begin", received=_format_time(self.begin), fix=fix)
 
-    def require_hope(self) -> None:
+    def check_dependencies(self) -> None:
         """Asks the queue whether it can begin some day, as far as other tasks are concerned.
 
         Raises:
@@ -89,7 +89,7 @@ class TaskOptions:
             for other in self.after:
                 admission.require_hope(told.said(other), states.get(other))
 
-    def with_cards(self, devices: Devices | None) -> TaskOptions:
+    def with_card_count(self, devices: Devices | None) -> TaskOptions:
         """With the number of cards, where nobody has said it.
 
         Args:
@@ -97,13 +97,13 @@ class TaskOptions:
 
         Raises:
             UsageError: Something is asked of its cards, and it has none; or nobody can know how many.
-            Refused: The driver does not tell.
+            Refused: The driver does not report.
         """
         strategy = self.strategy
-        if self.cards_as_usual and strategy in ("ddp", "fsdp") and devices == "auto":
+        if self.cards_from_settings and strategy in ("ddp", "fsdp") and devices == "auto":
             what = f"{strategy} shares the work among several, and nobody has said among how many"
             raise UsageError(what, fix="add --gpus 2; or on the CPU: -CPU devices=2")
-        cards = _default_card_count(devices) if self.cards_as_usual else self.need.cards
+        cards = _default_card_count(devices) if self.cards_from_settings else self.need.cards
         need = msgspec.structs.replace(self.need, cards=cards)
         asked = {
             "-m": need.memory_mb is not None,
@@ -117,14 +117,14 @@ class TaskOptions:
         if need.cores is not None and cards:
             what = "counts for tasks without a card alone, and this one has one"
             raise UsageError(what, setting="--cpus", received=need.cores, fix="leave it out, or add -CPU")
-        return replace(self, need=need, cards_as_usual=False)
+        return replace(self, need=need, cards_from_settings=False)
 
 
 def require_satisfiable(needs: Sequence[Need]) -> None:
     """Makes sure that the machine is large enough, whoever uses it now.
 
     Raises:
-        Refused: A task could never start; or the driver does not tell.
+        Refused: A task could never start; or the driver does not report.
     """
     with lab.opened() as store:
         asks = any(need.cards or need.cores for need in needs)
@@ -134,7 +134,7 @@ def require_satisfiable(needs: Sequence[Need]) -> None:
         from roost.lab.scheduling.site_rules import rules_in
 
         rules = rules_in(store)
-    cards = inventory.look() if any(need.cards for need in needs) else []
+    cards = inventory.read_cards() if any(need.cards for need in needs) else []
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)
         if why is not None:
@@ -143,22 +143,22 @@ def require_satisfiable(needs: Sequence[Need]) -> None:
             raise Refused(f"the task could never start: it {why}", fix=f"ask for less; `{listed}` {verb}")
 
 
-def with_previous_share(wanted: TaskOptions, package: Path) -> tuple[TaskOptions, list[str]]:
+def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOptions, list[str]]:
     """With as much of each card, or as many cores, as the package's last task asked for, where nobody has
     said it; and what a person should hear of that.
 
     Args:
-        wanted: What is asked; the number of cards is known.
+        options: What is asked; the number of cards is known.
         package: The package.
     """
-    need = wanted.need
+    need = options.need
     if need.whole or need.memory_mb is not None or need.cores is not None:
-        return wanted, []
+        return options, []
     try:
         with lab.opened() as store:
             before = store.find(str(package)).need
     except NotFound:  # it was never a task
-        return wanted, []
+        return options, []
     if not need.cards and before.cores is not None:
         need = msgspec.structs.replace(need, cores=before.cores)
         asked, other = before.cores_in_words, "--cpus"
@@ -167,8 +167,8 @@ def with_previous_share(wanted: TaskOptions, package: Path) -> tuple[TaskOptions
         asked = "whole cards" if need.memory_mb is None else f"{format_memory(need.memory_mb)} of each card"
         other = "-m" if need.memory_mb is None else "-m or --whole"
     else:
-        return wanted, []
-    return replace(wanted, need=need), [f"{asked}, as the task before; {other} says otherwise"]
+        return options, []
+    return replace(options, need=need), [f"{asked}, as the task before; {other} says otherwise"]
 
 
 def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def _default_card_count(devices: Devices | None) -> int:
     from roost.devices import visible_cards
 
     can_use = devices is None or inventory.is_simulated() or visible_cards.torch_can_compute()
-    if not can_use or not inventory.look():
+    if not can_use or not inventory.read_cards():
         return 0
     if devices is None or devices == "auto":
         return 1

@@ -41,8 +41,8 @@ from roost.operations.sessions import task_plan
 from roost.operations.sessions.rank_layout import RankRequest, with_previous_layout
 from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
-from roost.package.package import Package
-from roost.package.package_draft import PreparedTraining, prepare_training
+from roost.package.package import PackageFolder
+from roost.package.package_draft import TrainingDraft, prepare_training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class SubmitRequest:
     description: str | None = None
     name: str | None = None
     """The package's name, or the beginning of those of a sweep."""
-    wanted: TaskOptions = field(default_factory=TaskOptions)
+    options: TaskOptions = field(default_factory=TaskOptions)
     command: Sequence[str] = ()
 
 
@@ -64,9 +64,9 @@ class SubmitRequest:
 class PreparedTask:
     """A training of which everything is known, and nothing was made."""
 
-    plan: PreparedTraining
+    plan: TrainingDraft
     name: str | None
-    wanted: TaskOptions
+    options: TaskOptions
     session: Plan
 
 
@@ -74,12 +74,12 @@ def _ignore(_: str) -> None:
     return None
 
 
-def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _ignore) -> NewTasks:
+def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -> NewTasks:
     """Makes the package of each training, all or none, and queues them.
 
     Args:
         request: What is asked.
-        tell: Hears how far it is, at each task of a sweep.
+        report: Hears how far it is, at each task of a sweep.
 
     Raises:
         NotFound: There is no such config, or no such task to wait for.
@@ -89,9 +89,9 @@ def submit(request: SubmitRequest, *, tell: Callable[[str], None] = _ignore) -> 
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
-    prepared = _prepare(request, tell)
+    prepared = _prepare(request, report)
     lab.ensure()  # before anything is made: its daemon may be of another version
-    return NewTasks(enqueue(_create_tasks(prepared, request, tell)), prepared[0].plan.left_out())
+    return NewTasks(enqueue(_create_tasks(prepared, request, report)), prepared[0].plan.left_out())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -101,8 +101,8 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
     Raises:
         UsageError: The sweep means nothing.
     """
-    wanted = request.wanted
-    on_cpu = wanted.simulated or not (wanted.need.cards or wanted.cards_as_usual)
+    options = request.options
+    on_cpu = options.simulated or not (options.need.cards or options.cards_from_settings)
     return [
         CheckRequest(
             config=request.config,
@@ -111,27 +111,29 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
             device="cpu" if on_cpu else "auto",
             command=request.command,
         )
-        for overrides in sweep.covering_combinations(request.overrides, but="seed")
+        for overrides in sweep.covering_combinations(request.overrides, fixed_key="seed")
     ]
 
 
-def submit_continue(request: ContinueRequest, wanted: TaskOptions) -> NewTasks:
+def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
     """Queues the next session of a package, checked as `continue` does.
 
     Args:
         request: As of `continue`; ``device`` is cpu, or None, and ``ranks`` does not count.
-        wanted: What it asks of the lab; where it does not say, as the session before.
+        options: What it asks of the lab; where it does not say, as the session before.
 
     Raises:
         Refused: A task of this package waits or runs, the run is finished, or as `continue`.
         NotFound, ConfigError, UsageError, RoostError, OSError: As `submit`.
     """
-    if wanted.most_parallel is not None:
+    if options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
     package = package_schema.opened(request.package, to_go_on=True)
-    wanted.require_sense()
-    wanted.require_hope()
-    with state_folder.exclusive_lock(package.path):  # two who submit it at the same time would both see it free
+    options.check_values()
+    options.check_dependencies()
+    with state_folder.exclusive_lock(
+        package.path
+    ):  # two who submit it at the same time would both see it free
         require_unqueued(package.path)
         lock_fd = lock_package(package)
         try:
@@ -141,43 +143,47 @@ def submit_continue(request: ContinueRequest, wanted: TaskOptions) -> NewTasks:
         if ready is None:
             fix = f"to go on, {raise_limit_fix(package)}"
             raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
-        given = None if wanted.cards_as_usual else wanted.need.cards
-        asked = with_previous_layout(RankRequest(devices=given or None, strategy=wanted.strategy), package, request.overrides)
+        given = None if options.cards_from_settings else options.need.cards
+        asked = with_previous_layout(
+            RankRequest(devices=given or None, strategy=options.strategy), package, request.overrides
+        )
         devices = asked.devices if asked.devices is not None else ready.settings.devices
         if given is None and _was_on_cpu(package):
-            wanted = replace(wanted, cards_as_usual=False)
-        wanted = _with_settings(replace(wanted, strategy=asked.strategy), ready.settings).with_cards(devices)
-        wanted, notes = with_previous_share(wanted, package.path)
-        require_satisfiable([wanted.need])
-        computing = task_plan.rank_request(wanted, ready.settings, devices=devices, where=ready.where)
+            options = replace(options, cards_from_settings=False)
+        options = _with_settings(replace(options, strategy=asked.strategy), ready.settings).with_card_count(
+            devices
+        )
+        options, notes = with_previous_share(options, package.path)
+        require_satisfiable([options.need])
+        computing = task_plan.rank_request(options, ready.settings, devices=devices, where=ready.where)
         session = session_plan(ready.body(computing), ready.settings)
         lab.ensure()
         notes = [*notes, *ready.announce()]
-        return NewTasks(enqueue([new_task(package, session, wanted)], is_new=False), notes)
+        return NewTasks(enqueue([new_task(package, session, options)], is_new=False), notes)
 
 
-def _prepare(request: SubmitRequest, tell: Callable[[str], None]) -> list[PreparedTask]:
+def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[PreparedTask]:
     """Every training of what is asked, all of them checked."""
     combinations = sweep.expand(request.overrides)
-    if len(combinations) == 1 and request.wanted.most_parallel is not None:
+    if len(combinations) == 1 and request.options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
-    request.wanted.require_sense()
-    request.wanted.require_hope()
+    request.options.check_values()
+    request.options.check_dependencies()
     files, prepared = layers.load_files(request.config, tuning=request.tuning), list[PreparedTask]()
     for overrides in combinations:
         like = prepared[0].plan if prepared else None
         prepared.append(_prepare_one(request, overrides, files.config(overrides), like))
-        tell(f"{len(prepared)} of {len(combinations)} tasks checked")
+        report(f"{len(prepared)} of {len(combinations)} tasks checked")
     if len(combinations) == 1:
         require_unused_name(prepared[0].plan.root, request.name)
     elif request.name is not None:
         package_name.checked_name(request.name)
-    require_satisfiable([one.wanted.need for one in prepared])
+    require_satisfiable([one.options.need for one in prepared])
     return prepared
 
 
 def _prepare_one(
-    request: SubmitRequest, overrides: Sequence[str], config: Config, like: PreparedTraining | None
+    request: SubmitRequest, overrides: Sequence[str], config: Config, like: TrainingDraft | None
 ) -> PreparedTask:
     plan = prepare_training(config, description=request.description, like=like)
     settings = plan.settings
@@ -189,30 +195,32 @@ def _prepare_one(
             where=config.where("step_mode"),
             fix="use roost run",
         )
-    wanted = _with_settings(request.wanted, settings).with_cards(settings.devices)
+    options = _with_settings(request.options, settings).with_card_count(settings.devices)
     if like is None:  # before its settings are compared with cards that no machine has
-        require_satisfiable([wanted.need])
-    computing = task_plan.rank_request(wanted, settings, devices=settings.devices, where=config.where)
+        require_satisfiable([options.need])
+    computing = task_plan.rank_request(options, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, computing, command=request.command, description=plan.description)
-    return PreparedTask(plan, _package_name(request, overrides), wanted, session_plan(body, settings))
+    return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
 
 
-def _with_settings(wanted: TaskOptions, settings: Settings) -> TaskOptions:
+def _with_settings(options: TaskOptions, settings: Settings) -> TaskOptions:
     """With the time limit of the settings, which the supervisor keeps, and their strategy if it has none."""
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
-    need = msgspec.structs.replace(wanted.need, time_limit=seconds)
-    return replace(wanted, need=need, strategy=wanted.strategy or settings.strategy)
+    need = msgspec.structs.replace(options.need, time_limit=seconds)
+    return replace(options, need=need, strategy=options.strategy or settings.strategy)
 
 
 def _create_tasks(
-    prepared: Sequence[PreparedTask], request: SubmitRequest, tell: Callable[[str], None]
+    prepared: Sequence[PreparedTask], request: SubmitRequest, report: Callable[[str], None]
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    with contextlib.closing(sweep_packages.create_packages(plans, command=request.command, tell=tell)) as packages:
+    with contextlib.closing(
+        sweep_packages.create_packages(plans, command=request.command, report=report)
+    ) as packages:
         for one, package in zip(prepared, packages, strict=True):
-            yield new_task(package, one.session, one.wanted, sweep=sweep_id, sweep_name=sweep_name)
+            yield new_task(package, one.session, one.options, sweep=sweep_id, sweep_name=sweep_name)
 
 
 def _package_name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
@@ -221,7 +229,7 @@ def _package_name(request: SubmitRequest, overrides: Sequence[str]) -> str | Non
     return package_name.folder_name("_".join(filter(None, [request.name, label]))) if label else request.name
 
 
-def _was_on_cpu(package: Package) -> bool:
+def _was_on_cpu(package: PackageFolder) -> bool:
     """Whether the session before had no card; of simulated ones it only says that it has them."""
     found = package.sessions()
     return previous_device(package) == "cpu" and not (found and found[-1].request.get("cards"))

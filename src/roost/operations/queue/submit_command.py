@@ -19,8 +19,8 @@ from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, requir
 from roost.operations.queue.resources import TaskOptions, require_satisfiable
 from roost.operations.resolve import RUNS
 from roost.operations.sessions.caller_environment import callers_environment
-from roost.package.package import Package
-from roost.supervisor.limits import Limits
+from roost.package.package import PackageFolder
+from roost.supervisor.limits import SessionLimits
 
 """Where the package of a command goes."""
 _MAX_NAME_CHARS = 48
@@ -29,7 +29,7 @@ _MAX_NAME_CHARS = 48
 
 def submit_command(
     command: Sequence[str],
-    wanted: TaskOptions,
+    options: TaskOptions,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -39,7 +39,7 @@ def submit_command(
 
     Args:
         command: And its arguments.
-        wanted: What it asks of the lab.
+        options: What it asks of the lab.
         name: The package's; None: the time.
         description: A few words about it; None: the command itself.
         folder: Where it runs; None: the current one.
@@ -51,23 +51,26 @@ def submit_command(
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
-    if wanted.strategy is not None or wanted.most_parallel is not None:
+    if options.strategy is not None or options.most_parallel is not None:
         raise UsageError("a strategy and --max-parallel are for trainings", fix="leave them out")
-    wanted.require_sense()
-    wanted.require_hope()
-    wanted = wanted.with_cards(None)
+    options.check_values()
+    options.check_dependencies()
+    options = options.with_card_count(None)
     folder = folder or Path.cwd()
     require_program(command, folder)
     require_unused_name(folder / RUNS, name)
-    require_satisfiable([wanted.need])
+    require_satisfiable([options.need])
     lab.ensure()
-    made = (create_command_task(command, wanted, name=name, description=description, folder=folder) for _ in range(1))
+    made = (
+        create_command_task(command, options, name=name, description=description, folder=folder)
+        for _ in range(1)
+    )
     return NewTasks(enqueue(made))
 
 
 def create_command_task(
     command: Sequence[str],
-    wanted: TaskOptions,
+    options: TaskOptions,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -76,15 +79,15 @@ def create_command_task(
     """Makes the package of a command; it holds no code, only what the command prints and how it ends.
 
     Args:
-        command, wanted, name, description, folder: As of `submit_command`.
+        command, options, name, description, folder: As of `submit_command`.
 
     Raises:
         Refused: The name is taken.
         OSError: It cannot be written.
     """
     folder = folder or Path.cwd()
-    plan = command_plan(command, time_limit=wanted.need.time_limit, folder=folder)
-    package = Package.create(
+    plan = command_plan(command, time_limit=options.need.time_limit, folder=folder)
+    package = PackageFolder.create(
         folder / RUNS,
         name=name,
         exactly=name is not None,
@@ -97,7 +100,7 @@ def create_command_task(
             "created": round(time.time(), 3),
         },
     )
-    task = new_task(package, plan, wanted)
+    task = new_task(package, plan, options)
     return task if name is not None else msgspec.structs.replace(task, name=_task_name(command))
 
 
@@ -143,5 +146,5 @@ def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Pa
         is_command=True,
         cwd=str(folder),
         env=callers_environment(),
-        limits=Limits(wall_seconds=time_limit)._asdict(),
+        limits=SessionLimits(wall_seconds=time_limit)._asdict(),
     )

@@ -40,7 +40,7 @@ def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.product(*choices))
 
 
-def covering_combinations(overrides: Sequence[str], *, but: str) -> list[tuple[str, ...]]:
+def covering_combinations(overrides: Sequence[str], *, fixed_key: str) -> list[tuple[str, ...]]:
     """The fewest combinations of `expand` in which every value of every key occurs.
 
     Args:
@@ -52,7 +52,7 @@ def covering_combinations(overrides: Sequence[str], *, but: str) -> list[tuple[s
     """
     expand(overrides)
     choices = [_choices(override) for override in overrides]
-    choices = [found[:1] if _key(found[0]) == but else found for found in choices]
+    choices = [found[:1] if _key(found[0]) == fixed_key else found for found in choices]
     number = max(map(len, choices), default=1)
     return [tuple(found[min(at, len(found) - 1)] for found in choices) for at in range(number)]
 
@@ -90,7 +90,9 @@ def _require_no_repetition(overrides: Sequence[str]) -> None:
         others = (*keys[:place], *keys[place + 1 :])
         if any(f"{keys[place]}.".startswith(f"{other}.") for other in others) and len(_choices(override)) > 1:
             what = "is given twice, and the last one alone would hold"
-            raise _usage_error(keys[place], override.partition("=")[2], what, "give it once, with all its values")
+            raise _usage_error(
+                keys[place], override.partition("=")[2], what, "give it once, with all its values"
+            )
 
 
 def _choices(override: str) -> list[str]:

@@ -7,25 +7,25 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from roost.base import durable
-from roost.package.package import Package
-from roost.package.package_draft import PreparedTraining
+from roost.package.package import PackageFolder
+from roost.package.package_draft import TrainingDraft
 
 _MAX_THREADS = 8
 
 
 def create_packages(
-    plans: Sequence[tuple[PreparedTraining, str | None]],
+    plans: Sequence[tuple[TrainingDraft, str | None]],
     *,
     command: Sequence[str],
-    tell: Callable[[str], None] = lambda _: None,
-) -> Generator[Package]:
+    report: Callable[[str], None] = lambda _: None,
+) -> Generator[PackageFolder]:
     """Makes them. Whoever takes fewer than all of them is left with those alone that were taken.
 
     Args:
         plans: What each is made of, of one project, and its name. That of a single one is refused if it is
             taken; those of several get suffixes.
         command: As it was typed.
-        tell: Hears how far it is.
+        report: Hears how far it is.
 
     Yields:
         Each, in their order.
@@ -45,14 +45,14 @@ def create_packages(
         try:
             for number, one in enumerate(making, 2):
                 package = one.result()
-                tell(f"{number} of {len(plans)} packages made")
+                report(f"{number} of {len(plans)} packages made")
                 taken += 1
                 yield package
         finally:
             _remove(making[taken:])
 
 
-def _remove(making: Sequence[Future[Package]]) -> None:
+def _remove(making: Sequence[Future[PackageFolder]]) -> None:
     """Ends what is being made; what failed has removed itself."""
     for one in making:
         one.cancel()

@@ -18,7 +18,7 @@ from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
 from roost.operations.lifecycle.stop import StopPending, StopResult, stop
-from roost.package import progress, sessions
+from roost.package import live_progress, sessions
 
 _TICK_SECONDS = 0.05
 
@@ -33,9 +33,9 @@ class StopProgress:
     event: StopPending | StopResult
 
     @property
-    def can_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Whether `roost continue` knows what to do with it, as it does not with a command."""
-        return (sessions.load(self.package / "request.json") or {}).get("kind") != "command"
+        return (sessions.load_json(self.package / "request.json") or {}).get("kind") != "command"
 
 
 def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[StopProgress]:
@@ -85,11 +85,13 @@ class TaskChange(NamedTuple):
 
     task: Task
     """As it is then."""
-    was_so: bool
+    unchanged: bool
     """There was nothing to change."""
 
 
-def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> list[TaskChange]:
+def change(
+    named: Sequence[str], *, held: bool | None = None, priority: int | None = None
+) -> list[TaskChange]:
     """Holds tasks back, lets them go, or gives them another priority.
 
     Args:
@@ -115,8 +117,8 @@ def _change_task(store: Store, id: str, held: bool | None, priority: int | None)
     task = store.task(id)
     is_so = held in (None, task.held) and priority in (None, task.priority)
     if is_so and task.state not in ENDED:
-        return TaskChange(task, was_so=True)
-    return TaskChange(store.change(id, held=held, priority=priority), was_so=False)
+        return TaskChange(task, unchanged=True)
+    return TaskChange(store.change(id, held=held, priority=priority), unchanged=False)
 
 
 def _require_current_daemon() -> None:
@@ -183,7 +185,9 @@ def _wait_for_end(store: Store, seen: dict[str, Task], left: dict[str, float]) -
             del left[id]
             task = store.task(id)
             ran = task.started is not None
-            yield StopProgress(Path(task.package), task, StopResult(task.session, task.state, _step(task), ran))
+            yield StopProgress(
+                Path(task.package), task, StopResult(task.session, task.state, _step(task), ran)
+            )
         if left:
             if (
                 daemon_presence.about(state_folder.lab_folder()) is None
@@ -193,11 +197,11 @@ def _wait_for_end(store: Store, seen: dict[str, Task], left: dict[str, float]) -
 
 
 def _progress_of(task: Task, seconds: float) -> StopProgress:
-    found = progress.read(Path(task.package) / "progress")
+    found = live_progress.read(Path(task.package) / "progress")
     step, phase = (found.step, found.phase) if found else (0, "starting")
     return StopProgress(Path(task.package), task, StopPending(task.session or 0, step, phase, seconds))
 
 
 def _step(task: Task) -> int | None:
-    found = progress.read(Path(task.package) / "progress")
+    found = live_progress.read(Path(task.package) / "progress")
     return found.step if found else None

@@ -18,7 +18,7 @@ _WORD = re.compile(r"[\w.+-]+")
 
 
 class TaskLabels:
-    """What people read for the tasks that texts tell of.
+    """What people read for the tasks that texts report of.
 
     Args:
         store: The queue.
@@ -47,4 +47,4 @@ class TaskLabels:
 
 def _is_user_name(name: str, package: str) -> bool:
     """Not by its time, nor by its command line."""
-    return name == Path(package).name and not package_name.is_of_time(name)
+    return name == Path(package).name and not package_name.is_time_name(name)

@@ -74,7 +74,9 @@ def why(text: str) -> list[TaskExplanation]:
     return [_explanation(task, events[task.id], numbers, told, is_watched=is_watched) for task in tasks]
 
 
-def _explanation(task: Task, events: list[Event], numbers: Mapping[str, int], told: TaskLabels, *, is_watched: bool) -> TaskExplanation:
+def _explanation(
+    task: Task, events: list[Event], numbers: Mapping[str, int], told: TaskLabels, *, is_watched: bool
+) -> TaskExplanation:
     line = told.said(_state_line(task, numbers)) + _guard_note(task)
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it makes room for others"
@@ -97,8 +99,8 @@ def _guard_note(task: Task) -> str:
     """What became of the process that watches over the session, if somebody killed that alone."""
     if task.session is None or task.state == PENDING:
         return ""
-    record = sessions.load(Path(task.package) / "sessions" / f"{task.session}.json") or {}
-    lost = sessions.moment(record.get("guard_lost"))
+    record = sessions.load_json(Path(task.package) / "sessions" / f"{task.session}.json") or {}
+    lost = sessions.unix_seconds(record.get("guard_lost"))
     if lost is None:
         return ""
     went = "went" if task.state in ENDED else "goes"
@@ -110,7 +112,7 @@ def _can_continue(task: Task) -> bool:
         return False
     package = Path(task.package)
     later = package / "sessions" / f"{task.session + 1}.request.json"
-    kind = (sessions.load(package / "request.json") or {}).get("kind", "command")
+    kind = (sessions.load_json(package / "request.json") or {}).get("kind", "command")
     return kind != "command" and not later.exists()
 
 

@@ -16,9 +16,9 @@ from roost.operations.reading import package_schema
 from roost.operations.reading.output_reader import Output, tail_offset
 from roost.operations.sessions import running_session
 from roost.operations.sessions.running_session import RunningSession
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
-from roost.supervisor.output.output_file import output_of
+from roost.supervisor.output.output_file import rank_output_path
 
 _TICK_SECONDS = 0.05
 
@@ -48,8 +48,8 @@ def logs(
     task = resolve.unended(found) if follow else None
     if task is not None:
         yield from _until_begun(found, task.id)
-    opened = package_schema.opened(found) if follow else Package.open(found)
-    path = Path(output_of(str(opened.output), rank))
+    opened = package_schema.opened(found) if follow else PackageFolder.open(found)
+    path = Path(rank_output_path(str(opened.output), rank))
     if rank and not path.exists():
         raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
     offset = 0 if lines is None else tail_offset(path, lines)
@@ -75,7 +75,7 @@ def silence(package: Path | str) -> str:
         NotFound, UsageError: As `logs`.
     """
     found = resolve.package_of(package)
-    begun = Package.open(found).sessions()
+    begun = PackageFolder.open(found).sessions()
     if begun:
         return f"it has printed nothing{' yet' if begun[-1].state in ('starting', 'running') else ''}"
     task = resolve.unended(found)
@@ -90,7 +90,7 @@ def _until_begun(package: Path, id: str) -> Iterator[bytes]:
 
 
 def _has_begun(package: Path, id: str) -> bool:
-    return any(one.request.get("task") == id for one in Package.open(package).sessions())
+    return any(one.request.get("task") == id for one in PackageFolder.open(package).sessions())
 
 
 def _task(id: str) -> Task:
@@ -98,12 +98,12 @@ def _task(id: str) -> Task:
         return store.task(id)
 
 
-def _attempts(first: RunningSession, package: Package, id: str) -> Iterator[bytes | str]:
+def _attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
     """All attempts of a task, from the session ``first`` on."""
     notes: dict[int, str] = {}
     told: set[int] = set()
 
-    def next_of(session: Session) -> int | None:
+    def next_session(session: Session) -> int | None:
         state = _task(id).state  # before the sessions: what began before the task ended is there by now
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
@@ -115,14 +115,14 @@ def _attempts(first: RunningSession, package: Package, id: str) -> Iterator[byte
             notes[session.number] = f"session {session.number} {session.state}; the task goes on with another"
         return min(later, default=running_session.NOT_YET)
 
-    for piece in running_session.follow(first, next_of=next_of):
+    for piece in running_session.follow(first, next_session=next_session):
         yield from (text for number, text in notes.items() if number not in told)
         told |= notes.keys()
         if isinstance(piece, bytes):
             yield piece
 
 
-def _elsewhere(package: Package) -> str:
+def _elsewhere(package: PackageFolder) -> str:
     """Where else it may be: the ranks of one machine of several print together."""
     others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
     return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

@@ -22,10 +22,10 @@ from roost.config.settings import Settings
 from roost.operations import resolve
 from roost.package import lineage
 from roost.package import sessions as package_sessions
-from roost.package.package import Package
-from roost.package.project_preflight import checked
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import check_settings
 from roost.package.sessions import Session
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -59,8 +59,8 @@ class _PackageRequest(msgspec.Struct):
     description: str | None = None
     project: str | None = None
     git: _Git | None = None
-    parent: lineage.Parent | None = None
-    ancestors: list[lineage.Parent] = []
+    parent: lineage.ForkParent | None = None
+    ancestors: list[lineage.ForkParent] = []
 
 
 class _SessionRequest(msgspec.Struct):
@@ -230,7 +230,7 @@ def analyses(package: Path) -> list[Session]:
     return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
 
 
-def opened(path: Path | str, *, to_go_on: bool = False) -> Package:
+def opened(path: Path | str, *, to_go_on: bool = False) -> PackageFolder:
     """Opens a package whose every JSON file is as it should be.
 
     Args:
@@ -242,14 +242,14 @@ def opened(path: Path | str, *, to_go_on: bool = False) -> Package:
         UsageError: Several tasks are meant.
         DamagedPackage: A file of it is not as roost writes it.
     """
-    package = Package.open(resolve.package_of(path))
+    package = PackageFolder.open(resolve.package_of(path))
     for damage in damages(package):
         if not (to_go_on and damage.name == _OPTIONAL):
             raise damage
     return package
 
 
-def damages(package: Package) -> Iterator[DamagedPackage]:
+def damages(package: PackageFolder) -> Iterator[DamagedPackage]:
     """Every JSON file of the package that is not as roost writes it."""
     for name in _SHAPES:
         try:
@@ -263,7 +263,7 @@ def damages(package: Package) -> Iterator[DamagedPackage]:
             yield damage
 
 
-def settings(package: Package) -> dict[str, Any]:
+def settings(package: PackageFolder) -> dict[str, Any]:
     """All settings in effect, their texts `printable`.
 
     Raises:
@@ -276,7 +276,7 @@ def settings(package: Package) -> dict[str, Any]:
         raise DamagedPackage(package.path, "args.json", cause) from error
 
 
-def checked_settings(package: Package, project: Path) -> Settings:
+def checked_settings(package: PackageFolder, project: Path) -> Settings:
     """The typed settings in effect, as a worker will see them.
 
     Args:
@@ -287,4 +287,4 @@ def checked_settings(package: Package, project: Path) -> Settings:
         DamagedPackage: As `settings`.
         ConfigError: They do not fit this version.
     """
-    return checked(settings(package), project=project, package=str(package.path), where=places(package))
+    return check_settings(settings(package), project=project, package=str(package.path), where=setting_locations(package))

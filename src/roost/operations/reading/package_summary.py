@@ -17,7 +17,7 @@ from roost.lab.queue.task import ENDED
 from roost.operations.reading import package_schema
 from roost.operations.reading.package_row import Row
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.package import lineage, progress, records
+from roost.package import lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
 from roost.package.sessions import Session
 
@@ -42,12 +42,12 @@ def summarize(path: Path) -> Row:
 def _row(path: Path) -> Row:
     request = package_schema.load(path, "request.json")
     found = package_schema.sessions(path)
-    seen = progress.read(path / "progress")
+    seen = live_progress.read(path / "progress")
     rule = _best_rule(path)
     metric, last = _newest_value(path, found, rule.get("monitor"))
     ended = found[-1] if found else None
     tickets = task_file.read_all(path)
-    parent = next(iter(lineage.of_request(request)), None)
+    parent = next(iter(lineage.ancestry_of_request(request)), None)
     return Row(
         name=package_schema.printable(path.name),
         state=ended.state if ended else _unbegun(tickets),
@@ -92,7 +92,7 @@ def _started(session: Session) -> float | None:
     return (session.record or {}).get("started")
 
 
-def _seconds(session: Session, seen: progress.Snapshot | None) -> float:
+def _seconds(session: Session, seen: live_progress.ProgressRecord | None) -> float:
     record = session.record or {}
     seconds, started = record.get("seconds"), record.get("started")
     if seconds is not None or started is None:
@@ -115,7 +115,7 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
     found = []
     for id in package_schema.load(path, "_package.json").get("ckpt_best", []):
         try:
-            info = checkpoint.read_info(checkpoint.folder_of(path / "Checkpoints", id))
+            info = checkpoint.read_manifest(checkpoint.checkpoint_folder(path / "Checkpoints", id))
         except (CheckpointError, NotFound, FileNotFoundError):  # removed by its run just now
             continue
         value = info.metrics.get(monitor)
@@ -127,8 +127,8 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
 def _newest_value(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
     """The metric to show and its newest value, from the last pieces of the newest records."""
     newest: dict[str, float] = {}
-    for number in [*(session.number for session in reversed(found)), lineage.BEFORE]:
-        for row in reversed(records.tail(path / "records" / f"{number}.jsonl")):
+    for number in [*(session.number for session in reversed(found)), lineage.INHERITED_SESSION]:
+        for row in reversed(records.read_tail(path / "records" / f"{number}.jsonl")):
             newest = {**records.metrics(row), **newest}
             if monitor in newest or (monitor is None and "valid/loss" in newest):
                 break

@@ -16,7 +16,7 @@ from roost.base.errors import CheckpointError, RoostError
 from roost.operations.reading import package_schema
 from roost.package import records
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 Setting = str | float | int | bool | None
 _WHOLE_BYTES = 1 << 18
@@ -42,7 +42,7 @@ def facts(path: Path) -> Facts:
     """
     settings: dict[str, list[Setting]] = {}
     with suppress(RoostError, OSError):
-        for name, value in flat(package_schema.settings(Package(path))):
+        for name, value in flat(package_schema.settings(PackageFolder(path))):
             settings.setdefault(name, []).append(value)
     with suppress(OSError):
         return Facts(settings, newest(path))
@@ -96,7 +96,7 @@ def newest(path: Path) -> dict[str, float]:
 def _saved(path: Path) -> set[str]:
     """The metrics that the checkpoints tell of: what was validated long ago stands in no row near the end."""
     with suppress(OSError, CheckpointError):
-        return {name for info in checkpoint.infos(path / "Checkpoints") for name in info.metrics}
+        return {name for info in checkpoint.read_manifests(path / "Checkpoints") for name in info.metrics}
     return set()
 
 

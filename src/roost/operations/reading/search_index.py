@@ -108,7 +108,7 @@ class _Index:
     def read(cls, folder: Path) -> _Index | None:
         """None where there is none, or none of any use."""
         try:
-            data = memoryview(safe_read.read(_path(folder), at_most=_LARGEST_BYTES))
+            data = memoryview(safe_read.read(_path(folder), max_bytes=_LARGEST_BYTES))
             crc, length = _HEAD.unpack_from(data)
             if zlib.crc32(data[_HEAD.size :]) != crc:
                 return None

@@ -19,8 +19,8 @@ from roost.operations.reading.package_row import Row
 from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
-from roost.package.lineage import Parent
-from roost.package.package import Package
+from roost.package.lineage import ForkParent
+from roost.package.package import PackageFolder
 from roost.package.results import (
     black_box as blackbox,
 )
@@ -31,9 +31,9 @@ from roost.package.results import (
     time_breakdown,
 )
 from roost.package.results.initial_weights import InitialWeights
-from roost.package.results.predictions import Meta
-from roost.package.results.skipped_steps import Skipped
-from roost.package.results.time_breakdown import Span
+from roost.package.results.predictions import PredictionMeta
+from roost.package.results.skipped_steps import SkippedStep
+from roost.package.results.time_breakdown import TimeBreakdown
 from roost.package.sessions import Session
 
 _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", "best": "ckpt_best"}
@@ -152,9 +152,9 @@ class Shown:
     """The newest value of each; in JSON null stands for what is not finite."""
     media: dict[int, int]
     """Files to look at or listen to, by step: how many."""
-    time: Span | None
+    time: TimeBreakdown | None
     """Where the time of all its rows went."""
-    skipped: list[Skipped]
+    skipped: list[SkippedStep]
     """Steps that were passed over, because of an error or of what was not finite."""
     black_box: BlackBoxShown | None
     """None where no step ended a session."""
@@ -170,9 +170,9 @@ class Shown:
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
-    parent: Parent | None
+    parent: ForkParent | None
     """What it goes on from, if it is a fork."""
-    ancestors: list[Parent]
+    ancestors: list[ForkParent]
     """What that goes on from, the nearest first."""
     forks: list[Row]
     """The packages beside it that go on from it."""
@@ -192,7 +192,7 @@ def show(package: Path | str) -> Shown:
         package_schema.load(opened.path, "manifest.json"),
     )
     git = request.get("git") or {}
-    family = lineage.of_request(request)
+    family = lineage.ancestry_of_request(request)
     found, columns = package_schema.sessions(opened.path), opened.records()
     return Shown(
         path=package_schema.printable(str(opened.path)),
@@ -206,7 +206,7 @@ def show(package: Path | str) -> Shown:
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
         media=_media(opened.path / "media"),
-        time=time_breakdown.of_records(columns, after=family[0].step if family else 0),
+        time=time_breakdown.from_records(columns, after=family[0].step if family else 0),
         skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),
         black_box=_black_box(opened),
         began_with=_began_with(opened),
@@ -231,7 +231,7 @@ def _devices(found: Sequence[Session]) -> dict[str, Any]:
     return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
-def _forks(package: Package) -> list[Row]:
+def _forks(package: PackageFolder) -> list[Row]:
     try:
         beside = list_packages(package.path.parent)
     except (NotFound, OSError):  # a folder that only its owner may list
@@ -270,15 +270,15 @@ def _session(session: Session) -> SessionShown:
     )
 
 
-def _black_box(package: Package) -> BlackBoxShown | None:
-    box = blackbox.newest(package.blackbox)
+def _black_box(package: PackageFolder) -> BlackBoxShown | None:
+    box = blackbox.newest_box(package.blackbox)
     if box is None:
         return None
     step, session, error, samples = box.note.step, box.note.session, box.note.error, box.note.samples
     return BlackBoxShown(step, session, error, samples, package_schema.printable(str(box.path)))
 
 
-def _analysis(package: Package, analysis: Session) -> AnalysisShown:
+def _analysis(package: PackageFolder, analysis: Session) -> AnalysisShown:
     record, request = analysis.record or {}, analysis.request
     place = package.path / analysis_folder.NAME / str(analysis.number)
     return AnalysisShown(
@@ -294,7 +294,7 @@ def _analysis(package: Package, analysis: Session) -> AnalysisShown:
     )
 
 
-def _prediction(package: Package, number: int, meta: Meta) -> PredictionShown:
+def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> PredictionShown:
     return PredictionShown(
         number=number,
         source=package_schema.printable(meta.source),
@@ -314,7 +314,7 @@ def _looked_at(result: dict[str, Any], asked: int | None) -> int | None:
     return id if isinstance(id, int) else asked
 
 
-def _began_with(package: Package) -> list[InitialWeights]:
+def _began_with(package: PackageFolder) -> list[InitialWeights]:
     found: object = package_schema.printable(msgspec.to_builtins(initial_weights.read(package.path)))
     return msgspec.convert(found, list[InitialWeights])
 
@@ -327,7 +327,7 @@ def _media(folder: Path) -> dict[int, int]:
     return {step: number for step, number in found.items() if number}
 
 
-def _checkpoints(package: Package) -> list[CheckpointShown]:
+def _checkpoints(package: PackageFolder) -> list[CheckpointShown]:
     if not package.checkpoints.is_dir():
         return []
     derived = package.derived
@@ -348,11 +348,11 @@ def _checkpoints(package: Package) -> list[CheckpointShown]:
             size_bytes=info.size_bytes,
             metrics=info.metrics,
         )
-        for info in checkpoint.infos(package.checkpoints)
+        for info in checkpoint.read_manifests(package.checkpoints)
     ]
 
 
-def _inexact(package: Package, found: list[Session]) -> list[str]:
+def _inexact(package: PackageFolder, found: list[Session]) -> list[str]:
     """What the worker recorded with its checkpoints, and what the gate let through."""
     said = list(package_schema.load(package.path, "_package.json").get("inexact", []))
     said += [reason for session in found for reason in session.request.get("inexact", [])]

@@ -18,14 +18,14 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
 from roost.operations.sessions.running_session import RunningSession
-from roost.package.package import Package
-from roost.package.package_draft import PreparedTraining, prepare_training
-from roost.package.project_preflight import checked, require_runner
+from roost.package.package import PackageFolder
+from roost.package.package_draft import TrainingDraft, prepare_training
+from roost.package.project_preflight import check_settings, require_runner
 from roost.package.results import check_findings as findings
-from roost.package.results.data_report import Split
+from roost.package.results.data_report import SplitReport
 from roost.package.sessions import Session
 from roost.package.snapshot import Selection
-from roost.supervisor.guard_start import Guard
+from roost.supervisor.guard_start import GuardProcess
 
 _ANY_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
 _ENDS = ("max_epochs", "max_steps", "max_time")
@@ -55,7 +55,7 @@ class DataShown:
     """The stage that failed, or in which the process died: a set, or what comes before."""
     warnings: list[str]
     """About settings that do not do what they seem to."""
-    splits: list[Split]
+    splits: list[SplitReport]
     """As far as it came; of a set that failed what was known before."""
 
 
@@ -64,7 +64,7 @@ class Looking:
     """A look at the data that goes on."""
 
     running: RunningSession
-    process: Guard
+    process: GuardProcess
     notes: list[str] = field(default_factory=list)
     """What a person should hear about it, one line each."""
 
@@ -87,7 +87,7 @@ class Looking:
             error=ended.error,
             failed=None if ended.state == "succeeded" else found.last or None,
             warnings=found.warnings,
-            splits=[msgspec.convert(one, Split) for one in found.measured.values()],
+            splits=[msgspec.convert(one, SplitReport) for one in found.measured.values()],
         )
 
 
@@ -112,7 +112,7 @@ def show_data(request: ShowDataRequest) -> Iterator[Looking]:
         yield Looking(started.running, started.process, notes)
 
 
-def _of_config(request: ShowDataRequest) -> PreparedTraining:
+def _of_config(request: ShowDataRequest) -> TrainingDraft:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
     return prepare_training(_for_data_alone(config))
 
@@ -130,7 +130,7 @@ def _for_data_alone(config: Config) -> Config:
     )
 
 
-def _of_package(request: ShowDataRequest) -> PreparedTraining:
+def _of_package(request: ShowDataRequest) -> TrainingDraft:
     package = package_schema.opened(request.config, to_go_on=True)
     require_runner(package)
     config = layers.load(
@@ -139,8 +139,8 @@ def _of_package(request: ShowDataRequest) -> PreparedTraining:
         overrides=[*_overrides(package), *request.overrides],
     )
     project = package.project
-    settings = checked(config.values, project=project, package="${package}", where=config.where)
-    return PreparedTraining(
+    settings = check_settings(config.values, project=project, package="${package}", where=config.where)
+    return TrainingDraft(
         config=config,
         kind="train",
         project=project,
@@ -151,14 +151,14 @@ def _of_package(request: ShowDataRequest) -> PreparedTraining:
     )
 
 
-def _overrides(package: Package) -> list[str]:
+def _overrides(package: PackageFolder) -> list[str]:
     """Those of its sessions that hold, in their order."""
     records = package.path / "records"
     counting = [session for session in package.sessions() if session.counts(records)]
     return [text for session in counting for text in session.request.get("overrides", [])]
 
 
-def _selection(package: Package) -> Selection:
+def _selection(package: PackageFolder) -> Selection:
     manifest = package.manifest
     links = {name: os.path.realpath(package.path / name) for name in manifest["links"]}
     return Selection(package.path, files=list(manifest["files"]), links=links)

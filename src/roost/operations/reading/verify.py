@@ -12,7 +12,7 @@ from roost.operations.reading import package_schema
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
     Raises:
         NotFound: There is no such package.
     """
-    opened = Package.open(resolve.package_of(package))
+    opened = PackageFolder.open(resolve.package_of(package))
     damages = list(package_schema.damages(opened))
     yield from [_damage(damage) for damage in damages] or [_settings(opened)]
     if not any(damage.name == "manifest.json" for damage in damages):
@@ -45,12 +45,12 @@ def verify(package: Path | str) -> Iterator[Finding]:
     yield _records(opened)
     ids = checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []
     for id in ids:
-        yield _checkpoint(checkpoint.folder_of(opened.checkpoints, id))
+        yield _checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id))
     if not damages:
         yield from _missing(opened, ids)
 
 
-def _missing(package: Package, ids: list[int]) -> Iterator[Finding]:
+def _missing(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
     if package.state() not in ("starting", "running"):
         for id in sorted(package.kept() - set(ids)):
@@ -70,11 +70,11 @@ def _checkpoint(path: Path) -> Finding:
     )
 
 
-def _code(package: Package) -> Iterator[Finding]:
+def _code(package: PackageFolder) -> Iterator[Finding]:
     manifest = package.manifest
     changed, forced = package.changed(), package.forced()
     for name in changed:
-        digest = snapshot.digest(package.path / name)
+        digest = snapshot.file_digest(package.path / name)
         good = forced.get(name) == digest
         said = "has changed since it was copied" if digest else "is gone"
         known = ", and a session was forced to go on so; recorded as inexact" if good else ""
@@ -83,7 +83,7 @@ def _code(package: Package) -> Iterator[Finding]:
         yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
 
 
-def _records(package: Package) -> Finding:
+def _records(package: PackageFolder) -> Finding:
     columns = package.records()
     # A session that was killed while it wrote may leave one half line; what more is torn was damaged later.
     good = columns.torn <= len(package.sessions())
@@ -95,7 +95,7 @@ def _damage(damage: DamagedPackage) -> Finding:
     return Finding("settings", damage.name, False, damage.cause)
 
 
-def _settings(package: Package) -> Finding:
+def _settings(package: PackageFolder) -> Finding:
     try:
         package_schema.settings(package)
     except DamagedPackage as damage:

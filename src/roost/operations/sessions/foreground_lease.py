@@ -12,7 +12,7 @@ from roost.base.system.worker_protocol import LEASE_VARIABLE
 from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, visible_cards
 from roost.devices.card import Card
-from roost.devices.lease import Busy, Holder, Leases
+from roost.devices.lease import CardsBusy, LeaseHolder, Leases
 
 
 class SessionCards(NamedTuple):
@@ -21,7 +21,7 @@ class SessionCards(NamedTuple):
     cards: Sequence[Card] = ()
     notes: Sequence[str] = ()
     """What a person should hear about it."""
-    are_chosen: bool = False
+    hide_others: bool = False
     """Whether it has to be shown these alone, as it would take others by itself."""
 
     @property
@@ -52,15 +52,15 @@ def _first_or_free(found: SessionCards, count: int) -> SessionCards:
     first = found._replace(cards=found.cards[:count])
     try:
         require_unleased(first.cards)
-    except Busy as busy:
-        free = lease.unheld(found.cards)
+    except CardsBusy as busy:
+        free = lease.unleased_cards(found.cards)
         if len(free) < count:
             return first
-        chosen = visible_cards.freest(free, count)
+        chosen = visible_cards.most_free(free, count)
         taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.held])
         other = join_names([f"GPU {card.number}" for card in chosen])
         note = f"somebody holds {taken}: on {other}, and it sees no other"
-        return SessionCards(chosen, [*found.notes, note], are_chosen=True)
+        return SessionCards(chosen, [*found.notes, note], hide_others=True)
     return first
 
 
@@ -80,8 +80,8 @@ def choose_one_card(device: str) -> SessionCards:
     chosen = found._replace(cards=prefer_unleased(found.cards, 1))
     try:
         require_unleased(chosen.cards)
-    except Busy as busy:
-        raise Busy(busy.message, held=busy.held, fix="wait, or compute on the CPU: -CPU") from None
+    except CardsBusy as busy:
+        raise CardsBusy(busy.message, held=busy.held, fix="wait, or compute on the CPU: -CPU") from None
     return chosen
 
 
@@ -123,14 +123,14 @@ def take_leases(cards: Sequence[Card], package: Path | None) -> Leases:
         return Leases("", ())
     try:
         under = os.environ.get(LEASE_VARIABLE, "")
-        return lease.take(cards, None, Holder.own(package=str(package or "")), under=under)
-    except Busy as busy:
+        return lease.take(cards, None, LeaseHolder.own(package=str(package or "")), under=under)
+    except CardsBusy as busy:
         fix = "wait, or let the lab begin it in its turn: `roost submit`; or compute on the CPU: -CPU"
-        raise Busy(busy.message, held=busy.held, fix=fix) from None
+        raise CardsBusy(busy.message, held=busy.held, fix=fix) from None
 
 
 def prefer_unleased(found: Sequence[Card], count: int) -> list[Card]:
     """So many of the cards: those that nobody holds, where they are enough, and of these the ones with the
     most memory free."""
-    free = lease.unheld(found)
-    return visible_cards.freest(free if len(free) >= count else found, count)
+    free = lease.unleased_cards(found)
+    return visible_cards.most_free(free if len(free) >= count else found, count)

@@ -52,7 +52,9 @@ class TorchrunLaunch(NamedTuple):
     """Beside that of the session."""
 
 
-def torchrun_launch(request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool) -> TorchrunLaunch:
+def torchrun_launch(
+    request: Mapping[str, Any], own: Mapping[str, str], *, token: str, is_host: bool
+) -> TorchrunLaunch:
     """What starts the ranks of this machine.
 
     Args:

@@ -23,18 +23,18 @@ from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_f
 from roost.operations.sessions.session_request import limits_of_attended, start_worker
 from roost.package import sessions
 from roost.package.checkpoints import selection
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 
 def start_package_worker(
-    package: Package,
+    package: PackageFolder,
     place: Path,
     asked: Mapping[str, Any],
     settings: Settings | None,
     *,
     number: int = 1,
     lock_fd: int | None = None,
-    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
 ) -> StartedWorker:
     """Starts a worker for the request in ``place``, which this writes. It ends when this process is gone.
 
@@ -53,7 +53,7 @@ def start_package_worker(
         RoostError: The supervisor did not start.
     """
     token, device = secrets.token_hex(16), str(asked.get("device"))
-    body = {**asked, **sessions.identity(), "token": token, "created": round(time.time(), 3)}
+    body = {**asked, **sessions.own_identity(), "token": token, "created": round(time.time(), 3)}
     durable.write(place / analysis_folder.REQUEST, sessions.to_json(body))
     running = RunningSession(
         package.path,
@@ -62,14 +62,14 @@ def start_package_worker(
         record=place / analysis_folder.RECORD,
         output=place / analysis_folder.OUTPUT,
     )
-    with closing(foreground_lease.take_leases(needed.cards, package.path)) as leases:
+    with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
         process = start_worker(
             running,
             str(place),
             token=token,
             lock_fd=lock_fd,
             cpu=device == "cpu",
-            cards=needed.ids,
+            cards=session_cards.ids,
             leases=leases,
             limits=limits_of_attended(settings.limits if settings else LimitSettings()),
             stacks=str(place / analysis_folder.STACKS),
@@ -78,21 +78,21 @@ def start_package_worker(
 
 
 def select_checkpoints(
-    package: Package, checkpoint: str | None, **words: str | None
+    package: PackageFolder, checkpoint: str | None, **words: str | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Which checkpoints are meant, for a request, and a line for each that roost did not write.
 
     Args:
         package: The package.
         checkpoint: ``last``, ``best`` or an id.
-        words: More of `roost.package.checkpoints.selection.chosen`.
+        words: More of `roost.package.checkpoints.selection.parse_selection`.
 
     Raises:
         UsageError: The words mean nothing.
         NotFound: There is no such checkpoint.
         CheckpointError: None was written by roost.
     """
-    what = selection.chosen(package, checkpoint, **words)
+    what = selection.parse_selection(package, checkpoint, **words)
     notes = preconditions.check_checkpoints(package, what.id, fix="wait for its first one")
     selection.candidates(package, what)
     return selection.to_json(what), notes
@@ -100,13 +100,13 @@ def select_checkpoints(
 
 @contextmanager
 def worker_on_package(
-    package: Package,
+    package: PackageFolder,
     parent: Path,
     asked: Mapping[str, Any],
     settings: Settings | None,
     *,
     fix: str,
-    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
 ) -> Iterator[StartedWorker]:
     """Starts a worker as `start_package_worker` does, in a hidden folder of ``parent`` that is removed at the end: what it
     has finished there it renames to its place, so nothing half is ever seen. It ends with the block.
@@ -131,5 +131,7 @@ def worker_on_package(
         except OSError as error:
             said = error.strerror or error
             raise Refused(f"nothing can be written here: {said}", where=parent, fix=fix) from error
-        worker = start_package_worker(package, place, asked, settings, lock_fd=lock_fd, needed=needed)
+        worker = start_package_worker(
+            package, place, asked, settings, lock_fd=lock_fd, session_cards=session_cards
+        )
         yield stack.enter_context(killed_at_exit(worker))

@@ -16,26 +16,26 @@ from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
 from roost.operations.sessions.session_request import limits_of_attended, start_worker
-from roost.package.package_draft import PreparedTraining
-from roost.supervisor.guard_start import Guard
+from roost.package.package_draft import TrainingDraft
+from roost.supervisor.guard_start import GuardProcess
 
 
 class StartedWorker(NamedTuple):
     """What runs there."""
 
     running: RunningSession
-    process: Guard
+    process: GuardProcess
     """To be waited for."""
 
 
 @contextmanager
 def worker_on_copy(
-    plan: PreparedTraining,
+    plan: TrainingDraft,
     task: str,
     *,
     device: str = "auto",
     command: Sequence[str] = (),
-    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
 ) -> Iterator[StartedWorker]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
@@ -56,7 +56,7 @@ def worker_on_copy(
     remove_abandoned()
     with (
         scratch_folder() as (place, lock_fd),
-        killed_at_exit(_start(plan, task, device, command, needed, place, lock_fd)) as started,
+        killed_at_exit(_start(plan, task, device, command, session_cards, place, lock_fd)) as started,
     ):
         yield started
 
@@ -73,11 +73,11 @@ def killed_at_exit(started: StartedWorker) -> Iterator[StartedWorker]:
 
 
 def _start(
-    plan: PreparedTraining,
+    plan: TrainingDraft,
     task: str,
     device: str,
     command: Sequence[str],
-    needed: SessionCards,
+    session_cards: SessionCards,
     place: Path,
     lock_fd: int,
 ) -> StartedWorker:
@@ -97,14 +97,14 @@ def _start(
         }
     )
     running = running_session(package, number)
-    with closing(foreground_lease.take_leases(needed.cards, plan.project)) as leases:
+    with closing(foreground_lease.take_leases(session_cards.cards, plan.project)) as leases:
         process = start_worker(
             running,
             task,
             token=token,
             lock_fd=lock_fd,
             cpu=device == "cpu",
-            cards=needed.ids,
+            cards=session_cards.ids,
             leases=leases,
             limits=limits_of_attended(plan.settings.limits),
             stacks=str(package.path / "sessions" / f"{number}.stacks.txt"),

@@ -15,8 +15,8 @@ from roost.config.settings import Devices, Settings, Where
 from roost.devices import visible_cards
 from roost.devices.card import Card
 from roost.operations.sessions.foreground_lease import prefer_unleased
-from roost.package.package import Package
-from roost.package.setting_locations import key_of
+from roost.package.package import PackageFolder
+from roost.package.setting_locations import override_key
 
 COMMAND_LINE = "command line"
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
@@ -38,7 +38,7 @@ class RankRequest:
     """HOST:PORT where they meet: the first machine's, and a port that is free there."""
     restart: int = 0
     """How many times in a row the next session may begin by itself."""
-    said_in: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     """Where devices and strategy were asked for, if not on the command line."""
     num_nodes_before: int = 1
     """Machines of the session before."""
@@ -54,7 +54,7 @@ class RankLayout:
     """What a person should hear about it, one line each."""
 
 
-def with_previous_layout(asked: RankRequest, package: Package, overrides: Sequence[str]) -> RankRequest:
+def with_previous_layout(asked: RankRequest, package: PackageFolder, overrides: Sequence[str]) -> RankRequest:
     """With the devices and the strategy of the newest session, where neither the caller nor an override of
     the session that is about to begin asks for others.
 
@@ -66,18 +66,20 @@ def with_previous_layout(asked: RankRequest, package: Package, overrides: Sequen
     session = next((one for one in reversed(package.sessions()) if "strategy" in one.request), None)
     if session is None:
         return asked
-    changed = [key_of(text) for text in overrides]
+    changed = [override_key(text) for text in overrides]
     is_new = {key: key in changed or getattr(asked, key) is not None for key in ("devices", "strategy")}
     # One process was no choice where there was one device: several are not for one process then.
     if is_new["devices"] and session.request["strategy"] == "single":
         is_new["strategy"] = True
     found: dict[str, Any] = {key: session.request.get(key) for key, new in is_new.items() if not new}
-    said_in = dict.fromkeys(found, f"session {session.number}")
+    sources = dict.fromkeys(found, f"session {session.number}")
     num_nodes_before = int(session.request.get("num_nodes", 1))
-    return replace(asked, **found, said_in=said_in, num_nodes_before=num_nodes_before)
+    return replace(asked, **found, sources=sources, num_nodes_before=num_nodes_before)
 
 
-def plan_ranks(asked: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where) -> RankLayout:
+def plan_ranks(
+    asked: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where
+) -> RankLayout:
     """How many ranks there will be, and on what.
 
     Args:
@@ -169,7 +171,7 @@ class _LayoutChoice:
         self.asked, self.settings, self.device = asked, settings, device
         self.devices: Devices = settings.devices if asked.devices is None else asked.devices
         is_own = asked.devices is None
-        self.where = where("devices") if is_own else asked.said_in.get("devices", COMMAND_LINE)
+        self.where = where("devices") if is_own else asked.sources.get("devices", COMMAND_LINE)
         otherwise = "ddp" if self.are_several or asked.num_nodes > 1 else "single"
         self.strategy = asked.strategy or settings.strategy or otherwise
 
@@ -308,7 +310,7 @@ def _device_count(choice: _LayoutChoice) -> int | Literal["auto"]:
 def _no_gpu_reason(choice: _LayoutChoice) -> str:
     if choice.device == "cpu":
         return "the CPU is asked for"
-    return f"no GPU is visible: {visible_cards.why_none()}"
+    return f"no GPU is visible: {visible_cards.no_cards_reason()}"
 
 
 def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from roost.base.errors import RoostError
 from roost.operations.reading.output_reader import Output
 from roost.package import sessions
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
 _TICK_SECONDS = 0.05
@@ -38,7 +38,7 @@ class RunningSession:
         return sessions.read(self.request, self.record, number=self.number)
 
 
-def running_session(package: Package, number: int, *, offset: int = 0) -> RunningSession:
+def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> RunningSession:
     """Session ``number`` of a package, its output from ``offset`` on."""
     return RunningSession(
         package.path,
@@ -61,7 +61,7 @@ def restarted_as(session: Session) -> int | None:
 
 
 def follow(
-    running: RunningSession, *, next_of: Callable[[Session], int | None] = restarted_as
+    running: RunningSession, *, next_session: Callable[[Session], int | None] = restarted_as
 ) -> Iterator[bytes | RunningSession | Session]:
     """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where another one
     follows it goes on with that.
@@ -70,7 +70,7 @@ def follow(
 
     Args:
         running: The first session.
-        next_of: Gives which session follows one that has ended: its number, `NOT_YET`, or None.
+        next_session: Gives which session follows one that has ended: its number, `NOT_YET`, or None.
 
     Yields:
         Output; empty pieces, twenty times a second, while there is none; each session that follows another;
@@ -92,7 +92,7 @@ def follow(
                 guard_is_gone = has_ended and not session.guard_lives  # then once more: it may have told all
                 yield b""
                 time.sleep(_TICK_SECONDS)
-            while (number := next_of(session)) == NOT_YET:
+            while (number := next_session(session)) == NOT_YET:
                 yield b""
                 time.sleep(_TICK_SECONDS)
             following = _following_session(running, number, output) if number is not None else None
@@ -116,11 +116,11 @@ def _following_session(running: RunningSession, number: int, output: Output) -> 
     request = folder / f"{number}.request.json"
     offset = output.offset
     if output.was_replaced():  # by a shorter one
-        offset = int((sessions.load(request) or {}).get("output_offsets", {}).get(running.output.name, 0))
+        offset = int((sessions.load_json(request) or {}).get("output_offsets", {}).get(running.output.name, 0))
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 
-def newest_session(package: Package) -> Session | None:
+def newest_session(package: PackageFolder) -> Session | None:
     """The newest session, once its supervisor has written it down; None when there is none.
 
     Raises:

@@ -30,7 +30,7 @@ class SessionDeadline(NamedTuple):
     notes: list[str]
     """What a person should hear about it."""
 
-    def seconds(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Those that are left."""
         return None if self.at is None else self.at - time.time()
 

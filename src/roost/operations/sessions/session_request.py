@@ -28,11 +28,11 @@ from roost.operations.sessions.caller_environment import callers_environment
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.supervisor import guard_start
-from roost.supervisor.guard_start import Guard
-from roost.supervisor.limits import Limits
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.guard_start import GuardProcess
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
 
 _WORKER = (sys.executable, "-P", "-m", "roost.worker")
 
@@ -44,7 +44,7 @@ class StartedSession:
     package: Path
     running: RunningSession | None = None
     """None when the run had ended before."""
-    process: Guard | None = None
+    process: GuardProcess | None = None
     """For whoever stays: to be waited for, or a zombie remains. Its end is that of everything it started."""
     is_new: bool = False
     """Whether the package was made by this call."""
@@ -73,18 +73,18 @@ def require_startable(request: Mapping[str, Any], settings: Settings) -> Session
     deadline_of(settings.limits)
     if int(request.get("num_nodes", 1)) > 1:
         multi_node.require_rendezvous(request)
-    needed = foreground_lease.cards_of_session(request)
-    foreground_lease.require_unleased(needed.cards)
-    return needed
+    session_cards = foreground_lease.cards_of_session(request)
+    foreground_lease.require_unleased(session_cards.cards)
+    return session_cards
 
 
 def start_session(
-    package: Package,
+    package: PackageFolder,
     lock_fd: int,
     request: Mapping[str, Any],
     settings: Settings,
     *,
-    needed: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
 ) -> StartedSession:
     """Adds a session to a package and starts it.
 
@@ -102,14 +102,14 @@ def start_session(
         Refused: The time by which it must have ended is past, or somebody has taken its GPUs meanwhile.
     """
     ends = deadline_of(settings.limits)
-    ends.notes.extend(needed.notes)
-    cards = needed.ids if needed.are_chosen else request.get("cards")
-    with closing(foreground_lease.take_leases(needed.cards, package.path)) as leases:
+    ends.notes.extend(session_cards.notes)
+    cards = session_cards.ids if session_cards.hide_others else request.get("cards")
+    with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
         return _start_with_leases(package, lock_fd, request, settings, ends, leases, cards)
 
 
 def _start_with_leases(
-    package: Package,
+    package: PackageFolder,
     lock_fd: int,
     request: Mapping[str, Any],
     settings: Settings,
@@ -125,7 +125,7 @@ def _start_with_leases(
         own_env = {**plan.own_env, **added}
         plan = msgspec.structs.replace(plan, argv=argv, own_env=own_env, ranks=(), is_launcher=True)
         ends.notes.append(_join_note(several, package))
-    plan.limits["wall_seconds"] = ends.seconds()
+    plan.limits["wall_seconds"] = ends.seconds_left()
     offset = output_size(package.output)
     begun = session_start.begin(
         package,
@@ -191,7 +191,7 @@ def session_plan(body: Mapping[str, Any], settings: Settings) -> Plan:
     )
 
 
-def _join_note(num_nodes: int, package: Package) -> str:
+def _join_note(num_nodes: int, package: PackageFolder) -> str:
     others = "the other machine" if num_nodes == 2 else f"each of the other {num_nodes - 1} machines"
     return f"on {others} type: roost join {quote(str(package.path))}"
 
@@ -214,7 +214,7 @@ def start_worker(
     argv: Sequence[str] | None = None,
     added: Mapping[str, str] | None = None,
     **spec: Any,
-) -> Guard:
+) -> GuardProcess:
     """Starts a worker that adds no session to its package, under a supervisor; gives the process to wait for.
 
     Args:
@@ -228,13 +228,13 @@ def start_worker(
         deadline: When it must have ended, in unix seconds; None: whenever it does.
         argv: What is run instead of the worker itself, to start it; it gets the worker's arguments.
         added: More of the environment.
-        spec: More of `Spec`.
+        spec: More of `SessionSpec`.
 
     Raises:
         RoostError: The supervisor did not start.
     """
     package = str(running.package)
-    given = Spec(
+    given = SessionSpec(
         argv=[*(argv or _WORKER), package, task],
         cwd=package,
         env={
@@ -250,11 +250,11 @@ def start_worker(
         lease_fds=leases.fds if leases is not None else (),
         **spec,
     )
-    return guard_start.start(given, lock_fd=lock_fd).process
+    return guard_start.start_session(given, lock_fd=lock_fd).process
 
 
-def lock_package(package: Package) -> int:
-    """The package's lock, see `Package.lock`; first ends what a killed session has left behind.
+def lock_package(package: PackageFolder) -> int:
+    """The package's lock, see `PackageFolder.lock`; first ends what a killed session has left behind.
 
     Raises:
         Refused: Somebody writes to this package.
@@ -263,9 +263,9 @@ def lock_package(package: Package) -> int:
     return package.lock()
 
 
-def supervisor_limits(settings: LimitSettings) -> Limits:
+def supervisor_limits(settings: LimitSettings) -> SessionLimits:
     """The section ``supervisor_limits`` as the supervisor wants it: seconds and bytes."""
-    return Limits(
+    return SessionLimits(
         wall_seconds=_seconds(settings.wall_time, "limits.wall_time"),
         grace_seconds=parse_duration(settings.grace, setting="limits.grace"),
         core_bytes=settings.core_mb * 2**20,
@@ -275,7 +275,7 @@ def supervisor_limits(settings: LimitSettings) -> Limits:
     )
 
 
-def limits_of_attended(settings: LimitSettings) -> Limits:
+def limits_of_attended(settings: LimitSettings) -> SessionLimits:
     """Likewise, of what its caller waits for, and ends: neither the wall time of a training nor its stalls
     do."""
     return supervisor_limits(settings)._replace(wall_seconds=None, end_stalled=False)
@@ -306,7 +306,7 @@ def own_environment(*, cpu: bool, cards: Sequence[str] | None = None) -> dict[st
     No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
     would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
     """
-    seen = [] if cpu or inventory.has_none() else cards
+    seen = [] if cpu or inventory.excludes_real_cards() else cards
     return {
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",

@@ -23,7 +23,7 @@ MAX_BYTES = 256 * 2**20
 _MAX_SECONDS = 100 * 365 * 86400.0
 
 _Seconds = Annotated[float, Meta(ge=0, le=_MAX_SECONDS)]
-_Count = Annotated[int, Meta(ge=0, le=simulated_cards.MOST_CARDS)]
+_Count = Annotated[int, Meta(ge=0, le=simulated_cards.MAX_CARDS)]
 
 
 class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class ListedTask(Struct, frozen=True, kw_only=True):
     priority: int
     opportunistic: bool
     cores: int | None = None
-    """An older list does not tell it."""
+    """An older list does not report it."""
 
 
 class TaskHistory(NamedTuple):
@@ -140,19 +140,21 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
     """As in `TaskHistory`."""
 
 
-def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda text: None) -> SimulationResult:
+def simulate(
+    request: SimulateRequest, *, report: Callable[[str], None] = lambda text: None
+) -> SimulationResult:
     """Runs a history through the policy of the lab, in virtual time.
 
     Args:
         request: What is asked.
-        tell: Hears after each decision how far it is.
+        report: Hears after each decision how far it is.
 
     Raises:
         NotFound: There is no such file.
         ConfigError: It cannot be read, or holds something else.
         UsageError: Cards or numbers mean nothing.
     """
-    cards = simulated_cards.described(request.cards, setting="--cards")
+    cards = simulated_cards.parse_cards(request.cards, setting="--cards")
     if request.history is not None:
         entries, left_out = read_history(request.history)
     else:
@@ -162,7 +164,7 @@ def simulate(request: SimulateRequest, *, tell: Callable[[str], None] = lambda t
     decisions = 0
     for _ in lab.passes():
         decisions += 1
-        tell(f"{lab.ended} of {len(entries)} tasks")
+        report(f"{lab.ended} of {len(entries)} tasks")
     return _summary(lab, decisions, left_out)
 
 
@@ -174,7 +176,7 @@ def read_history(path: Path) -> TaskHistory:
         ConfigError: It cannot be read, or a line is no entry.
     """
     try:
-        data = bytes(safe_read.read(path, at_most=MAX_BYTES))
+        data = bytes(safe_read.read(path, max_bytes=MAX_BYTES))
     except FileNotFoundError:
         fix = "write one with `roost tasks --all --json`, or name none: then a history is made up"
         raise NotFound("there is no such file", received=str(path), fix=fix) from None
@@ -218,7 +220,9 @@ def _read_list(data: bytes, path: Path) -> TaskHistory:
             for one, seconds in ran
         ]
         # A struct that is made is not checked, one that is converted is.
-        return TaskHistory(msgspec.convert(msgspec.to_builtins(found), list[HistoryTask]), len(tasks) - len(ran))
+        return TaskHistory(
+            msgspec.convert(msgspec.to_builtins(found), list[HistoryTask]), len(tasks) - len(ran)
+        )
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         fix = "write down anew what `roost tasks --all --json` prints"
         raise ConfigError(f"this is no list of tasks: {error}", where=path, fix=fix) from None
@@ -296,7 +300,7 @@ def _summary(lab: VirtualLab, decisions: int, left_out: int) -> SimulationResult
             _user(user, jobs, lab.ledger.total[user], used) for user in sorted({j.task.user for j in jobs})
         ],
         longest=_task(longest[1]) if longest is not None and longest[0] > 0 else None,
-        never=[_task(job) for job in jobs if job.begun is None],
+        never=[_task(job) for job in jobs if job.started is None],
         left_out=left_out,
     )
 

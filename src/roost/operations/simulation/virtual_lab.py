@@ -24,7 +24,7 @@ class Job:
     task: Task
     seconds: float
     """That it still has to run."""
-    begun: float | None = None
+    started: float | None = None
     """When it started first."""
     ended: float | None = None
     reason: str = ""
@@ -33,9 +33,9 @@ class Job:
     @property
     def waited(self) -> float | None:
         """Seconds, those before the moment at which it was to begin left out."""
-        if self.begun is None:
+        if self.started is None:
             return None
-        return self.begun - max(self.task.submitted, self.task.begin or 0.0)
+        return self.started - max(self.task.submitted, self.task.begin or 0.0)
 
 
 @dataclass
@@ -46,7 +46,7 @@ class VirtualLedger:
     decayed: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     total: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def go_on(self, now: float, rates: Mapping[str, float]) -> None:
+    def advance(self, now: float, rates: Mapping[str, float]) -> None:
         """Up to a time, until which each user has had so many cards."""
         seconds = now - self.at
         if seconds <= 0:
@@ -136,7 +136,7 @@ class VirtualLab:
     def _advance(self) -> None:
         """To the next moment at which something happens, and all that happens then."""
         self.now = max(self.now, self._events[0][0])
-        self.ledger.go_on(self.now, self._rates)
+        self.ledger.advance(self.now, self._rates)
         while self._events and self._events[0][0] <= self.now:
             _, id = heapq.heappop(self._events)
             if (job := self.jobs.get(id)) is None:
@@ -169,8 +169,8 @@ class VirtualLab:
     def _start(self, placement: Placement, reason: str) -> None:
         task = self.pending.pop(placement.task)
         job = self.jobs[task.id]
-        if job.begun is None:
-            job.begun, job.reason = self.now, reason
+        if job.started is None:
+            job.started, job.reason = self.now, reason
         self.live[task.id] = msgspec.structs.replace(
             task, state=RUNNING, cards=placement.cards, reserved_mb=placement.mb, started=self.now
         )

@@ -29,7 +29,7 @@ _LARGE_BYTES = 1 << 24
 _FOLDER = re.compile(re.escape(PREFIX) + r"(\d+)\.ckpt")
 
 
-class Info(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What MANIFEST.json says of a checkpoint. ``id`` counts saves; ``parent`` is the id it goes on from."""
 
     format: int = FORMAT
@@ -61,12 +61,12 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
         return sum(int(entry.get("bytes", 0)) for entry in self.files.values())
 
 
-def folder_of(folder: Path, id: int) -> Path:
+def checkpoint_folder(folder: Path, id: int) -> Path:
     """Where checkpoint ``id`` stands, or would stand, below a ``Checkpoints`` folder."""
     return folder / f"{PREFIX}{id}.ckpt"
 
 
-def id_of(path: Path) -> int:
+def checkpoint_id(path: Path) -> int:
     """The id of the checkpoint that stands, or would stand, at ``path``."""
     return int(path.name.removeprefix(PREFIX).removesuffix(".ckpt"))
 
@@ -76,7 +76,7 @@ def ids(folder: Path) -> list[int]:
     return sorted(int(match[1]) for path in folder.iterdir() if (match := _FOLDER.fullmatch(path.name)))
 
 
-def set_asides(folder: Path) -> list[str]:
+def set_aside_names(folder: Path) -> list[str]:
     """The names of the damaged ones that were set aside."""
     return sorted(
         path.name for path in folder.iterdir() if _FOLDER.match(path.name) and ".corrupt" in path.name
@@ -89,7 +89,7 @@ def next_id(folder: Path) -> int:
     return max(used, default=-1) + 1
 
 
-def line_after(parent: Info | None, id: int) -> list[tuple[int, int]]:
+def lineage_after(parent: Manifest | None, id: int) -> list[tuple[int, int]]:
     """The line of a checkpoint ``id`` that goes on from ``parent``."""
     if parent is None:
         return [(id, id)]
@@ -97,7 +97,7 @@ def line_after(parent: Info | None, id: int) -> list[tuple[int, int]]:
     return [*older, (first, id)] if id == last + 1 else [*older, (first, last), (id, id)]
 
 
-def _encode(info: Info) -> bytes:
+def _encode(info: Manifest) -> bytes:
     nonfinite = {name: repr(value) for name, value in info.metrics.items() if not math.isfinite(value)}
     finite = {name: value for name, value in info.metrics.items() if name not in nonfinite}
     return _sealed(msgspec.to_builtins(msgspec.structs.replace(info, metrics=finite, nonfinite=nonfinite)))
@@ -109,7 +109,7 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({**body, "sha256": digest}), indent=2) + b"\n"
 
 
-def _decode(data: bytes) -> Info:
+def _decode(data: bytes) -> Manifest:
     """The manifest of these bytes. Every format is sealed alike, so that an older roost can tell a newer
     checkpoint from a damaged one."""
     try:
@@ -124,14 +124,14 @@ def _decode(data: bytes) -> Info:
     if format != FORMAT:
         raise CheckpointError(f"it has format {format}", fix=f"update roost: this one reads format {FORMAT}")
     try:
-        info = msgspec.convert(body, type=Info)
+        info = msgspec.convert(body, type=Manifest)
         metrics = {**info.metrics, **{name: float(text) for name, text in info.nonfinite.items()}}
     except ValueError as error:
         raise CheckpointError(f"its MANIFEST.json does not mean anything: {error}") from error
     return msgspec.structs.replace(info, metrics=metrics, nonfinite={})
 
 
-def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
+def write(folder: Path, trees: Mapping[str, Any], info: Manifest) -> Manifest:
     """Writes one checkpoint durably; when this returns it stands, when it raises nothing has changed.
 
     Args:
@@ -148,19 +148,19 @@ def write(folder: Path, trees: Mapping[str, Any], info: Info) -> Info:
         part_files,  # NumPy, 0.1 s: whoever only looks at manifests goes without
     )
 
-    with made(folder_of(folder, info.id)) as staging:
+    with staged_folder(checkpoint_folder(folder, info.id)) as staging:
         info = msgspec.structs.replace(info, files=part_files.write(staging, part_files.pack(trees)))
-        seal(staging, info)
+        write_manifest(staging, info)
     return info
 
 
-def seal(staging: Path, info: Info) -> None:
+def write_manifest(staging: Path, info: Manifest) -> None:
     """Writes the manifest, the last file of a checkpoint."""
     durable.write_new(staging / "MANIFEST.json", [_encode(info)])
 
 
 @contextmanager
-def made(final: Path) -> Iterator[Path]:
+def staged_folder(final: Path) -> Iterator[Path]:
     """A folder that takes a checkpoint's files; afterwards it is ``final``, or after an error gone."""
     staging = durable.make_staging_folder(final)
     try:
@@ -172,7 +172,7 @@ def made(final: Path) -> Iterator[Path]:
         raise
 
 
-def read_info(path: Path) -> Info:
+def read_manifest(path: Path) -> Manifest:
     """A checkpoint's manifest alone.
 
     Raises:
@@ -184,13 +184,13 @@ def read_info(path: Path) -> Info:
     if not path.exists():
         raise NotFound("there is no such checkpoint", received=str(path))
     try:
-        _size(path, "MANIFEST.json", at_most=safe_read.MAX_SMALL_FILE_BYTES)
+        _plain_file_size(path, "MANIFEST.json", at_most=safe_read.MAX_SMALL_FILE_BYTES)
         return _decode(bytes(safe_read.read(path / "MANIFEST.json")))
     except CheckpointError as error:
         raise type(error)(f"{path.name}: {error.message}", fix=error.fix) from error
 
 
-def _size(path: Path, name: str, *, at_most: float = math.inf) -> int:
+def _plain_file_size(path: Path, name: str, *, at_most: float = math.inf) -> int:
     """The size of a plain file of a checkpoint. Whatever else the system says (no right to read, no
     descriptor left, an I/O error, a server that is away) is raised as it is: it is no damage."""
     try:
@@ -202,22 +202,22 @@ def _size(path: Path, name: str, *, at_most: float = math.inf) -> int:
     return found.st_size
 
 
-def infos(folder: Path) -> list[Info]:
+def read_manifests(folder: Path) -> list[Manifest]:
     """The manifests of all checkpoints that have a readable one, by ascending id."""
     found = []
     for id in ids(folder):
         try:
-            found.append(read_info(folder_of(folder, id)))
+            found.append(read_manifest(checkpoint_folder(folder, id)))
         except (CheckpointError, NotFound, FileNotFoundError):
             continue  # damaged, or removed meanwhile by the run itself: `verify` says so, readers go on
     return found
 
 
-def _sized(path: Path, name: str, entry: Mapping[str, Any]) -> int:
+def _checked_size(path: Path, name: str, entry: Mapping[str, Any]) -> int:
     if Path(name).name != name or "\0" in name:
         raise CheckpointError(f"{path.name}: its MANIFEST.json names {name!r}, which is no file of it")
     try:
-        size = _size(path, name)
+        size = _plain_file_size(path, name)
     except Damaged as error:
         raise Damaged(f"{path.name}: {error.message}") from error
     if size != entry.get("bytes"):
@@ -225,26 +225,26 @@ def _sized(path: Path, name: str, entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _other_digest(path: Path, name: str) -> Damaged:
+def _digest_error(path: Path, name: str) -> Damaged:
     return Damaged(f"{path.name}: {name} is damaged: its digest is not the one that was written")
 
 
-def _checked(
+def _checked_bytes(
     path: Path, name: str, entry: Mapping[str, Any], *, is_kept: bool = False
 ) -> memoryview[Any] | None:
     """The bytes of a file, compared with its digest; None unless they are to stay in memory."""
-    size = _sized(path, name, entry)
+    size = _checked_size(path, name, entry)
     file, data = path / name, None
     if is_kept:
-        data, digest = safe_read.read_hashed(file, at_most=size)
+        data, digest = safe_read.read_hashed(file, max_bytes=size)
     else:
         digest = safe_read.sha256(file)
     if digest != entry.get("sha256"):
-        raise _other_digest(path, name)
+        raise _digest_error(path, name)
     return data
 
 
-def verify(path: Path) -> Info:
+def verify(path: Path) -> Manifest:
     """Compares every byte with its digest, loads nothing.
 
     Raises:
@@ -253,24 +253,24 @@ def verify(path: Path) -> Info:
         CheckpointError: It was written by a newer roost.
         OSError: It could not be read, which says nothing against it.
     """
-    info = read_info(path)
+    info = read_manifest(path)
     for name, entry in info.files.items():
-        _checked(path, name, entry)
+        _checked_bytes(path, name, entry)
     return info
 
 
-def parts(info: Info) -> list[str]:
+def part_names(info: Manifest) -> list[str]:
     """The names of the states that a checkpoint holds."""
     return [name.removesuffix(".json") for name in info.files if name.endswith(".json")]
 
 
-def _tensor_files(info: Info, part: str) -> list[str]:
+def _tensor_files(info: Manifest, part: str) -> list[str]:
     """Those with the tensors of a part: that of the whole ones, then that of each rank's shards."""
     found = [f"{part}.safetensors", *(f"{part}.shard-{rank}.safetensors" for rank in range(info.ranks))]
     return [name for name in found if name in info.files]
 
 
-def digest_of(info: Info, part: str) -> tuple[str | None, int]:
+def tensor_digest(info: Manifest, part: str) -> tuple[str | None, int]:
     """Of the tensors of a part: what tells them from others, and their bytes. None and 0: it has none."""
     entries = [info.files[name] for name in _tensor_files(info, part)]
     size = sum(int(entry.get("bytes", 0)) for entry in entries)
@@ -280,14 +280,14 @@ def digest_of(info: Info, part: str) -> tuple[str | None, int]:
     return (digests[0] if digests else None), size
 
 
-def _contents(
-    path: Path, info: Info, wanted: Sequence[str], others: Iterable[str]
+def _read_files(
+    path: Path, info: Manifest, wanted: Sequence[str], others: Iterable[str]
 ) -> dict[str, memoryview[Any]]:
     """The bytes of the files ``wanted``; those and ``others`` are compared with their digests, of large ones
     on all cores, as that takes longer than the reading."""
 
     def check(name: str) -> memoryview[Any] | None:
-        return _checked(path, name, info.files[name], is_kept=name in wanted)
+        return _checked_bytes(path, name, info.files[name], is_kept=name in wanted)
 
     names = [*wanted, *others]
     if len(names) < 2 or info.size_bytes < _LARGE_BYTES:
@@ -307,7 +307,7 @@ def read(
     to: Literal["torch", "numpy"] = "torch",
     device: str = "cpu",
     is_whole: bool = False,
-) -> tuple[Info, dict[str, Any]]:
+) -> tuple[Manifest, dict[str, Any]]:
     """The manifest and the states by name, each byte compared with its digest first. Large tensors of a file
     share one piece of memory, which lives as long as one of them: clone what you keep without the others.
 
@@ -328,14 +328,14 @@ def read(
     """
     from roost.base import safetensors_format, state_tree
 
-    info = read_info(path)
-    names = parts(info)
+    info = read_manifest(path)
+    names = part_names(info)
     asked = names if only is None else [name for name in only if name in names or not is_whole]
     if missing := [name for name in asked if name not in names]:
         raise CheckpointError(f"{path.name} holds no {missing[0]!r}; it holds {', '.join(names)}")
     files = {name: [f"{name}.json", *_tensor_files(info, name)] for name in asked}
     wanted = [file for found in files.values() for file in found]
-    contents = _contents(path, info, wanted, info.files.keys() - wanted if is_whole else ())
+    contents = _read_files(path, info, wanted, info.files.keys() - wanted if is_whole else ())
     states = {}
     for name, [skeleton, *others] in files.items():
         text, stored = contents.pop(skeleton), [contents.pop(file) for file in others]
@@ -349,7 +349,7 @@ def read(
     return info, states if device == "cpu" else state_tree.move_to_device(states, device)
 
 
-def copy(path: Path, to: Path, *, session: int) -> Info:
+def copy(path: Path, to: Path, *, session: int) -> Manifest:
     """Copies a checkpoint into another ``Checkpoints``, under its id; every byte is compared on the way.
 
     Args:
@@ -366,14 +366,14 @@ def copy(path: Path, to: Path, *, session: int) -> Info:
         CheckpointError: It was written by a newer roost.
         OSError: It cannot be read or written; the half-written copy is removed.
     """
-    info = msgspec.structs.replace(read_info(path), session=session)
-    with made(folder_of(to, info.id)) as staging:
+    info = msgspec.structs.replace(read_manifest(path), session=session)
+    with staged_folder(checkpoint_folder(to, info.id)) as staging:
         for name, entry in info.files.items():
-            _sized(path, name, entry)
+            _checked_size(path, name, entry)
             found = durable.write_new(staging / name, _pieces(path / name))
             if found.sha256 != entry.get("sha256"):
-                raise _other_digest(path, name)
-        seal(staging, info)
+                raise _digest_error(path, name)
+        write_manifest(staging, info)
     return info
 
 
@@ -383,7 +383,7 @@ def _pieces(file: Path) -> Iterator[bytes]:
             yield piece
 
 
-def digest_of_manifest(path: Path) -> str:
+def manifest_digest(path: Path) -> str:
     """The sha256 of a checkpoint's manifest, which names those of all its files.
 
     Raises:

@@ -9,21 +9,21 @@ from typing import TypeVar
 
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package.checkpoints import checkpoint, retention
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 
 T = TypeVar("T")
-_MOST_STEPS = 20
+_MAX_STEPS_SHOWN = 20
 
 
-def steps(found: Iterable[Info]) -> str:
+def format_steps(found: Iterable[Manifest]) -> str:
     """The steps of checkpoints in words, the newest first."""
     all_steps = sorted({info.step for info in found}, reverse=True)
-    more = len(all_steps) - _MOST_STEPS
-    named = ", ".join(map(str, all_steps[:_MOST_STEPS]))
+    more = len(all_steps) - _MAX_STEPS_SHOWN
+    named = ", ".join(map(str, all_steps[:_MAX_STEPS_SHOWN]))
     return f"step {named}" + (f" and {more} before" if more > 0 else "") if all_steps else "none"
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints below ``folder``.
 
     Args:
@@ -35,9 +35,9 @@ class Store:
     def __init__(self, folder: Path, *, tip: int | None = None) -> None:
         self.folder, self._tip = folder, tip
 
-    def line(self) -> list[Info]:
+    def line(self) -> list[Manifest]:
         """The checkpoints that lead to where the run is now, oldest first."""
-        return retention.branch(checkpoint.infos(self.folder), tip=self._tip)
+        return retention.lineage(checkpoint.read_manifests(self.folder), tip=self._tip)
 
     def path(self, id: int) -> Path:
         """The folder of checkpoint ``id``.
@@ -45,26 +45,26 @@ class Store:
         Raises:
             NotFound: There is none.
         """
-        path = checkpoint.folder_of(self.folder, id)
+        path = checkpoint.checkpoint_folder(self.folder, id)
         if not path.is_dir():
             have = ", ".join(str(n) for n in checkpoint.ids(self.folder)) or "none"
             raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=self.folder.parent)
         return path
 
-    def at_step(self, step: int) -> Info:
+    def at_step(self, step: int) -> Manifest:
         """The checkpoint of a step: of the line that leads to now where it has one, else the newest.
 
         Raises:
             NotFound: There is none; names the steps at which one stands, the newest first.
         """
-        found = checkpoint.infos(self.folder)
+        found = checkpoint.read_manifests(self.folder)
         of_step = [info for info in found if info.step == step]
         if not of_step:
             damaged = sorted(set(checkpoint.ids(self.folder)) - {info.id for info in found})
-            said = f"there is no checkpoint of step {step}; there are: {steps(found)}"
+            said = f"there is no checkpoint of step {step}; there are: {format_steps(found)}"
             if damaged:
                 said += (
-                    f"; damaged: {', '.join(checkpoint.folder_of(self.folder, id).name for id in damaged)}"
+                    f"; damaged: {', '.join(checkpoint.checkpoint_folder(self.folder, id).name for id in damaged)}"
                 )
             raise NotFound(said, where=self.folder.parent)
         line = {info.id for info in self.line()}
@@ -89,7 +89,7 @@ class Store:
         said: list[str] = []
         candidates = self.candidates()
         for id in candidates:
-            path = checkpoint.folder_of(self.folder, id)
+            path = checkpoint.checkpoint_folder(self.folder, id)
             try:
                 return load(path), said
             except Damaged as error:
@@ -112,7 +112,7 @@ class Store:
         tried: set[int] = set()
         while waiting := [id for id in self.candidates() if id not in tried]:  # a new look: newer ones come
             tried.add(waiting[0])
-            path = checkpoint.folder_of(self.folder, waiting[0])
+            path = checkpoint.checkpoint_folder(self.folder, waiting[0])
             try:
                 return load(path), said
             except (Damaged, NotFound, FileNotFoundError) as error:
@@ -124,7 +124,7 @@ class Store:
     def _refuse_none(self, said: list[str]) -> None:
         """Where checkpoints stood and none is good: to begin at step 0, also the second time, would bury
         what was there."""
-        lost = checkpoint.set_asides(self.folder)
+        lost = checkpoint.set_aside_names(self.folder)
         if said or lost:
             raise CheckpointError(
                 f"no good checkpoint is left: {'; '.join(said) or ', '.join(lost)}",
@@ -136,7 +136,7 @@ class Store:
         """Ids to try, newest first. Where a manifest is damaged nobody knows the line: it is tried too, and
         set aside. What is newer than the one that the run was told to go on from is left alone."""
         limit = math.inf if self._tip is None else self._tip
-        readable = [info for info in checkpoint.infos(self.folder) if info.id <= limit]
+        readable = [info for info in checkpoint.read_manifests(self.folder) if info.id <= limit]
         known = {info.id for info in readable}
         unknown = [n for n in checkpoint.ids(self.folder) if n <= limit and n not in known]
-        return sorted([*unknown, *(info.id for info in retention.branch(readable))], reverse=True)
+        return sorted([*unknown, *(info.id for info in retention.lineage(readable))], reverse=True)

@@ -14,7 +14,7 @@ _PIECE_BYTES = 1 << 22
 _NO_BYTES = memoryview(b"")
 
 
-class Packed(NamedTuple):
+class PartFile(NamedTuple):
     """A file that is to be written: a text, or leaves whose bytes must not change until then."""
 
     name: str
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 def pack(
     states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.make_leaf
-) -> list[Packed]:
+) -> list[PartFile]:
     """The files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``. Rank 0 writes
     those of all parts; the others their own part, ``rank-<rank>``. Of tensors that are sharded over the ranks
     each writes its own shards, as ``<part>.shard-<rank>.safetensors``.
@@ -65,22 +65,22 @@ def pack(
         shards = {key: leaf for key, leaf in leaves.items() if leaf.is_shard}
         if is_own:
             text = json.dumps(skeleton, allow_nan=False, separators=(",", ":")).encode()
-            files.append(Packed(f"{name}.json", text, {}))
+            files.append(PartFile(f"{name}.json", text, {}))
             if whole:
-                files.append(Packed(f"{name}.safetensors", b"", whole))
+                files.append(PartFile(f"{name}.safetensors", b"", whole))
         if shards:
-            files.append(Packed(f"{name}.shard-{rank}.safetensors", b"", shards))
+            files.append(PartFile(f"{name}.shard-{rank}.safetensors", b"", shards))
     return files
 
 
-def size_bytes(files: list[Packed]) -> int:
+def size_bytes(files: list[PartFile]) -> int:
     """Of all files together."""
     return sum(file.size_bytes for file in files)
 
 
 def write(
     folder: Path,
-    files: list[Packed],
+    files: list[PartFile],
     *,
     paced: Callable[[Iterator[memoryview[Any]]], Iterator[memoryview[Any]]] = iter,
 ) -> dict[str, dict[str, Any]]:

@@ -11,33 +11,33 @@ import msgspec
 from roost.base.errors import CheckpointError, Damaged, NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.package.checkpoints import checkpoint, retention
-from roost.package.checkpoints.retention import Best
-from roost.package.package import Package
+from roost.package.checkpoints.retention import BestRule
+from roost.package.package import PackageFolder
 
 T = TypeVar("T")
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What is meant."""
 
     kind: Literal["id", "last", "best"] = "last"
     id: int | None = None
     count: int = 1
-    rule: Best | None = None
+    rule: BestRule | None = None
     """By what ``best`` is measured."""
 
     def __str__(self) -> str:
         return f"checkpoint {self.id}" if self.kind == "id" else f"{self.kind}:{self.count}"
 
 
-def chosen(
-    package: Package,
+def parse_selection(
+    package: PackageFolder,
     checkpoint: str | None = None,
     *,
     average: str | None = None,
     monitor: str | None = None,
     mode: str | None = None,
-) -> Chosen:
+) -> CheckpointSelection:
     """What was meant by the words of a command line; `candidates` says whether it is there.
 
     Args:
@@ -52,7 +52,7 @@ def chosen(
     """
     if checkpoint is not None and average is not None:
         raise UsageError("-c is one checkpoint, --average several", received=checkpoint, fix="leave out one")
-    kind, count, id = _several(average) if average is not None else _one(checkpoint or "last")
+    kind, count, id = _parse_several(average) if average is not None else _parse_one(checkpoint or "last")
     if kind != "best" and (monitor is not None or mode is not None):
         raise UsageError(
             "is for the best checkpoints",
@@ -60,14 +60,14 @@ def chosen(
             received=monitor if monitor is not None else mode,
             fix="-c best or --average best:K, or leave it out",
         )
-    rule = _rule(package, monitor, mode) if kind == "best" else None
-    return Chosen(kind=kind, id=id, count=count, rule=rule)
+    rule = _best_rule(package, monitor, mode) if kind == "best" else None
+    return CheckpointSelection(kind=kind, id=id, count=count, rule=rule)
 
 
-_Words = tuple[Literal["id", "last", "best"], int, int | None]
+_Parsed = tuple[Literal["id", "last", "best"], int, int | None]
 
 
-def _one(word: str) -> _Words:
+def _parse_one(word: str) -> _Parsed:
     if word in ("last", "best"):
         return word, 1, None  # type: ignore[return-value]
     if word.isdecimal():
@@ -76,7 +76,7 @@ def _one(word: str) -> _Words:
     raise UsageError("names no checkpoint", setting="-c", received=word, fix=fix)
 
 
-def _several(words: str) -> _Words:
+def _parse_several(words: str) -> _Parsed:
     kind, _, count = words.partition(":")
     if kind not in ("last", "best") or not count.isdecimal() or int(count) < 1:
         fix = "give last:K or best:K with K of 1 or more, such as best:3"
@@ -84,11 +84,11 @@ def _several(words: str) -> _Words:
     return kind, int(count), None  # type: ignore[return-value]
 
 
-def _rule(package: Package, monitor: str | None, mode: str | None) -> Best:
-    known = rules(package)
+def _best_rule(package: PackageFolder, monitor: str | None, mode: str | None) -> BestRule:
+    known = best_rules(package)
     if monitor is not None:
         same = next((rule.mode for rule in known if rule.monitor == monitor), "min")
-        return Best(monitor=monitor, mode=mode or same)
+        return BestRule(monitor=monitor, mode=mode or same)
     if not known:
         raise UsageError(
             "no metric says which checkpoint is the best: the package's checkpoint.best is empty",
@@ -97,24 +97,24 @@ def _rule(package: Package, monitor: str | None, mode: str | None) -> Best:
     return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
 
 
-def rules(package: Package) -> list[Best]:
+def best_rules(package: PackageFolder) -> list[BestRule]:
     """What says which checkpoints of a run are the best: the entries of its ``checkpoint.best``."""
     section = package.settings().get("checkpoint")
     given = section.get("best") if isinstance(section, Mapping) else None
     return [
-        Best(monitor=one["monitor"], mode=str(one.get("mode", "min")))
+        BestRule(monitor=one["monitor"], mode=str(one.get("mode", "min")))
         for one in (given if isinstance(given, list) else [])
         if isinstance(one, Mapping) and isinstance(one.get("monitor"), str)
     ]
 
 
-def first_rule(package: Package) -> Best | None:
+def first_best_rule(package: PackageFolder) -> BestRule | None:
     """The one that decides; None where there is none."""
-    return next(iter(rules(package)), None)
+    return next(iter(best_rules(package)), None)
 
 
-def candidates(package: Package, what: Chosen) -> list[int]:
-    """Ids of checkpoints of the run's line, the preferred first: more than `Chosen.count` where there are.
+def candidates(package: PackageFolder, what: CheckpointSelection) -> list[int]:
+    """Ids of checkpoints of the run's line, the preferred first: more than `CheckpointSelection.count` where there are.
 
     Raises:
         NotFound: There is none.
@@ -127,16 +127,16 @@ def candidates(package: Package, what: Chosen) -> list[int]:
     if what.kind == "last":
         found = store.candidates()
     else:
-        found = _best(package, what)
+        found = _best_ids(package, what)
     if not found:
         raise NotFound("the package has no checkpoint", where=package.path, fix="wait for its first one")
     return found
 
 
-def _best(package: Package, what: Chosen) -> list[int]:
+def _best_ids(package: PackageFolder, what: CheckpointSelection) -> list[int]:
     assert what.rule is not None
     line = package.store().line()
-    found = retention.best_of(line, msgspec.structs.replace(what.rule, top_k=len(line)))
+    found = retention.best_checkpoints(line, msgspec.structs.replace(what.rule, top_k=len(line)))
     if line and not found:
         known = sorted({name for info in line for name in info.metrics})
         has = f"there are: {', '.join(known)}" if known else "they hold no metric: use last"
@@ -149,7 +149,7 @@ def _best(package: Package, what: Chosen) -> list[int]:
     return [info.id for info in found]
 
 
-def each(package: Package, what: Chosen, load: Callable[[Path], T], said: list[str]) -> Iterator[T]:
+def load_each(package: PackageFolder, what: CheckpointSelection, load: Callable[[Path], T], said: list[str]) -> Iterator[T]:
     """Loads what is meant, the preferred first, one after the other.
 
     What is damaged is passed over, and the next one is taken in its place; not so where an id was named.
@@ -166,12 +166,12 @@ def each(package: Package, what: Chosen, load: Callable[[Path], T], said: list[s
         CheckpointError: None of them is good; or what ``load`` raises.
     """
     if what.kind == "best":
-        said += _unmeasured(package)
+        said += _damaged_manifests(package)
     tried: set[int] = set()
     given = 0
     while given < what.count and (waiting := [id for id in candidates(package, what) if id not in tried]):
         tried.add(waiting[0])
-        path = checkpoint.folder_of(package.checkpoints, waiting[0])
+        path = checkpoint.checkpoint_folder(package.checkpoints, waiting[0])
         try:
             loaded = load(path)
         except (Damaged, NotFound, FileNotFoundError) as error:
@@ -193,12 +193,12 @@ def each(package: Package, what: Chosen, load: Callable[[Path], T], said: list[s
         said.append(f"{what} asks for {what.count} checkpoints, and {_number(given)}")
 
 
-def _unmeasured(package: Package) -> Iterator[str]:
+def _damaged_manifests(package: PackageFolder) -> Iterator[str]:
     """A line for each checkpoint that may be the best, and whose manifest is damaged."""
     for id in checkpoint.ids(package.checkpoints):
-        path = checkpoint.folder_of(package.checkpoints, id)
+        path = checkpoint.checkpoint_folder(package.checkpoints, id)
         try:
-            checkpoint.read_info(path)
+            checkpoint.read_manifest(path)
         except CheckpointError as error:
             yield f"{error}; passed over, for nobody knows what it measured"
         except NotFound:
@@ -209,11 +209,11 @@ def _number(given: int) -> str:
     return "there is 1" if given == 1 else f"there are {given}"
 
 
-def to_json(what: Chosen) -> dict[str, Any]:
+def to_json(what: CheckpointSelection) -> dict[str, Any]:
     """For a request."""
     return dict(msgspec.to_builtins(what))
 
 
-def from_json(given: object) -> Chosen:
+def from_json(given: object) -> CheckpointSelection:
     """Again."""
-    return msgspec.convert(given, Chosen)
+    return msgspec.convert(given, CheckpointSelection)

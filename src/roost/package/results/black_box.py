@@ -15,11 +15,11 @@ from roost.package.checkpoints import checkpoint
 STATE = ("model", "optimizers", "trainer", "rank-0")
 """Without all of these a box holds no state."""
 BATCH, NOTE = "batch", "note"
-_MOST_SAMPLES = 8
+_MAX_SAMPLES_SHOWN = 8
 """As many are named where a step is told."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class FailureNote(msgspec.Struct, frozen=True, kw_only=True):
     """Which step failed, and how. A box always has it."""
 
     step: int
@@ -49,23 +49,23 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
         """Where in the data, counted from 1 for people: ``epoch 3, batch 12, samples 18, 244``."""
         several, first = self.num_batches > 1, self.batch + 1
         batches = f"{self.num_batches} batches from {first}" if several else f"batch {first}"
-        named = [str(one) for one in self.samples[:_MOST_SAMPLES]]
-        if len(self.samples) > _MOST_SAMPLES:
+        named = [str(one) for one in self.samples[:_MAX_SAMPLES_SHOWN]]
+        if len(self.samples) > _MAX_SAMPLES_SHOWN:
             named.append(f"… {len(self.samples)} in all")
         samples = f", samples {', '.join(named)}" if named else ""
         return f"epoch {self.epoch + 1}, {batches}{samples}"
 
 
-class Box(NamedTuple):
+class BlackBox(NamedTuple):
     """One failed step."""
 
     path: Path
-    note: Note
+    note: FailureNote
     has_state: bool
     has_batch: bool
 
 
-class Visit(msgspec.Struct, frozen=True, kw_only=True):
+class DebugTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Which step `roost debug` goes to, and how: what the command tells the process that goes there."""
 
     step: int
@@ -83,36 +83,36 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
 
 
-def boxes(folder: Path) -> Iterator[Box]:
+def read_boxes(folder: Path) -> Iterator[BlackBox]:
     """The boxes below ``folder``, the newest first; a damaged one is passed over."""
     for id in reversed(checkpoint.ids(folder) if folder.is_dir() else []):
-        path = checkpoint.folder_of(folder, id)
+        path = checkpoint.checkpoint_folder(folder, id)
         try:
             info, states = checkpoint.read(path, only=[NOTE], to="numpy")
-            note = msgspec.convert(states[NOTE], Note)
+            note = msgspec.convert(states[NOTE], FailureNote)
         except (CheckpointError, NotFound, OSError, msgspec.ValidationError):
             continue  # or removed meanwhile, by a session that keeps a newer one
-        parts = checkpoint.parts(info)
-        yield Box(path, note, all(name in parts for name in STATE), BATCH in parts)
+        parts = checkpoint.part_names(info)
+        yield BlackBox(path, note, all(name in parts for name in STATE), BATCH in parts)
 
 
-def named(folder: Path, name: str) -> Box:
+def find_box(folder: Path, name: str) -> BlackBox:
     """The box of that name.
 
     Raises:
         NotFound: There is none, or it is damaged.
     """
-    found = next((box for box in boxes(folder) if box.path.name == name), None)
+    found = next((box for box in read_boxes(folder) if box.path.name == name), None)
     if found is None:
         raise NotFound(f"there is no black box {name} that can be read", where=folder)
     return found
 
 
-def newest(folder: Path) -> Box | None:
+def newest_box(folder: Path) -> BlackBox | None:
     """The newest box, None without one."""
-    return next(boxes(folder), None)
+    return next(read_boxes(folder), None)
 
 
-def of_step(folder: Path, step: int) -> Box | None:
+def newest_box_of_step(folder: Path, step: int) -> BlackBox | None:
     """The newest box of that step, None without one."""
-    return next((box for box in boxes(folder) if box.note.step == step), None)
+    return next((box for box in read_boxes(folder) if box.note.step == step), None)

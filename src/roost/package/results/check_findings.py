@@ -13,7 +13,7 @@ NAME = "check.jsonl"
 """The file, in the package that is checked."""
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class CheckStage(msgspec.Struct, frozen=True, kw_only=True):
     """One stage of a check: imports, data, first step, save, …"""
 
     name: str
@@ -23,18 +23,18 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it, in a few words."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FindingLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the file, which holds one of these."""
 
-    stage: Stage | None = None
+    stage: CheckStage | None = None
     warning: str = ""
     measured: dict[str, Any] = {}
 
 
-class Findings(msgspec.Struct, frozen=True, kw_only=True):
+class CheckFindings(msgspec.Struct, frozen=True, kw_only=True):
     """All lines of the file together."""
 
-    stages: list[Stage]
+    stages: list[CheckStage]
     """Those that were done or failed, in their order, each once."""
     last: str
     """The stage that was begun last; in a check that is not ready it is the one that failed."""
@@ -44,7 +44,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers by name; times in seconds, memory in MB."""
 
 
-class Writer:
+class FindingsWriter:
     """Makes the file, and appends to it.
 
     Args:
@@ -57,7 +57,7 @@ class Writer:
     def __init__(self, package: Path) -> None:
         self._fd = durable.open_append(package / NAME)
 
-    def write(self, line: Line) -> None:
+    def write(self, line: FindingLine) -> None:
         """Appends one line. It survives the death of the process.
 
         Raises:
@@ -66,9 +66,9 @@ class Writer:
         durable.append(self._fd, msgspec.json.encode(line) + b"\n")
 
 
-def read(package: Path) -> Findings:
+def read(package: Path) -> CheckFindings:
     """What the file of a package holds so far; nothing where there is no file, or none that can be read."""
-    stages: list[Stage] = []
+    stages: list[CheckStage] = []
     last = ""
     warnings: list[str] = []
     measured: dict[str, Any] = {}
@@ -79,10 +79,10 @@ def read(package: Path) -> Findings:
             stages.append(line.stage)
         warnings += [line.warning] if line.warning else []
         measured |= line.measured
-    return Findings(stages=stages, last=last, warnings=warnings, measured=measured)
+    return CheckFindings(stages=stages, last=last, warnings=warnings, measured=measured)
 
 
-def _lines(file: Path) -> list[Line]:
+def _lines(file: Path) -> list[FindingLine]:
     try:
         rows = bytes(safe_read.read(file)).splitlines()
     except OSError:
@@ -90,7 +90,7 @@ def _lines(file: Path) -> list[Line]:
     found = []
     for row in rows:
         try:
-            found.append(msgspec.json.decode(row, type=Line))
+            found.append(msgspec.json.decode(row, type=FindingLine))
         except ValueError:  # torn, by a full disk
             continue
     return found

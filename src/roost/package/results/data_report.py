@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Bin(msgspec.Struct, frozen=True):
+class LengthBin(msgspec.Struct, frozen=True):
     """Samples whose lengths are near to each other."""
 
     least: int
@@ -13,7 +13,7 @@ class Bin(msgspec.Struct, frozen=True):
     num_samples: int
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of which a set gives one for each of its samples: its lengths, its weights."""
 
     least: float
@@ -21,11 +21,11 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     mean: float
     most: float
     num_zero: int
-    bins: list[Bin] = []
+    bins: list[LengthBin] = []
     """Of lengths, from the shortest to the longest."""
 
 
-class Classes(msgspec.Struct, frozen=True, kw_only=True):
+class LabelClasses(msgspec.Struct, frozen=True, kw_only=True):
     """What a set tells of its labels."""
 
     number: int
@@ -35,7 +35,7 @@ class Classes(msgspec.Struct, frozen=True, kw_only=True):
     most: int | None = None
 
 
-class OneSet(msgspec.Struct, frozen=True, kw_only=True):
+class SetReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a set tells of itself."""
 
     name: str
@@ -44,14 +44,14 @@ class OneSet(msgspec.Struct, frozen=True, kw_only=True):
     """In words: map-style, iterable, ..."""
     num_samples: int | None
     """None: nobody knows."""
-    classes: Classes | None = None
-    lengths: Spread | None = None
-    weights: Spread | None = None
+    classes: LabelClasses | None = None
+    lengths: Distribution | None = None
+    weights: Distribution | None = None
     unreadable: list[str] = []
     """What it seems to tell and does not: a line for each."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class BatchPart(msgspec.Struct, frozen=True):
     """One of the values that a batch is made of."""
 
     name: str
@@ -68,10 +68,10 @@ class FirstBatch(msgspec.Struct, frozen=True, kw_only=True):
     num_samples: int
     num_bytes: int
     """Of its tensors and arrays."""
-    parts: list[Part]
+    parts: list[BatchPart]
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+class BatchSizes(msgspec.Struct, frozen=True, kw_only=True):
     """How many samples the batches have, by their plan."""
 
     num_batches: int
@@ -84,7 +84,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the numbers that only fill samples up to the longest of their batch; None: not known."""
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class LoadingTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long batches took to come, with nothing computed meanwhile. In seconds."""
 
     num_batches: int
@@ -98,18 +98,18 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     sample: float | None = None
 
 
-class Split(msgspec.Struct, frozen=True, kw_only=True):
+class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     """One set that is evaluated, or all that are trained on."""
 
     name: str
     """train, valid, valid/NAME, ..."""
-    sets: list[OneSet]
+    sets: list[SetReport]
     plan: str
     num_batches: int | None
     """Of an epoch, or of an evaluation; None: nobody knows."""
     num_steps: int | None
     """Of an epoch; None: it is not trained on."""
-    sizes: Sizes | None = None
+    sizes: BatchSizes | None = None
     num_workers: int | None = None
     workers: str = ""
     """Why so many, where roost has chosen them."""
@@ -118,4 +118,4 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     inexact: list[str] = []
     """Why a run on it cannot be repeated or gone on with bit for bit."""
     batch: FirstBatch | None = None
-    times: Times | None = None
+    times: LoadingTimes | None = None

@@ -51,7 +51,7 @@ def require(settings: Settings, *, project: Path, where: Where) -> None:
         NotFound: There is not.
     """
     for key, one in entries(settings):
-        path = project / expanded(one.path, key, where)
+        path = project / expand_path(one.path, key, where)
         if "${" not in one.path and not path.exists():
             raise NotFound(
                 "there is no such file or package",
@@ -62,7 +62,7 @@ def require(settings: Settings, *, project: Path, where: Where) -> None:
             )
 
 
-def expanded(path: str, key: str, where: Where) -> Path:
+def expand_path(path: str, key: str, where: Where) -> Path:
     """The path, with a home folder for its ``~``.
 
     Raises:
@@ -91,7 +91,7 @@ def write(package: Path, began: Sequence[InitialWeights]) -> None:
 def read(package: Path) -> list[InitialWeights]:
     """What a package began with; nothing where the file is not there, or means nothing: it is a note for
     people, and no run needs it."""
-    body = sessions.load(package / NAME) or {}
+    body = sessions.load_json(package / NAME) or {}
     try:
         return msgspec.convert(body.get("init_from", []), list[InitialWeights])
     except msgspec.ValidationError:

@@ -16,14 +16,14 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 NAME = "predictions"
-META, LINES = "meta.json", "predictions.jsonl"
+META_FILE, PREDICTIONS_FILE = "meta.json", "predictions.jsonl"
 FORMAT = 1
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class PredictionMeta(msgspec.Struct, frozen=True, kw_only=True):
     """meta.json: what was predicted, of what, and with which weights."""
 
     format: int = FORMAT
@@ -45,7 +45,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str] = []
 
 
-def numbers(root: Path) -> list[int]:
+def list_numbers(root: Path) -> list[int]:
     """Those of the folders below ``root``, ascending."""
     if not root.is_dir():
         return []
@@ -53,18 +53,18 @@ def numbers(root: Path) -> list[int]:
         return sorted(int(entry.name) for entry in entries if entry.name.isdecimal())
 
 
-def read(folder: Path) -> Meta | None:
+def read(folder: Path) -> PredictionMeta | None:
     """meta.json of a prediction; None when it is not there, or not as roost writes it."""
     try:
-        return msgspec.convert(sessions.load(folder / META), Meta)
+        return msgspec.convert(sessions.load_json(folder / META_FILE), PredictionMeta)
     except msgspec.ValidationError:
         return None
 
 
-def read_all(package: Package) -> list[tuple[int, Meta]]:
+def read_all(package: PackageFolder) -> list[tuple[int, PredictionMeta]]:
     """The package's own, oldest first."""
     root = package.path / NAME
-    found = [(number, read(root / str(number))) for number in numbers(root)]
+    found = [(number, read(root / str(number))) for number in list_numbers(root)]
     return [(number, meta) for number, meta in found if meta is not None]
 
 
@@ -79,10 +79,10 @@ def commit(staging: Path, root: Path, output: Path | None) -> Path:
         try:
             durable.commit_folder(staging, output)
         except FileExistsError:
-            raise taken(output) from None
+            raise output_exists_error(output) from None
         return output
     while True:
-        place = root / str(max(numbers(root), default=0) + 1)
+        place = root / str(max(list_numbers(root), default=0) + 1)
         try:
             durable.commit_folder(staging, place)
         except OSError as error:
@@ -92,7 +92,7 @@ def commit(staging: Path, root: Path, output: Path | None) -> Path:
         return place
 
 
-def taken(output: Path) -> Refused:
+def output_exists_error(output: Path) -> Refused:
     """That something stands where predictions should go."""
     return Refused(
         "is there already, and is not overwritten",

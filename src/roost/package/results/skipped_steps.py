@@ -22,7 +22,7 @@ Kind = Literal["error", "nonfinite", "rollback", "empty"]
 """It raised; its loss or a gradient was not finite; a rollback passes over it; its batches were empty."""
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that was passed over."""
 
     session: int
@@ -37,38 +37,38 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """Indices of the training set."""
 
 
-class _Back(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Rewind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The session goes on from this earlier step."""
 
     session: int
     start_step: int
 
 
-def append(file: Path, skipped: Skipped) -> None:
+def append(file: Path, skipped: SkippedStep) -> None:
     """Adds a step. It survives a power cut.
 
     Raises:
         OSError: It could not be written.
     """
-    _append(file, skipped)
+    _append_line(file, skipped)
 
 
-def went_back(file: Path, *, session: int, step: int) -> None:
+def append_rewind(file: Path, *, session: int, step: int) -> None:
     """What the session passed over after ``step`` no longer counts, for it goes on from there.
 
     Raises:
         OSError: It could not be written.
     """
     if file.exists():
-        _append(file, _Back(session=session, start_step=step))
+        _append_line(file, _Rewind(session=session, start_step=step))
 
 
-def encoded(steps: Iterable[Skipped]) -> bytes:
+def encode_steps(steps: Iterable[SkippedStep]) -> bytes:
     """A file of steps that were read."""
     return b"".join(msgspec.json.encode(one) + b"\n" for one in steps)
 
 
-def _append(file: Path, body: msgspec.Struct) -> None:
+def _append_line(file: Path, body: msgspec.Struct) -> None:
     line = msgspec.json.encode(body) + b"\n"
     if _lines(file)[-1]:
         line = b"\n" + line  # a full disk has left half a line
@@ -82,22 +82,22 @@ def _append(file: Path, body: msgspec.Struct) -> None:
 
 def _lines(file: Path) -> list[bytes]:
     try:
-        return bytes(safe_read.read(file, at_most=_MAX_BYTES)).split(b"\n")
+        return bytes(safe_read.read(file, max_bytes=_MAX_BYTES)).split(b"\n")
     except OSError:
         return [b""]
 
 
-def read(file: Path, starts: Sequence[tuple[int, int]] = ()) -> list[Skipped]:
+def read(file: Path, starts: Sequence[tuple[int, int]] = ()) -> list[SkippedStep]:
     """The steps that the run has passed over, in their order, each once. Lines that are torn are left out.
 
     Args:
         file: A package's `NAME`; it need not exist.
         starts: (session, step that it went on from) of all sessions, as the records tell.
     """
-    found: dict[int, Skipped] = {}
+    found: dict[int, SkippedStep] = {}
     for line in filter(None, _lines(file)):
         body = _decoded(line)
-        if isinstance(body, _Back):
+        if isinstance(body, _Rewind):
             found = {
                 step: one
                 for step, one in found.items()
@@ -108,16 +108,16 @@ def read(file: Path, starts: Sequence[tuple[int, int]] = ()) -> list[Skipped]:
     return [found[step] for step in sorted(found)]
 
 
-def _is_undone(skipped: Skipped, starts: Sequence[tuple[int, int]]) -> bool:
+def _is_undone(skipped: SkippedStep, starts: Sequence[tuple[int, int]]) -> bool:
     return any(session > skipped.session and start < skipped.step for session, start in starts)
 
 
-_skipped: Any = msgspec.json.Decoder(Skipped).decode
-_back: Any = msgspec.json.Decoder(_Back).decode
+_decode_step: Any = msgspec.json.Decoder(SkippedStep).decode
+_decode_rewind: Any = msgspec.json.Decoder(_Rewind).decode
 
 
-def _decoded(line: bytes) -> Skipped | _Back | None:
-    for decode in (_skipped, _back):
+def _decoded(line: bytes) -> SkippedStep | _Rewind | None:
+    for decode in (_decode_step, _decode_rewind):
         try:
             return decode(line)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

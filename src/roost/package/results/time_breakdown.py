@@ -14,25 +14,25 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.package.records import PERF, Columns
 
-OF_A_STEP = ("data", "to device", "forward", "backward", "optimizer")
-PARTS = (*OF_A_STEP, "validate", "save")
+STEP_PARTS = ("data", "to device", "forward", "backward", "optimizer")
+PARTS = (*STEP_PARTS, "validate", "save")
 OTHER = "other"
 """Hooks, rows, Python between the parts: what is left of the whole."""
 
 
-def column(part: str) -> str:
+def column_name(part: str) -> str:
     """The column of a part: ``perf/forward_ms``, its mean in a step; ``perf/save_s``, its sum since the last
     row."""
-    return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(OF_A_STEP) :] else 'ms'}"
+    return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(STEP_PARTS) :] else 'ms'}"
 
 
 HOST_MB, GPU_MB, RATE = f"{PERF}host_mb", f"{PERF}gpu_mb", f"{PERF}samples_per_second"
-_MS = {part: column(part) for part in (*OF_A_STEP, OTHER)}
-_S = {part: column(part) for part in PARTS[len(OF_A_STEP) :]}
+_MS_COLUMNS = {part: column_name(part) for part in (*STEP_PARTS, OTHER)}
+_SECONDS_COLUMNS = {part: column_name(part) for part in PARTS[len(STEP_PARTS) :]}
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeBreakdown:
     """What a stretch of training took, and how far it came.
 
     ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` went elsewhere. ``host_mb`` is the
@@ -46,9 +46,9 @@ class Span:
     host_mb: float = 0.0
     gpu_mb: float = 0.0
 
-    def __sub__(self, before: Span) -> Span:
+    def __sub__(self, before: TimeBreakdown) -> TimeBreakdown:
         """What came after ``before``, which is the beginning of this."""
-        return Span(
+        return TimeBreakdown(
             self.seconds - before.seconds,
             self.steps - before.steps,
             self.samples - before.samples,
@@ -60,7 +60,7 @@ class Span:
     @property
     def samples_per_second(self) -> float:
         """While it trained: without validations and saves."""
-        seconds = self.seconds - sum(self.parts.get(part, 0.0) for part in _S)
+        seconds = self.seconds - sum(self.parts.get(part, 0.0) for part in _SECONDS_COLUMNS)
         return self.samples / seconds if seconds > 0 else 0.0
 
     @property
@@ -81,7 +81,7 @@ class Span:
         return "  ".join([f"{format_duration(self.seconds)}{rate}", *shares, *used])
 
 
-def of_records(columns: Columns, *, after: int = 0) -> Span | None:
+def from_records(columns: Columns, *, after: int = 0) -> TimeBreakdown | None:
     """What all rows of a run tell together; None where no row has times.
 
     It leaves out what came after the newest row, and the steps of a session that a later one took again.
@@ -94,19 +94,19 @@ def of_records(columns: Columns, *, after: int = 0) -> Span | None:
         columns = Columns(
             perf={name: _after(one, after) for name, one in columns.perf.items()}, starts=columns.starts
         )
-    steps = [step for step, _ in _finite(columns, _MS[OTHER])]
+    steps = [step for step, _ in _finite(columns, _MS_COLUMNS[OTHER])]
     if not steps:
         return None
     new = dict(zip(steps, _new_steps(steps, columns.starts), strict=True))
     trained = dict.fromkeys(steps, 0.0)
-    parts = {part: sum(value for _, value in _finite(columns, name)) for part, name in _S.items()}
-    for part, name in _MS.items():
+    parts = {part: sum(value for _, value in _finite(columns, name)) for part, name in _SECONDS_COLUMNS.items()}
+    for part, name in _MS_COLUMNS.items():
         taken = {step: value * new.get(step, 0) / 1000 for step, value in _finite(columns, name)}
         parts[part] = sum(taken.values())
         trained = {step: seconds + taken.get(step, 0.0) for step, seconds in trained.items()}
     samples = sum(rate * trained.get(step, 0.0) for step, rate in _finite(columns, RATE))
     host_mb = [value for _, value in _finite(columns, HOST_MB)][-1:]
-    return Span(
+    return TimeBreakdown(
         seconds=sum(parts.values()),
         steps=sum(new.values()),
         samples=round(samples),

@@ -167,7 +167,7 @@ def _from_mirrors(
     by_hand = f"look at the network, or put it there: {target} (sha256 {sha256})"
     # Two lines: many causes make a long one, and what to do is not to be searched for in it.
     said = f"{target.name} could not be downloaded: {'; '.join(causes)}"
-    raise RoostError(f"{said}\nto mend it: {advice or by_hand}")
+    raise RoostError(f"{said}\nfix: {advice or by_hand}")
 
 
 def _place(url: str) -> str:

@@ -62,7 +62,7 @@ class Described:
         counted: str | None = None,
     ) -> Any:
         """A model, loss or metric, to be called with so many inputs, as the setting ``counted`` says."""
-        return objects.build_callable(spec_of(spec), self.root, setting, self.where, inputs=inputs, counted=counted)
+        return objects.build_callable(spec_of(spec), self.root, setting, self.where, inputs=inputs, inputs_setting=counted)
 
     def to_call_with(self, path: str, setting: str, *, inputs: int) -> Any:
         """The function that a setting names, to be called with so many inputs."""
@@ -186,7 +186,7 @@ class ConfiguredRunner(Runner):
 
 
 def _module(asked: ObjectSettings, of: Described, *, inputs: int) -> nn.Module:
-    found = of.to_call(asked, "runner.model", inputs, counted="runner.inputs")
+    found = of.to_call(asked, "runner.model", inputs, inputs_setting="runner.inputs")
     if not isinstance(found, nn.Module):
         raise ContractError(
             "is no torch.nn.Module",
@@ -323,7 +323,7 @@ class ConfiguredDataset(Dataset):
         if isinstance(given, str):
             return of.to_call_with(given, setting, inputs=1)
         if "class" in given:
-            return objects.build_callable(given, of.root, setting, of.where, inputs=1, counted=setting)
+            return objects.build_callable(given, of.root, setting, of.where, inputs=1, inputs_setting=setting)
         return {name: self._collate(one, f"{setting}.{name}") for name, one in given.items()}
 
 

@@ -28,7 +28,7 @@ def token(folder: Path) -> str:
     if path.is_symlink():
         raise Refused("the server's token is a link", where=path, fix="remove it: a new one is made")
     state_folder.require_owner_and_mode(path, 0o600)
-    found = bytes(safe_read.read(path, at_most=_MOST_BYTES)).decode("ascii", "replace").strip()
+    found = bytes(safe_read.read(path, max_bytes=_MOST_BYTES)).decode("ascii", "replace").strip()
     if len(found) < _BYTES:
         raise Refused("the server's token is damaged", where=path, fix="remove it: a new one is made")
     return found

@@ -102,7 +102,7 @@ def _of_mistake(status: int, code: str, error: RoostError) -> Answered:
     where = str(error.where) if error.where is not None else None
     fix = _as_fields(error.fix) if error.fix is not None else None
     field = _field(error.setting) if error.setting is not None else None
-    said = _as_fields(error.said)
+    said = _as_fields(error.detail)
     return Answered(status, code, said, names_field=True, fix=fix, field=field, where=where)
 
 

@@ -52,7 +52,7 @@ def wanted(asked: Shared) -> TaskOptions:
     several = "ddp" if asked.DDP else "single" if asked.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
         need = Need(memory_mb=asked_mb if asked_mb > 0 else None)
-        return TaskOptions(need=need, cards_as_usual=True)
+        return TaskOptions(need=need, cards_from_settings=True)
     num, each_mb = _cards(asked_mb)
     strategy = several if num > 1 or several == "ddp" else None
     return TaskOptions(need=Need(cards=num, memory_mb=each_mb), strategy=strategy)
@@ -81,7 +81,7 @@ def _cards(asked_mb: int) -> tuple[int, int | None]:
     much is needed."""
     with lab.opened() as store:
         rules = rules_in(store)
-    found = usable(inventory.look(), rules)
+    found = usable(inventory.read_cards(), rules)
     if not found:
         raise Refused("there is no card to share the work among", fix="leave DDP and multi_GPU out")
     if asked_mb < 0:

@@ -24,7 +24,7 @@ from roost.operations.queue.list_tasks import TaskRow, list_tasks
 from roost.operations.queue.new_tasks import NewTasks
 from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.package import environment
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
 from roost.serve.http.route import Asked, Route, carried_out, encoded
@@ -135,7 +135,7 @@ def _run_train(asked: RunTrain) -> _Answer:
         name=card_sharing.name(
             asked.description, no_save=asked.no_save, use_description=asked.use_description
         ),
-        wanted=card_sharing.wanted(asked),
+        options=card_sharing.wanted(asked),
         command=["POST", "/run_train"],
     )
     return _queued(submit(request))
@@ -240,7 +240,7 @@ def _said(row: TaskRow) -> tuple[_Answer, _Answer]:
 @functools.lru_cache(maxsize=_KEPT_SETTINGS)
 def _read(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
     """As they stay while a session does."""
-    opened = Package.open(Path(package))
+    opened = PackageFolder.open(Path(package))
     sessions = opened.sessions()
     return _masked(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
 

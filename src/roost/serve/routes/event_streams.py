@@ -19,11 +19,11 @@ from roost.lab.queue.queue_store import Store
 from roost.operations import lab
 from roost.operations.reading.output_reader import Output as Reader
 from roost.operations.responses import Event, LogPage, LogPiece, Piece
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.serve.http.error_response import Answered
 from roost.serve.http.route import Asked
 from roost.serve.routes.stream_end import Quiet, is_over
-from roost.supervisor.output.output_file import output_of
+from roost.supervisor.output.output_file import rank_output_path
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
@@ -63,7 +63,7 @@ class Events(Asked, frozen=True, kw_only=True):
     """Of the last event that came; where the queue was made anew since, all of its events come."""
 
 
-def page(package: Package, asked: Log) -> LogPage:
+def page(package: PackageFolder, asked: Log) -> LogPage:
     """A part of the output, in whole characters; where some was too long to be kept, a line says so.
 
     Raises:
@@ -90,7 +90,7 @@ class Output:
     """
 
     def __init__(self, package: Path, asked: FollowLog) -> None:
-        self._package = Package.open(package)
+        self._package = PackageFolder.open(package)
         self._path = _output(self._package, asked.rank)
         self._reader = Reader(self._path, offset=_offset(asked.cursor))
         self._half = b""
@@ -201,8 +201,8 @@ def _event(queue: str, one: Remembered) -> Event:
     return Event(f"{queue}-{one.seq}", one.at, one.task, one.kind, one.text)
 
 
-def _output(package: Package, rank: int) -> Path:
-    path = Path(output_of(str(package.output), rank))
+def _output(package: PackageFolder, rank: int) -> Path:
+    path = Path(rank_output_path(str(package.output), rank))
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

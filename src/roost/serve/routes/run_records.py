@@ -13,7 +13,7 @@ from roost.base import safe_read
 from roost.operations.curves.curve import Recorded
 from roost.operations.responses import Piece, RowPiece
 from roost.package import records
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.records import Row
 from roost.serve.http.error_response import Answered
 from roost.serve.http.route import Asked, Route, Stream
@@ -59,7 +59,7 @@ class Rows:
     """
 
     def __init__(self, package: Path, asked: FollowRecords) -> None:
-        self._package = Package.open(package)
+        self._package = PackageFolder.open(package)
         self._session, self._offset = map(int, asked.cursor.split(":"))
         self._before: bytes | None = None
         """The last line; None while nobody has looked."""

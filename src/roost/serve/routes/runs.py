@@ -19,7 +19,7 @@ from roost.operations.reading.list_packages import entries
 from roost.operations.reading.search import Found, search
 from roost.operations.reading.show import CheckpointShown, Shown, show
 from roost.operations.responses import Entry, LogPage, OrderedRun, Project, Queued, Run, RunPage, Submitted
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.serve.http.route import Asked, Content, Route, Stream
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
 from roost.serve.routes.task_resources import Resources
@@ -121,7 +121,7 @@ def _submit(asked: Submit) -> Submitted:
         overrides=[*asked.overrides, *task_resources.limit(asked)],
         description=asked.description,
         name=asked.name,
-        wanted=task_resources.of(asked),
+        options=task_resources.of(asked),
         command=["POST", "/api/v1/runs"],
     )
     return _queued(submit(request))
@@ -171,7 +171,7 @@ def _project(asked: NewProject) -> Project:
 
 
 def _log(asked: event_streams.Log) -> LogPage:
-    return event_streams.page(Package.open(served_packages.path_of(asked.run)), asked)
+    return event_streams.page(PackageFolder.open(served_packages.path_of(asked.run)), asked)
 
 
 def _follow_log(asked: event_streams.FollowLog) -> Stream:

@@ -7,14 +7,14 @@ import time
 from roost.lab.queue import task_file
 from roost.lab.queue.task import ENDED
 from roost.operations import resolve
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 
 _QUIET_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 """So often the files and the queue are asked, however many look."""
 
 
-def is_over(package: Package) -> bool:
+def is_over(package: PackageFolder) -> bool:
     """Whether nothing more comes of a run: its last session has ended, and no task of it waits or runs; or
     it never began, and all its tasks have ended; or it is gone.
 
@@ -43,7 +43,7 @@ class Quiet:
         package: The run.
     """
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: PackageFolder) -> None:
         self._package = package
         self._looks_at = time.monotonic() + _QUIET_SECONDS
 

@@ -61,7 +61,7 @@ def of(asked: Resources) -> TaskOptions:
     )
     return TaskOptions(
         need=need,
-        cards_as_usual=asked.gpus is None,
+        cards_from_settings=asked.gpus is None,
         strategy=asked.strategy,
         priority=asked.priority,
         begin=parse_begin(asked.begin, now=time.time()) if asked.begin is not None else None,

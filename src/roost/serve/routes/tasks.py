@@ -44,7 +44,7 @@ class SetPriority(Asked, frozen=True, kw_only=True):
 
 
 def _list(asked: ListTasks) -> TaskPage:
-    found = list_tasks(all_of_them=asked.all, states=asked.state, user=asked.user)
+    found = list_tasks(all_tasks=asked.all, states=asked.state, user=asked.user)
     return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
 
 

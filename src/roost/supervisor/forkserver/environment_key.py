@@ -13,37 +13,37 @@ from pathlib import Path
 
 from roost.supervisor import signals
 
-_OF_THE_RUN = (
+_RUN_VARIABLES = (
     "ROOST_", "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
     "TORCHINDUCTOR_CACHE_DIR",
 )  # fmt: skip
-_OF_THE_TERMINAL = (
+_TERMINAL_VARIABLES = (
     "_", "PWD", "OLDPWD", "SHLVL", "TERM", "TERM_", "COLUMNS", "LINES", "WINDOWID", "DISPLAY", "SSH_", "TMUX",
     "TMUX_", "STY", "WINDOW", "VSCODE_", "KONSOLE_", "KITTY_", "WEZTERM_", "ZELLIJ_", "GNOME_TERMINAL_",
     "VTE_VERSION", "WT_SESSION", "LC_TERMINAL", "LC_TERMINAL_", "COLORTERM", "GPG_TTY", "INVOCATION_ID",
     "JOURNAL_STREAM", "JPY_PARENT_PID", "XDG_SESSION_", "DBUS_SESSION_BUS_ADDRESS", "PYTEST_CURRENT_TEST",
 )  # fmt: skip
-_UNREAD = frozenset((*_OF_THE_RUN, *_OF_THE_TERMINAL))
+_IGNORED_VARIABLES = frozenset((*_RUN_VARIABLES, *_TERMINAL_VARIABLES))
 """Names, and with an underscore at the end beginnings of names, that neither Python nor torch reads when it
 starts. The worker finds its own values in them all the same."""
-_BEGINNINGS = tuple(name for name in _UNREAD if name.endswith("_") and name != "_")
+_IGNORED_PREFIXES = tuple(name for name in _IGNORED_VARIABLES if name.endswith("_") and name != "_")
 
-_STATUS = (
+_STATUS_FIELDS = (
     "Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs",
     "Seccomp", "Seccomp_filters", "Cpus_allowed", "Mems_allowed",
 )  # fmt: skip
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
-_OF_LIBC = (32, 33)
+_LIBC_SIGNALS = (32, 33)
 """Signals that no program sees: who was started by ``posix_spawn`` has them ignored, others do not."""
 _DIGITS = 20
 
 
-def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
+def startup_variables(env: Mapping[str, str]) -> dict[str, str]:
     """The variables by which a process can differ from another before it has done anything."""
-    return {name: value for name, value in env.items() if not _is_unread(name)}
+    return {name: value for name, value in env.items() if not _is_ignored(name)}
 
 
-def key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
+def environment_key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
     """A name for a program as this process would start it: its arguments and variables, and our own limits,
     rights, cores, groups and namespaces. None if they cannot be told, or if a program would be another in
     each folder.
@@ -59,23 +59,23 @@ def key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
         status = dict(line.split(":", 1) for line in (own / "status").read_text().splitlines())
         told = [
             list(command),
-            sorted(read_at_start(env).items()),
-            [status.get(name) for name in _STATUS],
+            sorted(startup_variables(env).items()),
+            [status.get(name) for name in _STATUS_FIELDS],
             [(own / name).read_text() for name in ("limits", "cgroup", "oom_score_adj", "personality")],
             [str((own / "ns" / name).readlink()) for name in _NAMESPACES if (own / "ns" / name).is_symlink()],
             [os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)],
-            _ignored(status),
+            _ignored_signals(status),
         ]
     except (OSError, ValueError, KeyError):
         return None
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_DIGITS]
 
 
-def _ignored(status: Mapping[str, str]) -> int:
+def _ignored_signals(status: Mapping[str, str]) -> int:
     """The signals that a worker would ignore, too: it begins with the default of all others."""
-    own = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *signals.IGNORED, *signals.ORDERS, *_OF_LIBC)
+    own = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *signals.IGNORED_SIGNALS, *signals.CONTROL_SIGNALS, *_LIBC_SIGNALS)
     return int(status["SigIgn"], 16) & ~sum(1 << (one - 1) for one in set(own))
 
 
-def _is_unread(name: str) -> bool:
-    return name in _UNREAD or name.startswith(_BEGINNINGS)
+def _is_ignored(name: str) -> bool:
+    return name in _IGNORED_VARIABLES or name.startswith(_IGNORED_PREFIXES)

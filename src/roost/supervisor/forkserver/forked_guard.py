@@ -22,13 +22,13 @@ _ANSWER_SECONDS = 2.0
 """Then it is paused, or the machine has no memory left: what is to be started starts without it."""
 
 _REAPED_SECONDS = 20.0
-_UNKNOWN = 1
+_UNKNOWN_EXIT_CODE = 1
 
-COMMAND = (sys.executable, "-I", "-S", str(Path(guard.__file__).resolve()))
+GUARD_COMMAND = (sys.executable, "-I", "-S", str(Path(guard.__file__).resolve()))
 """What starts a guard, and a template."""
 
 
-class Forked:
+class ForkedGuard:
     """A guard that is the template's child, with what of `subprocess.Popen` one needs.
 
     Args:
@@ -82,12 +82,12 @@ class Forked:
 
     def _code(self) -> int:
         if self._told is None:
-            return _UNKNOWN
+            return _UNKNOWN_EXIT_CODE
         try:
             self._told.settimeout(_REAPED_SECONDS)
             return int(self._told.recv(16))
         except (OSError, ValueError):  # the template was killed, or is paused
-            return _UNKNOWN
+            return _UNKNOWN_EXIT_CODE
 
     def close(self) -> None:
         """It goes on by itself, or has ended; nobody here will wait for it."""
@@ -117,7 +117,7 @@ class GuardTemplate:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._process = subprocess.Popen(
-                COMMAND, stdin=its.fileno(), stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
+                GUARD_COMMAND, stdin=its.fileno(), stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
             )
         except OSError:  # no process, no memory: without it all goes on more slowly
             ours.close()
@@ -126,7 +126,7 @@ class GuardTemplate:
             its.close()
         self._asked = ours
 
-    def fork(self, fds: Sequence[int]) -> Forked | None:
+    def fork(self, fds: Sequence[int]) -> ForkedGuard | None:
         """Forks a guard; None: start one as usual.
 
         Args:
@@ -136,7 +136,7 @@ class GuardTemplate:
             OSError: There are no descriptors left.
         """
         self.open()
-        found = ask(self._asked, fds) if self._asked is not None else None
+        found = request_guard(self._asked, fds) if self._asked is not None else None
         if found is None:
             self.close()
         return found
@@ -151,7 +151,7 @@ class GuardTemplate:
         self._process = self._asked = None
 
 
-def ask(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> Forked | None:
+def request_guard(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> ForkedGuard | None:
     """Has a template fork a guard; None: it was killed, is paused, or cannot fork.
 
     Args:
@@ -163,18 +163,18 @@ def ask(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> For
     Raises:
         OSError: There are no descriptors left.
     """
-    if len(fds) + 2 > guard_template.MOST_FDS:
+    if len(fds) + 2 > guard_template.MAX_FDS:
         return None
     asked.settimeout(_ANSWER_SECONDS)
     with ExitStack() as its, ExitStack() as failed:
         stdin_fd, stdin = _pipe(its, failed, ours_writes=True)
         stderr_fd, stderr = _pipe(its, failed, ours_writes=False)
         try:
-            pid, pidfd = _forked(asked, [stdin_fd, stderr_fd, *fds])
+            pid, pidfd = _exchange(asked, [stdin_fd, stderr_fd, *fds])
         except (OSError, ValueError):
             return None
         failed.pop_all()
-    return Forked(pid, pidfd, stdin, stderr, asked if tells else None)
+    return ForkedGuard(pid, pidfd, stdin, stderr, asked if tells else None)
 
 
 def _pipe(its: ExitStack, failed: ExitStack, *, ours_writes: bool) -> tuple[int, IO[bytes]]:
@@ -185,9 +185,9 @@ def _pipe(its: ExitStack, failed: ExitStack, *, ours_writes: bool) -> tuple[int,
     return its_fd, failed.enter_context(open(ours, "wb" if ours_writes else "rb"))
 
 
-def _forked(asked: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
+def _exchange(asked: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
     """A guard's pid, and the descriptor that stands for it. Raises OSError or ValueError if there is none."""
-    socket.send_fds(asked, [guard_template.ASK], fds)
+    socket.send_fds(asked, [guard_template.FORK_REQUEST], fds)
     said, answered, _, _ = socket.recv_fds(asked, 256, 1, socket.MSG_CMSG_CLOEXEC)
     if len(answered) != 1:
         raise OSError(f"no guard was forked: {said.decode()}")

@@ -21,19 +21,19 @@ from typing import NoReturn
 from roost.base.system import cold_restart
 from roost.base.system.cold_restart import WarmProcess
 from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
-from roost.supervisor.forkserver.environment_key import read_at_start
+from roost.supervisor.forkserver.environment_key import startup_variables
 
-NO_TOKEN = "0" * 32
+TOKEN_PLACEHOLDER = "0" * 32
 """Keeps the room for a token in the environment that a template is started with."""
-HOPELESS = 3
+UNUSABLE_EXIT_CODE = 3
 """The exit code of a template from which nothing can be forked."""
 _PROGRAM = "roost.worker"
-WORKER = ("-P", "-m", _PROGRAM)
+WORKER_ARGUMENTS = ("-P", "-m", _PROGRAM)
 """What follows the interpreter in the command of a worker; then come its arguments."""
 _ARG_START, _ENV_END = 45, 48
 
 
-class Warm:
+class WarmWorker:
     """The worker that this process can become without starting anew.
 
     Args:
@@ -57,14 +57,14 @@ class Warm:
     ) -> None:
         self._variables, self._modules = frozenset(variables), frozenset(modules)
         self._prepare = prepare
-        self._interpreter, self._env = sys.orig_argv[0], read_at_start(started_with)
+        self._interpreter, self._env = sys.orig_argv[0], startup_variables(started_with)
         self._set = {name: value for name, value in os.environ.items() if started_with.get(name) != value}
-        self._arguments, self._token_at = _shown()
+        self._arguments, self._token_at = _displayed_memory()
 
     def can_become(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
         """Whether nobody could tell the difference."""
-        start = [self._interpreter, *WORKER]
-        return list(command[: len(start)]) == start and read_at_start(env) == self._env
+        start = [self._interpreter, *WORKER_ARGUMENTS]
+        return list(command[: len(start)]) == start and startup_variables(env) == self._env
 
     def become(self, command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
         """To be called in a child whose streams, signals and folder are those of the worker. The interpreter
@@ -77,8 +77,8 @@ class Warm:
         os.environ.clear()
         os.environ.update({**env, **self._set})
         sys.orig_argv[:] = command
-        sys.argv[1:] = command[1 + len(WORKER) :]
-        self._show(command, env.get(TOKEN_VARIABLE, NO_TOKEN))
+        sys.argv[1:] = command[1 + len(WORKER_ARGUMENTS) :]
+        self._show(command, env.get(TOKEN_VARIABLE, TOKEN_PLACEHOLDER))
         start = functools.partial(_start_cold, list(command), dict(env))
         cold_restart.enable(WarmProcess(self._variables, self._modules, dict(os.environ), start))
         self._prepare()
@@ -89,7 +89,7 @@ class Warm:
         start, size = self._arguments
         words = "\0".join(command).encode(errors="surrogateescape")[: size - 1]
         ctypes.memmove(start, words.ljust(size, b"\0"), size)
-        if len(token) == len(NO_TOKEN):
+        if len(token) == len(TOKEN_PLACEHOLDER):
             ctypes.memmove(self._token_at, token.encode(), len(token))
 
 
@@ -123,16 +123,16 @@ def _run() -> int:
     return 0
 
 
-def _shown() -> tuple[tuple[int, int], int]:
+def _displayed_memory() -> tuple[tuple[int, int], int]:
     """Where /proc finds the arguments of this process (an address and a number of bytes), and the token."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[_ARG_START : _ENV_END + 1])
     if not arg_start or not env_start:
         raise OSError("this system does not tell where the environment of a process lies")
-    entry = f"{TOKEN_VARIABLE}={NO_TOKEN}\0".encode()
+    entry = f"{TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}\0".encode()
     at = ctypes.string_at(env_start, env_end - env_start).find(entry)
     if at < 0:
-        raise OSError(f"it was started without {TOKEN_VARIABLE}={NO_TOKEN}")
+        raise OSError(f"it was started without {TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}")
     return (arg_start, arg_end - arg_start), env_start + at + len(TOKEN_VARIABLE) + 1
 
 

@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Literal
 
-ASK = b"fork"
+FORK_REQUEST = b"fork"
 FIRST_FD = 3
 """The number of the first descriptor that a guard is given beside its stdin and stderr."""
-MOST_FDS = 250
+MAX_FDS = 250
 """In a message; the kernel takes 253."""
 
 
-def load() -> None:
+def load_modules() -> None:
     """What guard and supervisor would import one by one, after their start. None of it starts a thread: of
     several a fork copies one."""
     from roost.base import durable  # noqa: F401
@@ -41,7 +41,7 @@ def load() -> None:
 
     session_processes.prctl()
     cgroup.clone3()
-    cgroup.can_make()  # which finds the mount, once for all; as that finds the boot
+    cgroup.can_create()  # which finds the mount, once for all; as that finds the boot
     process_identity.boot_id()
     codecs.lookup("ascii")  # a module, too: the record of a session needs it
 
@@ -64,7 +64,7 @@ def serve(
     """
     gc.collect()
     gc.freeze()  # else each child would copy the pages of all that is loaded
-    own = _Serving(listening, is_stale)
+    own = _TemplateServer(listening, is_stale)
     while True:
         asking = own.poller.poll(None if seconds is None else seconds * 1000)
         if not asking and not own.has_guards:
@@ -74,7 +74,7 @@ def serve(
                 return
 
 
-class _Serving:
+class _TemplateServer:
     """A template at work: who may ask it, and the guards of its that have not ended yet, by the descriptors
     that tell of them."""
 
@@ -125,7 +125,7 @@ class _Serving:
     def _answer(self, fd: int) -> bool:
         asker = self._askers[fd]
         try:
-            message, fds, flags, _ = socket.recv_fds(asker, len(ASK), MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+            message, fds, flags, _ = socket.recv_fds(asker, len(FORK_REQUEST), MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             message = b""
         if not message:
@@ -136,16 +136,16 @@ class _Serving:
         self._forks = self._forks and not self._is_stale()
         if flags & socket.MSG_CTRUNC or not self._forks:
             _close(fds)
-            _tell(asker, b"it is stale, or not all descriptors have arrived")
+            _reply(asker, b"it is stale, or not all descriptors have arrived")
             return self._end_if_done()
         try:
             pid = os.fork()
         except OSError as error:
             _close(fds)
-            return _tell(asker, str(error).encode())
+            return _reply(asker, str(error).encode())
         if pid == 0:
             self._leave()
-            _place(fds)
+            _renumber(fds)
             return True
         _close(fds)
         try:
@@ -153,17 +153,17 @@ class _Serving:
         except OSError as error:  # no descriptor is left: nobody could be told of it
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            return _tell(asker, str(error).encode())
+            return _reply(asker, str(error).encode())
         self._guards[pidfd] = pid, asker if fd else None
         self.poller.register(pidfd, select.POLLIN)
-        return _tell(asker, str(pid).encode(), pidfd)
+        return _reply(asker, str(pid).encode(), pidfd)
 
     def _reap(self, fd: int) -> None:
         pid, asker = self._guards.pop(fd)
         os.close(self._gone(fd))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if asker is not None:
-            _tell(asker, str(code).encode())
+            _reply(asker, str(code).encode())
         self._end_if_done()
 
     def _end_if_done(self) -> Literal[False]:
@@ -181,13 +181,13 @@ class _Serving:
             self._listening.close()
 
 
-def _tell(asker: socket.socket, answer: bytes, *fds: int) -> Literal[False]:
+def _reply(asker: socket.socket, answer: bytes, *fds: int) -> Literal[False]:
     with suppress(OSError):  # whoever has asked is gone: a guard whose stdin ends runs nothing
         socket.send_fds(asker, [answer], fds)
     return False
 
 
-def _place(fds: Sequence[int]) -> None:
+def _renumber(fds: Sequence[int]) -> None:
     """Gives the descriptors the numbers that the guard knows them by."""
     there = (0, 2, *range(FIRST_FD, FIRST_FD + len(fds) - 2))
     # Above all of these first: one that comes early may have the number of one that comes late.

@@ -24,10 +24,10 @@ from roost.supervisor import guard
 from roost.supervisor.forkserver import forked_worker, guard_template
 
 _IDLE_SECONDS = 900.0
-_QUEUE = 64
-_LARGE, _MADV_COLLAPSE = 2 << 20, 25
-_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-_HOUSE = Path(__file__).parents[2]
+_LISTEN_BACKLOG = 64
+_LARGE_PAGE_BYTES, _MADV_COLLAPSE = 2 << 20, 25
+_CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
 def serve(path: Path) -> NoReturn:
@@ -36,36 +36,36 @@ def serve(path: Path) -> NoReturn:
     Args:
         path: Of the socket. It is there once this process is ready to be forked.
     """
-    loaded = _Loaded(path)  # before anything is: what is changed meanwhile has changed
+    loaded = _LoadedFiles(path)  # before anything is: what is changed meanwhile has changed
     started_with, descriptors = dict(os.environ), _descriptors()
     if descriptors - {"0", "1", "2"}:
-        _refuse(f"what starts with the interpreter has opened {sorted(descriptors)}")
-    guard_template.load()
-    variables, modules = _load()
-    warm = forked_worker.Warm(started_with, variables=variables, modules=modules, prepare=_begin_anew)
+        _exit_unusable(f"what starts with the interpreter has opened {sorted(descriptors)}")
+    guard_template.load_modules()
+    variables, modules = _load_torch()
+    warm = forked_worker.WarmWorker(started_with, variables=variables, modules=modules, prepare=_reset_process_state)
     opened = _descriptors() - descriptors
     if opened:  # a child could not tell them from those that it must not have
-        _refuse(f"what was imported has opened {sorted(opened)}")
+        _exit_unusable(f"what was imported has opened {sorted(opened)}")
     if _threads_after_a_fork() > 1:
-        _refuse("what was imported has started threads, of which a fork copies one")
-    _gather()
+        _exit_unusable("what was imported has started threads, of which a fork copies one")
+    _collapse_pages()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     os.chdir(path.parent)  # a socket's name may have 107 letters
     Path(f"{path.name}.new").unlink(missing_ok=True)  # of one that was killed right here
     listening.bind(f"{path.name}.new")
-    listening.listen(_QUEUE)
+    listening.listen(_LISTEN_BACKLOG)
     os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
     os.chdir("/")
     guard_template.serve(listening, is_stale=loaded.is_stale, seconds=_IDLE_SECONDS)
     os._exit(guard.main(warm))
 
 
-def _refuse(why: str) -> NoReturn:
+def _exit_unusable(why: str) -> NoReturn:
     print(f"no warm start: {why}", file=sys.stderr)
-    sys.exit(forked_worker.HOPELESS)
+    sys.exit(forked_worker.UNUSABLE_EXIT_CODE)
 
 
-def _load() -> tuple[set[str], set[str]]:
+def _load_torch() -> tuple[set[str], set[str]]:
     """Gives the variables that were read, and the modules that were imported, ahead of a cold worker."""
     import numpy as np
     import torch
@@ -78,20 +78,20 @@ def _load() -> tuple[set[str], set[str]]:
 
     before = torch.get_rng_state(), str(np.random.get_state())
     modules = set(sys.modules)
-    with _noted() as variables:
+    with _record_variables() as variables:
         import torch._dynamo  # the first optimizer imports it: a second
 
         if not _has_accelerator():
-            _step()
+            _run_tiny_step()
     if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
-        _refuse("what was imported draws random numbers")
-    os.environ.pop(_CACHE, None)  # a worker may have one of its own, or set one when it compiles
+        _exit_unusable("what was imported draws random numbers")
+    os.environ.pop(_CACHE_VARIABLE, None)  # a worker may have one of its own, or set one when it compiles
     names = {name.partition(".")[0] for name in set(sys.modules) - modules}
-    return variables - {_CACHE}, names - {name.partition(".")[0] for name in modules}
+    return variables - {_CACHE_VARIABLE}, names - {name.partition(".")[0] for name in modules}
 
 
 @contextmanager
-def _noted() -> Iterator[set[str]]:
+def _record_variables() -> Iterator[set[str]]:
     """Notes which variables Python code reads."""
     found = set[str]()
     kind: Any = type(os.environ)
@@ -109,7 +109,7 @@ def _noted() -> Iterator[set[str]]:
         kind.__getitem__ = read
 
 
-def _begin_anew() -> None:
+def _reset_process_state() -> None:
     """What imports have found out about this process, or drawn for it, a worker finds out for itself. (Random
     numbers of Python begin anew after each fork; those of torch always begin with the same.)"""
     import multiprocessing
@@ -134,7 +134,7 @@ def _has_accelerator() -> bool:
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri"))
 
 
-def _step() -> None:
+def _run_tiny_step() -> None:
     """A first step of the smallest kind imports and sets up what each first step does. It draws no random
     number, and these operations are too small for a second thread: a child of a process that has used two of
     OpenMP hangs. To allow only one would be seen in the child."""
@@ -148,7 +148,7 @@ def _step() -> None:
     optimizer.zero_grad()
 
 
-def _gather() -> None:
+def _collapse_pages() -> None:
     """Has the kernel gather our memory in pages of 2 MB, where it can (since Linux 6.1): a fork then copies a
     hundred entries of the page table and not sixty thousand."""
     madvise = ctypes.CDLL(None).madvise
@@ -157,7 +157,7 @@ def _gather() -> None:
         addresses, rights, _, _, inode, *name = line.split()
         if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
             begin, end = (int(address, 16) for address in addresses.split("-"))
-            begin, end = -(-begin // _LARGE) * _LARGE, end // _LARGE * _LARGE
+            begin, end = -(-begin // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES, end // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES
             if begin < end:
                 madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_COLLAPSE)
 
@@ -175,7 +175,7 @@ def _threads_after_a_fork() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208
 
 
-class _Loaded:
+class _LoadedFiles:
     """The files that were loaded: who has changed them expects the change to hold.
 
     Args:
@@ -185,16 +185,16 @@ class _Loaded:
     def __init__(self, socket_path: Path) -> None:
         self._socket = socket_path
         begun = (Path(found) for one in sys.modules.values() if (found := getattr(one, "__file__", None)))
-        paths = {*_HOUSE.rglob("*.py"), *map(Path, sys.path), *begun}  # a sitecustomize, too
-        self._times = {path: _changed(path) for path in paths}
+        paths = {*_PACKAGE_FOLDER.rglob("*.py"), *map(Path, sys.path), *begun}  # a sitecustomize, too
+        self._times = {path: _modified_ns(path) for path in paths}
 
     def is_stale(self) -> bool:
         """Whether one of roost's files is another than was loaded, a package was installed or removed, or
         somebody had to wait and has removed the socket."""
-        return not self._socket.exists() or any(_changed(path) != time for path, time in self._times.items())
+        return not self._socket.exists() or any(_modified_ns(path) != time for path, time in self._times.items())
 
 
-def _changed(path: Path) -> int | None:
+def _modified_ns(path: Path) -> int | None:
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -26,45 +26,45 @@ from roost.base.errors import Refused
 from roost.base.system import host_memory, state_folder
 from roost.base.system.worker_protocol import TOKEN_VARIABLE
 from roost.supervisor.forkserver import environment_key
-from roost.supervisor.forkserver.forked_guard import Forked, ask
-from roost.supervisor.forkserver.forked_worker import HOPELESS, NO_TOKEN, WORKER
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.forkserver.forked_guard import ForkedGuard, request_guard
+from roost.supervisor.forkserver.forked_worker import UNUSABLE_EXIT_CODE, TOKEN_PLACEHOLDER, WORKER_ARGUMENTS
+from roost.supervisor.session_spec import SessionSpec
 
 COLD_VARIABLE = "ROOST_COLD"
 """Where it is set to anything, a worker starts cold."""
 FOLDER_VARIABLE = "ROOST_WARM"
 """A folder where templates listen that serve several labs, instead of the lab's own."""
-_MOST = 2
-_FEWEST_BYTES = 2 << 30
+_MAX_TEMPLATES = 2
+_MIN_FREE_BYTES = 2 << 30
 """Of free memory: a template takes 0.3 GB."""
 _LOADING_SECONDS = 120.0
-_MOST_SEEN = 64
-_HOPELESS_SECONDS = 900.0
-_ROOM_FOR_ARGUMENTS = " " * 400
+_MAX_REMEMBERED_KEYS = 64
+_UNUSABLE_SECONDS = 900.0
+_ARGUMENT_PADDING = " " * 400
 """``ps`` shows the arguments of a worker where those of the template stood."""
 
 
-def folder() -> Path:
+def template_folder() -> Path:
     """Where templates listen."""
     given = os.environ.get(FOLDER_VARIABLE)
     return Path(given) if given else state_folder.lab_folder() / "warm"
 
 
-def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
+def fork_guard(spec: SessionSpec, fds: Sequence[int]) -> ForkedGuard | None:
     """Forks the guard of a session from a template for its worker; None: there is none, start one as usual.
 
     Args:
         spec: The session.
         fds: The guard gets copies of these, as number 3, 4, …
     """
-    if not _may_be_warm(spec):
+    if not _allows_warm_start(spec):
         return None
-    path = folder() / str(_key(spec))
-    asked = _connected(path)
+    path = template_folder() / str(_template_key(spec))
+    asked = _connect(path)
     if asked is None:
         return None
     try:
-        forked = ask(asked, fds, tells=True)
+        forked = request_guard(asked, fds, tells=True)
     except OSError:  # there is no descriptor left: whoever asks next will say so
         forked = None
     if forked is None:
@@ -74,7 +74,7 @@ def fork(spec: Spec, fds: Sequence[int]) -> Forked | None:
     return forked
 
 
-def _connected(path: Path) -> socket.socket | None:
+def _connect(path: Path) -> socket.socket | None:
     """A connection to the template that listens there; None if none does."""
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked.setblocking(False)  # its queue may be full: it is paused, and who asks must not be
@@ -120,31 +120,31 @@ class WarmTemplates:
 
     def __init__(self) -> None:
         self._started: dict[str, _WarmTemplate] = {}
-        self._seen: deque[str] = deque(maxlen=_MOST_SEEN)
+        self._seen: deque[str] = deque(maxlen=_MAX_REMEMBERED_KEYS)
         self._hopeless: dict[str, float] = {}
         """Until when, in seconds of the monotonic clock: a package that was half installed is whole then."""
 
-    def keep(self, spec: Spec) -> None:
+    def keep(self, spec: SessionSpec) -> None:
         """Starts the one for the worker of a session, unless it is there, or the worker is the first of its
         kind: a second one makes a third likely. Nobody waits for it."""
-        key = _key(spec) if _may_be_warm(spec) else None
+        key = _template_key(spec) if _allows_warm_start(spec) else None
         if key is None or self._is_hopeless(key):
             return
         if key not in self._seen:
             self._seen.append(key)
             return
         known = self._started.pop(key, None)
-        if known is not None and known.process.poll() == HOPELESS:
-            self._hopeless[key] = time.monotonic() + _HOPELESS_SECONDS  # why stands in the daemon's log
+        if known is not None and known.process.poll() == UNUSABLE_EXIT_CODE:
+            self._hopeless[key] = time.monotonic() + _UNUSABLE_SECONDS  # why stands in the daemon's log
         if known is not None and not known.is_there:
             known.end()
             known = None
         if self._is_hopeless(key):
             return
-        known = known or _started(spec, folder() / key)
+        known = known or _start_template(spec, template_folder() / key)
         if known is not None:
             self._started[key] = known  # as the latest
-        while len(self._started) > _MOST:
+        while len(self._started) > _MAX_TEMPLATES:
             self._end(next(iter(self._started)))
 
     def close(self) -> None:
@@ -158,26 +158,26 @@ class WarmTemplates:
     def _end(self, key: str) -> None:
         self._started.pop(key).end()
         with suppress(OSError):  # it was nobody's any more, and is gone
-            (folder() / key).unlink()
+            (template_folder() / key).unlink()
 
 
-def _key(spec: Spec) -> str | None:
-    return environment_key.key(spec.argv[: 1 + len(WORKER)], spec.env)
+def _template_key(spec: SessionSpec) -> str | None:
+    return environment_key.environment_key(spec.argv[: 1 + len(WORKER_ARGUMENTS)], spec.env)
 
 
-def _may_be_warm(spec: Spec) -> bool:
+def _allows_warm_start(spec: SessionSpec) -> bool:
     """Ranks and launchers have an environment of their own, a terminal makes other streams."""
-    is_worker = tuple(spec.argv[1 : 1 + len(WORKER)]) == WORKER and not (spec.is_command or spec.is_launcher)
+    is_worker = tuple(spec.argv[1 : 1 + len(WORKER_ARGUMENTS)]) == WORKER_ARGUMENTS and not (spec.is_command or spec.is_launcher)
     is_cold = bool(spec.env.get(COLD_VARIABLE) or os.environ.get(COLD_VARIABLE))
     return sys.platform == "linux" and is_worker and not (spec.ranks or spec.terminal or is_cold)
 
 
-def _started(spec: Spec, path: Path) -> _WarmTemplate | None:
-    there = _connected(path)
+def _start_template(spec: SessionSpec, path: Path) -> _WarmTemplate | None:
+    there = _connect(path)
     if there is not None:  # somebody else's will do
         there.close()
         return None
-    if (host_memory.available_bytes() or 0) < _FEWEST_BYTES:
+    if (host_memory.available_bytes() or 0) < _MIN_FREE_BYTES:
         return None
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -189,12 +189,12 @@ def _started(spec: Spec, path: Path) -> _WarmTemplate | None:
                 "-m",
                 "roost.supervisor.forkserver.torch_template",
                 str(path),
-                _ROOM_FOR_ARGUMENTS,
+                _ARGUMENT_PADDING,
             ],
             stdin=its.fileno(),
             stdout=subprocess.DEVNULL,
             cwd="/",
-            env=environment_key.read_at_start(spec.env) | {TOKEN_VARIABLE: NO_TOKEN},
+            env=environment_key.startup_variables(spec.env) | {TOKEN_VARIABLE: TOKEN_PLACEHOLDER},
             start_new_session=True,
         )
     except OSError:  # no process, no memory: without it all goes on more slowly

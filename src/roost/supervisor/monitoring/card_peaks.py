@@ -10,31 +10,31 @@ from typing import Any
 
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
 
-_NUMBERS = ("peak_mb", "allocated_mb", "driver_mb", "others_mb", "asked_mb", "ooms")
-_MOST = 1e9
+_FIELDS = ("peak_mb", "allocated_mb", "driver_mb", "others_mb", "asked_mb", "ooms")
+_MAX_MB = 1e9
 """More MB than any card has."""
 
 
-def largest(reports: Iterable[bytes]) -> dict[str, float | None] | None:
+def largest_peak(reports: Iterable[bytes]) -> dict[str, float | None] | None:
     """That of the rank that took most; of those that ran out, where one did. None: nobody has told.
 
     Args:
         reports: All that came through the pipes of the reports.
     """
-    found = [one for report in reports for one in _told(report)]
+    found = [one for report in reports for one in _memory_reports(report)]
     if not found:
         return None
     return max(found, key=lambda one: (one[0], one[1]["peak_mb"] or 0.0))[1]
 
 
-def _told(report: bytes) -> Iterator[tuple[bool, dict[str, float | None]]]:
+def _memory_reports(report: bytes) -> Iterator[tuple[bool, dict[str, float | None]]]:
     """Of each line that means something, whether its rank ran out; the pipe is open to all of the worker's
     code."""
     for line in report.splitlines():
         try:
             said = json.loads(line)
             memory = said["memory"]
-            numbers = {name: _number(memory.get(name)) for name in _NUMBERS}
+            numbers = {name: _number(memory.get(name)) for name in _FIELDS}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         if numbers["peak_mb"] is not None:
@@ -43,4 +43,4 @@ def _told(report: bytes) -> Iterator[tuple[bool, dict[str, float | None]]]:
 
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= _MOST else None
+    return float(value) if is_number and 0 <= value <= _MAX_MB else None

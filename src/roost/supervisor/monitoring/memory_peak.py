@@ -9,12 +9,12 @@ import time
 
 from roost.supervisor.processes.process_tree import descendants
 
-_PER_COST = 1000
+_INTERVAL_PER_COST = 1000
 """A look may cost this part of the time until the next one: 0.1 % of a core."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.5, 10.0
 
 
-class TreePeak:
+class ProcessTreePeak:
     """The largest sum that was seen, in MB.
 
     Counted is what only exists in memory (private pages and shared memory), not the pages of files that the
@@ -35,7 +35,7 @@ class TreePeak:
         with contextlib.suppress(OSError):  # no descriptor left: the run is worth more than the figure
             self.mb = max(self.mb, sum(map(resident_kb, descendants(self._root_pid))) / 1024)
         cost = time.process_time() - began
-        self._next = now + min(_MOST_SECONDS, max(_LEAST_SECONDS, cost * _PER_COST))
+        self._next = now + min(_MOST_SECONDS, max(_LEAST_SECONDS, cost * _INTERVAL_PER_COST))
 
 
 def resident_kb(pid: int) -> int:

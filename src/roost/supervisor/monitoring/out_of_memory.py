@@ -8,21 +8,21 @@ import re
 import signal
 from typing import NamedTuple
 
-from roost.supervisor.exit_status import PROBABLY_MEMORY, Ending
+from roost.supervisor.exit_status import SIGKILL_HINT, SessionOutcome
 
-_OF_THE_CARD = (
+_CARD_MESSAGES = (
     "CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "OutOfMemoryError:",
     "RESOURCE_EXHAUSTED: Out of memory",
 )  # fmt: skip
-_OF_THE_MACHINE = ("MemoryError", "std::bad_alloc", "can't allocate memory", "Cannot allocate memory")
-_LINES = 30
+_HOST_MESSAGES = ("MemoryError", "std::bad_alloc", "can't allocate memory", "Cannot allocate memory")
+_SEARCHED_LINES = 30
 """Of the tail: what follows on the message are the last words of whatever has started the program."""
 _OOM_KILL = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
-_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_KILLED_STATUSES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """The status of what was killed, and of a shell whose child was."""
 
 
-class Kills(NamedTuple):
+class OomKills(NamedTuple):
     """How many processes the kernel has killed because memory had run out."""
 
     number: int
@@ -30,22 +30,22 @@ class Kills(NamedTuple):
     """Whether they are of the session's own group; else of the whole machine."""
 
 
-def kills(group: str | None) -> Kills:
+def count_oom_kills(group: str | None) -> OomKills:
     """Those until now; of the whole machine where the session has no group that tells.
 
     Args:
         group: The session's cgroup.
     """
-    own = None if group is None else _counted(f"{group}/memory.events")
-    return Kills(own, True) if own is not None else Kills(_counted("/proc/vmstat") or 0, False)
+    own = None if group is None else _read_oom_kills(f"{group}/memory.events")
+    return OomKills(own, True) if own is not None else OomKills(_read_oom_kills("/proc/vmstat") or 0, False)
 
 
-def was_killed(status: int) -> bool:
+def is_killed_status(status: int) -> bool:
     """Whether a command of this status, or the one it ended by, was killed."""
-    return status in _KILLED
+    return status in _KILLED_STATUSES
 
 
-def named(end: Ending, tail: list[str], before: Kills | None, after: Kills | None) -> Ending:
+def explain_out_of_memory(end: SessionOutcome, tail: list[str], before: OomKills | None, after: OomKills | None) -> SessionOutcome:
     """The same end, which says so where memory ran out.
 
     Args:
@@ -56,23 +56,23 @@ def named(end: Ending, tail: list[str], before: Kills | None, after: Kills | Non
     """
     if before is not None and after is not None and (number := after.number - before.number) > 0:
         if after.are_own and before.are_own:
-            return _out_of(end, "the machine", "the kernel killed it")
+            return _out_of_memory(end, "the machine", "the kernel killed it")
         processes = "a process" if number == 1 else f"{number} processes"
-        return _out_of(end, "the machine, probably", f"the kernel killed {processes} for that meanwhile")
-    for line in reversed(tail[-_LINES:]):
-        if any(message in line for message in _OF_THE_CARD):
-            return _out_of(end, "its card", line)
-        if any(message in line for message in _OF_THE_MACHINE):
-            return _out_of(end, "the machine", line)
+        return _out_of_memory(end, "the machine, probably", f"the kernel killed {processes} for that meanwhile")
+    for line in reversed(tail[-_SEARCHED_LINES:]):
+        if any(message in line for message in _CARD_MESSAGES):
+            return _out_of_memory(end, "its card", line)
+        if any(message in line for message in _HOST_MESSAGES):
+            return _out_of_memory(end, "the machine", line)
     return end
 
 
-def _out_of(end: Ending, whose: str, how: str) -> Ending:
-    told = (end.error or "").removesuffix(PROBABLY_MEMORY)
+def _out_of_memory(end: SessionOutcome, whose: str, how: str) -> SessionOutcome:
+    told = (end.error or "").removesuffix(SIGKILL_HINT)
     return end._replace(error=f"out of memory of {whose}: {told}" + ("" if how in told else f"; {how}"))
 
 
-def _counted(path: str) -> int | None:
+def _read_oom_kills(path: str) -> int | None:
     try:
         with open(path, "rb") as file:
             found = _OOM_KILL.search(file.read())

@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 _MOST_PROCESSES = 100
 
 
-class Look(NamedTuple):
+class ProcessSample(NamedTuple):
     """One process; ``stacks`` is empty when it cannot tell or did not answer."""
 
     pid: int
@@ -39,7 +39,7 @@ class Look(NamedTuple):
         return head + (self.stacks or b"    no Python stacks\n")
 
 
-def look_at(pids: list[int], *, read_fd: int, their_fd: int) -> list[Look]:
+def sample_processes(pids: list[int], *, read_fd: int, their_fd: int) -> list[ProcessSample]:
     """Asks one process after the other, for some seconds at most.
 
     Args:
@@ -48,28 +48,28 @@ def look_at(pids: list[int], *, read_fd: int, their_fd: int) -> list[Look]:
         their_fd: The number of the other end on their side.
     """
     deadline = time.monotonic() + _ALL_SECONDS
-    pipe = _link(f"/proc/self/fd/{read_fd}")
+    pipe = _read_link(f"/proc/self/fd/{read_fd}")
     looks = []
     for pid in pids[:_MOST_PROCESSES]:
         stat = process_identity.read_stat(pid)
         if stat is None or stat.ended:
             continue
         # A paused one would answer when it goes on, at a time when nobody asks any more.
-        answers = stat.state not in "Tt" and _handles(pid) and _link(f"/proc/{pid}/fd/{their_fd}") == pipe
-        stacks = _ask(pid, read_fd, deadline) if answers else b""
-        looks.append(Look(pid, _read(f"/proc/{pid}/comm"), stat.state, _waits_in(pid), stacks))
+        answers = stat.state not in "Tt" and _handles_stacks_signal(pid) and _read_link(f"/proc/{pid}/fd/{their_fd}") == pipe
+        stacks = _request_stacks(pid, read_fd, deadline) if answers else b""
+        looks.append(ProcessSample(pid, _read(f"/proc/{pid}/comm"), stat.state, _kernel_function(pid), stacks))
     return looks
 
 
-def _handles(pid: int) -> bool:
+def _handles_stacks_signal(pid: int) -> bool:
     """Whether the process has a handler for the signal, and does not block it in its main thread."""
     masks = dict(line.split(":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if ":" in line)
     bit = 1 << (STACKS_SIGNAL - 1)
     return bool(int(masks.get("SigCgt", "0"), 16) & bit) and not int(masks.get("SigBlk", "0"), 16) & bit
 
 
-def _ask(pid: int, fd: int, deadline: float) -> bytes:
-    drain(fd)
+def _request_stacks(pid: int, fd: int, deadline: float) -> bytes:
+    read_available(fd)
     try:
         os.kill(pid, STACKS_SIGNAL)
     except (ProcessLookupError, PermissionError):
@@ -80,7 +80,7 @@ def _ask(pid: int, fd: int, deadline: float) -> bytes:
     poller.register(fd, select.POLLIN)
     # There is no mark at the end of an answer: it has ended when nothing more comes.
     while (left := min(wait, deadline - time.monotonic())) > 0 and poller.poll(left * 1000):
-        piece = drain(fd)
+        piece = read_available(fd)
         if not piece:
             break
         found += piece[: _MOST_BYTES - len(found)]
@@ -88,7 +88,7 @@ def _ask(pid: int, fd: int, deadline: float) -> bytes:
     return bytes(found)
 
 
-def drain(fd: int) -> bytes:
+def read_available(fd: int) -> bytes:
     """What waits in the pipe; a late answer must not block its writer for ever."""
     try:
         return os.read(fd, 1 << 16)
@@ -96,7 +96,7 @@ def drain(fd: int) -> bytes:
         return b""
 
 
-def _waits_in(pid: int) -> str:
+def _kernel_function(pid: int) -> str:
     """The function of the kernel that it sleeps in."""
     where = _read(f"/proc/{pid}/wchan").strip()
     return "" if where == "0" else where
@@ -110,7 +110,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return str(Path(path).readlink())
     except OSError:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from roost.supervisor.monitoring.process_stacks import Look
+    from roost.supervisor.monitoring.process_stacks import ProcessSample
 
-_BOARD_BYTES = 4096
+_PROGRESS_BYTES = 4096
 
 
 class StallWatch:
@@ -74,7 +74,7 @@ def _read(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(fd, _BOARD_BYTES)
+        return os.read(fd, _PROGRESS_BYTES)
     except OSError:  # a folder
         return b""
     finally:
@@ -95,35 +95,35 @@ class Stall(NamedTuple):
     """The file they were appended to; empty if they could not be."""
 
 
-def describe(
-    looks: list[Look], *, workers: Collection[int], board: str, idle_seconds: float, stacks: str
+def describe_stall(
+    looks: list[ProcessSample], *, workers: Collection[int], board: str, idle_seconds: float, stacks: str
 ) -> Stall:
     """What is known of a stall."""
-    step, phase = _place(board)
+    step, phase = _current_step(board)
     stopped = any(look.pid in workers and look.state in "Tt" for look in looks)
     return Stall(time.time(), round(idle_seconds, 1), step, phase, len(looks), stopped, stacks)
 
 
-def _place(board: str) -> tuple[int | None, str | None]:
-    from roost.package import progress
+def _current_step(board: str) -> tuple[int | None, str | None]:
+    from roost.package import live_progress
 
-    seen = progress.read(Path(board)) if board else None
+    seen = live_progress.read(Path(board)) if board else None
     return (seen.step, seen.phase) if seen is not None else (None, None)
 
 
-def append(stall: Stall, looks: list[Look]) -> None:
+def append_stacks(stall: Stall, looks: list[ProcessSample]) -> None:
     """Adds the stacks to their file. Raises OSError."""
     from roost.base import durable
 
     fd = durable.open_append(Path(stall.stacks))
     try:
-        durable.append(fd, _text(stall, looks))
+        durable.append(fd, _format_stacks(stall, looks))
         durable.sync(fd)
     finally:
         os.close(fd)
 
 
-def _text(stall: Stall, looks: list[Look]) -> bytes:
+def _format_stacks(stall: Stall, looks: list[ProcessSample]) -> bytes:
     when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(stall.time))
     place = f", step {stall.step}, {stall.phase}" if stall.step is not None else ""
     lines = [f"=== {when}{place}: no step and no output for {stall.idle_seconds:g} s\n".encode()]
@@ -131,7 +131,7 @@ def _text(stall: Stall, looks: list[Look]) -> bytes:
     return b"".join(lines) + b"\n"
 
 
-def sentence(stall: Stall) -> str:
+def format_stall(stall: Stall) -> str:
     """One stall in words, for the output and for the error."""
     idle = f"no step and no output for {stall.idle_seconds:g} s"
     paused = "; its worker is paused by a signal (kill -CONT would let it go on)" if stall.stopped else ""
@@ -139,6 +139,6 @@ def sentence(stall: Stall) -> str:
     return idle + paused + (where if stall.stacks else "")
 
 
-def as_json(stall: Stall) -> dict[str, Any]:
+def stall_as_json(stall: Stall) -> dict[str, Any]:
     """For the record; the file by its name, since packages are moved."""
     return stall._asdict() | {"stacks": Path(stall.stacks).name}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 
-def file(env: Mapping[str, str]) -> str:
+def receivers_file(env: Mapping[str, str]) -> str:
     """``notices.yaml`` in ``$XDG_CONFIG_HOME/roost``, else in ``~/.config/roost``; it need not exist.
 
     Args:
@@ -22,12 +22,12 @@ def file(env: Mapping[str, str]) -> str:
     return f"{config}/roost/notices.yaml"
 
 
-def listed(env: Mapping[str, str]) -> str:
+def pending_folder(env: Mapping[str, str]) -> str:
     """``noticed`` beside the lab's folder: the list of runs whose end is to be told. It need not exist; empty
     where nobody knows the place.
 
     Args:
-        env: As for `file`.
+        env: As for `receivers_file`.
     """
     if given := env.get("ROOST_STATE", ""):
         return f"{given}/noticed" if given.startswith("/") else ""

@@ -25,21 +25,21 @@ from roost.supervisor.notices import notice_folders
 if TYPE_CHECKING:
     import subprocess
 
-    from roost.supervisor.session_spec import Spec
+    from roost.supervisor.session_spec import SessionSpec
 
 _PAUSE_SECONDS = 60.0
 """Between two looks at an entry that cannot be settled yet, such as that of a run on another machine."""
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
-class Entry(NamedTuple):
+class RunNoticeEntry(NamedTuple):
     """One, whose lock is held by a descriptor."""
 
     path: str
     fd: int
 
 
-class Left(NamedTuple):
+class UnsentRunNotice(NamedTuple):
     """What an entry says."""
 
     package: str
@@ -49,13 +49,13 @@ class Left(NamedTuple):
     """The file that says who is told: who looks may have another environment."""
 
 
-def enter(spec: Spec) -> Entry | None:
+def add_entry(spec: SessionSpec) -> RunNoticeEntry | None:
     """Adds a run; None if there is no room: then it is told at its end alone.
 
     Args:
         spec: Its first session.
     """
-    folder = notice_folders.listed(spec.env)
+    folder = notice_folders.pending_folder(spec.env)
     if not folder:
         return None
     import json
@@ -68,38 +68,38 @@ def enter(spec: Spec) -> Entry | None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        os.write(fd, json.dumps([spec.package, spec.session, notice_folders.file(spec.env)]).encode())
+        os.write(fd, json.dumps([spec.package, spec.session, notice_folders.receivers_file(spec.env)]).encode())
         os.utime(fd, (0, 0))  # nobody has looked at it
     except OSError:
         os.close(fd)
-        remove(path)
+        remove_entry(path)
         return None
-    return Entry(path, fd)
+    return RunNoticeEntry(path, fd)
 
 
-def remove(path: str) -> None:
+def remove_entry(path: str) -> None:
     """Takes an entry off the list."""
     with contextlib.suppress(OSError):
         os.unlink(path)  # noqa: PTH108
 
 
-def left(env: Mapping[str, str]) -> list[str]:
+def unsent_entries(env: Mapping[str, str]) -> list[str]:
     """The entries that nobody holds, and at which nobody has looked within the last minute.
 
     Args:
         env: The environment of whoever began the runs.
     """
-    folder = notice_folders.listed(env)
+    folder = notice_folders.pending_folder(env)
     try:
         names = os.listdir(folder) if folder else []  # noqa: PTH208
     except OSError:
         return []
-    return [path for name in names if _is_left(path := f"{folder}/{name}")]
+    return [path for name in names if _is_unsent(path := f"{folder}/{name}")]
 
 
-def look(env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+def send_unsent(env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
     """Sends somebody, for whom nobody waits, if there are some; gives him."""
-    if not left(env):
+    if not unsent_entries(env):
         return None
     import subprocess
 
@@ -114,7 +114,7 @@ def look(env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
 
 
 @contextlib.contextmanager
-def taken(path: str) -> Iterator[Left | None]:
+def lock_entry(path: str) -> Iterator[UnsentRunNotice | None]:
     """Holds an entry; gives what it says. None: somebody else has it, or has settled it, or it says nothing
     (then it is taken off the list)."""
     try:
@@ -123,18 +123,18 @@ def taken(path: str) -> Iterator[Left | None]:
         yield None
         return
     try:
-        yield _read(fd, path)
+        yield _lock_and_read(fd, path)
     finally:
         os.close(fd)
 
 
-def pass_over(path: str) -> None:
+def postpone_entry(path: str) -> None:
     """Notes that somebody has looked at an entry, and could not settle it."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
-def _is_left(path: str) -> bool:
+def _is_unsent(path: str) -> bool:
     try:
         written = os.stat(path).st_mtime  # noqa: PTH116
         if abs(time.time() - written) < _PAUSE_SECONDS:  # by the clock of the disk, which may be ahead
@@ -148,7 +148,7 @@ def _is_left(path: str) -> bool:
     return safe_read.is_locked(Path(path)) is False
 
 
-def _read(fd: int, path: str) -> Left | None:
+def _lock_and_read(fd: int, path: str) -> UnsentRunNotice | None:
     import json
 
     try:
@@ -158,10 +158,10 @@ def _read(fd: int, path: str) -> Left | None:
     except OSError:
         return None
     try:
-        found = Left(*json.loads(os.read(fd, _MOST_BYTES)))
+        found = UnsentRunNotice(*json.loads(os.read(fd, _MAX_BYTES)))
     except (OSError, ValueError, TypeError):
         found = None
     if found is None or [*map(type, found)] != [str, int, str]:
-        remove(path)
+        remove_entry(path)
         return None
     return found

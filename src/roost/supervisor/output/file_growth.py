@@ -10,7 +10,7 @@ from typing import Any
 _MODIFY, _ONCE = 0x2, 0x80000000  # of sys/inotify.h
 
 
-class Growth:
+class FileGrowth:
     """Tells of the next write into a file, once for each `expect`.
 
     Args:

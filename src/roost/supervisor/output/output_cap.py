@@ -2,7 +2,7 @@
 
 The worker writes straight into the file, so that nothing it printed is lost with the supervisor. In a file
 that grew too long the supervisor punches a hole: the blocks in the middle go back to the disk, offsets stay
-as they are, and whoever follows goes on. At the end of the session `shorten` writes the file anew without the
+as they are, and whoever follows goes on. At the end of the session `shorten_file` writes the file anew without the
 hole, with one line in its place.
 
 ::
@@ -21,19 +21,19 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from roost.supervisor.output.file_growth import Growth
-from roost.supervisor.output.output_file import LEFT_OUT, left_out_line, output_of, say
-from roost.supervisor.session_record import Record
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.output.file_growth import FileGrowth
+from roost.supervisor.output.output_file import LEFT_OUT_PATTERN, left_out_line, rank_output_path, write_line
+from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_spec import SessionSpec
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
-_FASTEST = 2e9
+_MAX_BYTES_PER_SECOND = 2e9
 """Bytes a second that a run may print; more than a page cache takes from one process."""
-_SOONEST_SECONDS, _LATEST_SECONDS = 0.05, 1.0
-_SEAM = 4096
+_MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 0.05, 1.0
+_SEAM_BYTES = 4096
 """How far a cut may move to fall between two lines; the line in the cut fits in too."""
 _CHUNK = 1 << 20
-_MOST_OF_LINE = 256
+_MAX_LINE_BYTES = 256
 
 
 class OutputCap:
@@ -48,11 +48,11 @@ class OutputCap:
         self._fd, self._limit = fd, limit_bytes
         found = os.fstat(fd)
         self._is_file = stat.S_ISREG(found.st_mode)
-        self._block = max(_SEAM, found.st_blksize)
+        self._block = max(_SEAM_BYTES, found.st_blksize)
         self._hole_start = self._hole_end = -(-(limit_bytes // 2) // self._block) * self._block
         self._size = found.st_size
         self._is_new = True
-        self.growth = Growth(fd)
+        self.growth = FileGrowth(fd)
         """Tells when to look earlier than `look` said."""
 
     def look(self) -> float:
@@ -64,7 +64,7 @@ class OutputCap:
             OSError: The file system has no holes; the file can then only be shortened at the end.
         """
         if not self._is_file:
-            return _LATEST_SECONDS
+            return _MAX_INTERVAL_SECONDS
         size = os.fstat(self._fd).st_size
         grew, self._size = size != self._size or self._is_new, size
         self._is_new = False  # who was told of a growth ends 15 ms later: not for a run that is over at once
@@ -75,9 +75,9 @@ class OutputCap:
             punch_hole(self._fd, self._hole_end, end)
             self._hole_end = end
         if not grew and self.growth.expect():
-            return _LATEST_SECONDS
+            return _MAX_INTERVAL_SECONDS
         used = size - (self._hole_end - self._hole_start)
-        return min(_LATEST_SECONDS, max(_SOONEST_SECONDS, (2 * self._limit - used) / 2 / _FASTEST))
+        return min(_MAX_INTERVAL_SECONDS, max(_MIN_INTERVAL_SECONDS, (2 * self._limit - used) / 2 / _MAX_BYTES_PER_SECOND))
 
 
 def punch_hole(fd: int, start: int, end: int) -> None:
@@ -98,7 +98,7 @@ def punch_hole(fd: int, start: int, end: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def shorten(path: str, limit_bytes: int) -> int:
+def shorten_file(path: str, limit_bytes: int) -> int:
     """Writes a file that is longer than the limit anew, durably: its first part, one line that says how much
     is left out, its last part. Nobody may be writing into it.
 
@@ -116,8 +116,8 @@ def shorten(path: str, limit_bytes: int) -> int:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size <= limit_bytes:
             return 0
-        head_end, skip_to, before = _head(fd, max(0, limit_bytes // 2 - _SEAM))
-        tail_start = _tail(fd, max(skip_to, found.st_size - limit_bytes // 2))
+        head_end, skip_to, before = _first_part(fd, max(0, limit_bytes // 2 - _SEAM_BYTES))
+        tail_start = _last_part_start(fd, max(skip_to, found.st_size - limit_bytes // 2))
         left_out = before + tail_start - skip_to
         line = left_out_line(left_out)
         if head_end and os.pread(fd, 1, head_end - 1) != b"\n":
@@ -129,7 +129,7 @@ def shorten(path: str, limit_bytes: int) -> int:
         os.close(fd)
 
 
-def shorten_at_end(spec: Spec, record: Record, output_fd: int) -> bool:
+def shorten_session_output(spec: SessionSpec, record: SessionRecord, output_fd: int) -> bool:
     """Shortens what each rank of a session has printed, and adds to its record how much was left out; whether
     the file of rank 0 is another one now. A disk that has no room for that leaves the holes, which readers
     pass over."""
@@ -137,28 +137,28 @@ def shorten_at_end(spec: Spec, record: Record, output_fd: int) -> bool:
     for rank in reversed(range(max(1, len(spec.ranks)))):  # the first, into which is said, comes last
         left_out = 0
         try:
-            left_out = shorten(output_of(spec.output, rank), spec.limits.output_bytes)
+            left_out = shorten_file(rank_output_path(spec.output, rank), spec.limits.output_bytes)
         except OSError as error:
-            say(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
+            write_line(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
         in_all += left_out
     if in_all:
         record.fields["output_left_out_bytes"] = in_all
     return left_out > 0
 
 
-def _head(fd: int, end: int) -> tuple[int, int, int]:
+def _first_part(fd: int, end: int) -> tuple[int, int, int]:
     """(where the first part ends, where the cut begins, how many bytes an earlier cut there left out)."""
-    start = max(0, end - _SEAM)
-    seam = os.pread(fd, end - start + _MOST_OF_LINE, start)
-    earlier = re.search(rb"\n?" + LEFT_OUT, seam)
+    start = max(0, end - _SEAM_BYTES)
+    seam = os.pread(fd, end - start + _MAX_LINE_BYTES, start)
+    earlier = re.search(rb"\n?" + LEFT_OUT_PATTERN, seam)
     if earlier is not None:
         return start + earlier.start(), start + earlier.end(), int(earlier[1].replace(b",", b""))
     line_end = seam.rfind(b"\n", 0, end - start) + 1
-    at = start + line_end if line_end else end - _of_character(seam[: end - start])
+    at = start + line_end if line_end else end - _num_incomplete_bytes(seam[: end - start])
     return at, at, 0
 
 
-def _of_character(data: bytes) -> int:
+def _num_incomplete_bytes(data: bytes) -> int:
     """How many bytes at the end belong to a character of UTF-8 that is not whole."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] & 0xC0 == 0xC0:  # its first byte: says how many there are
@@ -169,8 +169,8 @@ def _of_character(data: bytes) -> int:
     return 0
 
 
-def _tail(fd: int, start: int) -> int:
-    seam = os.pread(fd, _SEAM, start)
+def _last_part_start(fd: int, start: int) -> int:
+    seam = os.pread(fd, _SEAM_BYTES, start)
     line_end = seam.find(b"\n") + 1
     if line_end:
         return start + line_end

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 
-LEFT_OUT = rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
+LEFT_OUT_PATTERN = rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
 """Finds a `left_out_line`, and its number. A run may print anything: what this finds must be a number."""
 
-_OWN = "roost: "
+_PREFIX = "roost: "
 _TAIL_BYTES = 4096
 _LONGEST_LINE = 200
 
@@ -20,7 +20,7 @@ def left_out_line(num_bytes: int) -> bytes:
     return f"roost: {num_bytes:,} bytes of output are not kept here (limits.output_mb)\n".encode()
 
 
-def output_of(path: str, rank: int) -> str:
+def rank_output_path(path: str, rank: int) -> str:
     """Where a rank prints: rank 0 into the output itself, rank 2 into ``_output_2.txt`` beside it."""
     stem, kind = os.path.splitext(path)  # noqa: PTH122  - pathlib would hold up each start by 3 ms
     return f"{stem}_{rank}{kind}" if rank else path
@@ -40,11 +40,11 @@ def open_output(path: str) -> int:
 
 def last_line(path: str, begin: int) -> str:
     """The last line that a session has printed, but for those of roost's own: of a program that failed mostly
-    why. Empty if there is none. For the arguments see `tail`."""
-    return next(reversed(tail(path, begin)), "")
+    why. Empty if there is none. For the arguments see `last_lines`."""
+    return next(reversed(last_lines(path, begin)), "")
 
 
-def tail(path: str, begin: int) -> list[str]:
+def last_lines(path: str, begin: int) -> list[str]:
     """The last lines that a session has printed, but for those of roost's own and empty ones. Each is cut to
     a few words.
 
@@ -65,13 +65,13 @@ def tail(path: str, begin: int) -> list[str]:
         return []
     finally:
         os.close(fd)
-    words = ("".join(filter(str.isprintable, line)) for line in lines if not line.startswith(_OWN))
+    words = ("".join(filter(str.isprintable, line)) for line in lines if not line.startswith(_PREFIX))
     return [line.strip()[:_LONGEST_LINE] for line in words if line.strip()]
 
 
-def say(fd: int, text: str) -> None:
+def write_line(fd: int, text: str) -> None:
     """A line of roost's own at the tail of the output."""
     try:
-        os.write(fd, f"\n{_OWN}{text}\n".encode())
+        os.write(fd, f"\n{_PREFIX}{text}\n".encode())
     except OSError:  # the disk that refuses the record may refuse this too; the exit code still tells
         return

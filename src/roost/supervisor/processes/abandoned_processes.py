@@ -23,7 +23,7 @@ _CLEAN_SWEEPS = 16
 """How many must find nobody: a process that forks and ends hundreds of times a second slips past one."""
 
 
-def end_leftovers(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[int]:
+def kill_abandoned(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[int]:
     """Kills every process of the sessions, with everything below it; gives the pids that carried a token.
 
     The caller has made sure that guard and supervisor of each live no more. Neither the caller nor what it
@@ -33,8 +33,8 @@ def end_leftovers(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[in
         tokens: Those of the sessions; what cannot be a token is passed over.
         cgroups: Their groups, as recorded; a path that `lab.cgroup` cannot have made is passed over.
     """
-    ours = _own_line()
-    for group in filter(cgroup.is_ours, cgroups):
+    ours = _own_ancestry()
+    for group in filter(cgroup.is_session_cgroup, cgroups):
         if ours.isdisjoint(cgroup.pids(group)):
             cgroup.kill(group)
             cgroup.remove(group)
@@ -49,24 +49,24 @@ def end_leftovers(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[in
             kill_tree(pid, include_root=True)
         ended |= found
     for token in real:
-        rendezvous.remove(token)
+        rendezvous.remove_folder(token)
     return sorted(ended)
 
 
 def _stop_carriers(wanted: list[bytes], spared: set[int]) -> set[int]:
     """Stops who carries a token, until a sweep meets nobody new: what is stopped cannot fork away."""
     found: set[int] = set()
-    while new := set(_stopped(wanted, found | spared)):
+    while new := set(_stop_each(wanted, found | spared)):
         found |= new
     return found
 
 
-def _stopped(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
+def _stop_each(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
     """Stops our user's processes with one of these variables in their environment, each when it is found."""
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     for pid in sorted(set(pids) - spared, reverse=True):  # the youngest first: they may be about to fork away
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError), _held(pid) as stop:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError), _stopper(pid) as stop:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
                 is_ours = os.fstat(file.fileno()).st_uid == os.getuid()
@@ -76,7 +76,7 @@ def _stopped(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _held(pid: int) -> Iterator[Callable[[], None]]:
+def _stopper(pid: int) -> Iterator[Callable[[], None]]:
     """What stops exactly this process, though its pid may be another's by then. Where that cannot be had (an
     old kernel, a container that forbids pidfds) it goes by the pid."""
     try:
@@ -92,7 +92,7 @@ def _held(pid: int) -> Iterator[Callable[[], None]]:
         os.close(fd)
 
 
-def _own_line() -> set[int]:
+def _own_ancestry() -> set[int]:
     """The caller and what it descends from."""
     line, pid = set(), os.getpid()
     while pid and pid not in line:

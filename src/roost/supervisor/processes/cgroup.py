@@ -1,7 +1,7 @@
 """A control group (cgroup v2) for each session: a boundary that no process of a run can leave by forking.
 
 Nothing needs to be set up, only a place below our own group where we may make another: so it is for root, on
-the ``unified`` mount of a hybrid system too, and for what systemd delegated to a user. Anywhere else `make`
+the ``unified`` mount of a hybrid system too, and for what systemd delegated to a user. Anywhere else `create`
 gives None and the processes of a run are found by parent. No controller is used. The kernel's ``memory.peak``
 is not either: it counts the page cache, so a run that reads a large data set would seem to need it.
 """
@@ -26,25 +26,25 @@ _TICK_SECONDS = 0.002
 _CLONE3, _INTO_CGROUP = 435, 0x200000000  # of linux/sched.h; the number is that of all machines
 
 
-def path_of(token: str) -> str | None:
+def cgroup_path(token: str) -> str | None:
     """Where the group of a session belongs: below our own; None where there is no cgroup v2."""
-    above = _own()
+    above = _own_cgroup()
     return None if above is None else f"{above}/{_PREFIX}{token}"
 
 
-def can_make() -> bool:
+def can_create() -> bool:
     """Whether a session started from here would get a group."""
-    return _can_make_in(_own())
+    return _can_create_in(_own_cgroup())
 
 
-def _can_make_in(above: str | None) -> bool:
+def _can_create_in(above: str | None) -> bool:
     return above is not None and os.access(f"{above}/cgroup.procs", os.W_OK) and os.access(above, os.W_OK)
 
 
-def make(token: str) -> str | None:
+def create(token: str) -> str | None:
     """Makes an empty group for a session; gives its path, or None where that cannot be."""
-    above = _own()
-    if not _can_make_in(above):
+    above = _own_cgroup()
+    if not _can_create_in(above):
         return None
     path = f"{above}/{_PREFIX}{token}"
     try:
@@ -93,8 +93,8 @@ def join(path: str) -> bool:
     return True
 
 
-def is_ours(path: str) -> bool:
-    """Whether a path that was read from somewhere can only be a group that `make` made: what is killed by a
+def is_session_cgroup(path: str) -> bool:
+    """Whether a path that was read from somewhere can only be a group that `create` made: what is killed by a
     name in a file must not be more than that."""
     mount, _ = _mount() or ("", "")
     name = path.rsplit("/", 1)[-1]
@@ -127,12 +127,12 @@ def _kill_all(path: str, deadline: float) -> None:
     try:
         _write(f"{path}/cgroup.kill", b"1")
     except FileNotFoundError:  # a kernel before 5.14
-        kill_listed(path, deadline=deadline)
+        freeze_and_kill(path, deadline=deadline)
     except OSError:
         return
 
 
-def kill_listed(path: str, *, deadline: float) -> None:
+def freeze_and_kill(path: str, *, deadline: float) -> None:
     """For kernels without ``cgroup.kill``: freezes the group, so that nobody forks, and kills all in it."""
     with contextlib.suppress(OSError):
         _write(f"{path}/cgroup.freeze", b"1")
@@ -187,7 +187,7 @@ def _wait_until_empty(events_fd: int, deadline: float) -> None:
         poller.poll(left * 1000)
 
 
-def _own() -> str | None:
+def _own_cgroup() -> str | None:
     """The folder of the group that we are in."""
     found = _mount()
     if found is None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from roost.base.system import process_identity
 
-Reaped = Callable[[int, int], None]
+ReapedCallback = Callable[[int, int], None]
 
 _TICK_SECONDS = 0.005
 _NUM_PIDFDS = 512
@@ -30,11 +30,11 @@ _NUM_PIDFDS = 512
 
 def descendants(pid: int) -> list[int]:
     """The living processes below ``pid``, without itself; empty where there is no ``/proc``."""
-    return [found for found in _walk(pid) if not _ended(found)]
+    return [found for found in _walk(pid) if not _has_ended(found)]
 
 
 def kill_tree(
-    root_pid: int, *, include_root: bool, on_reaped: Reaped | None = None, timeout_seconds: float = 10.0
+    root_pid: int, *, include_root: bool, on_reaped: ReapedCallback | None = None, timeout_seconds: float = 10.0
 ) -> int:
     """Kills everything below a process: stop all, kill all, reap, again until nothing is left.
 
@@ -112,12 +112,12 @@ def _children_by_scan() -> Callable[[int], list[int]]:
 def _stop_all(root_pid: int, *, include_root: bool, deadline: float) -> list[int]:
     """Stops the tree from its root on, again and again until a walk meets nobody new."""
     stopped: dict[int, None] = {}
-    if include_root and not _ended(root_pid) and _send(root_pid, signal.SIGSTOP):
+    if include_root and not _has_ended(root_pid) and _send(root_pid, signal.SIGSTOP):
         stopped[root_pid] = None
     while True:
         num_before = len(stopped)
         for pid in _walk(root_pid):
-            if pid not in stopped and not _ended(pid) and _send(pid, signal.SIGSTOP):
+            if pid not in stopped and not _has_ended(pid) and _send(pid, signal.SIGSTOP):
                 stopped[pid] = None
         if len(stopped) == num_before or time.monotonic() >= deadline:
             return list(stopped)
@@ -134,7 +134,7 @@ def _send(pid: int, signum: signal.Signals) -> bool:
     return True
 
 
-def _ended(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     stat = process_identity.read_stat(pid)
     return stat is None or stat.ended
 
@@ -155,7 +155,7 @@ def _wait_for_batch(pids: Sequence[int], deadline: float) -> None:
                 continue
         _poll_pidfds(pidfds, deadline)
     except OSError:  # an old kernel, a container that forbids pidfds, or no descriptor left
-        while not all(map(_ended, pids)) and time.monotonic() < deadline:
+        while not all(map(_has_ended, pids)) and time.monotonic() < deadline:
             time.sleep(_TICK_SECONDS)
     finally:
         for fd in pidfds:
@@ -173,7 +173,7 @@ def _poll_pidfds(pidfds: Sequence[int], deadline: float) -> None:
             num_running -= 1
 
 
-def _reap(pids: Sequence[int], on_reaped: Reaped | None) -> None:
+def _reap(pids: Sequence[int], on_reaped: ReapedCallback | None) -> None:
     for pid in pids:
         try:
             reaped, status = os.waitpid(pid, os.WNOHANG)

@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from roost.supervisor.processes import cgroup
-from roost.supervisor.processes.process_tree import Reaped, descendants, kill_tree
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.processes.process_tree import ReapedCallback, descendants, kill_tree
+from roost.supervisor.session_spec import SessionSpec
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -35,13 +35,13 @@ def adopt_orphans() -> None:
         raise OSError("this kernel refuses PR_SET_CHILD_SUBREAPER, without which processes would leak")
 
 
-def signal_at_parents_death(signum: int) -> None:
+def set_parent_death_signal(signum: int) -> None:
     """Has the kernel send this to us when our parent ends."""
     if sys.platform == "linux":
         prctl()(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
-def end_all(group: str | None, *, on_reaped: Reaped | None = None) -> list[int]:
+def kill_all(group: str | None, *, on_reaped: ReapedCallback | None = None) -> list[int]:
     """Kills the session's group and everything below us; gives what could not be ended.
 
     The walk is made in any case: a process may have left the group.
@@ -54,7 +54,7 @@ def end_all(group: str | None, *, on_reaped: Reaped | None = None) -> list[int]:
     return descendants(os.getpid())
 
 
-def mark_leases(spec: Spec) -> None:
+def touch_leases(spec: SessionSpec) -> None:
     """Leaves on the session's leases that its cards were in use until now (`roost.devices.usage_ledger`);
     and what
     sweeps old files out of /tmp sees that these are none."""

@@ -15,8 +15,8 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import CheckpointError, Damaged, NotFound, PeerLost
 from roost.package.checkpoints import checkpoint, part_files
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.checkpoints.part_files import Packed
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.part_files import PartFile
 from roost.train.distributed.ranks import Ranks
 
 T = TypeVar("T")
@@ -99,14 +99,14 @@ class _Failure:
 
 def write(
     folder: Path,
-    files: list[Packed],
-    describe: Callable[[int], Info],
+    files: list[PartFile],
+    describe: Callable[[int], Manifest],
     *,
     ranks: Ranks,
     pace: WritePace,
     torn: bool = False,
     before: Callable[[], None] = lambda: None,
-) -> Info:
+) -> Manifest:
     """Writes a checkpoint: each rank its files, rank 0 the manifest. When this returns, on any rank, it
     stands; when it raises, nothing has changed, and it raises on all.
 
@@ -198,11 +198,11 @@ def _peer_lost() -> PeerLost:
 
 def _write(
     prepare: Callable[[], tuple[Path, Path]],
-    files: list[Packed],
-    describe: Callable[[int], Info],
+    files: list[PartFile],
+    describe: Callable[[int], Manifest],
     ranks: Ranks,
     pace: WritePace,
-) -> Info:
+) -> Manifest:
     channel, staging = ranks.saving, None
     try:
         if ranks.is_main:
@@ -245,14 +245,14 @@ def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tupl
     """Where the checkpoint will stand, and where it is written."""
     before()
     durable.require_space(folder, needed)
-    final = checkpoint.folder_of(folder, checkpoint.next_id(folder))
+    final = checkpoint.checkpoint_folder(folder, checkpoint.next_id(folder))
     return final, durable.make_staging_folder(final)
 
 
-def _commit(final: Path, staging: Path, every: list[Any], describe: Callable[[int], Info]) -> Info:
+def _commit(final: Path, staging: Path, every: list[Any], describe: Callable[[int], Manifest]) -> Manifest:
     files = {name: entry for entries in every for name, entry in entries.items()}
-    id = checkpoint.id_of(final)
+    id = checkpoint.checkpoint_id(final)
     info = msgspec.structs.replace(describe(id), files=files, ranks=len(every))
-    checkpoint.seal(staging, info)
+    checkpoint.write_manifest(staging, info)
     durable.commit_folder(staging, final)
     return info

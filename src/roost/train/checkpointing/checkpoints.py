@@ -17,11 +17,11 @@ from torch import Tensor
 from roost.base import durable
 from roost.base.errors import CheckpointError
 from roost.package.checkpoints import checkpoint, part_files, retention
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.checkpoints.checkpoint_store import Store
-from roost.package.checkpoints.part_files import Packed
-from roost.package.checkpoints.retention import Policy
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.checkpoint_store import CheckpointStore
+from roost.package.checkpoints.part_files import PartFile
+from roost.package.checkpoints.retention import RetentionPolicy
+from roost.package.package import PackageFolder
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import WritePace
 from roost.train.checkpointing.pending_save import PendingSave
@@ -30,7 +30,7 @@ from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.progress import Progress
 
 T = TypeVar("T")
-CheckpointContent = tuple[Info, dict[str, Any]]
+CheckpointContent = tuple[Manifest, dict[str, Any]]
 """What `checkpoint.read` gives."""
 
 
@@ -68,27 +68,27 @@ class Checkpoints:
 
     def __init__(
         self,
-        place: Package | Path | str,
-        policy: Policy | None = None,
+        place: PackageFolder | Path | str,
+        policy: RetentionPolicy | None = None,
         *,
         session: int = 0,
         asynchronous: bool = True,
         ranks: Ranks = ALONE,
     ) -> None:
-        self._package = place if isinstance(place, Package) else None
-        if isinstance(place, Package):
+        self._package = place if isinstance(place, PackageFolder) else None
+        if isinstance(place, PackageFolder):
             self.store = place.store()
         else:
             Path(place).mkdir(parents=True, exist_ok=True)
-            self.store = Store(Path(place))
-        self.policy = policy or Policy()
-        self.adapt: Callable[[Info, Mapping[str, Any]], None] | None = None
+            self.store = CheckpointStore(Path(place))
+        self.policy = policy or RetentionPolicy()
+        self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
         """Changes what was read of a checkpoint before it is loaded."""
         self.asynchronous = asynchronous
         self._session, self._ranks = session, ranks
         self._staging = Staging()
         self._saved: PendingSave | None = None
-        self._parent: Info | None = None
+        self._parent: Manifest | None = None
         self._swept = False
         self._last = time.monotonic()
         """When the last was saved."""
@@ -96,7 +96,7 @@ class Checkpoints:
         """What the newest that was saved took to be written, without rests."""
 
     @property
-    def newest(self) -> Info | None:
+    def newest(self) -> Manifest | None:
         """What stands and was saved last, or was loaded last."""
         return self._parent
 
@@ -146,7 +146,7 @@ class Checkpoints:
             CheckpointError: A part holds something that cannot be saved.
         """
         self.wait()
-        info = Info(
+        info = Manifest(
             id=0,
             step=progress.step,
             epoch=progress.epoch,
@@ -178,7 +178,7 @@ class Checkpoints:
         interval, self._last = now - self._last, now
         return interval
 
-    def _write(self, files: list[Packed], info: Info, pace: WritePace, torn: bool) -> Path:
+    def _write(self, files: list[PartFile], info: Manifest, pace: WritePace, torn: bool) -> Path:
         """Called by one thread at a time; by all ranks."""
         folder, begun = self.store.folder, time.perf_counter()
         info = checkpoint_writer.write(
@@ -191,7 +191,7 @@ class Checkpoints:
             before=self._sweep,
         )
         self._parent = info
-        self.store = Store(folder)  # the new one is the tip from here on
+        self.store = CheckpointStore(folder)  # the new one is the tip from here on
         if self._ranks.is_main:
             try:
                 self._retain(info.inexact)
@@ -201,15 +201,15 @@ class Checkpoints:
             self._ranks
         )  # whoever looks at the folder next finds the same on every rank
         self.seconds = time.perf_counter() - begun - pace.rested
-        return checkpoint.folder_of(folder, info.id)
+        return checkpoint.checkpoint_folder(folder, info.id)
 
-    def _described(self, info: Info, id: int) -> Info:
+    def _described(self, info: Manifest, id: int) -> Manifest:
         parent = self._parent
         return msgspec.structs.replace(
             info,
             id=id,
             parent=parent.id if parent is not None else None,
-            line=checkpoint.line_after(parent, id),
+            line=checkpoint.lineage_after(parent, id),
         )
 
     def _sweep(self) -> None:
@@ -219,14 +219,14 @@ class Checkpoints:
 
     def _retain(self, inexact: list[str]) -> None:
         """Removes what no track keeps, and only now that the new checkpoint stands."""
-        found = checkpoint.infos(self.store.folder)
-        kept = retention.retained(found, self.policy)
+        found = checkpoint.read_manifests(self.store.folder)
+        kept = retention.retained_ids(found, self.policy)
         for info in found:
             if info.id not in kept:
-                durable.remove_folder(checkpoint.folder_of(self.store.folder, info.id))
+                durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, info.id))
         if self._package is not None:
             left = [info for info in found if info.id in kept]
-            self._package.write_derived(retention.tracks(left, self.policy), inexact)
+            self._package.write_derived(retention.track_ids(left, self.policy), inexact)
 
     def _refuse_new_beginning(self) -> None:
         """Where checkpoints stood and none is left, to begin at step 0 would bury the run in silence."""
@@ -238,7 +238,7 @@ class Checkpoints:
                 fix="bring them back, or start anew with `roost run`",
             )
 
-    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info | None, list[str]]:
+    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Manifest | None, list[str]]:
         """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
 
         Returns:
@@ -259,7 +259,7 @@ class Checkpoints:
         self._parent = found[0]
         return self._parent, said
 
-    def go_on(self, *, at: Info | None = None) -> tuple[Info | None, list[str]]:
+    def go_on(self, *, at: Manifest | None = None) -> tuple[Manifest | None, list[str]]:
         """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
 
         Args:
@@ -292,15 +292,15 @@ class Checkpoints:
             self._refuse_new_beginning()
         return found, said
 
-    def best(self, rule: retention.Best) -> Info | None:
+    def best(self, rule: retention.BestRule) -> Manifest | None:
         """The best checkpoint of the run so far by ``rule``, None when none was measured."""
         return next(iter(self.ranked(rule)), None)
 
-    def ranked(self, rule: retention.Best) -> list[Info]:
+    def ranked(self, rule: retention.BestRule) -> list[Manifest]:
         """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
         self.wait()
         line = self.store.line()
-        return retention.best_of(line, msgspec.structs.replace(rule, top_k=len(line)))
+        return retention.best_checkpoints(line, msgspec.structs.replace(rule, top_k=len(line)))
 
     def load_part(self, id: int, name: str, part: Stateful) -> None:
         """Loads one part of one checkpoint, for example the best weights for a test; sets nothing aside.
@@ -321,13 +321,13 @@ def _read(path: Path, *, names: Sequence[str]) -> CheckpointContent:
     return checkpoint.read(path, only=names, is_whole=True)
 
 
-def load_parts(parts: Mapping[str, Stateful], info: Info, states: Mapping[str, Any]) -> None:
+def load_parts(parts: Mapping[str, Stateful], info: Manifest, states: Mapping[str, Any]) -> None:
     """Loads into ``parts`` what was read of a checkpoint.
 
     Raises:
         CheckpointError: It lacks a part, or one does not fit.
     """
-    held = checkpoint.parts(info)
+    held = checkpoint.part_names(info)
     for name, part in parts.items():
         if name not in states and getattr(part, "optional", False):
             continue  # as of a rank that there was not when it was saved

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.distributed.ranks import ALONE
 from roost.train.step import seeding
 
@@ -89,7 +89,7 @@ def load(trainer: Trainer, checkpoints: Checkpoints, own: RankState, *, id: int 
     return said
 
 
-def _adapt_to_ranks(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Info) -> None:
+def _adapt_to_ranks(trainer: Trainer, checkpoints: Checkpoints, own: RankState, info: Manifest) -> None:
     """Rank 0 takes over the open windows of all, so that no value is lost. A rank that was not there draws
     from a generator of its own, or as rank 0 does where all draw the same."""
     rank, events = trainer.ranks.rank, trainer.events

@@ -68,7 +68,9 @@ class Arrays:
         chosen = found.chosen(fields, targets)
         self._names = list(chosen) if isinstance(fields, Mapping) else None
         keys = list(chosen)
-        options = [_by_field(name, one, keys) for name, one in _option_items(dtype=dtype, scale=scale, shape=shape)]
+        options = [
+            _by_field(name, one, keys) for name, one in _option_items(dtype=dtype, scale=scale, shape=shape)
+        ]
         self.tensors = [_to_tensor(key, chosen[key], *(one.get(key) for one in options)) for key in keys]
         found.check_lengths(dict(zip(keys, self.tensors, strict=True)))
         if part is not None:
@@ -284,7 +286,9 @@ def _to_tensor(
             f"field {name} is {array.dtype} {array.shape}, which holds no numbers", fix="give numbers"
         )
     made = torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)))
-    kind = _parse_dtype(name, dtype) if dtype is not None else _DEFAULT_DTYPES.get(array.dtype.kind, made.dtype)
+    kind = (
+        _parse_dtype(name, dtype) if dtype is not None else _DEFAULT_DTYPES.get(array.dtype.kind, made.dtype)
+    )
     if scale is not None:
         made = made.to(kind if kind.is_floating_point else torch.float32) * scale
         kind = kind if dtype is not None else made.dtype

@@ -68,13 +68,13 @@ class Sampled:
             drawn = self.sample(self.state, self.index, self.augment)
         except StopIteration as error:  # whoever iterates would take it for the end
             raise ContractError(
-                f"{self._called}() raised StopIteration, and its batches must not end",
+                f"{self._display_name}() raised StopIteration, and its batches must not end",
                 fix="return the index to begin anew with, for example 0",
             ) from error
         if not isinstance(drawn, tuple) or len(drawn) != 2:
             received = f"{len(drawn)} values" if isinstance(drawn, tuple) else type(drawn).__name__
             raise ContractError(
-                f"{self._called}() must return a batch and the next index",
+                f"{self._display_name}() must return a batch and the next index",
                 received=received,
                 fix="return batch, index",
             )
@@ -82,7 +82,7 @@ class Sampled:
         return batch
 
     @property
-    def _called(self) -> str:
+    def _display_name(self) -> str:
         return getattr(self.sample, "__qualname__", "sample")
 
     def state_dict(self) -> dict[str, Any]:

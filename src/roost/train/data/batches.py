@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     """0: it is empty; it counts as a batch, and nothing is computed of it."""
     last: bool
     """Whether it ends its epoch."""
-    is_stand_in: bool = False
+    is_padding: bool = False
     """Of a rank for which a batch had no sample left: it is computed, and counts nothing."""
 
 
@@ -40,11 +40,11 @@ class Batches(ABC):
     num_workers: int | None = 0
     has_indices: bool = False
     """Whether any batch can be asked for, so that one that fails can be passed over."""
-    stop: Callable[[], bool] = staticmethod(lambda: False)
+    should_stop: Callable[[], bool] = staticmethod(lambda: False)
     """Asked now and then while a batch is waited for; whoever waits then gets `Interrupted`."""
 
     @property
-    def num_shares(self) -> int:
+    def num_shards(self) -> int:
         """Parts of the set that workers go through, one each, where their number decides on the batches; 0
         where it does not."""
         return 0
@@ -61,7 +61,7 @@ class Batches(ABC):
     def once(self) -> Generator[Batch, None, None]:
         """The batches of one pass, always the same ones: for evaluation."""
 
-    def share(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
+    def shard(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
         """One rank's share of what `once` gives, for a collective evaluation: every ``world``-th batch, each
         with its number, and as many on every rank. A batch without a number stands in where a rank has none
         left: it is computed with the others, and counts nothing. Without indices all batches are drawn."""
@@ -78,12 +78,12 @@ class Batches(ABC):
                     return
                 yield number, taken
 
-    def first(self) -> Batch | None:
+    def first_batch(self) -> Batch | None:
         """The first batch of a pass that holds something; None where none does."""
         with closing(self.once()) as batches:
             return next((one for one in batches if one.num_samples), None)
 
-    def head(self, num_samples: int) -> Batch | None:
+    def first_samples(self, num_samples: int) -> Batch | None:
         """The first samples as one batch, the same each time; None where there are none. Where whole batches
         come that cannot be joined or cut, it holds fewer, or more."""
         with closing(self.once()) as batches:
@@ -95,25 +95,25 @@ class Batches(ABC):
         cannot jump, only their number counts."""
 
     @abstractmethod
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know about the order of the batches."""
 
-    def inexact(self) -> list[str]:
+    def inexact_reasons(self) -> list[str]:
         """Why a run on these batches cannot be repeated or gone on with bit for bit, as far as can be found
         out; asked once, at the start of a session, after `load_state_dict`."""
         return []
 
-    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+    def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
         """The indices in the set of so many batches' samples, of all ranks, in their order; none without
         indices."""
         return []
 
-    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
+    def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
         """So many batches drawn once more, in this process, whatever else is being drawn; None where that
         cannot be done."""
         return None
 
-    def keep_shares(self, num_shares: int) -> None:  # noqa: B027  - to most it makes no difference
+    def keep_num_shards(self, num_shards: int) -> None:  # noqa: B027  - to most it makes no difference
         """Goes on with as many parts as the run began with."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.train.data.batch_sizes import count_samples
 from roost.train.data.plans.batch_plan import format_epoch_length
-from roost.train.data.sequential_batches import SizedBatch, SequentialBatches, empty_pass_error
+from roost.train.data.sequential_batches import SequentialBatches, SizedBatch, empty_pass_error
 from roost.train.data.workers import loader_worker
 from roost.train.data.workers.stream_shard import is_stateful
 from roost.train.step import seeding
@@ -85,28 +85,28 @@ class ExternalLoader(SequentialBatches):
         if not getattr(self.loader, "persistent_workers", False):
             return
         print(
-            f"{self.called}: persistent_workers is ignored, each pass has workers of its own: those that "
+            f"{self.display_name}: persistent_workers is ignored, each pass has workers of its own: those that "
             "stay could not be put back to where they were",
             flush=True,
         )
         object.__setattr__(self.loader, "persistent_workers", False)  # past torch, which locks it
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         length = "" if self.num_batches is None else f", {format_epoch_length(self.num_batches)}"
         return f"in the order of its own {type(self.loader).__name__}{length}"
 
-    def inexact(self) -> list[str]:
+    def inexact_reasons(self) -> list[str]:
         """What a loader that goes on in the middle does not bring back."""
         kind = type(self.loader).__name__
         if not self._mark.position:
             return []
         if not self._is_stateful:
             return [
-                f"{self.called} is a {kind} without a state: it goes on by skipping batches, and whether "
+                f"{self.display_name} is a {kind} without a state: it goes on by skipping batches, and whether "
                 "they are the same ones nobody can tell"
             ]
         if self.num_workers:
-            return [f"{self.called} is a {kind} whose workers' generators are not in its state"]
+            return [f"{self.display_name} is a {kind} whose workers' generators are not in its state"]
         return []
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class ExternalLoader(SequentialBatches):
     def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         if state is not None and state["loader"] is None and state["drawn"]:
             print(
-                f"{self.called} has no state_dict(): {state['drawn']:,} batches are drawn and dropped "
+                f"{self.display_name} has no state_dict(): {state['drawn']:,} batches are drawn and dropped "
                 "to go on where it was",
                 flush=True,
             )
@@ -140,7 +140,7 @@ class ExternalLoader(SequentialBatches):
 
     def _begin_next(self) -> None:
         if not self._num_drawn:
-            raise empty_pass_error(self.called, self._number)
+            raise empty_pass_error(self.display_name, self._number)
         self._number, self._num_drawn = self._number + 1, 0
         self._iterator = self._begun(self._number)
 
@@ -157,7 +157,7 @@ class ExternalLoader(SequentialBatches):
             for number in range(self._num_drawn):
                 if self._next_of(self._iterator, self._number, number) is _END:
                     raise ContractError(
-                        f"{self.called} ended after {number} batches of pass {self._number}, where the run "
+                        f"{self.display_name} ended after {number} batches of pass {self._number}, where the run "
                         f"had used {self._num_drawn}",
                         fix="go on with the data with which it began, or start anew",
                     )
@@ -169,7 +169,7 @@ class ExternalLoader(SequentialBatches):
                 for number in itertools.count():
                     if (value := self._next_of(iterator, 0, number)) is _END:
                         if not number:
-                            raise empty_pass_error(self.called, 0)
+                            raise empty_pass_error(self.display_name, 0)
                         return
                     yield _sized(value)
             finally:
@@ -209,7 +209,7 @@ class ExternalLoader(SequentialBatches):
             for part, state in states:
                 if not is_stateful(part):
                     raise CheckpointError(
-                        f"{self.called} was saved with a state, and {type(part).__name__} has no "
+                        f"{self.display_name} was saved with a state, and {type(part).__name__} has no "
                         "load_state_dict",
                         fix="give the loader with which the run began",
                     )
@@ -223,7 +223,7 @@ class ExternalLoader(SequentialBatches):
             try:
                 return next(iterator, _END)
             except Exception as error:
-                error.add_note(f"while drawing batch {batch} of pass {number} of {self.called}")
+                error.add_note(f"while drawing batch {batch} of pass {number} of {self.display_name}")
                 raise
 
     @property
@@ -300,7 +300,7 @@ def _torchdata_nodes(value: Any) -> Any:
     return module if module is not None and isinstance(value, module.BaseNode | module.Loader) else None
 
 
-def _num_batches(loader: Any, called: str) -> int | None:
+def _num_batches(loader: Any, display_name: str) -> int | None:
     """Batches of an epoch as the loader tells them."""
     try:
         number = len(loader)

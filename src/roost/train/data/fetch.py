@@ -74,15 +74,15 @@ class BatchFetcher:
                 return self._dataset.__getitem__(index, rng=np.random.default_rng((self._seed, turn, index)))
             return self._dataset[index]
         except StopIteration as error:  # whoever iterates would take it for the end
-            raise RuntimeError(f"sample {index} of {self._called} raised StopIteration") from error
+            raise RuntimeError(f"sample {index} of {self._display_name} raised StopIteration") from error
         except Exception as error:
-            error.add_note(f"while reading sample {index} of {self._called}")
+            error.add_note(f"while reading sample {index} of {self._display_name}")
             if isinstance(error, IndexError):
                 self._check_length(index, error)
             raise
 
     @property
-    def _called(self) -> str:
+    def _display_name(self) -> str:
         kind = type(self._dataset).__name__
         return f"{self._name} ({kind})" if self._name else kind
 
@@ -91,7 +91,7 @@ class BatchFetcher:
         if now is not None and index >= now:
             before = "" if self._length in (None, now) else f"; it had {self._length:,} at the beginning"
             raise ContractError(
-                f"there is no sample {index:,} in {self._called}, which has {now:,}{before}",
+                f"there is no sample {index:,} in {self._display_name}, which has {now:,}{before}",
                 fix="let its length stay as it is, and ask for no index beyond it",
             ) from error
 
@@ -102,7 +102,7 @@ class BatchFetcher:
             error.add_note(_describe_mismatch(samples, indices))
             raise
 
-    def tell(self, reading: Callable[[int], None]) -> None:
+    def report_samples_to(self, callback: Callable[[int], None]) -> None:
         """From now on each sample's index is told before it is read: a worker process leaves word of it."""
         self._reading = reading
 
@@ -133,7 +133,7 @@ class Fetcher(Protocol):
     def __call__(self, draws: Any, /) -> Any:
         """The batch of these samples."""
 
-    def tell(self, reading: Callable[[int], None]) -> None:
+    def report_samples_to(self, callback: Callable[[int], None]) -> None:
         """See `BatchFetcher.tell`."""
 
     def ignores_seeding(self) -> bool:
@@ -157,10 +157,10 @@ class MultiSetFetcher:
         found = {name: self._parts[name](draw) for name, draw in draws.items()}
         return None if all(batch is None for batch in found.values()) else found
 
-    def tell(self, reading: Callable[[int], None]) -> None:
+    def report_samples_to(self, callback: Callable[[int], None]) -> None:
         """See `BatchFetcher.tell`."""
         for part in self._parts.values():
-            part.tell(reading)
+            part.report_samples_to(callback)
 
     def ignores_seeding(self) -> bool:
         """See `BatchFetcher.ignores_seeding`."""

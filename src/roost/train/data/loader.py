@@ -14,8 +14,8 @@ import torch
 from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.dataset_size import DatasetLengths, LengthsByName
-from roost.train.data.fetch import Collate, BatchFetcher, MultiSetFetcher, Fetcher
-from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, num_samples_of, is_padding
+from roost.train.data.fetch import BatchFetcher, Collate, Fetcher, MultiSetFetcher
+from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, is_padding, num_samples_of
 from roost.train.data.plans.plan_excerpt import PlanExcerpt
 from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.data.workers import probe_process, worker_count
@@ -76,7 +76,7 @@ class Loader(Batches):
         self._counted = DatasetLengths(dataset, name)
         self._saved: LengthsByName = {}
         """When the checkpoint was made that was loaded."""
-        self._rings: list[WorkerPool] = []
+        self._pools: list[WorkerPool] = []
         """One for each time that it is iterated at once."""
         self._whole: Loader | None = None
         """What it is made of, which decides on the number of workers for all its parts."""
@@ -89,25 +89,25 @@ class Loader(Batches):
     def with_plan(self, plan: Plan) -> Loader:
         """The same with another plan of the same set, and workers of its own."""
         other = copy.copy(self)
-        other.plan, other._rings, other._whole = plan, [], self._whole or self
+        other.plan, other._pools, other._whole = plan, [], self._whole or self
         return other
 
     def excerpt(self, spans: Sequence[range]) -> Loader:
         return self.with_plan(PlanExcerpt(self.plan, tuple(spans)))
 
-    def head(self, num_samples: int) -> Batch | None:
+    def first_samples(self, num_samples: int) -> Batch | None:
         """The first samples of the set, joined by its own collate, whatever its plan is."""
         if isinstance(self.dataset, Mapping):
-            return super().head(num_samples)
+            return super().first_samples(num_samples)
         self.resolve()
         other = self.with_plan(BatchPlan(self.plan.num_samples, num_samples, shuffle=False))
         # Not in this process where workers read: see `_ignores_seeding`.
         other.num_workers = min(1, self.num_workers or 0)
         with closing(other):
-            return other.first()
+            return other.first_batch()
 
-    def in_words(self) -> str:
-        return self.plan.in_words()
+    def describe(self) -> str:
+        return self.plan.describe()
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
         return self._batches(self._endless(epoch, batch))
@@ -115,8 +115,8 @@ class Loader(Batches):
     def once(self) -> Generator[Batch, None, None]:
         return self._batches(self._endless(0, 0, epochs=1))
 
-    def share(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
-        """See `Batches.share`. Only what is given is read; the last batch of all stands in."""
+    def shard(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
+        """See `Batches.shard`. Only what is given is read; the last batch of all stands in."""
         own = range(rank, len(self), world)
         is_short = len(own) < -(-len(self) // world)
         spans = (own, range(len(self) - 1, len(self))) if is_short else (own,)
@@ -124,7 +124,7 @@ class Loader(Batches):
         with closing(drawn):
             yield from zip([*own, *([None] if is_short else [])], drawn, strict=True)
 
-    def inexact(self) -> list[str]:
+    def inexact_reasons(self) -> list[str]:
         """Whether the set had another length, and whether one sample, drawn twice under the same seeds,
         differs."""
         return self._counted.others_than(self._saved) + self._ignores_seeding()
@@ -137,19 +137,21 @@ class Loader(Batches):
         # sample must not do so here: all workers would inherit the descriptor and share its offset, and read
         # each other's samples without an error.
         ignores = (
-            self.fetch.ignores_seeding() if self.num_workers == 0 else probe_process.ignores_seeding(self.fetch)
+            self.fetch.ignores_seeding()
+            if self.num_workers == 0
+            else probe_process.ignores_seeding(self.fetch)
         )
         return (
             [f"{self.name or 'the set'} draws from a generator that roost does not seed"] if ignores else []
         )
 
-    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+    def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
         plan = self.plan.whole if isinstance(self.plan, ShardedPlan) else self.plan
         draws = itertools.islice(plan.batches(epoch, batch), num_batches)
         parts = [[draw] if not isinstance(draw, Mapping) else list(draw.values()) for draw in draws]
         return [index for part in parts for draw in part for index in draw.indices]
 
-    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch]:
+    def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch]:
         drawn = itertools.islice(self._endless(epoch, batch, epochs=1), num_batches)
         found = []
         for draws, last in drawn:
@@ -164,9 +166,9 @@ class Loader(Batches):
         self._saved = state.get("num_samples", {})
 
     def close(self) -> None:
-        for ring in self._rings:
-            ring.close()
-        self._rings = []
+        for pool in self._pools:
+            pool.close()
+        self._pools = []
 
     def _endless(self, epoch: int, batch: int, *, epochs: int | None = None) -> Iterator[tuple[Draws, bool]]:
         """What makes each batch, and whether that ends its epoch."""
@@ -203,12 +205,12 @@ class Loader(Batches):
             functools.partial(_make_worker_fetch, self.fetch),
             self.plan.batches(0),
             num_tasks=len(self),
-            room=worker_count.local_budget(busy=busy),
+            budget=worker_count.local_budget(training_threads=busy),
             prefetch=self.prefetch,
             timeout_seconds=self.timeout_seconds,
             name=self.name,
-            here=self.fetch if self.fetch.is_in_memory else None,
-            stop=self.stop,
+            fetch_inline=self.fetch if self.fetch.is_in_memory else None,
+            should_stop=self.should_stop,
         )
         self.num_workers = choice.num_workers
         if choice.said:
@@ -234,7 +236,7 @@ class Loader(Batches):
     def _by_workers(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
         given, left = itertools.tee(tasks)
         try:
-            with closing(self._ring().map(given, stop=self.stop)) as values:
+            with closing(self._idle_pool().map(given, should_stop=self.should_stop)) as values:
                 for value in values:
                     next(left)
                     yield value
@@ -247,12 +249,12 @@ class Loader(Batches):
             print(f"{error.message}; {called} goes on without workers, in the training process", flush=True)
         yield from self._inline(left)
 
-    def _ring(self) -> WorkerPool:
+    def _idle_pool(self) -> WorkerPool:
         """Workers that have nothing to do."""
-        for ring in self._rings:
-            if not ring.is_in_use:
-                return ring
-        self._rings.append(
+        for pool in self._pools:
+            if not pool.is_in_use:
+                return pool
+        self._pools.append(
             WorkerPool(
                 functools.partial(_make_worker_fetch, self.fetch),
                 num_workers=self.num_workers or 1,
@@ -262,11 +264,11 @@ class Loader(Batches):
                 name=self.name,
             )
         )
-        return self._rings[-1]
+        return self._pools[-1]
 
 
-def _make_worker_fetch(fetch: Fetcher, post: WorkerContext) -> Callable[[Draws], Any]:
-    fetch.tell(post.reading)
+def _make_worker_fetch(fetch: Fetcher, context: WorkerContext) -> Callable[[Draws], Any]:
+    fetch.report_samples_to(context.begin_sample)
     return fetch
 
 

@@ -83,14 +83,14 @@ class SequentialBatches(Batches):
         """
         if self.num_batches is None:
             raise ConfigError(
-                f"{self.called} does not say how many batches an epoch has",
+                f"{self.display_name} does not say how many batches an epoch has",
                 setting="data.steps_per_epoch",
                 fix="set it to the steps of an epoch, for example 1000",
             )
         return self.num_batches
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Its name, for messages."""
         return self.name or "the set"
 
@@ -128,7 +128,7 @@ class SequentialBatches(Batches):
                 if most is None and time.monotonic() - said > REPORT_SECONDS:
                     said = time.monotonic()
                     print(
-                        f"{self.called} has given {number:,} batches in this pass, and does not say how many "
+                        f"{self.display_name} has given {number:,} batches in this pass, and does not say how many "
                         "it has; if it never ends: data.limit_valid_batches, data.limit_test_batches",
                         flush=True,
                     )
@@ -150,7 +150,7 @@ class SequentialBatches(Batches):
         """
         if "position" not in state:
             raise CheckpointError(
-                f"{self.called} has no indices, and the checkpoint is that of a set with indices",
+                f"{self.display_name} has no indices, and the checkpoint is that of a set with indices",
                 fix="go on with the set with which the run began, or start anew",
             )
         self._mark = BatchPosition(state["position"], state["state"])
@@ -182,12 +182,12 @@ class SequentialBatches(Batches):
             state_tree.pack(self._state())
         except CheckpointError as error:
             raise ContractError(
-                f"{self.called} has a state that cannot be saved: {error.message}",
+                f"{self.display_name} has a state that cannot be saved: {error.message}",
                 fix="give it state_dict() and load_state_dict() of plain data, arrays and tensors",
             ) from error
 
 
-def empty_pass_error(called: str, number: int) -> ContractError:
+def empty_pass_error(display_name: str, number: int) -> ContractError:
     """The error about a pass that gives no batch.
 
     Args:

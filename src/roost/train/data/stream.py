@@ -15,10 +15,10 @@ from roost.train.data.fetch import Collate
 from roost.train.data.loader import TIMEOUT_SECONDS
 from roost.train.data.plans.batch_plan import format_epoch_length
 from roost.train.data.plans.permutations import check_not_empty, num_batches_of
-from roost.train.data.sequential_batches import SizedBatch, SequentialBatches
+from roost.train.data.sequential_batches import SequentialBatches, SizedBatch
 from roost.train.data.workers import probe_process
 from roost.train.data.workers.stream_order import StreamOrder
-from roost.train.data.workers.stream_shard import RESTORE, ShardAnswer, StreamSpec, StreamShard, is_stateful
+from roost.train.data.workers.stream_shard import RESTORE, ShardAnswer, StreamShard, StreamSpec, is_stateful
 from roost.train.data.workers.worker_pool import WorkerPool
 from roost.train.data.workers.worker_status import WorkerContext
 from roost.train.step import seeding
@@ -94,20 +94,20 @@ class Stream(SequentialBatches):
             return copy.deepcopy(self.dataset.state_dict())
         except TypeError as error:  # an open file, a lock, a generator: in no worker and in no checkpoint
             raise ContractError(
-                f"{self.called} has a state that cannot be copied: {error}",
+                f"{self.display_name} has a state that cannot be copied: {error}",
                 fix="let its state be plain data, arrays and tensors, or give it state_dict() and "
                 "load_state_dict() of such",
             ) from error
 
     def _alone(self) -> None:
         """Has no workers yet."""
-        self._rings: dict[str, WorkerPool] = {}
+        self._pools: dict[str, WorkerPool] = {}
         self._share: StreamShard | None = None
         """That draws the training's batches inside this process."""
         self._course: StreamOrder | None = None
 
     @property
-    def num_shares(self) -> int:
+    def num_shards(self) -> int:
         """Copies of the set that are gone through."""
         return max(1, self.num_workers or 0)
 
@@ -117,67 +117,67 @@ class Stream(SequentialBatches):
         other._alone()
         return other
 
-    def head(self, num_samples: int) -> Batch | None:
+    def first_samples(self, num_samples: int) -> Batch | None:
         """The first items, joined by the set's own collate; of whole batches as `Batches.head`."""
         if self._recipe.batch_size is None:
-            return super().head(num_samples)
+            return super().first_samples(num_samples)
         recipe = self._recipe._replace(batch_size=num_samples, drop_last=False)
         if self.num_workers:
             other = self.excerpt([range(1)])
             assert isinstance(other, Stream)
             other._recipe = recipe
             with closing(other):
-                return other.first()
+                return other.first_batch()
         # Not a copy: it would not know of a training that goes through the same set.
         kept, self._recipe = self._recipe, recipe
         try:
-            return self.first()
+            return self.first_batch()
         finally:
             self._recipe = kept
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         size = self._recipe.batch_size
         order = "whole batches as they come" if size is None else f"items as they come, {size:,} a batch"
-        workers = f", from {self.num_workers} workers in turn" if self.num_shares > 1 else ""
+        workers = f", from {self.num_workers} workers in turn" if self.num_shards > 1 else ""
         length = "" if self.num_batches is None else f", {format_epoch_length(self.num_batches)}"
         return order + workers + length
 
-    def inexact(self) -> list[str]:
+    def inexact_reasons(self) -> list[str]:
         """Whether the first item, drawn twice under the same seeds, differs; found out in a process that ends
         after it: a set that has begun to read may not be what workers begin with."""
         if not getattr(self.dataset, "draws_randomness", True) or not probe_process.ignores_seeding(self):
             return []
-        return [f"{self.called} draws from a generator that roost does not seed"]
+        return [f"{self.display_name} draws from a generator that roost does not seed"]
 
     def ignores_seeding(self) -> bool:
         """See `inexact`. Goes through the set in this process."""
         with seeding.isolated(devices=False):
-            return StreamShard(self._recipe, num_workers=self.num_shares).ignores_seeding()
+            return StreamShard(self._recipe, num_workers=self.num_shards).ignores_seeding()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if state["state"]:
-            self.keep_shares(len(state["state"]["shares"]))
+            self.keep_num_shards(len(state["state"]["shares"]))
 
-    def keep_shares(self, num_shares: int) -> None:
-        if num_shares != self.num_shares:
+    def keep_num_shards(self, num_shards: int) -> None:
+        if num_shards != self.num_shards:
             print(
-                f"{self.called} goes on with the {num_shares} workers with which the run began, not with "
+                f"{self.display_name} goes on with the {num_shards} workers with which the run began, not with "
                 f"{self.num_workers}: they decide on the order of what has no indices",
                 flush=True,
             )
-            self.num_workers = num_shares
+            self.num_workers = num_shards
 
     def close(self) -> None:
-        for ring in self._rings.values():
-            ring.close()
-        self._rings = {}
+        for pool in self._pools.values():
+            pool.close()
+        self._pools = {}
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
     def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         self._share = None if self.num_workers else StreamShard(self._recipe)
-        self._course = StreamOrder(self.num_shares, state, called=self.called)
+        self._course = StreamOrder(self.num_shards, state, display_name=self.display_name)
         answers = self._answers(self._course, "training", self._recipe, self._share)
         with closing(answers), closing(self._course.batches(answers)) as batches:
             yield from batches
@@ -189,7 +189,7 @@ class Stream(SequentialBatches):
             # Each worker would begin with the same batches.
             recipe, num_workers = recipe._replace(dataset=self.dataset.for_evaluation()), min(1, num_workers)
         share = None if num_workers else StreamShard(recipe)
-        course = StreamOrder(max(1, num_workers), None, called=self.called, only=True)
+        course = StreamOrder(max(1, num_workers), None, display_name=self.display_name, only=True)
         with self._kept(share), closing(self._answers(course, "evaluation", recipe, share)) as answers:
             yield from course.batches(answers)
 
@@ -217,17 +217,17 @@ class Stream(SequentialBatches):
                     answer = share(task)
                 yield answer
             return
-        ring = self._rings.get(use)
-        if ring is None:
-            ring = self._rings[use] = WorkerPool(
+        pool = self._pools.get(use)
+        if pool is None:
+            pool = self._pools[use] = WorkerPool(
                 functools.partial(_make_shard, recipe),
-                num_workers=course.num_shares,
+                num_workers=course.num_shards,
                 prefetch=self.prefetch,
                 timeout_seconds=self.timeout_seconds,
                 pin_memory=self.pin_memory,
                 name=self.name,
             )
-        with closing(ring.map(course.tasks(), stop=self.stop)) as answers:
+        with closing(pool.map(course.tasks(), should_stop=self.should_stop)) as answers:
             yield from answers
 
     def _state(self) -> dict[str, Any]:
@@ -243,15 +243,15 @@ class Stream(SequentialBatches):
         if self.num_batches is None:
             split = "test" if "test" in self.name else "valid"
             raise ConfigError(
-                f"{self.called} is a function without an end, which an evaluation needs",
+                f"{self.display_name} is a function without an end, which an evaluation needs",
                 setting=f"data.limit_{split}_batches",
                 fix="set it to the batches of an evaluation, or give Sampled(..., length=...)",
             )
 
 
-def _make_shard(recipe: StreamSpec, post: WorkerContext) -> StreamShard:
+def _make_shard(recipe: StreamSpec, context: WorkerContext) -> StreamShard:
     return StreamShard(
-        recipe, worker=post.worker, num_workers=post.num_workers, sends_state=True, reading=post.reading
+        recipe, worker=context.worker, num_workers=context.num_workers, sends_state=True, reading=context.begin_sample
     )
 
 

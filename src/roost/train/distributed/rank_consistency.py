@@ -52,7 +52,7 @@ def require_same_training(trainer: Trainer) -> None:
     }
     train = trainer.loaders["train"]
     if train.has_indices:
-        own["train: an order of samples"] = [str(train.samples(0, 0, min(8, len(train))))]
+        own["train: an order of samples"] = [str(train.sample_indices(0, 0, min(8, len(train))))]
     names = {id(one): name for name, one in trainer.runner.named_parameters()}
     for name, optim in trainer.stepper.optimizers.items():
         own[f"optimizers.{name}: parameters or settings"] = [

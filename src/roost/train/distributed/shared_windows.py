@@ -123,7 +123,7 @@ class SharedWindows(Windows):
     def _note_whole(self, batch: Batch) -> None:
         if not self._values:
             self._values = batch_sizes.digest(batch.value)
-        self._sizes = zlib.crc32(b"%d %d" % (batch.num_samples, batch.last), self._sizes) or 1
+        self._sizes = zlib.crc32(b"%d %d" % (batch.num_samples, batch.ends_epoch), self._sizes) or 1
 
     def _tell_that_they_differ(self, verdict: WindowDecision) -> None:
         """What each rank draws whole must be the same.
@@ -167,15 +167,15 @@ class SharedWindows(Windows):
                     batch = _rank_share(batch, ranks, loader.name)
                 num_batches += 1
                 value = batch.value
-                if not batch.num_samples and not batch.is_stand_in:
+                if not batch.num_samples and not batch.is_padding:
                     num_empty += 1
                     value = stand_in()
                 if value is not None:
                     window.append(value)
                     window.num_samples.append(batch.num_samples)
-                if batch.last or num_batches == batches_per_step:
+                if batch.ends_epoch or num_batches == batches_per_step:
                     num_samples = sum(window.num_samples)
-                    yield DrawnWindow(window, num_samples, num_batches, num_empty, batch.last, num_samples)
+                    yield DrawnWindow(window, num_samples, num_batches, num_empty, batch.ends_epoch, num_samples)
                     window, num_batches, num_empty = Window(), 0, 0
 
 
@@ -184,7 +184,7 @@ def _stand_in(loader: Batches) -> Any:
     share of the first batch that holds something, so that a restart finds the same. None where there is none,
     or what has no indices cannot go back for it."""
     for number in range(len(loader) if loader.has_indices else 0):
-        for batch in loader.again(0, number, 1) or ():
+        for batch in loader.redraw(0, number, 1) or ():
             if batch.num_samples:
                 return batch.value
     return None
@@ -205,4 +205,4 @@ def _rank_share(batch: Batch, ranks: Ranks, name: str) -> Batch:
             "them has a row for each sample",
             fix="give tensors, arrays or lists with as many rows as samples, or a set with indices",
         ) from error
-    return Batch(value, 0 if is_left_over else part.stop - part.start, batch.last, is_left_over)
+    return Batch(value, 0 if is_left_over else part.stop - part.start, batch.ends_epoch, is_left_over)

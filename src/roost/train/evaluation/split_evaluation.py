@@ -99,7 +99,7 @@ def evaluate_split(
 def _own_batches(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
     """What a rank computes, each with its number among all batches; None where it counts nothing."""
     if ranks.are_several:
-        yield from loader.share(ranks.rank, ranks.world)
+        yield from loader.shard(ranks.rank, ranks.world)
         return
     with closing(loader.once()) as batches:
         yield from enumerate(batches)
@@ -114,9 +114,9 @@ def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
     """
     rank = next(rank for rank, num_samples in enumerate(counts) if num_samples)
     drawn = (
-        loader.again(0, min(turn * len(counts) + rank, len(loader) - 1), 1) if loader.has_indices else None
+        loader.redraw(0, min(turn * len(counts) + rank, len(loader) - 1), 1) if loader.has_indices else None
     )
-    if drawn is None:  # every rank has drawn it: see `Batches.share`
+    if drawn is None:  # every rank has drawn it: see `Batches.shard`
         raise ContractError(
             f"{loader.name or 'the set'} gives rank {rank} samples where it gives another rank none",
             fix="let the set be the same on every rank: roost shares it out by itself",
@@ -160,7 +160,7 @@ def probe_metrics(
         PeerLost: Another rank has failed.
     """
     with Lockstep(ranks, f"a look at {loader.name or 'a set'}") as lockstep:
-        batch = loader.first()
+        batch = loader.first_batch()
         if batch is None:
             raise _nothing_to_evaluate(loader.name)
         lockstep.meet(CONTINUING)

@@ -17,8 +17,8 @@ from roost.base import durable, state_tree
 from roost.base.errors import TrainingError
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.results.black_box import BATCH, NOTE, STATE, Note
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.results.black_box import BATCH, NOTE, STATE, FailureNote
 from roost.train.step import seeding
 from roost.train.step.loss import Window
 
@@ -35,7 +35,7 @@ _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, Counter)
 
 class BlackBoxRecorder:
     """Writes failed steps into a package, each as a checkpoint of its own kind: the parts of the trainer as
-    they were at the step's begin, its micro-batches, and a `Note`.
+    they were at the step's begin, its micro-batches, and a `FailureNote`.
 
     Whatever goes wrong with that is printed and passed over: the step's own error is the one to tell.
 
@@ -50,7 +50,7 @@ class BlackBoxRecorder:
     def keep(
         self,
         trainer: Trainer,
-        note: Note,
+        note: FailureNote,
         window: Sequence[Any] | None,
         *,
         generators: dict[str, Any] | None,
@@ -76,7 +76,7 @@ class BlackBoxRecorder:
         return path
 
     def _keep(
-        self, trainer: Trainer, note: Note, window: Sequence[Any] | None, generators: dict[str, Any] | None
+        self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, generators: dict[str, Any] | None
     ) -> Path:
         left_out = list(note.left_out)
 
@@ -110,7 +110,7 @@ class BlackBoxRecorder:
 
     def _write(self, trees: dict[str, Any], trainer: Trainer) -> Path:
         progress = trainer.progress
-        info = Info(
+        info = Manifest(
             id=checkpoint.next_id(self.folder),
             step=progress.step,
             epoch=progress.epoch,
@@ -121,8 +121,8 @@ class BlackBoxRecorder:
         )
         checkpoint.write(self.folder, trees, info)
         for id in checkpoint.ids(self.folder)[:-_MAX_BOXES]:
-            durable.remove_folder(checkpoint.folder_of(self.folder, id))
-        return checkpoint.folder_of(self.folder, info.id)
+            durable.remove_folder(checkpoint.checkpoint_folder(self.folder, id))
+        return checkpoint.checkpoint_folder(self.folder, info.id)
 
 
 def _state_parts(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _plain_data(value: Any) -> Any:
     raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is no plain data")
 
 
-def redraw_window(trainer: Trainer, note: Note) -> Window:
+def redraw_window(trainer: Trainer, note: FailureNote) -> Window:
     """Draws the micro-batches of a step once more, in this process, as the step gets them; every generator is
     afterwards as before.
 
@@ -168,7 +168,7 @@ def redraw_window(trainer: Trainer, note: Note) -> Window:
         TrainingError: A stream cannot go back.
         Exception: Whatever the set, its collate or `Runner.to_device` raises.
     """
-    batches = trainer.loaders["train"].again(note.epoch, note.batch, note.num_batches)
+    batches = trainer.loaders["train"].redraw(note.epoch, note.batch, note.num_batches)
     if batches is None:
         raise TrainingError(
             "what has no indices cannot be drawn from again", fix="replay the run from a checkpoint before it"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from roost.base.errors import PeerLost, TrainingError
-from roost.package.results.black_box import Note
+from roost.package.results.black_box import FailureNote
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
@@ -46,7 +46,7 @@ def machine_cause(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
         return "for want of memory"
     if isinstance(error, PeerLost):
-        return "because another rank had failed" if error.by_the_machine else ""
+        return "because another rank had failed" if error.is_transient else ""
     # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
     if isinstance(error, WorkerDied) or text.startswith("DataLoader worker (pid"):
         return "because a loader worker was gone"
@@ -86,7 +86,7 @@ def peer_error(codes: Sequence[int], what: str) -> PeerLost:
     """
     rank = next(rank for rank, code in enumerate(codes) if code)
     error = PeerLost(f"rank {rank} {what}")
-    error.by_the_machine = max(codes) > 1
+    error.is_transient = max(codes) > 1
     return error
 
 
@@ -103,7 +103,7 @@ def clear_traceback_frames(error: BaseException) -> None:
             waiting += [one.__cause__, one.__context__]
 
 
-def is_epoch_empty(trainer: Trainer, note: Note) -> bool:
+def is_epoch_empty(trainer: Trainer, note: FailureNote) -> bool:
     """Whether no sample was trained on in a whole epoch: none would be in the next ones."""
     return not trainer.progress.samples and note.step >= trainer.steps_per_epoch
 

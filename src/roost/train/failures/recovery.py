@@ -11,7 +11,7 @@ import torch
 from roost.base.errors import ContractError, Damaged, NotFound, PeerLost, RoostError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.results import skipped_steps
-from roost.package.results.black_box import Note
+from roost.package.results.black_box import FailureNote
 from roost.train.checkpointing import rank_state
 from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Interrupted
@@ -323,7 +323,7 @@ class Recovery:
 
     # ---- passing over -----------------------------------------------------------------------------------
 
-    def _pass_over(self, note: Note) -> None:
+    def _pass_over(self, note: FailureNote) -> None:
         self.num_skipped += 1
         self._notes.write(note)
         print(f"skipped {format_place(note)}: {note.error}", flush=True)
@@ -332,7 +332,7 @@ class Recovery:
     def _are_too_many(self) -> bool:
         return self.num_skipped > self._most
 
-    def _too_many(self, note: Note) -> TrainingError:
+    def _too_many(self, note: FailureNote) -> TrainingError:
         number = "1 step was" if self.num_skipped == 1 else f"{self.num_skipped} steps were"
         return TrainingError(
             f"{number} skipped; the last one, {note.step}: {note.error}",

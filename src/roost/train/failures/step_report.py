@@ -13,10 +13,10 @@ import torch
 
 from roost.base.exception_record import record_exception
 from roost.base.text.word_list import join_names
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results import skipped_steps
-from roost.package.results.black_box import Note
-from roost.package.results.skipped_steps import Kind, Skipped
+from roost.package.results.black_box import FailureNote
+from roost.package.results.skipped_steps import Kind, SkippedStep
 from roost.train.checkpointing.pending_save import FAILURE_WAIT_SECONDS
 from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.step import seeding
@@ -79,7 +79,7 @@ class StepReporter:
 
     # ---- notes ------------------------------------------------------------------------------------------
 
-    def of(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> Note:
+    def of(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
         """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
         others but the last of an epoch. Its samples are those of all ranks: the same for each, whoever met
         what is wrong with them."""
@@ -91,12 +91,12 @@ class StepReporter:
             older = older_checkpoints(trainer, step)
         except OSError:  # the step's own error is the one to tell
             older = []
-        return Note(
+        return FailureNote(
             step=step,
             epoch=epoch,
             batch=batch,
             num_batches=num_batches,
-            samples=loader.samples(epoch, batch, num_batches),
+            samples=loader.sample_indices(epoch, batch, num_batches),
             kind=kind,
             error=error,
             session=self._session,
@@ -114,7 +114,7 @@ class StepReporter:
         named = join_names([*map(str, sorted(common))])
         return f"look at {which} {named}, in every one of these steps; or set on_non_finite: skip"
 
-    def keep(self, trainer: Trainer, note: Note, window: Sequence[Any] | None, *, with_state: bool) -> None:
+    def keep(self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool) -> None:
         """Puts a step into the black box: its window, and its begin's state where that is still there.
 
         Args:
@@ -141,19 +141,19 @@ class StepReporter:
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
         self._box.keep(trainer, note, window, generators=generators)
 
-    def write(self, note: Note) -> None:
+    def write(self, note: FailureNote) -> None:
         """Writes down that a step was passed over. A full disk is said, and passed over itself."""
         if self._log is not None:
-            fields = {name: getattr(note, name) for name in Skipped.__struct_fields__}
-            _try_write(skipped_steps.append, self._log, Skipped(**fields))
+            fields = {name: getattr(note, name) for name in SkippedStep.__struct_fields__}
+            _try_write(skipped_steps.append, self._log, SkippedStep(**fields))
 
     def went_back(self, step: int) -> None:
         """Writes down that the run goes on from an earlier step."""
         if self._log is not None:
-            _try_write(skipped_steps.went_back, self._log, session=self._session, step=step)
+            _try_write(skipped_steps.append_rewind, self._log, session=self._session, step=step)
 
 
-def older_checkpoints(trainer: Trainer, step: int) -> list[Info]:
+def older_checkpoints(trainer: Trainer, step: int) -> list[Manifest]:
     """The run's checkpoints from before a step, the newest first."""
     if trainer.checkpoints is None:
         return []
@@ -172,7 +172,7 @@ def format_error(error: Exception) -> str:
     return ": ".join(filter(None, (found.name, "; ".join(filter(None, lines)))))[:500]
 
 
-def format_place(note: Note) -> str:
+def format_place(note: FailureNote) -> str:
     """``step 5 (epoch 1, batch 5, samples 17, 3)``"""
     return f"step {note.step} ({note.place})"
 

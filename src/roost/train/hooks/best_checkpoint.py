@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roost.package.checkpoints.retention import Best as Rule
+from roost.package.checkpoints.retention import BestRule as Rule
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.monitor import is_better, monitored_value, worst_value
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roost.base.interval import NEVER
 from roost.package.records import STATS
-from roost.package.results.time_breakdown import Span
+from roost.package.results.time_breakdown import TimeBreakdown
 from roost.train.hook import Hook, Phase
 from roost.train.optim.optimizer_config import describe_optimizers
 
@@ -32,7 +32,7 @@ class Console(Hook):
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
         self._last = 0.0
-        self._told, self._epoch = Span(), 0
+        self._told, self._epoch = TimeBreakdown(), 0
         """What the last line about the time went to, and how many epochs were finished then."""
         self._resumed = self._hinted = False
         self._has_indices = True
@@ -43,7 +43,7 @@ class Console(Hook):
         for optimizer in describe_optimizers(trainer.stepper.optimizers):
             print(optimizer, flush=True)
         progress = trainer.progress
-        self._told, self._epoch, self._resumed = Span(), progress.epoch, progress.step > 0
+        self._told, self._epoch, self._resumed = TimeBreakdown(), progress.epoch, progress.step > 0
         numbers = sum(p.numel() for p in trainer.runner.parameters())
         plural = "s" * (trainer.steps_per_epoch != 1)
         begin = f"going on from step {progress.step}" if progress.step else "training"
@@ -67,7 +67,7 @@ class Console(Hook):
             self._tell(f"epoch {last}" if first == last else f"epochs {first}-{last}", took)
             self._told, self._epoch = now, last
 
-    def _tell(self, what: str, took: Span) -> None:
+    def _tell(self, what: str, took: TimeBreakdown) -> None:
         """Where the time of a stretch went; once, what to do about a long wait for data."""
         print(f"{what}: {took}", flush=True)
         if not self._hinted and (found := data_wait_hint(took, has_indices=self._has_indices)):
@@ -99,11 +99,11 @@ def _warn_of_unused_optimizers(trainer: Trainer) -> None:
         print(f"warning: {text}", flush=True)
 
 
-def _elapsed(trainer: Trainer) -> Span:
+def _elapsed(trainer: Trainer) -> TimeBreakdown:
     return trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
 
 
-def data_wait_hint(took: Span, *, has_indices: bool = True) -> str:
+def data_wait_hint(took: TimeBreakdown, *, has_indices: bool = True) -> str:
     """What to do when training waits long for its data; empty when it does not, or would not train faster.
 
     Args:

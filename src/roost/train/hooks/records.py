@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from roost.base import durable
-from roost.package.records import Writer
+from roost.package.records import RecordsWriter
 from roost.train.evaluation.monitored_metrics import is_row_value, row_values
 from roost.train.events import must_be_finite
 from roost.train.hook import Hook, Phase
@@ -39,7 +39,7 @@ class Records(Hook):
     def __init__(self, folder: Path | str, every: str | int = "10/ep", *, session: int | None = None) -> None:
         self.every = every
         self._folder, self._session = Path(folder), session
-        self._writer: Writer | None = None
+        self._writer: RecordsWriter | None = None
         self._said = False
 
     def on_start(self, trainer: Trainer) -> None:
@@ -50,7 +50,7 @@ class Records(Hook):
         used = [int(path.stem) for path in self._folder.glob("*.jsonl")]
         session = self._session if self._session is not None else max(used, default=0) + 1
         path = self._folder / f"{session}.jsonl"
-        self._writer = Writer(path, session=session, start_step=trainer.progress.step)
+        self._writer = RecordsWriter(path, session=session, start_step=trainer.progress.step)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.look(trainer)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import CheckpointError, Damaged, NotFound
-from roost.package.checkpoints.retention import Best as Rule
+from roost.package.checkpoints.retention import BestRule as Rule
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase

@@ -115,7 +115,7 @@ class Visualize(Hook):
         return [folder / name for name in found]
 
     def _first(self, loader: Batches, name: str, *, says: bool) -> Batch:
-        found = loader.first() if self._samples is None else loader.head(self._samples)
+        found = loader.first_batch() if self._samples is None else loader.first_samples(self._samples)
         if found is None:
             raise ContractError(f"{name} is empty", fix="look at what the set and its collate give")
         # A set may have fewer; a loader of the project's own gives batches that nobody can cut or join.

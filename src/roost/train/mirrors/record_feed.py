@@ -10,7 +10,7 @@ from typing import Any
 from roost.base import durable
 from roost.package import records, sessions
 from roost.package.records import Row
-from roost.package.records_follower import Rows
+from roost.package.records_follower import RowsFollower
 from roost.train.mirrors.media_feed import MediaFeed, MediaFile, is_superseded
 from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 
@@ -30,7 +30,7 @@ class RecordFeed:
 
     def __init__(self, package: Path, sink: Sink, note: Path | None = None) -> None:
         self._package, self._sink, self._note = package, sink, note
-        self._rows, self._media = Rows(package / "records"), MediaFeed(package / "media")
+        self._rows, self._media = RowsFollower(package / "records"), MediaFeed(package / "media")
         self._headers: list[Row] = []
         self._held = SinkPosition()
         self._media_after = -1
@@ -61,7 +61,7 @@ class RecordFeed:
         return self._begin(noted - 1, headers)
 
     def _state(self) -> dict[str, Any]:
-        state = (sessions.load(self._note) if self._note is not None else None) or {}
+        state = (sessions.load_json(self._note) if self._note is not None else None) or {}
         if self._note is not None and not state.get("token"):
             # Written first: where a kill comes before the run's id is known, the run is found again by it.
             state["token"] = secrets.token_hex(4)
@@ -116,7 +116,7 @@ class RecordFeed:
     def _begin(self, mark: int, known_headers: int | None = None) -> int:
         """Reads everything from the start and brings what lies after ``mark``; before it too if a header
         after the first ``known_headers`` tells that the run went back."""
-        self._rows, self._media = Rows(self._package / "records"), MediaFeed(self._package / "media")
+        self._rows, self._media = RowsFollower(self._package / "records"), MediaFeed(self._package / "media")
         new = [row for _, row in self._rows.new()]
         media = self._media.new()
         self._headers = [row for row in new if "start_step" in row]
@@ -126,7 +126,7 @@ class RecordFeed:
                 unknown = self._headers[known_headers:]
                 mark = min([mark, *(row["start_step"] - 1 for row in unknown)])
             self._sink.go_back(max(mark, -1))
-        visible = [row for row in records.visible(new) if row["step"] > mark]
+        visible = [row for row in records.visible_rows(new) if row["step"] > mark]
         shown = [one for one in media if one.step > mark and not is_superseded(one, self._headers)]
         return self._bring(visible, shown)
 

@@ -80,7 +80,7 @@ def used_by_others_mb() -> float:
 
 def _card() -> Card:
     name = card_id()
-    found = next((one for one in inventory.look() if one.id == name), None) if name else None
+    found = next((one for one in inventory.read_cards() if one.id == name), None) if name else None
     if found is None:
         what = "this process has no simulated card"
         raise UsageError(what, fix="submit it with --gpus 1 to a lab with ROOST_DEVICES=sim:4x24GB")

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.optim.optimizer import LR_SCALE, Optim
 from roost.train.optim.schedulers import Warmup
 
@@ -33,11 +33,11 @@ class OptimizerOverrides:
             them.
     """
 
-    def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Info], Iterable[str]]) -> None:
+    def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Manifest], Iterable[str]]) -> None:
         self._optimizers, self._changed = dict(optimizers), changed
         self._fresh = {name: copy.deepcopy(_rate_state(optim)) for name, optim in self._optimizers.items()}
 
-    def __call__(self, info: Info, states: Mapping[str, Any]) -> None:
+    def __call__(self, info: Manifest, states: Mapping[str, Any]) -> None:
         """Changes ``states["optimizers"]`` of a checkpoint."""
         for name, keys in self._by_optimizer(self._changed(info)).items():
             state = states.get("optimizers", {}).get(name)
@@ -53,7 +53,7 @@ class OptimizerOverrides:
                 found.setdefault(name, set()).add(key.partition(".")[0])
         return found
 
-    def _renew(self, name: str, keys: Collection[str], state: dict[str, Any], info: Info) -> None:
+    def _renew(self, name: str, keys: Collection[str], state: dict[str, Any], info: Manifest) -> None:
         groups, _ = self._fresh[name]
         said = ", ".join(sorted(keys))
         saved = state["optimizer"]["param_groups"]
@@ -69,7 +69,7 @@ class OptimizerOverrides:
             loaded |= {key: value for key, value in own.items() if key in keys}
         print(f"optimizers.{name} goes on with the new {said}", flush=True)
 
-    def _brought_to(self, name: str, info: Info) -> tuple[list[dict[str, Any]], Any]:
+    def _brought_to(self, name: str, info: Manifest) -> tuple[list[dict[str, Any]], Any]:
         """The groups and the schedule as if they had been so from the beginning."""
         optim = self._optimizers[name]
         before = copy.deepcopy(_rate_state(optim))
@@ -82,7 +82,7 @@ class OptimizerOverrides:
             _set_rate_state(optim, *before)
 
 
-def _advance_schedule(name: str, optim: Optim, info: Info) -> None:
+def _advance_schedule(name: str, optim: Optim, info: Manifest) -> None:
     """Steps a schedule as often as the run has come to; see `roost.train.hooks.Schedule`."""
     if optim.unit == "validation":
         print(f"the schedule of optimizers.{name} follows validations, and begins anew", flush=True)

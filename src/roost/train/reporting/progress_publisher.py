@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roost.base.interval import NEVER
-from roost.package.progress import PHASES, Board
+from roost.package.live_progress import PHASES, ProgressFile
 from roost.train.progress import Progress
 from roost.train.reporting.throughput import ThroughputMeter
 
@@ -16,7 +16,7 @@ class ProgressPublisher:
         steps_per_epoch: Steps in an epoch.
     """
 
-    def __init__(self, board: Board | None, *, steps_per_epoch: int) -> None:
+    def __init__(self, board: ProgressFile | None, *, steps_per_epoch: int) -> None:
         self._board, self._steps_per_epoch = board, steps_per_epoch
         self._rate = ThroughputMeter()
         self.phase, self.count = "starting", 0

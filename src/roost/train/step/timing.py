@@ -12,15 +12,15 @@ from time import perf_counter
 
 import torch
 
-from roost.package.results.time_breakdown import GPU_MB, HOST_MB, OTHER, PARTS, RATE, Span, column
+from roost.package.results.time_breakdown import GPU_MB, HOST_MB, OTHER, PARTS, RATE, TimeBreakdown, column_name
 from roost.train.model import peak_gpu_memory
 from roost.train.step.device_clock import DeviceClock
 
 DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
 """The places of the parts in `Timing.spent`."""
 
-_COLUMNS = [column(part) for part in PARTS]
-_OTHER = column(OTHER)
+_COLUMNS = [column_name(part) for part in PARTS]
+_OTHER = column_name(OTHER)
 _MEMORY_CHECK_SECONDS = 1.0
 """At least between two looks at the memory, which cost 10 µs each, on a GPU 100 µs."""
 
@@ -122,7 +122,7 @@ class Timing:
             row[GPU_MB] = round(self._gpu_mb, 1)
         return row
 
-    def so_far(self, step: int, samples: int, now: float | None = None) -> Span:
+    def so_far(self, step: int, samples: int, now: float | None = None) -> TimeBreakdown:
         """All since `begin`, with what no row holds yet. It waits for nothing: on a GPU the steps since the
         last row are taken to be like those of that row."""
         now = perf_counter() if now is None else now
@@ -130,7 +130,7 @@ class Timing:
         first_step, first_samples, begun = self._begun
         parts = self._parts(step - self._row[0])
         totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
-        return Span(
+        return TimeBreakdown(
             seconds=now - begun,
             steps=step - first_step,
             samples=samples - first_samples,

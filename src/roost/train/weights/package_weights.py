@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 from roost.base.errors import NotFound, UsageError
 from roost.package.checkpoints import checkpoint as checkpoints
 from roost.package.checkpoints import retention, selection
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.checkpoints.checkpoint_store import Store
-from roost.package.checkpoints.selection import Chosen
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.checkpoints.checkpoint_store import CheckpointStore
+from roost.package.checkpoints.selection import CheckpointSelection
+from roost.package.package import PackageFolder
 from roost.train.optim import weight_average as averages
 from roost.train.weights.weight_source import WeightSource
 
@@ -42,8 +42,8 @@ def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | No
         if checkpoint != "last":
             raise UsageError("this is one checkpoint", received=checkpoint, fix="leave `checkpoint` out")
         return _source(path, path, *load(path), average, [])
-    package = Package.open(path) if (path / "request.json").is_file() else None
-    store = package.store() if package is not None else Store(path)
+    package = PackageFolder.open(path) if (path / "request.json").is_file() else None
+    store = package.store() if package is not None else CheckpointStore(path)
     if package is None and not checkpoints.ids(path):
         raise NotFound(
             "the folder is neither a package nor a checkpoint",
@@ -60,23 +60,23 @@ def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | No
         found = newest
     else:
         found = load(store.path(checkpoint))
-    return _source(path, checkpoints.folder_of(store.folder, found[0].id), *found, average, notes)
+    return _source(path, checkpoints.checkpoint_folder(store.folder, found[0].id), *found, average, notes)
 
 
-def _best(package: Package | None, load: Callable[[Path], T], notes: list[str]) -> T:
-    if package is None or (rule := selection.first_rule(package)) is None:
+def _best(package: PackageFolder | None, load: Callable[[Path], T], notes: list[str]) -> T:
+    if package is None or (rule := selection.first_best_rule(package)) is None:
         raise NotFound(
             "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
             fix="give checkpoint: last, or an id",
         )
     line = package.store().line()
-    if line and not retention.best_of(line, rule):
+    if line and not retention.best_checkpoints(line, rule):
         raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
-    return next(selection.each(package, Chosen(kind="best", rule=rule), load, notes))
+    return next(selection.load_each(package, CheckpointSelection(kind="best", rule=rule), load, notes))
 
 
 def _source(
-    path: Path, folder: Path, info: Info, states: Mapping[str, Any], average: str | None, notes: list[str]
+    path: Path, folder: Path, info: Manifest, states: Mapping[str, Any], average: str | None, notes: list[str]
 ) -> WeightSource:
     model = states[MODEL_PART]
     # A checkpoint of a hand-written loop holds the state_dict itself.
@@ -88,5 +88,5 @@ def _source(
         about, part = f"{about}, average {average!r}", TRAINER_PART
         if not found:
             notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
-    digest, size = checkpoints.digest_of(info, part)
+    digest, size = checkpoints.tensor_digest(info, part)
     return WeightSource(weights, path, about, digest or "", size, notes)

@@ -83,7 +83,7 @@ def _unknown_format(start: bytes) -> tuple[str]:
 def _read_safetensors(path: Path, start: bytes) -> WeightSource:
     if start.startswith(b"version https://git-lfs"):
         raise CheckpointError(*_unknown_format(start))
-    data, digest = safe_read.read_hashed(path, at_most=_MAX_BYTES)
+    data, digest = safe_read.read_hashed(path, max_bytes=_MAX_BYTES)
     leaves = safetensors_format.parse(data)
     strange = {leaf.dtype for leaf in leaves.values()} - _TYPES.keys()
     if strange:

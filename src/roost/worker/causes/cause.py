@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
 from roost.base.exception_record import ExceptionRecord
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.records import Columns
 
 
@@ -33,7 +33,7 @@ class FailureContext:
     def settings(self) -> Mapping[str, Any]:
         """The package's settings in effect, as they were typed."""
         try:
-            return Package(self.package).settings() if self.package else {}
+            return PackageFolder(self.package).settings() if self.package else {}
         except (RoostError, OSError):
             return {}
 
@@ -43,7 +43,7 @@ class FailureContext:
         if self.package is None:
             return None
         try:
-            found = Package(self.package).project
+            found = PackageFolder(self.package).project
         except (RoostError, OSError):
             return None
         return found if found.is_dir() and found != self.package else None
@@ -52,7 +52,7 @@ class FailureContext:
     def left_out(self) -> Mapping[str, str]:
         """What of the project was not copied, and why."""
         try:
-            found = Package(self.package).manifest.get("left_out", []) if self.package else []
+            found = PackageFolder(self.package).manifest.get("left_out", []) if self.package else []
         except RoostError:
             return {}
         return {str(one["path"]): str(one["reason"]) for one in found}
@@ -60,7 +60,7 @@ class FailureContext:
     @cached_property
     def records(self) -> Columns:
         """What the run has recorded."""
-        return Package(self.package).records() if self.package else Columns()
+        return PackageFolder(self.package).records() if self.package else Columns()
 
 
 CauseRule = Callable[[ExceptionRecord, FailureContext], Cause | None]

@@ -57,6 +57,6 @@ def _candidates(raised: ExceptionRecord) -> Iterator[ExceptionRecord]:
     current: ExceptionRecord | None = raised
     while current is not None:
         yield current
-        if len(current.parts) == 1:  # a group with one member is that member
-            yield from _candidates(current.parts[0])
-        current = current.direct
+        if len(current.members) == 1:  # a group with one member is that member
+            yield from _candidates(current.members[0])
+        current = current.cause

@@ -18,10 +18,10 @@ from roost.base.text.durations import format_short_duration
 from roost.base.text.word_list import join_names
 from roost.config.sections.mirrors import MirrorSettings
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
-from roost.package.project_preflight import classes
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import format_classes
 from roost.package.results import skipped_steps
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, native_project, trainer_assembly
 from roost.project.contract import Data, Runner
 from roost.project.device_choice import choose_device
@@ -59,9 +59,9 @@ class CheckRun:
         reporter: Tells what is done; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], reporter: StageReporter) -> None:
+    def __init__(self, package: PackageFolder, request: Mapping[str, Any], reporter: StageReporter) -> None:
         self._package, self._reporter = package, reporter
-        self._where = places(package)
+        self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
         self._project = str(request["project"])
         self._values, self._settings = native_project.resolved(package, self._project)
@@ -93,7 +93,9 @@ class CheckRun:
             inexact += self._load(data, stage_hooks)
         for reason in dict.fromkeys(inexact):
             self._reporter.warn(f"inexact: {reason}", is_printed=True)
-        self._reporter.record_measurements(peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb())
+        self._reporter.record_measurements(
+            peak_host_mb=round(timing.peak_mb(), 1), peak_gpu_mb=self._peak_gpu_mb()
+        )
 
     # ---- building ---------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ class CheckRun:
         native_project.runner_class(settings, self._package.path, self._where)
         own = self._own_hooks()
         enabled_mirrors(settings.mirrors, where=self._where)
-        self._reporter.done(classes(settings.runner, settings.dataset, *settings.hooks))
+        self._reporter.done(format_classes(settings.runner, settings.dataset, *settings.hooks))
         return own
 
     def _own_hooks(self) -> list[Hook]:
@@ -258,7 +260,9 @@ class CheckRun:
         ]
         self._reporter.done(f"built anew: {', '.join(same)}" if same else "built anew")
         if comparison.not_restored:
-            self._reporter.warn(f"after loading these are not as they were saved: {join_names(comparison.not_restored)}")
+            self._reporter.warn(
+                f"after loading these are not as they were saved: {join_names(comparison.not_restored)}"
+            )
         elif comparison.differing_after_step:
             self._reporter.warn(
                 f"a run that is continued gives other bits: after one step {join_names(comparison.differing_after_step)}; "

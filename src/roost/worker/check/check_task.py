@@ -6,12 +6,12 @@ import errno
 from pathlib import Path
 
 from roost.base.errors import Refused
-from roost.package import progress
-from roost.package.package import Package
+from roost.package import live_progress
+from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
 
 
-def check(package: Package) -> str:
+def check(package: PackageFolder) -> str:
     """Does once, in a package that was made for that, all that a run does; gives "finished".
 
     Raises:
@@ -20,7 +20,7 @@ def check(package: Package) -> str:
         RoostError: The config or the project is wrong.
         Exception: Whatever the project's code raises.
     """
-    progress.reset(package.progress)
+    live_progress.reset(package.progress)
     request, reporter = begin_stages(package)
     from roost.worker.check.check_run import CheckRun  # imports torch, a second or two
 

@@ -13,7 +13,7 @@ from roost.train.agenda import Agenda
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
-from roost.train.data.sequential_batches import Passes
+from roost.train.data.sequential_batches import SequentialBatches
 from roost.train.end_condition import EndCondition
 from roost.train.hook import CallLists, Hook
 from roost.train.hooks.weight_averaging import Averaging
@@ -32,7 +32,7 @@ def first_and_last_windows(num_batches: int, batches_per_step: int = 1) -> list[
 
 def known_length(batches: Batches) -> int | None:
     """Batches of an epoch; None where nobody knows, as of a stream that is only evaluated."""
-    return None if isinstance(batches, Passes) and batches.num_batches is None else len(batches)
+    return None if isinstance(batches, SequentialBatches) and batches.num_batches is None else len(batches)
 
 
 class ObservedBatches(Batches):
@@ -64,24 +64,24 @@ class ObservedBatches(Batches):
     def excerpt(self, spans: Sequence[range]) -> Batches:
         return ObservedBatches(self._batches.excerpt(spans))
 
-    def in_words(self) -> str:
-        return self._batches.in_words()
+    def describe(self) -> str:
+        return self._batches.describe()
 
-    def inexact(self) -> list[str]:
-        return self._batches.inexact()
+    def inexact_reasons(self) -> list[str]:
+        return self._batches.inexact_reasons()
 
-    def samples(self, epoch: int, batch: int, num_batches: int) -> list[int]:
+    def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
         return self._batches.samples(epoch, batch, num_batches)
 
-    def again(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
+    def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
         return self._batches.again(epoch, batch, num_batches)
 
     @property
-    def num_shares(self) -> int:
-        return self._batches.num_shares
+    def num_shards(self) -> int:
+        return self._batches.num_shards
 
-    def keep_shares(self, num_shares: int) -> None:
-        self._batches.keep_shares(num_shares)
+    def keep_num_shards(self, num_shards: int) -> None:
+        self._batches.keep_num_shards(num_shards)
 
     def state_dict(self) -> dict[str, Any]:
         return self._batches.state_dict()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from roost.base.errors import Refused
 from roost.base.text.byte_sizes import format_bytes
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.train import hooks
 from roost.train.evaluation import split_evaluation
 from roost.train.hook import Hook, Phase
@@ -88,7 +88,7 @@ class StageHooks:
     def __init__(self, reporter: StageReporter, *, steps: int, place: Path) -> None:
         self._reporter, self._steps, self._place = reporter, steps, place
         self._samples = 0
-        self.saved: Info | None = None
+        self.saved: Manifest | None = None
         """The checkpoint of the first step."""
         self.final_state: Fingerprints = {}
         """The state right after the last step."""
@@ -131,7 +131,9 @@ class StageHooks:
             self._reporter.done(f"decides by {', '.join(sorted(found))}" if found else "")
         self._samples = trainer.progress.samples
         is_first = trainer.progress.step == 0
-        self._reporter.begin("first step" if is_first else "last step" if self._is_last(trainer) else "next step")
+        self._reporter.begin(
+            "first step" if is_first else "last step" if self._is_last(trainer) else "next step"
+        )
 
     def _is_last(self, trainer: Trainer) -> bool:
         left = len(trainer.loaders["train"]) - trainer.progress.batch

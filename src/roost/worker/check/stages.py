@@ -11,14 +11,14 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from roost.base.errors import NotFound
-from roost.package.package import Package
-from roost.package.results.check_findings import Line, Stage, Writer
+from roost.package.package import PackageFolder
+from roost.package.results.check_findings import FindingLine, CheckStage, FindingsWriter
 from roost.worker.caller_watch import end_with_caller
 
 WARNING = "warning: "
 
 
-def begin_stages(package: Package) -> tuple[Mapping[str, Any], StageReporter]:
+def begin_stages(package: PackageFolder) -> tuple[Mapping[str, Any], StageReporter]:
     """For a task that has a package made for it: what was asked, and a reporter whose stage "imports" is begun.
     From now on the process ends with whoever waits for it.
 
@@ -49,7 +49,7 @@ class StageReporter:
     """
 
     def __init__(self, package: Path) -> None:
-        self._writer = Writer(package)
+        self._writer = FindingsWriter(package)
         self._name, self._start = "", 0.0
         self._reported: set[str] = set()
         self.seconds: dict[str, float] = {}
@@ -59,7 +59,7 @@ class StageReporter:
         """Begins a stage; one that was not ended is dropped."""
         self.drop()
         self._name, self._start = name, perf_counter()
-        self._writer.write(Line(stage=Stage(name=name, state="begun")))
+        self._writer.write(FindingLine(stage=CheckStage(name=name, state="begun")))
 
     def drop(self) -> None:
         """Ends the stage without a word: there was nothing to do, or it goes on later."""
@@ -78,12 +78,12 @@ class StageReporter:
         if name not in self._reported:
             self._reported.add(name)
             took = self.seconds.get(name, 0.0) if seconds is None else seconds
-            self._print(Stage(name=name, state="done", seconds=round(took, 6), seen=summary))
+            self._print(CheckStage(name=name, state="done", seconds=round(took, 6), seen=summary))
 
     def fail(self) -> None:
         """Ends the stage as failed; the error is told by whoever catches it."""
         if self._name:
-            self._print(Stage(name=self._name, state="failed", seconds=round(self._elapsed(), 6)))
+            self._print(CheckStage(name=self._name, state="failed", seconds=round(self._elapsed(), 6)))
         self._name = ""
 
     def warn(self, text: str, *, is_printed: bool = False) -> None:
@@ -95,7 +95,7 @@ class StageReporter:
         """
         if not is_printed:
             print(f"{WARNING}{text}", flush=True)
-        self._writer.write(Line(warning=text))
+        self._writer.write(FindingLine(warning=text))
 
     @contextlib.contextmanager
     def recording_warnings(self) -> Iterator[None]:
@@ -115,15 +115,15 @@ class StageReporter:
 
     def record_measurements(self, **values: Any) -> None:
         """Writes down numbers for the operation."""
-        self._writer.write(Line(measured=values))
+        self._writer.write(FindingLine(measured=values))
 
     def _elapsed(self) -> float:
         return perf_counter() - self._start
 
-    def _print(self, stage: Stage) -> None:
+    def _print(self, stage: CheckStage) -> None:
         seen = "failed" if stage.state == "failed" else stage.seen
         print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
-        self._writer.write(Line(stage=stage))
+        self._writer.write(FindingLine(stage=stage))
 
 
 class OutputRecorder(io.TextIOBase):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from roost.package.results.data_report import FirstBatch, Part, Sizes, Times
+from roost.package.results.data_report import FirstBatch, BatchPart, BatchSizes, LoadingTimes
 from roost.train.data.batches import Batch
 from roost.train.data.plans.batch_plan import Draw, Plan
 from roost.train.data.plans.sample_columns import lengths_of
@@ -63,10 +63,10 @@ class BatchTimer:
                 self._sizes.append(batch.num_samples)
                 if self.batch is None and batch.num_samples:
                     self.batch = describe_batch(batch)
-                if batch.last and len(self._batch_seconds) >= _MIN_TRAIN_BATCHES:
+                if batch.ends_epoch and len(self._batch_seconds) >= _MIN_TRAIN_BATCHES:
                     return
 
-    def times(self, num_workers: int | None = 0) -> Times | None:
+    def times(self, num_workers: int | None = 0) -> LoadingTimes | None:
         """How long they took; None where no batch came.
 
         Args:
@@ -78,7 +78,7 @@ class BatchTimer:
         # By whole rounds: of two workers the one batch is waited for, and the other comes with it.
         counted = slice(each, len(self._batch_seconds) // each * each)
         later, num_samples = self._batch_seconds[counted], sum(self._sizes[counted])
-        return Times(
+        return LoadingTimes(
             num_batches=len(self._batch_seconds),
             num_empty=self._sizes.count(0),
             first=self._batch_seconds[0],
@@ -97,13 +97,13 @@ def describe_batch(batch: Batch) -> FirstBatch:
     return FirstBatch(num_samples=batch.num_samples, num_bytes=num_bytes, parts=list(_parts("", batch.value)))
 
 
-def _parts(name: str, value: Any) -> Iterator[Part]:
+def _parts(name: str, value: Any) -> Iterator[BatchPart]:
     if isinstance(value, Tensor | np.ndarray):
-        yield Part(name, str(value.dtype).removeprefix("torch."), list(value.shape))
+        yield BatchPart(name, str(value.dtype).removeprefix("torch."), list(value.shape))
     elif (inside := _items(value)) is None:
-        yield Part(name, _type_name(value))
+        yield BatchPart(name, _type_name(value))
     elif isinstance(value, list | tuple) and len(inside) > _MAX_LISTED:
-        yield Part(name, f"{len(inside)} of these:")
+        yield BatchPart(name, f"{len(inside)} of these:")
         yield from _parts(f"{name}[0]", inside[0][1])
     else:
         for inner, one in inside:
@@ -140,7 +140,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 # ---- what the plan makes of it --------------------------------------------------------------------------
 
 
-def batch_sizes(plan: Plan, lengths: Any = None) -> Sizes | None:
+def batch_sizes(plan: Plan, lengths: Any = None) -> BatchSizes | None:
     """How many samples its batches have, and how much of them is padding; no sample is read.
 
     None where batches of several sets come at once.
@@ -163,7 +163,7 @@ def batch_sizes(plan: Plan, lengths: Any = None) -> Sizes | None:
     if not counts:
         return None
     usual = counts[:-1] or counts  # the last one may be what was left
-    return Sizes(
+    return BatchSizes(
         num_batches=len(counts),
         least=min(usual),
         median=statistics.median(usual),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker.check.stages import begin_stages
 
 
-def report_data(package: Package) -> str:
+def report_data(package: PackageFolder) -> str:
     """Builds the data in a package that was made for that, and draws from each set; gives "finished".
 
     Raises:

@@ -11,10 +11,10 @@ import torch
 
 from roost.base.errors import ConfigError
 from roost.base.text.durations import format_short_duration
-from roost.package.package import Package
-from roost.package.project_preflight import classes
-from roost.package.results.data_report import Split, Times
-from roost.package.setting_locations import places
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import format_classes
+from roost.package.results.data_report import SplitReport, LoadingTimes
+from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, native_project
 from roost.project.batch_plans import column_of
 from roost.project.contract import Data
@@ -44,9 +44,9 @@ class DataReportBuilder:
         reporter: Is told each stage, and what was found of each set; its stage "imports" is begun.
     """
 
-    def __init__(self, package: Package, request: Mapping[str, Any], reporter: StageReporter) -> None:
+    def __init__(self, package: PackageFolder, request: Mapping[str, Any], reporter: StageReporter) -> None:
         self._package, self._reporter = package, reporter
-        self._where = places(package)
+        self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
         self._values, self._settings = native_project.resolved(package, str(request["project"]))
         torch_settings.apply(self._settings, device=self._device, first=None)
@@ -59,7 +59,7 @@ class DataReportBuilder:
             Exception: Whatever the project's code raises.
         """
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
-        self._reporter.done(classes(self._settings.dataset))
+        self._reporter.done(format_classes(self._settings.dataset))
         self._reporter.begin("data")
         data = native_project.build_data(made(self._values), self._settings)
         with self._reporter.recording_warnings():
@@ -84,8 +84,8 @@ class DataReportBuilder:
         self._note(split)
         with self._reporter.recording_output() as recorded:
             if isinstance(batches, Loader):
-                batches.resolve()
-            reasons = batches.inexact()
+                batches.resolve_num_workers()
+            reasons = batches.inexact_reasons()
         split = msgspec.structs.replace(
             split,
             num_workers=batches.num_workers,
@@ -102,7 +102,7 @@ class DataReportBuilder:
             self._note(msgspec.structs.replace(split, batch=drawing.batch, times=times))
         return _timing_summary(times)
 
-    def _split(self, name: str, batches: Batches, data: Data) -> Split:
+    def _split(self, name: str, batches: Batches, data: Data) -> SplitReport:
         sets = {
             one: dataset
             for one, dataset in data_loaders.sets(data).items()
@@ -118,11 +118,11 @@ class DataReportBuilder:
             # Of several sets that are joined the indices are not those of their lengths.
             lengths = column_of(batches.dataset, "lengths") if tells[0].lengths and len(sets) == 1 else None
             found = batch_sizes(batches.plan, lengths)
-        return Split(
-            name=name, sets=tells, plan=batches.in_words(), num_batches=number, num_steps=steps, sizes=found
+        return SplitReport(
+            name=name, sets=tells, plan=batches.describe(), num_batches=number, num_steps=steps, sizes=found
         )
 
-    def _note(self, split: Split) -> None:
+    def _note(self, split: SplitReport) -> None:
         self._reporter.record_measurements(**{split.name: msgspec.to_builtins(split)})
 
 
@@ -159,7 +159,7 @@ def _seed_finding(batches: Batches, reasons: list[str], not_known: str) -> str:
     return "followed: a sample that was drawn twice is the same" if draws else "it draws nothing at random"
 
 
-def _timing_summary(times: Times | None) -> str:
+def _timing_summary(times: LoadingTimes | None) -> str:
     if times is None:
         return "no batch"
     number, each = times.num_batches, times.batch

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch.utils.data import Subset
 
 from roost.base.errors import RoostError
-from roost.package.results.data_report import Bin, Classes, OneSet, Spread
+from roost.package.results.data_report import LengthBin, LabelClasses, SetReport, Distribution
 from roost.project.batch_plans import column_of
 from roost.project.data_loaders import kind_of
 from roost.train.data.plans.sample_columns import lengths_of, weights_of
@@ -28,7 +28,7 @@ _SKEW_FACTOR = 20
 as wide as the one before."""
 
 
-def describe_set(name: str, dataset: Any) -> OneSet:
+def describe_set(name: str, dataset: Any) -> SetReport:
     """What a set tells: what it is, how much it holds, its lengths, weights and classes.
 
     Args:
@@ -44,7 +44,7 @@ def describe_set(name: str, dataset: Any) -> OneSet:
         for what in ("lengths", "weights")
     }
     of = f" of {type(inner).__name__}" if inner is not None else ""
-    return OneSet(
+    return SetReport(
         name=name,
         class_name=type(dataset).__name__ + of,
         kind=_KINDS[str(kind)],
@@ -66,7 +66,7 @@ def _size(dataset: Any) -> int | None:
 # ---- a number for each sample ---------------------------------------------------------------------------
 
 
-def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) -> Spread | None:
+def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) -> Distribution | None:
     try:
         found = column_of(dataset, what)
         if found is None:
@@ -81,7 +81,7 @@ def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) ->
         unreadable.append(f"its {what} cannot be read: {type(error).__name__}: {error}")
         return None
     values = np.asarray(found)
-    return Spread(
+    return Distribution(
         least=float(values.min()),
         median=float(np.median(values)),
         mean=float(values.mean()),
@@ -91,7 +91,7 @@ def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) ->
     )
 
 
-def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:
+def histogram(lengths: npt.NDArray[np.int64]) -> list[LengthBin]:
     """The lengths of a set, (num_samples,), in a few bins from the shortest to the longest."""
     least, most = int(lengths.min()), int(lengths.max())
     if most > _SKEW_FACTOR * max(1.0, float(np.median(lengths))):
@@ -105,19 +105,19 @@ def histogram(lengths: npt.NDArray[np.int64]) -> list[Bin]:
     places = np.searchsorted(np.asarray(edges), lengths, side="right") - 1
     counts = np.bincount(places, minlength=len(edges) - 1).tolist()
     bounds = zip(edges, edges[1:], counts, strict=False)
-    return [Bin(low, min(high - 1, most), number) for low, high, number in bounds if low <= most]
+    return [LengthBin(low, min(high - 1, most), number) for low, high, number in bounds if low <= most]
 
 
 # ---- classes --------------------------------------------------------------------------------------------
 
 
-def _classes(dataset: Any) -> Classes | None:
+def _classes(dataset: Any) -> LabelClasses | None:
     """By torchvision's names: ``classes`` are the names, ``targets`` the label of each sample."""
     names, counts = _names(dataset), _counts(dataset)
     number = max(len(names), len(counts))
     if not number:
         return None
-    return Classes(
+    return LabelClasses(
         number=number,
         names=list(map(str, names[:_MAX_CLASS_NAMES])),
         fewest=(min(counts) if len(counts) == number else 0) if counts else None,

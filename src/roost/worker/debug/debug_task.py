@@ -16,9 +16,9 @@ import msgspec
 from roost.base.errors import INTERRUPTED_EXIT_CODE, UsageError
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
 from roost.base.traceback_frames import ProjectFiles
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.package.results import black_box
-from roost.package.results.black_box import Box, Visit
+from roost.package.results.black_box import BlackBox, DebugTarget
 from roost.project import native_project
 from roost.project.device_choice import choose_device
 from roost.worker import analyze_task, failure_report, torch_settings
@@ -37,9 +37,9 @@ def main(path: str, visit: str) -> int:
     Debugger(has_terminal=True)
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, _end)
-    package = Package.open(path)
+    package = PackageFolder.open(path)
     try:
-        return _replay(package, msgspec.json.decode(visit, type=Visit))
+        return _replay(package, msgspec.json.decode(visit, type=DebugTarget))
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
     except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
@@ -55,8 +55,8 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _replay(package: Package, visit: Visit) -> int:
-    box = black_box.named(package.blackbox, visit.box) if visit.box is not None else None
+def _replay(package: PackageFolder, visit: DebugTarget) -> int:
+    box = black_box.find_box(package.blackbox, visit.box) if visit.box is not None else None
     if box is not None:
         _print_failure(box)
     as_of, device = PackageAsOfSession(package.path, visit.session), choose_device(visit.device)
@@ -72,7 +72,7 @@ def _replay(package: Package, visit: Visit) -> int:
 
 
 def _replay_once(
-    package: PackageAsOfSession, visit: Visit, box: Box | None, *, device: str, is_nonfinite: bool
+    package: PackageAsOfSession, visit: DebugTarget, box: BlackBox | None, *, device: str, is_nonfinite: bool
 ) -> int:
     start = replay.find_start(package, visit, box)
     for line in start.notes:
@@ -91,7 +91,7 @@ def _replay_once(
     raise UsageError(f"the run ends with step {last}", setting="STEP", received=visit.step)
 
 
-def _print_failure(box: Box) -> None:
+def _print_failure(box: BlackBox) -> None:
     note = box.note
     what = "failed" if note.kind == "error" else "was not finite"
     _print(f"step {note.step} of session {note.session} {what}: {note.error}")

@@ -20,7 +20,7 @@ from roost.base.traceback_frames import ProjectFiles
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
-from roost.package.results.black_box import Box, Note, Visit
+from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
 from roost.project.contract import moved
 from roost.train.failures.black_box_recorder import redraw_window
 from roost.train.failures.step_report import StepReporter, format_error
@@ -61,7 +61,9 @@ class FailingStepHook(Hook):
 
     phase = Phase.REPORT  # after the project's own, the last of all
 
-    def __init__(self, visit: Visit, box: Box | None, start: ReplayStart, own: ProjectFiles, *, is_nonfinite: bool) -> None:
+    def __init__(
+        self, visit: DebugTarget, box: BlackBox | None, start: ReplayStart, own: ProjectFiles, *, is_nonfinite: bool
+    ) -> None:
         self.visit, self.box, self.start, self.own, self.is_nonfinite = visit, box, start, own, is_nonfinite
         self.exit_code = 0
         self._began = self._told = 0.0
@@ -193,7 +195,7 @@ class FailingStepHook(Hook):
 
     # ---- its micro-batches ------------------------------------------------------------------------------
 
-    def _place(self, trainer: Trainer) -> Note:
+    def _place(self, trainer: Trainer) -> FailureNote:
         return StepReporter().of(trainer, self.visit.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
@@ -207,7 +209,7 @@ class FailingStepHook(Hook):
             _print(f"the batch is that of the box; the set does not give it any more: {format_error(error)}")
             found = kept
         if kept is not None and not _same(kept, found):
-            if trainer.loaders["train"].inexact():
+            if trainer.loaders["train"].inexact_reasons():
                 found = kept
             else:
                 _print(
@@ -228,11 +230,11 @@ class FailingStepHook(Hook):
 
     # ---- telling ----------------------------------------------------------------------------------------
 
-    def _tell_error(self, error: Exception, note: Note | None) -> None:
+    def _tell_error(self, error: Exception, note: FailureNote | None) -> None:
         then = note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
         _print(f"it fails{', and otherwise than then' if then else ''}: {format_error(error)}")
 
-    def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: Note | None) -> None:
+    def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: FailureNote | None) -> None:
         shown = _format_values(values)
         if note is None or self.visit.begin:
             _print(f"step {self.visit.step} went through: {shown}")
@@ -240,7 +242,7 @@ class FailingStepHook(Hook):
         self.exit_code = 1
         _print(f"step {self.visit.step} does not fail this time: {shown}")
         now = environment.stack(str(trainer.runner.device))
-        different = environment.differences(note.stack, now)
+        different = environment.stack_differences(note.stack, now)
         if not self.start.is_box and different:
             different.append("the steps before it were taken anew")
         different += note.inexact

@@ -109,11 +109,11 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def _own_frames(error: BaseException, own: ProjectFiles) -> list[tuple[FrameType, int]]:
-    return [(frame, line) for frame, line in _frames(error) if own.name(frame.f_code.co_filename)]
+    return [(frame, line) for frame, line in _frames(error) if own.relative_name(frame.f_code.co_filename)]
 
 
 def _location_report(frame: FrameType, line: int, own: ProjectFiles, *, keys: str) -> str:
-    function, name = frame.f_code.co_name, own.name(frame.f_code.co_filename)
+    function, name = frame.f_code.co_name, own.relative_name(frame.f_code.co_filename)
     lines = [
         f"pdb stands in {function} of roost or a library: no line of the project is on the way"
         if name is None

@@ -17,10 +17,10 @@ from roost.base.errors import CheckpointError, Damaged, NotFound, Refused, Usage
 from roost.config.sections.mirrors import MirrorSettings
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
 from roost.package.results import black_box, skipped_steps
-from roost.package.results.black_box import Box, Visit
+from roost.package.results.black_box import BlackBox, DebugTarget
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
 from roost.train.checkpointing.checkpoints import Checkpoints, Stateful, load_parts
@@ -32,7 +32,7 @@ from roost.train.trainer import Trainer
 class ReplayStart(NamedTuple):
     """Where a replay begins. Without ``states``: at the run's own beginning."""
 
-    info: Info | None
+    info: Manifest | None
     states: dict[str, Any]
     is_box: bool
     notes: list[str]
@@ -46,7 +46,7 @@ class ReplayStart(NamedTuple):
         return "the seed" if self.info is None else f"checkpoint {self.info.id}"
 
 
-def find_start(package: Package, visit: Visit, box: Box | None) -> ReplayStart:
+def find_start(package: PackageFolder, visit: DebugTarget, box: BlackBox | None) -> ReplayStart:
     """Reads the state to begin with: that of the box; or the newest good checkpoint before the step, of the
     line that led to it.
 
@@ -57,7 +57,7 @@ def find_start(package: Package, visit: Visit, box: Box | None) -> ReplayStart:
     """
     if visit.checkpoint is not None:
         path = package.store().path(visit.checkpoint)
-        info = checkpoint.read_info(path)
+        info = checkpoint.read_manifest(path)
         if info.step >= visit.step:
             raise UsageError(
                 f"checkpoint {info.id} is of step {info.step}, which is not before step {visit.step}",
@@ -83,11 +83,11 @@ def find_start(package: Package, visit: Visit, box: Box | None) -> ReplayStart:
     return ReplayStart(None, {}, is_box=False, notes=said)
 
 
-def _lineage(package: Package, box: Box | None) -> list[Info]:
+def _lineage(package: PackageFolder, box: BlackBox | None) -> list[Manifest]:
     """The checkpoints that led to the step, oldest first; those of a box, wherever the run is now."""
     if box is None:
         return package.store().line()
-    tip, infos = box.note.checkpoint, checkpoint.infos(package.checkpoints)
+    tip, infos = box.note.checkpoint, checkpoint.read_manifests(package.checkpoints)
     if tip is None:
         return []
     # The tip itself may be gone; whatever came of it tells what had led to it.
@@ -99,7 +99,7 @@ def _contains(line: Sequence[tuple[int, int]], id: int) -> bool:
     return any(first <= id <= last for first, last in line)
 
 
-class PackageAsOfSession(Package):
+class PackageAsOfSession(PackageFolder):
     """A package as it was in one of its sessions: what later ones changed is not seen.
 
     Args:
@@ -115,10 +115,10 @@ class PackageAsOfSession(Package):
         return [session for session in super().sessions() if session.number <= self._session]
 
 
-class _ScratchPackage(Package):
+class _ScratchPackage(PackageFolder):
     """Reads as ``package``; what a trainer writes goes into ``folder``."""
 
-    def __init__(self, package: Package, folder: Path) -> None:
+    def __init__(self, package: PackageFolder, folder: Path) -> None:
         super().__init__(folder)
         self._package = package
 
@@ -135,11 +135,11 @@ class _ScratchPackage(Package):
 class _ReadOnlyCheckpoints(Checkpoints):
     """Gives a trainer the states to begin with, and takes none: it has no checkpoints from then on."""
 
-    def __init__(self, stage: Package, trainer: Trainer, info: Info, states: Mapping[str, Any]) -> None:
+    def __init__(self, stage: PackageFolder, trainer: Trainer, info: Manifest, states: Mapping[str, Any]) -> None:
         super().__init__(stage)
         self._trainer, self._info, self._states = trainer, info, states
 
-    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Info, list[str]]:
+    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Manifest, list[str]]:
         if self.adapt is not None:
             self.adapt(self._info, self._states)
         load_parts(parts, self._info, self._states)
@@ -149,7 +149,7 @@ class _ReadOnlyCheckpoints(Checkpoints):
 
 @contextmanager
 def replay_trainer(
-    package: PackageAsOfSession, visit: Visit, start: ReplayStart, *, device: str, hook: Hook
+    package: PackageAsOfSession, visit: DebugTarget, start: ReplayStart, *, device: str, hook: Hook
 ) -> Iterator[Trainer]:
     """The trainer of a package, built by its own code; ``fit`` goes from ``start`` on as the run did.
 
@@ -200,7 +200,7 @@ def _without_side_effects(settings: Settings) -> Settings:
     return replace(settings, data=data, visualize_every=None, mirrors=MirrorSettings())
 
 
-def _rolled_back_steps(package: PackageAsOfSession, visit: Visit) -> set[int]:
+def _rolled_back_steps(package: PackageAsOfSession, visit: DebugTarget) -> set[int]:
     """The steps before, whose windows a rollback has passed over."""
     starts = [one for one in package.records().starts if one[0] <= visit.session]
     told = skipped_steps.read(package.path / skipped_steps.NAME, starts)

@@ -1,4 +1,4 @@
-"""Where a worker stands among the ranks, by the variables of whoever started it."""
+"""Rank and world size of a worker, read from the environment variables of its launcher."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _SLURM_NAMES = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 
 
 class RankEnvironment(NamedTuple):
-    """One of several ranks."""
+    """Rank and world size of one of several ranks."""
 
     rank: int
     world: int
-    """Number of ranks."""
+    """World size: number of ranks."""
     local_rank: int
-    """Among those of this machine."""
+    """Index among the ranks of this machine."""
 
 
 def read_rank_environment(environ: Mapping[str, str] = os.environ) -> RankEnvironment | None:
-    """Which of the ranks this process is; None when it is alone.
+    """Returns rank and world size of this process; None if it is the only one.
 
-    A supervisor and torchrun tell by the same names. A task of srun is a rank if it was told where the ranks
-    meet (MASTER_ADDR). What a supervisor has started is none by Slurm's names: in a batch script they tell of
-    the script.
+    A supervisor and torchrun use the same variables. A task of srun is a rank if MASTER_ADDR says where the
+    ranks meet. Slurm's variables are ignored in a process that a supervisor started: in a batch script they
+    describe the script.
     """
     names = _TORCHRUN_NAMES
     if "RANK" not in environ and "MASTER_ADDR" in environ and TOKEN_VARIABLE not in environ:

@@ -1,4 +1,4 @@
-"""How a worker meets the other ranks of its session."""
+"""Joining the ranks of a session: rendezvous, check that all have the same run, diagnosis of a lost rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roost.base.interval import parse_duration
 from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.train.distributed import ranks
 from roost.train.distributed.control_channel import describe_points
 from roost.train.distributed.ranks import ALONE, Ranks
@@ -28,21 +28,21 @@ from roost.worker.ranks import rank_locations
 from roost.worker.ranks.rank_environment import RankEnvironment
 
 _JOIN_SECONDS = 300.0
-"""How long the ranks of a session may take to come up, imports and all."""
+"""How long the ranks of a session may take to start, imports included."""
 _ANSWER_SECONDS = 1.0
-"""How long a rank may take to say that it is there; shorter than the others have, once one has failed."""
+"""How long a rank may take to answer where it is; shorter than the time that is left once one has failed."""
 
 
 def join(place: RankEnvironment | None, settings: Settings, device: str) -> Ranks:
-    """Meets the other ranks; alone there is nobody to meet.
+    """Joins the process group of all ranks. Returns `ALONE` for a single process.
 
     Args:
-        place: Among the ranks; None when alone.
-        settings: Of the run.
-        device: Where this rank computes.
+        place: Rank and world size; None for a single process.
+        settings: Settings of the run.
+        device: Device of this rank.
 
     Raises:
-        RoostError: Not all came, or they cannot talk to each other.
+        RoostError: Not all ranks came, or they cannot connect to each other.
     """
     if place is None or place.world == 1:
         return ALONE
@@ -58,16 +58,16 @@ def join(place: RankEnvironment | None, settings: Settings, device: str) -> Rank
             backend="nccl" if is_cuda else "gloo",
             timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
         )
-    except (RuntimeError, ValueError) as error:  # torch's errors of stores and groups are such
-        said = str(error).partition("\n")[0]
+    except (RuntimeError, ValueError) as error:  # the classes of torch's errors of stores and groups
+        first_line = str(error).partition("\n")[0]
         raise RoostError(
-            f"rank {place.rank} could not meet the other {place.world - 1}: {said}",
-            fix="on several machines: are --rendezvous and --num-nodes the same, and is the port free?",
+            f"rank {place.rank} could not join the other {place.world - 1}: {first_line}",
+            fix="on several machines, use the same --rendezvous and --num-nodes, and a port that is free",
         ) from error
 
 
 def _store(place: RankEnvironment) -> Store:
-    """The place to meet: a file of this machine, else the address that a launcher has given."""
+    """Returns the store for the rendezvous: a file of this machine, else the address from the launcher."""
     timeout = datetime.timedelta(seconds=_JOIN_SECONDS)
     if (path := os.environ.get(RENDEZVOUS_VARIABLE)) is not None:
         store = FileStore(path, place.world)
@@ -80,16 +80,17 @@ def _store(place: RankEnvironment) -> Store:
 
 @contextmanager
 def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Iterator[None]:
-    """Where this rank hears no more of another one, finds out of which: whoever can answer does.
+    """If another rank stops answering inside, finds out which one: every rank that still can reports its code
+    location through the store.
 
     Args:
-        ranks: All of them.
-        settings: Of the run.
-        folder: Of the person's code.
+        ranks: All ranks.
+        settings: Settings of the run.
+        folder: Folder of the project's code.
 
     Raises:
-        PeerLost: Some do not answer.
-        RanksApart: All do, and are at different places.
+        PeerLost: Some ranks do not answer.
+        RanksApart: All ranks answer, from different code locations.
     """
     if not ranks.are_several:
         yield
@@ -98,9 +99,9 @@ def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Ite
         try:
             yield
         except BaseException as error:
-            from roost.worker import failure_report  # costs a successful run nothing
+            from roost.worker import failure_report  # imported here: a successful run does not need it
 
-            with suppress(RuntimeError):  # the place to meet is gone, too
+            with suppress(RuntimeError):  # the store is gone, too
                 if not failure_report.is_peer_loss(error):
                     rank_locations.gather_locations(ranks, "", 0.0)
                 elif found := _diagnosis(error, ranks, settings, folder):
@@ -111,7 +112,7 @@ def diagnosing_lost_ranks(ranks: Ranks, settings: Settings, folder: Path) -> Ite
 def _diagnosis(
     error: BaseException, ranks: Ranks, settings: Settings, folder: Path
 ) -> PeerLost | RanksApart | None:
-    """What became of the rank that this one hears no more of; None where it tells that itself."""
+    """Returns why another rank does not answer; None if that rank reports an error of its own."""
     own = rank_locations.code_location(traceback.extract_tb(error.__traceback__), folder)
     places = rank_locations.gather_locations(ranks, own, _ANSWER_SECONDS)
     if silent := [rank for rank in range(ranks.world) if rank not in places]:
@@ -121,22 +122,22 @@ def _diagnosis(
     return RanksApart(
         f"after {settings.rank_timeout} (rank_timeout) the ranks are at different places: "
         f"{describe_points(list(places.values()))}",
-        fix="save, evaluate and gather on every rank alike; or give a longer rank_timeout, where one only "
+        fix="save, evaluate and gather on every rank alike; or set a longer rank_timeout, if one rank only "
         "takes that long",
     )
 
 
 def _peer_lost(silent: list[int], settings: Settings) -> PeerLost:
-    who = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
-    return PeerLost(f"{who} not answer: gone, or not heard of for {settings.rank_timeout} (rank_timeout)")
+    subject = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
+    return PeerLost(f"{subject} not answer: gone, or silent for {settings.rank_timeout} (rank_timeout)")
 
 
-def require_same_run(package: Package, ranks: Ranks) -> None:
-    """Makes sure that every rank has the same run before it.
+def require_same_run(package: PackageFolder, ranks: Ranks) -> None:
+    """Makes sure that every rank has the same settings, code, checkpoints and versions.
 
     Raises:
-        ConfigError: They differ; on rank 0, in the first that does.
-        PeerLost: Likewise, on the others.
+        ConfigError: They differ; raised on rank 0, which names the first difference.
+        PeerLost: They differ; raised on the other ranks.
     """
     first, *others = ranks.control.gather(_run_fingerprint(package), "the start")
     for rank, other in enumerate(others, 1):
@@ -148,12 +149,12 @@ def require_same_run(package: Package, ranks: Ranks) -> None:
             raise ConfigError(
                 f"rank {rank} has other {what} than rank 0: {other[what]} instead of {first[what]}",
                 where=package.path,
-                fix="all machines need the same package, on a disk that they share, and the same environment",
+                fix="give all machines the same package, on a disk that they share, and the same environment",
             )
 
 
-def _run_fingerprint(package: Package) -> Mapping[str, str]:
-    """What must be alike, in words that may be shown."""
+def _run_fingerprint(package: PackageFolder) -> Mapping[str, str]:
+    """Returns the values that must be the same on every rank, as short texts for a message."""
     return {
         "settings": _digest(repr(package.settings()).encode()),
         "code": _digest((package.path / "manifest.json").read_bytes()),

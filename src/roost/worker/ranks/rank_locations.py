@@ -1,4 +1,4 @@
-"""Where the ranks of a session are, once one of them hears no more of the others."""
+"""The code locations of all ranks, exchanged through the store when one of them stops answering."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from roost.train.distributed.ranks import Ranks
 _REQUEST_KEY = "asked"
 _POLL_SECONDS = 0.02
 _REQUEST_POLL_SECONDS = 0.25
-"""How often a rank looks whether it is asked; well within the time that it has to answer."""
+"""How often a rank looks for a request; well within the time that it has to answer."""
 _JOIN_SECONDS = 1.0
 
 
 class LocationResponder:
-    """Answers where this rank is, from a thread of its own: the one that trains may wait for a rank that will
-    never come there, which no other one can see.
+    """Answers requests for this rank's code location, from a thread of its own: the training thread may wait
+    forever for a rank that will never come, which no other rank can see.
 
     Args:
-        ranks: All of them.
-        folder: Of the person's code.
+        ranks: All ranks.
+        folder: Folder of the project's code.
     """
 
     def __init__(self, ranks: Ranks, folder: Path) -> None:
@@ -48,7 +48,7 @@ class LocationResponder:
     ) -> None:
         self._is_over.set()
         if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)  # a machine that is gone may leave it without an answer
+            self._thread.join(_JOIN_SECONDS)  # with a machine gone the store may never answer it
 
     def _listen(self) -> None:
         store = self._ranks.store
@@ -61,17 +61,13 @@ class LocationResponder:
                         f"at/{self._ranks.rank}", code_location(traceback.extract_stack(frame), self._folder)
                     )
                     return
-        except RuntimeError:  # the place where they have met is gone, and with it who might ask
+        except RuntimeError:  # the store is gone, and with it the rank that could ask
             return
 
 
 def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
-    """The innermost line of the person's code, else the function of roost's.
-
-    Args:
-        stack: Outermost first.
-        folder: Of the person's code.
-    """
+    """Returns the innermost line of the project's code in ``stack`` (outermost first), else the innermost
+    function of roost."""
     if own := ProjectFiles([folder]).last(ExceptionRecord("", frozenset(), "", frames=tuple(stack))):
         return own
     of_roost = [frame for frame in stack if traceback_frames.library_name(frame.filename) == "roost"]
@@ -81,16 +77,16 @@ def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
 
 
 def gather_locations(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
-    """By rank, where those are that answer within some seconds; where something has gone wrong, all do that
-    can. Empty for one that ends by an error of its own.
+    """Publishes this rank's code location and returns those of all ranks that answer in time, by rank. The
+    location is empty for a rank that ends by an error of its own.
 
     Args:
-        ranks: All of them.
-        own: Of this rank.
-        seconds: 0: only tells.
+        ranks: All ranks.
+        own: Location of this rank.
+        seconds: How long to wait for answers; 0: only publishes.
 
     Raises:
-        RuntimeError: The place where they have met is gone.
+        RuntimeError: The store is gone.
     """
     store, found = ranks.store, {ranks.rank: own}
     if store is None:
@@ -101,7 +97,7 @@ def gather_locations(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
     deadline = time.monotonic() + seconds
     while True:
         for rank in range(ranks.world):
-            for key in (f"at/{rank}", f"called/{rank}"):  # the latter counts: it is newer
+            for key in (f"at/{rank}", f"called/{rank}"):  # the second one is newer, so it wins
                 if rank != ranks.rank and store.check([key]):
                     found[rank] = store.get(key).decode()
         if len(found) == ranks.world or time.monotonic() >= deadline:

@@ -1,5 +1,5 @@
-"""Starts the ranks of this machine as torchrun does, and as quietly as they do it without: they tell their
-errors themselves, and the supervisor says of the others how they ended."""
+"""Starts the ranks of this machine as torchrun does, without torchrun's own error output: each rank reports
+its errors itself, and the supervisor reports how the others ended."""
 
 from __future__ import annotations
 

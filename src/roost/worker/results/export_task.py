@@ -21,7 +21,7 @@ from roost.base.durable import NewFile
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint, selection
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 from roost.worker.caller_watch import end_with_caller
 from roost.worker.results import weight_mean as stored_weights
 from roost.worker.results.weight_mean import WeightMean, Weights
@@ -31,7 +31,7 @@ _PLAIN_TYPES = (bool, int, float, str, bytes, type(None))
 """What `torch.load(..., weights_only=True)` reads beside tensors and containers."""
 
 
-def export(package: Package, place: Path) -> str:
+def export(package: PackageFolder, place: Path) -> str:
     """Does what the request in ``place`` asks; gives "finished".
 
     Raises:
@@ -41,12 +41,12 @@ def export(package: Package, place: Path) -> str:
         UsageError: The format cannot hold these weights.
         OSError: It cannot be written.
     """
-    request = sessions.load(place / analysis_folder.REQUEST) or {}
+    request = sessions.load_json(place / analysis_folder.REQUEST) or {}
     end_with_caller(request)
     notes: list[str] = []
     mean = WeightMean()
     read = functools.partial(stored_weights.read_weights, average=request["averaged"])
-    for info, module in selection.each(package, selection.from_json(request["chosen"]), read, notes):
+    for info, module in selection.load_each(package, selection.from_json(request["chosen"]), read, notes):
         mean.add(info, module["state"])
     weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
@@ -77,8 +77,8 @@ def _output_exists(output: Path) -> Refused:
     return Refused("the file is there already", setting="--weights", received=str(output), fix="--overwrite")
 
 
-def _checkpoint_entry(info: checkpoint.Info) -> dict[str, Any]:
-    digest, _ = checkpoint.digest_of(info, "model")
+def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
+    digest, _ = checkpoint.tensor_digest(info, "model")
     return {"id": info.id, "step": info.step, "epoch": info.epoch, "sha256": digest}
 
 

@@ -18,11 +18,11 @@ from roost.base.errors import ContractError
 from roost.config.settings import Settings
 from roost.package import sessions
 from roost.package.checkpoints import selection
-from roost.package.checkpoints.checkpoint import Info
-from roost.package.package import Package
-from roost.package.progress import PHASES, Board
+from roost.package.checkpoints.checkpoint import Manifest
+from roost.package.package import PackageFolder
+from roost.package.live_progress import PHASES, ProgressFile
 from roost.package.results import predictions
-from roost.package.setting_locations import places
+from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.contract import Runner
 from roost.project.device_choice import choose_device
@@ -41,7 +41,7 @@ _RESULT = "result"
 """The folder that becomes the prediction."""
 
 
-def predict(package: Package, place: Path) -> str:
+def predict(package: PackageFolder, place: Path) -> str:
     """Does what the request in ``place`` asks; gives "finished".
 
     Raises:
@@ -49,7 +49,7 @@ def predict(package: Package, place: Path) -> str:
         BaseException: Whatever the project's code raises.
     """
     began = time.time()
-    request = sessions.load(place / analysis_folder.REQUEST) or {}
+    request = sessions.load_json(place / analysis_folder.REQUEST) or {}
     end_with_caller(request)
     project, device = request["project"], request["device"]
     _, settings = native_project.resolved(package, project)
@@ -57,7 +57,7 @@ def predict(package: Package, place: Path) -> str:
     loaded = load_experiment(package, untrained=True, device=device, project=project)
     _require_predict(loaded.runner)
     info = _load_weights(package, loaded.runner, request)
-    found = _source(loaded, request, places(package))
+    found = _source(loaded, request, setting_locations(package))
     numbers = settings.evaluation_precision or settings.precision
     precision.require_supported(numbers, loaded.runner.device, setting="evaluation_precision")
     seeding.seed_all(seeding.mix(settings.seed, "predict"))
@@ -67,8 +67,8 @@ def predict(package: Package, place: Path) -> str:
         split_evaluation.evaluation_mode(loaded.runner),
         precision.autocast_context(numbers, loaded.runner.device),
     ):
-        _run(loaded.runner, found, written, Board(place / "progress"), request["limit"])
-    meta = predictions.Meta(
+        _run(loaded.runner, found, written, ProgressFile(place / "progress"), request["limit"])
+    meta = predictions.PredictionMeta(
         package=package.path.name,
         checkpoint=info.id,
         step=info.step,
@@ -84,7 +84,7 @@ def predict(package: Package, place: Path) -> str:
         command=request["command"],
     )
     body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
-    durable.write_new(place / _RESULT / predictions.META, [body])
+    durable.write_new(place / _RESULT / predictions.META_FILE, [body])
     output = Path(request["output"]) if request["output"] else None
     final = predictions.commit(place / _RESULT, place.parent, output)
     durable.write(place / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
@@ -96,10 +96,10 @@ def _require_predict(runner: Runner) -> None:
         runner.predict(None)  # raises: it has none
 
 
-def _load_weights(package: Package, runner: Runner, request: Mapping[str, Any]) -> Info:
+def _load_weights(package: PackageFolder, runner: Runner, request: Mapping[str, Any]) -> Manifest:
     said: list[str] = []
     read = functools.partial(weight_mean.read_weights, average=request["averaged"])
-    (found,) = selection.each(package, selection.from_json(request["chosen"]), read, said)
+    (found,) = selection.load_each(package, selection.from_json(request["chosen"]), read, said)
     info, state = found
     for line in said:
         print(line, flush=True)
@@ -131,7 +131,7 @@ def _unlimited_settings(settings: Settings, request: Mapping[str, Any]) -> Setti
 
 
 def _run(
-    runner: Runner, found: PredictionSource, written: PredictionWriter, board: Board, limit: int | None
+    runner: Runner, found: PredictionSource, written: PredictionWriter, board: ProgressFile, limit: int | None
 ) -> None:
     total = min([n for n in (found.num_samples, limit) if n is not None], default=0)
     batches = found.batches
@@ -140,7 +140,7 @@ def _run(
         with closing(batches.once()) as passing:
             for number, (value, num_samples, *_) in enumerate(passing):
                 if not num_samples:  # its samples are left out, and count
-                    first += len(batches.samples(0, number, 1))
+                    first += len(batches.sample_indices(0, number, 1))
                     continue
                 last = first + num_samples - 1
                 with _naming_samples(found.name, first, last):
@@ -159,7 +159,7 @@ def _run(
         )
 
 
-def _publish(board: Board, number: int, count: int, total: int, seconds: float) -> None:
+def _publish(board: ProgressFile, number: int, count: int, total: int, seconds: float) -> None:
     fraction = count / total if total else 0.0
     phase = PHASES.index("validating")
     board.publish(number, 0, number, 0, 0, phase, count, seconds, count / max(seconds, 1e-9), fraction)

@@ -18,7 +18,7 @@ import torch
 from roost.analysis.result_values import as_array
 from roost.base.durable import NewFile
 from roost.base.errors import ContractError
-from roost.package.results.predictions import LINES
+from roost.package.results.predictions import PREDICTIONS_FILE
 
 MAX_INLINE_NUMBERS = 8
 """Numbers of a sample that stand in its line; more of them go into a file."""
@@ -46,7 +46,7 @@ class PredictionWriter:
         """Samples so far."""
 
     def __enter__(self) -> Self:
-        self._lines = self._open.enter_context(NewFile(self._folder / LINES))
+        self._lines = self._open.enter_context(NewFile(self._folder / PREDICTIONS_FILE))
         return self
 
     def __exit__(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
-from roost.package.checkpoints.checkpoint import Info
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.optim import weight_average as averages
 
 _PART = "model"
@@ -21,7 +21,7 @@ Weights = dict[str, Any]
 """A state_dict of the Runner: tensors by name, tied ones the same object; extra state as it is."""
 
 
-def read_weights(path: Path, *, average: str | None = None) -> tuple[Info, Mapping[str, Any]]:
+def read_weights(path: Path, *, average: str | None = None) -> tuple[Manifest, Mapping[str, Any]]:
     """What a checkpoint says of the Runner: ``state``, its state_dict, and whatever else `ModuleState` keeps.
 
     Args:
@@ -66,11 +66,11 @@ class WeightMean:
     """
 
     def __init__(self) -> None:
-        self.infos: list[Info] = []
+        self.infos: list[Manifest] = []
         self._first: Weights = {}
         self._sums: dict[str, Tensor] = {}
 
-    def add(self, info: Info, weights: Weights) -> None:
+    def add(self, info: Manifest, weights: Weights) -> None:
         """Takes in one checkpoint.
 
         Raises:
@@ -121,7 +121,7 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
 
 
-def _require_alike(first: Info, weights: Weights, info: Info, others: Weights) -> None:
+def _require_alike(first: Manifest, weights: Weights, info: Manifest, others: Weights) -> None:
     if wrong := _difference(weights, others):
         raise CheckpointError(
             f"the checkpoints {first.id} (step {first.step}) and {info.id} (step {info.step}) hold "

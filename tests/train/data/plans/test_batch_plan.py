@@ -68,10 +68,10 @@ def test_samples_of_a_batch_of_several_sets() -> None:
 
 
 def test_in_words(messages: Messages) -> None:
-    words = BatchPlan(4000, 16).in_words()
+    words = BatchPlan(4000, 16).describe()
     assert "16 samples" in words and "250 batches" in words
     messages.check(words)
-    messages.check(BatchPlan(4, 2, shuffle=False).in_words())
+    messages.check(BatchPlan(4, 2, shuffle=False).describe())
 
 
 def test_what_cannot_be_planned(messages: Messages) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import BatchPlan, Draw
-from roost.train.data.plans.dataset_mixes import Chained, MixedPlan, Together
+from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from tests.messages import Messages
 from tests.train.plans.laws import drawn, few, hold, no_drawing_twice
@@ -27,8 +27,8 @@ MIXES = st.builds(
 )
 
 
-def together(sizes: list[tuple[int, int]], how: Any) -> Together:
-    return Together({f"s{n}": BatchPlan(*size, seed=n) for n, size in enumerate(sizes)}, how)
+def together(sizes: list[tuple[int, int]], how: Any) -> CombinedPlan:
+    return CombinedPlan({f"s{n}": BatchPlan(*size, seed=n) for n, size in enumerate(sizes)}, how)
 
 
 @few
@@ -56,7 +56,7 @@ def test_together_each_set_goes_on_where_it_stopped(sizes: list[tuple[int, int]]
 def test_the_laws_of_chained(sizes: list[tuple[int, int]]) -> None:
     offsets = [*itertools.accumulate((size for size, _ in sizes), initial=0)]
     plans = [BatchPlan(*size, seed=n) for n, size in enumerate(sizes)]
-    chained = Chained([*zip(plans, offsets[:-1], strict=True)])
+    chained = ChainedPlan([*zip(plans, offsets[:-1], strict=True)])
     hold(lambda: chained, starts=range(chained.num_batches))
     found = [index for _, index, _ in drawn(chained.batches(2))]
     assert sorted(found) == list(range(offsets[-1]))
@@ -66,7 +66,7 @@ def test_the_laws_of_chained(sizes: list[tuple[int, int]]) -> None:
 
 def test_chained_keeps_the_turns_of_its_sets() -> None:
     first, second = WeightedPlan([1, 1], 2, seed=0), BatchPlan(2, 2, shuffle=False)
-    found = list(Chained([(first, 0), (second, 2)]).batches(3))
+    found = list(ChainedPlan([(first, 0), (second, 2)]).batches(3))
     assert found == [*first.batches(3), Draw([2, 3], 3)]
 
 
@@ -123,28 +123,28 @@ def test_the_order_stays_what_it_is() -> None:
     """Another one would make every continued run inexact after an update of roost or NumPy."""
     (draw,) = MixedPlan([3, 2], [1, 1], 8, seed=3, num_draws=8).batches(1)
     assert draw == Draw([1, 4, 2, 2, 3, 3, 0, 4], [1, 2, 1, 2, 2, 3, 2, 3])
-    plan = Together({"a": BatchPlan(4, 2, seed=3), "b": BatchPlan(2, 2, seed=4)}, "max_size_cycle")
+    plan = CombinedPlan({"a": BatchPlan(4, 2, seed=3), "b": BatchPlan(2, 2, seed=4)}, "max_size_cycle")
     assert [*plan.batches(1)] == [
         {"a": Draw([1, 2], 1), "b": Draw([0, 1], 2)},
         {"a": Draw([0, 3], 1), "b": Draw([1, 0], 3)},
     ]
-    chained = Chained([(BatchPlan(3, 3, seed=3), 0), (BatchPlan(2, 2, seed=4), 3)])
+    chained = ChainedPlan([(BatchPlan(3, 3, seed=3), 0), (BatchPlan(2, 2, seed=4), 3)])
     assert [*chained.batches(1)] == [Draw([1, 2, 0], 1), Draw([3, 4], 1)]
 
 
 def test_in_words(messages: Messages) -> None:
     plans = {"a": BatchPlan(4, 2), "b": BatchPlan(2, 2)}
-    a, b = (plan.in_words() for plan in plans.values())
-    words = Together(plans).in_words()
+    a, b = (plan.describe() for plan in plans.values())
+    words = CombinedPlan(plans).describe()
     assert f"a: {a}" in words and f"b: {b}" in words and "1 batch " in words
     messages.check(words)
-    words = Together(plans, "max_size_cycle").in_words()
+    words = CombinedPlan(plans, "max_size_cycle").describe()
     assert "2 batches" in words
     messages.check(words)
-    words = Chained([(plans["a"], 0), (plans["b"], 4)]).in_words()
+    words = ChainedPlan([(plans["a"], 0), (plans["b"], 4)]).describe()
     assert a in words and b in words
     messages.check(words)
-    words = MixedPlan([40, 60], [1, 3], 10, seed=0).in_words()
+    words = MixedPlan([40, 60], [1, 3], 10, seed=0).describe()
     assert all(fact in words for fact in ("2 sets", "25 + 75 samples", "10 samples", "10 batches"))
     messages.check(words)
 
@@ -169,12 +169,12 @@ def test_what_cannot_be_mixed(
     with pytest.raises(ConfigError) as refused:
         MixedPlan(**{"sizes": [4, 4], "weights": [1, 2], "batch_size": 4, "seed": 0, **given})
     assert refused.value.setting == setting
-    assert all(fact in refused.value.said for fact in facts)
+    assert all(fact in refused.value.detail for fact in facts)
     messages.check(refused.value)
 
 
 def test_a_mix_of_nothing(messages: Messages) -> None:
-    for make in (lambda: Together({}), lambda: Chained([])):
+    for make in (lambda: CombinedPlan({}), lambda: ChainedPlan([])):
         with pytest.raises(ConfigError) as refused:
             make()
         messages.check(refused.value)

@@ -159,15 +159,15 @@ def test_the_order_stays_what_it_is() -> None:
 
 def test_in_words(messages: Messages) -> None:
     given: dict[str, Any] = {"lengths": [3] * 4000, "seed": 0}
-    words = LengthPlan(**given, max_tokens=3000, shuffle=True).in_words()
+    words = LengthPlan(**given, max_tokens=3000, shuffle=True).describe()
     assert "3,000 tokens" in words and "4 batches" in words
     messages.check(words)
     words = LengthPlan(
         **given, max_tokens=3000, batch_size=40, count_padding=False, sort="ascending", shuffle=True
-    ).in_words()
+    ).describe()
     assert all(fact in words for fact in ("ascending", "40 samples", "3,000 tokens", "100 batches"))
     messages.check(words)
-    messages.check(LengthPlan(**given, batch_size=40, shuffle=False).in_words())
+    messages.check(LengthPlan(**given, batch_size=40, shuffle=False).describe())
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from roost.train.data.plans.permutations import generator, newest
+from roost.train.data.plans.permutations import cache_latest, generator
 
 
 @dataclass(frozen=True)
@@ -11,12 +11,12 @@ class Squares:
 
     asked: list[int] = field(default_factory=list, compare=False)
 
-    @newest
+    @cache_latest
     def square(self, number: int) -> int:
         self.asked.append(number)
         return number**2
 
-    @newest
+    @cache_latest
     def cube(self, number: int) -> int:
         self.asked.append(number)
         return number**3

@@ -52,7 +52,7 @@ def test_what_no_length_can_be(given: Any, facts: list[str] | None, messages: Me
     if facts is None:  # the rest is what NumPy says
         assert "length" in refused.value.message
     else:
-        assert all(fact in refused.value.said for fact in facts)
+        assert all(fact in refused.value.detail for fact in facts)
         messages.check(refused.value)
 
 
@@ -69,7 +69,7 @@ def test_what_no_weight_can_be(given: Any, facts: list[str], messages: Messages)
     with pytest.raises(ConfigError) as refused:
         weights_of(given, setting="data.weighted")
     assert refused.value.setting == "data.weighted"
-    assert all(fact in refused.value.said for fact in facts)
+    assert all(fact in refused.value.detail for fact in facts)
     messages.check(refused.value)
 
 

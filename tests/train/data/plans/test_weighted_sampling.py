@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import Draw
-from roost.train.data.plans.virtual_epochs import Virtual
+from roost.train.data.plans.virtual_epochs import VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan, occurrences, turns
 from tests.messages import Messages
 from tests.train.plans.laws import drawn, few, hold, indices_of, no_drawing_twice
@@ -30,7 +30,7 @@ PLANS = st.builds(
 def test_the_laws(plan: dict[str, Any]) -> None:
     hold(lambda: WeightedPlan(**plan))
     no_drawing_twice(WeightedPlan(**plan))
-    no_drawing_twice(Virtual(WeightedPlan(**plan), 3))
+    no_drawing_twice(VirtualEpochs(WeightedPlan(**plan), 3))
 
 
 @few
@@ -84,7 +84,7 @@ def test_the_order_stays_what_it_is() -> None:
 
 
 def test_in_words(messages: Messages) -> None:
-    words = WeightedPlan([1, 2, 3], 2, seed=0, num_draws=2000).in_words()
+    words = WeightedPlan([1, 2, 3], 2, seed=0, num_draws=2000).describe()
     assert all(fact in words for fact in ("2,000", "3 samples", "2 samples", "1,000 batches"))
     messages.check(words)
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_planned(
     with pytest.raises(ConfigError) as refused:
         WeightedPlan(**{"weights": [1, 2], "batch_size": 4, "seed": 0, **given})
     assert refused.value.setting == setting
-    assert all(fact in refused.value.said for fact in facts)
+    assert all(fact in refused.value.detail for fact in facts)
     messages.check(refused.value)
 
 

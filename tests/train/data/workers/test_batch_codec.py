@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from roost.train.data.workers.batch_codec import Packed, unpack
+from roost.train.data.workers.batch_codec import EncodedBatch, decode
 
 Pair = namedtuple("Pair", "x y")
 
@@ -43,8 +43,8 @@ class Picture:
     __hash__ = None  # type: ignore[assignment]
 
 
-def memory_of(value: Any) -> tuple[Packed, np.ndarray[Any, Any]]:
-    packed = Packed(value)
+def memory_of(value: Any) -> tuple[EncodedBatch, np.ndarray[Any, Any]]:
+    packed = EncodedBatch(value)
     memory = np.full(packed.end + 7, 255, np.uint8)
     packed.write(memory.data)
     return packed, memory
@@ -52,7 +52,7 @@ def memory_of(value: Any) -> tuple[Packed, np.ndarray[Any, Any]]:
 
 def there_and_back(value: Any, *, pin: bool = False) -> Any:
     packed, memory = memory_of(value)
-    return unpack(memory, packed.begin, packed.end, pin=pin)
+    return decode(memory, packed.begin, packed.end, pin=pin)
 
 
 def raw(tensor: Tensor) -> bytes:
@@ -120,8 +120,8 @@ def test_every_layout(layout: str) -> None:
 
 
 def test_little_of_much_goes_as_little() -> None:
-    assert Packed(torch.randn(1_000_000)[::100_000]).end < 1000
-    assert Packed(torch.tensor(2.0).expand(1000, 1000)).end < 1000
+    assert EncodedBatch(torch.randn(1_000_000)[::100_000]).end < 1000
+    assert EncodedBatch(torch.tensor(2.0).expand(1000, 1000)).end < 1000
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what torch calls experimental or deprecated
@@ -260,12 +260,12 @@ def test_one_object_stays_one() -> None:
     tensor, array, text = torch.ones(3), np.ones(3), ["x"]
     found = there_and_back([tensor, array, text, tensor, array, text])
     assert found[0] is found[3] and found[1] is found[4] and found[2] is found[5]
-    assert Packed([tensor, tensor]).end < Packed([tensor, tensor.clone()]).end
+    assert EncodedBatch([tensor, tensor]).end < EncodedBatch([tensor, tensor.clone()]).end
 
 
 def test_what_comes_out_is_a_view_that_may_be_written_to() -> None:
     packed, memory = memory_of([torch.zeros(4), np.zeros(4), torch.zeros(4, 4)[:, 1:3]])
-    tensor, array, strided = unpack(memory, packed.begin, packed.end)
+    tensor, array, strided = decode(memory, packed.begin, packed.end)
     before = memory.copy()
     tensor += 1
     assert (memory != before).any(), "a view"
@@ -282,7 +282,7 @@ def test_what_comes_out_is_a_view_that_may_be_written_to() -> None:
 def test_any_view_of_it_keeps_the_memory(value: Any) -> None:
     packed, memory = memory_of(value)
     gone = weakref.ref(memory)
-    found = unpack(memory, packed.begin, packed.end)
+    found = decode(memory, packed.begin, packed.end)
     del memory
     if isinstance(found, dict):
         found = found["a"][0]
@@ -298,7 +298,7 @@ def test_any_view_of_it_keeps_the_memory(value: Any) -> None:
 def test_what_has_no_views_keeps_nothing(value: Any) -> None:
     packed, memory = memory_of(value)
     gone = weakref.ref(memory)
-    found = unpack(memory, packed.begin, packed.end)
+    found = decode(memory, packed.begin, packed.end)
     del memory
     assert gone() is None and found is not None
 
@@ -313,7 +313,7 @@ def test_pinned_tensors_are_copies_and_so_is_the_rest(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Tensor, "pin_memory", pin_memory)
     value = [torch.ones(3), torch.ones(4, 4)[1:, ::2], np.ones(3), torch.tensor(2.0), torch.empty(0)]
     packed, memory = memory_of(value)
-    found = unpack(memory, packed.begin, packed.end, pin=True)
+    found = decode(memory, packed.begin, packed.end, pin=True)
     assert len(pinned) == 3 and are_equal(found, value) and found[1].stride() == value[1].stride()
     memory[:] = 0
     assert are_equal(found, value)
@@ -322,4 +322,4 @@ def test_pinned_tensors_are_copies_and_so_is_the_rest(monkeypatch: pytest.Monkey
 
 def test_what_cannot_be_pickled_says_so() -> None:
     with pytest.raises(Exception, match="pickle"):
-        Packed([torch.ones(2), lambda: 3])
+        EncodedBatch([torch.ones(2), lambda: 3])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from roost.base.errors import ContractError
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.worker_status import WorkerContext
 from tests.messages import Messages
-from tests.train.data.rings import OnPacking, Work, linux, numbers, pids, rings, square
+from tests.train.data.pools import OnPacking, Work, linux, numbers, pids, pools, square
 
 # --- exceptions -------------------------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ def raises(error: Callable[[], Exception]) -> Exception:
             raise error()
         return task
 
-    with rings(work) as found:
+    with pools(work) as found:
         answers = found.map(range(9))
         assert [next(answers), next(answers)] == [0, 1]
         with pytest.raises(Exception) as caught:
@@ -58,15 +58,15 @@ def test_a_stop_iteration_does_not_end_the_run_in_silence() -> None:
 
 
 def test_what_make_raises_comes_too() -> None:
-    def make(post: Post) -> Work:
+    def make(context: WorkerContext) -> Work:
         raise OSError(2, "no such file", "x")
 
-    with rings(make, told=True) as found, pytest.raises(FileNotFoundError, match="no such file"):
+    with pools(make, told=True) as found, pytest.raises(FileNotFoundError, match="no such file"):
         list(found.map([1]))
 
 
 def test_an_answer_that_cannot_be_sent(messages: Messages) -> None:
-    with rings(lambda task: lambda: task) as found, pytest.raises(Exception, match="pickle") as caught:
+    with pools(lambda task: lambda: task) as found, pytest.raises(Exception, match="pickle") as caught:
         list(found.map([1]))
     messages.check(caught.value.__notes__[0])
 
@@ -78,7 +78,7 @@ def test_a_worker_without_memory_says_so(where: str) -> None:
             return OnPacking("MemoryError")
         raise MemoryError
 
-    with rings(work) as found, pytest.raises(MemoryError):
+    with pools(work) as found, pytest.raises(MemoryError):
         list(found.map([1]))
 
 
@@ -94,7 +94,7 @@ def test_an_error_that_is_larger_than_a_slot() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_signals_for_training_leave_the_workers_alone(number: signal.Signals) -> None:
     """A shell, Slurm and systemd send them to everybody."""
-    with rings(square) as found:
+    with pools(square) as found:
         answers = found.map(range(60))
         assert int(next(answers)[0]) == 0
         for pid in pids():

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from roost.train.data.fetch import Fetch
+from roost.train.data.fetch import BatchFetcher
 from roost.train.data.workers import probe_process
 from roost.train.step import seeding
 from tests.messages import Messages
-from tests.train.data.rings import pids
+from tests.train.data.pools import pids
 from tests.train.data.samples import Draws
 from tests.train.parts import bits
 
@@ -29,10 +29,10 @@ def test_a_process_of_its_own_looks(
     messages: Messages,
 ) -> None:
     if kind == "hangs":
-        monkeypatch.setattr(probe_process, "_MOST_SECONDS", 0.2)
+        monkeypatch.setattr(probe_process, "_TIMEOUT_SECONDS", 0.2)
     dataset = Draws(kind)
     before = bits(seeding.rng_state())
-    assert probe_process.elsewhere(Fetch(dataset)) == ignores
+    assert probe_process.ignores_seeding(BatchFetcher(dataset)) == ignores
     out = capsys.readouterr().out
     assert out.count("\n") == (kind in ("dies", "hangs")) and ("0.2 s" in out) == (kind == "hangs")
     if out:

@@ -43,18 +43,18 @@ class Items(torch.utils.data.IterableDataset[Any]):
 
 
 def test_the_threads_are_put_back() -> None:
-    with pytest.raises(KeyError), sample_threads.one():
+    with pytest.raises(KeyError), sample_threads.single_thread():
         assert torch.get_num_threads() == 1
         raise KeyError
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    with sample_threads.one():
+    with sample_threads.single_thread():
         pass
     assert torch.get_num_threads() == 1
 
 
 def test_what_is_computed_does_not_depend_on_who_fetches_it() -> None:
-    with sample_threads.one():
+    with sample_threads.single_thread():
         wanted = torch.stack([(NUMBERS + index).sum() for index in range(2)])
     assert not torch.equal(wanted, torch.stack([Sums()[index] for index in range(2)])), (
         "the test sees nothing"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from roost.train.data.workers import shared_memory as home
-from roost.train.data.workers.shared_memory import NoRoom, Slot
+from roost.train.data.workers.shared_memory import SharedMemoryFull, Slot
 from tests.messages import Messages
 
 
@@ -112,7 +112,7 @@ def test_much_is_asked_for_first(monkeypatch: pytest.MonkeyPatch, messages: Mess
     monkeypatch.setattr(home, "available_bytes", lambda: 1_000_000)
     slot.memory(2_000_000)  # little
     before = slot.num_bytes
-    with pytest.raises(NoRoom) as refused:
+    with pytest.raises(SharedMemoryFull) as refused:
         slot.memory(200_000_000)
     assert all(fact in str(refused.value) for fact in ("200,000,000", "1,000,000", "num_workers: 0"))
     messages.check(refused.value)
@@ -146,8 +146,8 @@ def test_without_files_of_memory_alone(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     for name in ("tmp", "shm"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(home, "_SHARED", tmp_path / "shm")
-    monkeypatch.setattr(home, "_SHARED_BYTES", 1 if has_room else 1 << 60)
+    monkeypatch.setattr(home, "_SHM_FOLDER", tmp_path / "shm")
+    monkeypatch.setattr(home, "_MIN_SHM_BYTES", 1 if has_room else 1 << 60)
     slot = Slot()
     slot.memory(100_000)[:1] = b"x"
     assert Path(made[0]).parent == tmp_path / ("shm" if has_room else "tmp") and not Path(made[0]).exists()
@@ -157,7 +157,7 @@ def test_without_files_of_memory_alone(
 
 def test_without_any_folder_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    monkeypatch.setattr(home, "_SHARED", tmp_path / "none")
+    monkeypatch.setattr(home, "_SHM_FOLDER", tmp_path / "none")
     slot = Slot()
     assert slot.num_bytes >= 1 << 16
     slot.close()
@@ -170,6 +170,6 @@ def test_a_slot_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPat
 
     files = open_files()
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(NoRoom, match="No space left on device"):
+    with pytest.raises(SharedMemoryFull, match="No space left on device"):
         Slot()
     assert open_files() == files

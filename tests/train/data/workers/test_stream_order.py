@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from roost.base.errors import ContractError
-from roost.train.data.workers.stream_order import Course
-from roost.train.data.workers.stream_shard import DRAW, GO_BACK, GO_ON, REST, Answer
+from roost.train.data.workers.stream_order import StreamOrder
+from roost.train.data.workers.stream_shard import DRAW, IDLE, RESTORE, SKIP, ShardAnswer
 from tests.messages import Messages
 
 
@@ -23,20 +23,20 @@ class Shares:
     def __init__(self, *lengths: int) -> None:
         self.lengths, self.left = lengths, [(-1, 0)] * len(lengths)
 
-    def do(self, share: int, task: tuple[str, Any]) -> Answer:
+    def do(self, share: int, task: tuple[str, Any]) -> ShardAnswer:
         kind, what = task
-        if kind == GO_BACK:
+        if kind == RESTORE:
             self.left[share] = (what["pass"], what["left"]) if what else (-1, 0)
-        if kind in (GO_BACK, GO_ON, REST):
-            return Answer(REST if kind == REST else GO_ON)
+        if kind in (RESTORE, SKIP, IDLE):
+            return ShardAnswer(IDLE if kind == IDLE else SKIP)
         number, left = self.left[share]
         left = self.lengths[share] if number != what else left
         batch = (f"{what}.{share}.{self.lengths[share] - left}", 1) if left else None
         self.left[share] = (what, max(0, left - 1))
         state = {"pass": what, "items": 0, "ended": not left, "set": {}, "iterator": None, "left": left - 1}
-        return Answer(DRAW, what, batch, not left, {**state, "left": max(0, left - 1)})
+        return ShardAnswer(DRAW, what, batch, not left, {**state, "left": max(0, left - 1)})
 
-    def answers(self, course: Course, ahead: int) -> Iterator[Answer]:
+    def answers(self, course: StreamOrder, ahead: int) -> Iterator[ShardAnswer]:
         """In the order of the tasks, of which so many are taken before the first answer is given."""
         waiting: deque[tuple[int, Any]] = deque()
         tasks = enumerate(course.tasks())
@@ -50,7 +50,7 @@ class Shares:
 
 def order(lengths: list[int], number: int, ahead: int = 0, state: Any = None) -> tuple[list[str], Any]:
     """So many batches, and the state after them."""
-    course = Course(len(lengths), state, called="the set")
+    course = StreamOrder(len(lengths), state, display_name="the set")
     batches = course.batches(Shares(*lengths).answers(course, ahead))
     return [batch for batch, _ in islice(batches, number)], course.state()
 
@@ -73,7 +73,7 @@ def test_it_is_the_same_order_however_far_the_shares_are_ahead_and_from_any_posi
 
 
 def test_one_pass_ends_by_itself_and_all_tasks_are_answered() -> None:
-    course = Course(2, None, called="the set", only=True)
+    course = StreamOrder(2, None, display_name="the set", only=True)
     assert len(list(course.batches(Shares(2, 3).answers(course, 4)))) == 5
 
 
@@ -85,10 +85,10 @@ def test_a_pass_that_gives_nothing(messages: Messages) -> None:
 
 
 def test_a_state_holds_no_views_of_shared_memory() -> None:
-    course = Course(1, None, called="the set")
+    course = StreamOrder(1, None, display_name="the set")
     memory = np.zeros(2)
     own = {"pass": 0, "items": 1, "ended": False, "set": {"a": memory, "b": [torch.from_numpy(memory)]}}
-    answers = iter([Answer(GO_ON), Answer(DRAW, 0, ("x", 1), False, own)])
+    answers = iter([ShardAnswer(SKIP), ShardAnswer(DRAW, 0, ("x", 1), False, own)])
     next(course.batches(answers))
     memory += 1
     kept = course.state()["shares"][0]["set"]

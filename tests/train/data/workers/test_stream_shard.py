@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from roost.train.data.workers.stream_shard import DRAW, GO_BACK, GO_ON, REST, Recipe, Share
+from roost.train.data.workers.stream_shard import DRAW, IDLE, RESTORE, SKIP, StreamShard, StreamSpec
 from tests.train.data.sets import Numbers, Stateful
 from tests.train.parts import bits
 
 
-def share(dataset: Any, batch_size: int | None = 2, **options: Any) -> Share:
+def share(dataset: Any, batch_size: int | None = 2, **options: Any) -> StreamShard:
     fresh = copy.deepcopy(dataset.state_dict()) if hasattr(dataset, "state_dict") else None
-    return Share(Recipe(dataset, batch_size, None, False, 3, "the set", fresh), **options)
+    return StreamShard(StreamSpec(dataset, batch_size, None, False, 3, "the set", fresh), **options)
 
 
 class Who(IterableDataset[Any]):
@@ -43,8 +43,8 @@ def test_it_tells_who_it_is_and_only_while_it_draws() -> None:
 
 def test_tasks() -> None:
     one = share(Numbers(3))
-    assert one((REST, None)).kind == REST
-    assert one((GO_BACK, None)) == one((GO_ON, None)) and one((GO_ON, None)).left == 0
+    assert one((IDLE, None)).kind == IDLE
+    assert one((RESTORE, None)) == one((SKIP, None)) and one((SKIP, None)).left == 0
     answers = [one((DRAW, 0)) for _ in range(3)]
     assert [answer.batch and answer.batch[1] for answer in answers] == [2, 1, None]
     assert [answer.ended for answer in answers] == [False, True, True]
@@ -57,11 +57,11 @@ def test_going_back_to_a_state_and_to_the_beginning(kind: type[Numbers]) -> None
     first = [one((DRAW, 0)) for _ in range(2)]
     state = copy.deepcopy(first[-1].state)
     after = [bits(one((DRAW, 0)).batch) for _ in range(2)]
-    answer = one((GO_BACK, state))
+    answer = one((RESTORE, state))
     while answer.left:
-        answer = one((GO_ON, None))
+        answer = one((SKIP, None))
     assert [bits(one((DRAW, 0)).batch) for _ in range(2)] == after
-    one((GO_BACK, None))
+    one((RESTORE, None))
     assert [bits(one((DRAW, 0)).batch) for _ in range(2)] == [bits(answer.batch) for answer in first]
 
 

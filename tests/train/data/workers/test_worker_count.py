@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from roost.train.data.batches import Interrupted
-from roost.train.data.fetch import Fetch
+from roost.train.data.fetch import BatchFetcher
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.workers import worker_benchmark, worker_count, worker_handle
 from roost.train.data.workers.worker_errors import WorkerDied
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.worker_status import WorkerContext
 from roost.train.step import seeding
 from tests.train.parts import Points, bits
 
@@ -82,15 +82,17 @@ class Ending(Samples):
             os._exit(3)
 
 
-def choose(dataset: Any, room: worker_count.Room, batch_size: int = 4, **options: Any) -> worker_count.Choice:
-    fetch, plan = Fetch(dataset), BatchPlan(NUM_SAMPLES, batch_size, seed=3)
+def choose(
+    dataset: Any, room: worker_count.WorkerBudget, batch_size: int = 4, **options: Any
+) -> worker_count.WorkerCountChoice:
+    fetch, plan = BatchFetcher(dataset), BatchPlan(NUM_SAMPLES, batch_size, seed=3)
 
-    def make(post: Post) -> Callable[[Any], Any]:
-        fetch.tell(post.reading)
+    def make(context: WorkerContext) -> Callable[[Any], Any]:
+        fetch.report_samples_to(context.begin_sample)
         return fetch
 
-    choice = worker_count.choose(
-        make, plan.batches(0), num_tasks=plan.num_batches, room=room, name="the training set", **options
+    choice = worker_count.choose_num_workers(
+        make, plan.batches(0), num_tasks=plan.num_batches, budget=room, name="the training set", **options
     )
     assert not multiprocessing.active_children()
     assert not choice.said or choice.said.startswith(f"num_workers: {choice.num_workers} ")
@@ -101,7 +103,7 @@ def choose(dataset: Any, room: worker_count.Room, batch_size: int = 4, **options
 
 def test_a_light_set_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_count, "LIGHT_SECONDS", 0.05)  # for a machine that is busy
-    choice = choose(Samples(), worker_count.Room(cores=2))
+    choice = choose(Samples(), worker_count.WorkerBudget(cores=2))
     assert choice.num_workers == 0
     assert re.search(r" [\d.]+ ms$", choice.said)
 
@@ -109,19 +111,21 @@ def test_a_light_set_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_light_set_in_memory_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_count, "LIGHT_SECONDS", 0.05)
 
-    def make(post: Post) -> Callable[[Any], Any]:
+    def make(context: WorkerContext) -> Callable[[Any], Any]:
         raise AssertionError("a worker was started")
 
-    fetch = Fetch(TensorDataset(torch.zeros(8, 4)))
+    fetch = BatchFetcher(TensorDataset(torch.zeros(8, 4)))
     plan = BatchPlan(8, 4)
-    choice = worker_count.choose(make, plan.batches(0), num_tasks=2, room=worker_count.Room(2), here=fetch)
+    choice = worker_count.choose_num_workers(
+        make, plan.batches(0), num_tasks=2, budget=worker_count.WorkerBudget(2), fetch_inline=fetch
+    )
     assert choice.num_workers == 0
 
 
 def test_a_set_that_burns_gets_no_more_than_the_cores_that_are_there() -> None:
-    assert choose(Burning(), worker_count.Room(cores=1)).num_workers == 0
-    assert choose(Burning(), worker_count.Room(cores=2, busy=2)).num_workers == 0
-    choice = choose(Burning(), worker_count.Room(cores=2))
+    assert choose(Burning(), worker_count.WorkerBudget(cores=1)).num_workers == 0
+    assert choose(Burning(), worker_count.WorkerBudget(cores=2, training_threads=2)).num_workers == 0
+    choice = choose(Burning(), worker_count.WorkerBudget(cores=2))
     assert choice.num_workers in (1, 2)
     assert "(2 cores, 2 workers " in choice.said
 
@@ -131,31 +135,38 @@ def test_a_set_that_burns_gets_no_more_than_the_cores_that_are_there() -> None:
     [(1, 0, 0), (2, 0, 2), (2, 1, 2), (2, 2, 0), (4, 4, 2), (16, 16, 8), (16, 4, 12), (16, 1, 16)],
 )
 def test_cores_for_workers(cores: int, busy: int, number: int) -> None:
-    assert worker_count.Room(cores, busy).cores_for_workers == number
+    assert worker_count.WorkerBudget(cores, busy).cores_for_workers == number
 
 
-@pytest.mark.parametrize("room", [worker_count.Room(cores=1), worker_count.Room(cores=2, busy=2)])
-def test_a_set_that_waits_gets_more_than_the_cores(room: worker_count.Room) -> None:
-    choice = choose(Waiting(), room._replace(most=4))
+@pytest.mark.parametrize(
+    "room", [worker_count.WorkerBudget(cores=1), worker_count.WorkerBudget(cores=2, training_threads=2)]
+)
+def test_a_set_that_waits_gets_more_than_the_cores(room: worker_count.WorkerBudget) -> None:
+    choice = choose(Waiting(), room._replace(max_workers=4))
     assert choice.num_workers > 1
     assert "2 workers " in choice.said
 
 
 def test_batches_must_have_room_in_memory() -> None:
     """Each is of 64 bytes and what it takes to send them."""
-    choice = choose(Sleeping(), worker_count.Room(cores=2, free_bytes=1000))
+    choice = choose(Sleeping(), worker_count.WorkerBudget(cores=2, free_bytes=1000))
     assert choice.num_workers == 0
     assert "of memory" in choice.said
-    assert choose(Sleeping(), worker_count.Room(cores=2, free_bytes=4 * 64 * (3 * 4 + 3))).num_workers < 3
+    assert (
+        choose(Sleeping(), worker_count.WorkerBudget(cores=2, free_bytes=4 * 64 * (3 * 4 + 3))).num_workers
+        < 3
+    )
 
 
 def test_there_are_no_more_workers_than_asked_for_or_than_batches() -> None:
-    assert choose(Sleeping(), worker_count.Room(cores=2, most=1)).num_workers == 1
-    assert choose(Sleeping(), worker_count.Room(cores=2), batch_size=NUM_SAMPLES // 2).num_workers <= 2
+    assert choose(Sleeping(), worker_count.WorkerBudget(cores=2, max_workers=1)).num_workers == 1
+    assert (
+        choose(Sleeping(), worker_count.WorkerBudget(cores=2), batch_size=NUM_SAMPLES // 2).num_workers <= 2
+    )
 
 
 def test_what_is_too_slow_to_be_tried_gets_one_for_each_core() -> None:
-    choice = choose(Sleeping(), worker_count.Room(cores=2), batch_size=40, seconds=0.01)
+    choice = choose(Sleeping(), worker_count.WorkerBudget(cores=2), batch_size=40, seconds=0.01)
     assert choice.num_workers == 2
     assert "2 cores" in choice.said and " workers " not in choice.said
 
@@ -164,7 +175,7 @@ def test_what_is_too_slow_to_be_tried_gets_one_for_each_core() -> None:
 
 
 def test_a_set_that_raises_gets_none_and_training_raises_it() -> None:
-    choice = choose(Raising(), worker_count.Room(cores=2))
+    choice = choose(Raising(), worker_count.WorkerBudget(cores=2))
     assert choice.num_workers == 0
     assert choice.said == "", "training tells it"
     loader = Loader(Raising(), plan=BatchPlan(NUM_SAMPLES, 4), num_workers=None)
@@ -180,17 +191,17 @@ def test_one_sample_that_raises_does_not_decide() -> None:
             super().read(index)
 
     first = next(BatchPlan(NUM_SAMPLES, 4, seed=3).batches(0)).indices[0]
-    assert choose(Broken(), worker_count.Room(cores=2, most=2)).num_workers > 0
+    assert choose(Broken(), worker_count.WorkerBudget(cores=2, max_workers=2)).num_workers > 0
 
 
 def test_a_set_that_kills_its_worker_does_not_kill_training() -> None:
     with pytest.raises(WorkerDied, match="exit code 3"):
-        choose(Ending(), worker_count.Room(cores=2))
+        choose(Ending(), worker_count.WorkerBudget(cores=2))
 
 
 def test_a_batch_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_benchmark, "MOST_SECONDS", 0.05)
-    choice = choose(Sleeping(), worker_count.Room(cores=2), batch_size=NUM_SAMPLES)
+    monkeypatch.setattr(worker_benchmark, "MAX_BATCH_SECONDS", 0.05)
+    choice = choose(Sleeping(), worker_count.WorkerBudget(cores=2), batch_size=NUM_SAMPLES)
     assert choice.num_workers == 1  # there is one batch
     assert "more than 0.05 s" in choice.said
 
@@ -202,9 +213,9 @@ def test_a_set_that_hangs_is_an_error(
         def read(self, index: int) -> None:
             multiprocessing.Event().wait()
 
-    monkeypatch.setattr(worker_handle, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(worker_handle, "_POLL_SECONDS", 0.05)
     with pytest.raises(WorkerDied, match=r"^data\.loader_timeout: .*0\.2 s .*sample"):
-        choose(Hanging(), worker_count.Room(cores=2), timeout_seconds=0.2)
+        choose(Hanging(), worker_count.WorkerBudget(cores=2), timeout_seconds=0.2)
     assert "worker 0 " in capfd.readouterr().out
 
 
@@ -213,9 +224,9 @@ def test_a_stop_is_heard_while_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> N
         def read(self, index: int) -> None:
             multiprocessing.Event().wait()
 
-    monkeypatch.setattr(worker_handle, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(worker_handle, "_POLL_SECONDS", 0.05)
     with pytest.raises(Interrupted):
-        choose(Hanging(), worker_count.Room(cores=2), stop=lambda: True)
+        choose(Hanging(), worker_count.WorkerBudget(cores=2), should_stop=lambda: True)
     assert not multiprocessing.active_children()
 
 
@@ -229,7 +240,7 @@ def test_a_loader_resolves_it_once_and_says_so(capfd: pytest.CaptureFixture[str]
     assert loader.num_workers is None
     seeding.seed_all(1)
     before = bits(seeding.rng_state())
-    assert loader.inexact() == []
+    assert loader.inexact_reasons() == []
     found = [batch.value for batch in loader.once()]
     assert bits(seeding.rng_state()) == before
     assert isinstance(loader.num_workers, int)
@@ -269,7 +280,7 @@ def test_nothing_of_the_set_stays_open_here(tmp_path: Path) -> None:
     gc.collect()  # what errors of other tests still hold
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     loader = Loader(dataset, plan=BatchPlan(NUM_SAMPLES, 4), num_workers=None)
-    choice = choose(dataset, worker_count.Room(cores=2, most=2))
-    assert loader.inexact() == []
+    choice = choose(dataset, worker_count.WorkerBudget(cores=2, max_workers=2))
+    assert loader.inexact_reasons() == []
     assert choice.num_workers > 0 and dataset.file is None
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors

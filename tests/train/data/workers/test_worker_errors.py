@@ -27,23 +27,23 @@ from tests.messages import Messages
     ],
 )
 def test_how_it_died(exit_code: int | None, fact: str, messages: Messages) -> None:
-    error = worker_errors.died(1, 77, exit_code, "sample 3 of the training set")
+    error = worker_errors.worker_died(1, 77, exit_code, "sample 3 of the training set")
     assert isinstance(error, RoostError) and error.fix
     assert "worker 1 (pid 77)" in error.message and fact in error.message
     assert "sample 3 of the training set" in error.message
-    assert "sample" not in worker_errors.died(1, 77, exit_code, "").message
+    assert "sample" not in worker_errors.worker_died(1, 77, exit_code, "").message
     messages.check(error)
-    messages.check(worker_errors.died(1, 77, exit_code, "").message)
+    messages.check(worker_errors.worker_died(1, 77, exit_code, "").message)
 
 
 def test_the_thread_that_started_it(messages: Messages) -> None:
-    error = worker_errors.died(0, 7, -signal.SIGKILL, "", has_starter=False)
+    error = worker_errors.worker_died(0, 7, -signal.SIGKILL, "", has_starter=False)
     assert "thread" in error.message and "memory" not in str(error)
     messages.check(error)
 
 
 def test_silence(capsys: pytest.CaptureFixture[str], messages: Messages) -> None:
-    error = worker_errors.silent(2, 77, 300.0, "sample 3", "Thread 1:\n  a.py")
+    error = worker_errors.worker_hangs(2, 77, 300.0, "sample 3", "Thread 1:\n  a.py")
     assert error.setting == "data.loader_timeout" and error.fix
     assert all(fact in error.message for fact in ("worker 2 (pid 77)", "300 s", "sample 3"))
     messages.check(error)
@@ -59,7 +59,7 @@ def sent(error: Exception) -> Exception:
     try:
         raise error
     except Exception as caught:  # noqa: BLE001
-        return worker_errors.received(from_bytes(to_bytes(worker_errors.to_send(caught))), 2)
+        return worker_errors.decode_exception(from_bytes(to_bytes(worker_errors.encode_exception(caught))), 2)
 
 
 class WithFields(ValueError):
@@ -109,7 +109,7 @@ def test_it_is_the_same_again(error: Exception) -> None:
     for name in ("path", "line", "filename", "errno", "name", "message", "setting", "where", "fix", "value"):
         assert getattr(found, name, None) == getattr(error, name, None)
     cause = found.__cause__
-    assert isinstance(cause, RemoteTraceback) and "worker 2" in cause.place
+    assert isinstance(cause, RemoteTraceback) and "worker 2" in cause.raised_in
     assert "raise error" in cause.text
 
 

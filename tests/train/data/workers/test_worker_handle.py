@@ -19,8 +19,8 @@ import torch
 
 from roost.train.data.workers import worker_errors, worker_handle, worker_pool
 from roost.train.data.workers.worker_errors import WorkerDied
-from roost.train.data.workers.worker_status import Post
-from tests.train.data.rings import OnPacking, Work, dies, gone, linux, numbers, pids, rings, square
+from roost.train.data.workers.worker_status import WorkerContext
+from tests.train.data.pools import OnPacking, Work, dies, gone, linux, numbers, pids, pools, square
 from tests.waiting import wait_for
 
 # --- deaths -----------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def of(error: WorkerDied, worker: int, exit_code: int | None, place: str = "", *
     """Whether it is the error about that worker, ended so and there, whatever its process."""
     pid = re.search(r"\(pid (\d+)\)", error.message)
     return pid is not None and str(error) == str(
-        worker_errors.died(worker, int(pid[1]), exit_code, place, **options)
+        worker_errors.worker_died(worker, int(pid[1]), exit_code, place, **options)
     )
 
 
@@ -47,16 +47,16 @@ def of(error: WorkerDied, worker: int, exit_code: int | None, place: str = "", *
 @pytest.mark.parametrize(("how", "exit_code"), WAYS)
 @pytest.mark.parametrize("when", ["reading", "packing"])
 def test_a_worker_that_dies(how: str, exit_code: int, when: str, capfd: pytest.CaptureFixture[str]) -> None:
-    def make(post: Post) -> Work:
+    def make(context: WorkerContext) -> Work:
         def work(task: int) -> Any:
-            post.reading(100 + task)
+            context.begin_sample(100 + task)
             if task == 3:
                 return OnPacking(how) if when == "packing" else dies(how)
             return task
 
         return work
 
-    with rings(make, told=True, name="the training set") as found:
+    with pools(make, told=True, name="the training set") as found:
         answers = found.map(range(20))
         assert [next(answers) for _ in range(3)] == [0, 1, 2], "what was done before is still good"
         with pytest.raises(WorkerDied) as caught:
@@ -69,7 +69,7 @@ def test_a_worker_that_dies(how: str, exit_code: int, when: str, capfd: pytest.C
 @linux
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_worker_that_is_killed_while_it_has_nothing_to_do(begun: bool) -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         assert numbers(found.map(range(5 if begun else 1))) == [0, 1, 4, 9, 16][: 5 if begun else 1]
         victim = pids()[0]
         number = next(n for n, one in enumerate(found._hands) if one._process.pid == victim)
@@ -88,7 +88,7 @@ def test_a_death_is_told_where_the_answer_is_due() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return task
 
-    with rings(work) as found:
+    with pools(work) as found:
         answers = found.map(range(20))
         assert [next(answers) for _ in range(3)] == [0, 1, 2]
         with pytest.raises(WorkerDied):
@@ -101,7 +101,7 @@ def test_a_death_is_told_soon_while_another_worker_takes_its_time() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3600)
 
-    with rings(work) as found, pytest.raises(WorkerDied) as caught:
+    with pools(work) as found, pytest.raises(WorkerDied) as caught:
         next(found.map(range(4)))
     assert of(caught.value, 1, -signal.SIGKILL)
 
@@ -118,7 +118,7 @@ def test_a_death_that_its_own_children_hide(tmp_path: Path) -> None:
         (tmp_path / "pid").write_text(str(child))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with rings(work, 1) as found:
+    with pools(work, 1) as found:
         try:
             with pytest.raises(WorkerDied) as caught:
                 list(found.map([0]))
@@ -134,7 +134,7 @@ def test_a_worker_whose_exit_nobody_can_ask_for() -> None:
     if child == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         try:
-            with rings(lambda task: os._exit(3)) as found:
+            with pools(lambda task: os._exit(3)) as found:
                 list(found.map([0]))
         except WorkerDied as error:
             os._exit(7 if of(error, 0, None) else 8)
@@ -143,7 +143,7 @@ def test_a_worker_whose_exit_nobody_can_ask_for() -> None:
 
 
 def test_a_thread_that_ends_takes_its_workers_with_it() -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         answers = found.map(itertools.count())
         starting = threading.Thread(target=lambda: next(answers))
         starting.start()
@@ -170,14 +170,14 @@ def in_c(task: int) -> None:
 @linux
 @pytest.mark.parametrize("hangs", [in_python, in_c])
 def test_a_worker_that_hangs(hangs: Work, capsys: pytest.CaptureFixture[str]) -> None:
-    def make(post: Post) -> Work:
+    def make(context: WorkerContext) -> Work:
         def work(task: int) -> Any:
-            post.reading(task)
+            context.begin_sample(task)
             return hangs(task) if task == 1 else task
 
         return work
 
-    with rings(make, told=True, timeout_seconds=0.1, name="the test set") as found:
+    with pools(make, told=True, timeout_seconds=0.1, name="the test set") as found:
         with pytest.raises(WorkerDied) as caught:
             list(found.map(range(4)))
         assert "worker 1 (pid " in caught.value.message and caught.value.setting == "data.loader_timeout"
@@ -193,16 +193,16 @@ def test_a_worker_that_hangs(hangs: Work, capsys: pytest.CaptureFixture[str]) ->
 def test_a_slow_worker_that_gets_further_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample begins the time anew; a batch may take as long as it does."""
 
-    def make(post: Post) -> Work:
+    def make(context: WorkerContext) -> Work:
         def work(task: int) -> int:
             for index in range(40):
-                post.reading(index)
+                context.begin_sample(index)
                 time.sleep(0.01)
             return task
 
         return work
 
-    with rings(make, 1, told=True, timeout_seconds=0.1) as found:
+    with pools(make, 1, told=True, timeout_seconds=0.1) as found:
         assert list(found.map([1])) == [1]
 
 
@@ -220,7 +220,7 @@ def test_being_stopped_for_a_while_is_no_silence(monkeypatch: pytest.MonkeyPatch
         def poll(self, ms: float) -> Any:
             return [] if next(looks) < 3 else self.real.poll()
 
-    with rings(square, 1, timeout_seconds=5.0) as found:
+    with pools(square, 1, timeout_seconds=5.0) as found:
         assert numbers(found.map([1])) == [1]
         found._hands[0]._poller = Stopped(found._hands[0]._poller)
         assert numbers(found.map([2])) == [4] and next(looks) >= 4
@@ -244,7 +244,7 @@ def test_a_worker_that_hangs_at_its_beginning_is_started_anew(
 
     monkeypatch.setattr(worker_handle.worker, "begin", hang)
     monkeypatch.setattr(worker_handle, "START_SECONDS", 0.2)
-    with rings(square) as found:
+    with pools(square) as found:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
 
 
@@ -252,14 +252,14 @@ def test_one_that_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_handle.worker, "begin", lambda parent: signal.pause())
     for module in (worker_handle, worker_pool):
         monkeypatch.setattr(module, "START_SECONDS", 0.05)
-    with rings(square, 1) as found, pytest.raises(WorkerDied, match=r"worker 0 .*0\.15 s"):
+    with pools(square, 1) as found, pytest.raises(WorkerDied, match=r"worker 0 .*0\.15 s"):
         list(found.map([1]))
     assert not pids()
 
 
 def test_one_that_dies_at_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_handle.worker, "begin", lambda parent: os._exit(9))
-    with rings(square) as found, pytest.raises(WorkerDied, match="exit code 9"):
+    with pools(square) as found, pytest.raises(WorkerDied, match="exit code 9"):
         list(found.map([1]))
     assert not pids()
 
@@ -284,7 +284,7 @@ def test_beside_threads_that_print_compute_and_allocate(capfd: pytest.CaptureFix
         one.start()
     try:
         for _ in range(8):
-            with rings(lambda task: matrix @ matrix) as found:
+            with pools(lambda task: matrix @ matrix) as found:
                 assert len(list(found.map(range(4)))) == 4
     finally:
         stop.set()
@@ -297,7 +297,7 @@ def test_in_a_thread_of_its_own() -> None:
     found: list[int] = []
 
     def draw() -> None:
-        with rings(square) as made:
+        with pools(square) as made:
             found.extend(numbers(made.map(range(5))))
 
     drawing = threading.Thread(target=draw)
@@ -322,7 +322,7 @@ def test_python_does_not_warn_of_the_fork(
         popen(self, process)
 
     monkeypatch.setattr("multiprocessing.popen_fork.Popen._launch", launch)
-    with rings(square) as found:
+    with pools(square) as found:
         assert numbers(found.map([2])) == [4]
     assert not recwarn.list
 
@@ -330,11 +330,11 @@ def test_python_does_not_warn_of_the_fork(
 class Squares:
     """Can be pickled."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         self.post = post
 
     def __call__(self, task: int) -> torch.Tensor:
-        self.post.reading(task)
+        self.context.begin_sample(task)
         if task == 9:
             os._exit(5)
         return square(task)
@@ -343,7 +343,7 @@ class Squares:
 def test_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS: nothing is inherited, all is handed over."""
     monkeypatch.setattr(worker_handle, "CONTEXT", "spawn")
-    with rings(Squares, 1, told=True) as found:
+    with pools(Squares, 1, told=True) as found:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
         with pytest.raises(WorkerDied, match=r"exit code 5 .* sample 9\b"):
             list(found.map([9]))

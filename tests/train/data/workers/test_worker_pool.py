@@ -18,11 +18,11 @@ import torch
 
 from roost.base.errors import ContractError
 from roost.train.data.workers import worker_handle
-from roost.train.data.workers.shared_memory import NoRoom
-from roost.train.data.workers.worker_pool import HELD, Ring
-from roost.train.data.workers.worker_status import Post
+from roost.train.data.workers.shared_memory import SharedMemoryFull
+from roost.train.data.workers.worker_pool import MAX_VIEWS, WorkerPool
+from roost.train.data.workers.worker_status import WorkerContext
 from tests.messages import Messages
-from tests.train.data.rings import Work, does, gone, linux, numbers, pids, rings, square
+from tests.train.data.pools import Work, does, gone, linux, numbers, pids, pools, square
 from tests.waiting import wait_for
 
 # --- answers ----------------------------------------------------------------------------------------------
@@ -31,17 +31,17 @@ from tests.waiting import wait_for
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 @pytest.mark.parametrize("prefetch", [1, 2, 20])
 def test_answers_come_in_order_whoever_gives_them(num_workers: int, prefetch: int) -> None:
-    with rings(square, num_workers, prefetch=prefetch) as found:
+    with pools(square, num_workers, prefetch=prefetch) as found:
         for count in (0, 1, 2, 50):
             assert numbers(found.map(range(count))) == [n * n for n in range(count)]
         assert len(pids()) == num_workers, "the same ones all the time"
 
 
 def test_task_k_is_done_by_worker_k() -> None:
-    def make(post: Post) -> Work:
-        return lambda task: (post.worker, post.num_workers, task)
+    def make(context: WorkerContext) -> Work:
+        return lambda task: (context.worker, context.num_workers, task)
 
-    with rings(make, 3, told=True) as found:
+    with pools(make, 3, told=True) as found:
         assert list(found.map("abcde")) == [
             (0, 3, "a"), (1, 3, "b"), (2, 3, "c"), (0, 3, "d"), (1, 3, "e")
         ]  # fmt: skip
@@ -57,13 +57,13 @@ def test_no_more_tasks_are_taken_than_may_wait() -> None:
             yield number
 
     large = torch.zeros(1 << 19)
-    with rings(lambda _: large, prefetch=2) as found:
+    with pools(lambda _: large, prefetch=2) as found:
         for number, _ in enumerate(found.map(tasks())):
             assert len(taken) <= number + 1 + 4
 
 
 def test_any_task_and_any_answer() -> None:
-    with rings(lambda task: task) as found:
+    with pools(lambda task: task) as found:
         tasks = [
             torch.arange(3),
             None,
@@ -78,7 +78,7 @@ def test_any_task_and_any_answer() -> None:
 
 
 def test_big_answers_make_the_ring_grow_and_it_stays_bounded() -> None:
-    with rings(lambda size: torch.full((size,), 7, dtype=torch.uint8)) as found:
+    with pools(lambda size: torch.full((size,), 7, dtype=torch.uint8)) as found:
         sizes = [10, 10_000_000, 10, 3_000_000, 10_000_001]
         for size, answer in zip(sizes, found.map(sizes), strict=True):
             assert answer.shape == (size,) and int(answer[-1]) == 7
@@ -92,7 +92,7 @@ def test_big_answers_make_the_ring_grow_and_it_stays_bounded() -> None:
 @pytest.mark.parametrize("size", [4, 1 << 18])
 def test_what_is_held_is_never_written_over(size: int) -> None:
     """All answers of a run are held, written to as well, and looked at in the end."""
-    with rings(lambda task: {"x": torch.full((size,), task), "y": np.full(5, task)}) as found:
+    with pools(lambda task: {"x": torch.full((size,), task), "y": np.full(5, task)}) as found:
         held = []
         for answer in found.map(range(20)):
             answer["x"][0] += 1000
@@ -111,15 +111,15 @@ def test_a_few_are_views_and_the_rest_are_copies() -> None:
         ]
         return any(begin <= tensor.data_ptr() < end for begin, end in spans)
 
-    with rings(square) as found:
-        held = list(found.map(range(HELD + 2)))
-        assert [is_view(one) for one in held] == [True] * HELD + [False] * 2
+    with pools(square) as found:
+        held = list(found.map(range(MAX_VIEWS + 2)))
+        assert [is_view(one) for one in held] == [True] * MAX_VIEWS + [False] * 2
         del held[1:]
         assert is_view(next(found.map([1]))), "a slot whose last view is gone is free again"
 
 
 def test_a_part_of_an_answer_keeps_it() -> None:
-    with rings(lambda task: [torch.full((50,), task), torch.zeros(2)]) as found:
+    with pools(lambda task: [torch.full((50,), task), torch.zeros(2)]) as found:
         answers = found.map(range(40))
         part = next(answers)[0][10:20].view(2, 5)
         for _ in answers:
@@ -130,13 +130,13 @@ def test_a_part_of_an_answer_keeps_it() -> None:
 
 def test_pinned_answers_leave_their_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
-    with rings(lambda task: (torch.full((9,), task), np.full(9, task)), pin_memory=True) as found:
+    with pools(lambda task: (torch.full((9,), task), np.full(9, task)), pin_memory=True) as found:
         held = list(found.map(range(30)))
     assert [(int(one[8]), int(other[8])) for one, other in held] == [(n, n) for n in range(30)]
 
 
 def test_held_after_closing_and_beginning_anew() -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         first = next(found.map([3]))
         found.close()
         second = numbers(found.map(range(30)))
@@ -149,7 +149,7 @@ def test_held_after_closing_and_beginning_anew() -> None:
 
 
 def test_leaving_early_ends_the_workers_and_the_next_one_begins_anew() -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         answers = found.map(itertools.count())
         assert numbers(itertools.islice(answers, 3)) == [0, 1, 4]
         before = pids()
@@ -160,7 +160,7 @@ def test_leaving_early_ends_the_workers_and_the_next_one_begins_anew() -> None:
 
 def test_two_at_once_are_refused(messages: Messages) -> None:
     """They would get each other's answers."""
-    with rings(square) as found:
+    with pools(square) as found:
         first = found.map(range(40))
         assert int(next(first)[0]) == 0
         with pytest.raises(ContractError) as refused:
@@ -170,7 +170,7 @@ def test_two_at_once_are_refused(messages: Messages) -> None:
 
 
 def test_closed_in_the_middle(messages: Messages) -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         answers = found.map(range(40))
         next(answers)
         found.close()
@@ -185,7 +185,7 @@ def test_tasks_that_raise() -> None:
         yield 1
         raise KeyError("no more")
 
-    with rings(square) as found:
+    with pools(square) as found:
         with pytest.raises(KeyError, match="no more"):
             list(found.map(tasks()))
         assert numbers(found.map([2])) == [4]
@@ -193,14 +193,14 @@ def test_tasks_that_raise() -> None:
 
 def test_an_interrupt_while_an_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is still to come: the next iteration must not take it for its own."""
-    with rings(square, 1) as found:
+    with pools(square, 1) as found:
         assert numbers(found.map([5])) == [25]
 
         def interrupt(self: Any, look: Any) -> bytes:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(worker_handle.Hand, "answer", interrupt)
+            patch.setattr(worker_handle.WorkerHandle, "answer", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 list(found.map([6]))
         assert numbers(found.map([7])) == [49]
@@ -210,7 +210,7 @@ def test_an_interrupt_while_an_answer_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_closing_twice_and_without_a_beginning() -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         found.close()
         assert numbers(found.map([2])) == [4]
         found.close()
@@ -224,7 +224,7 @@ def note(exits: list[int | None], process: Any) -> None:
 
 def test_idle_workers_of_several_rings_end_by_themselves() -> None:
     """Each one forked later has the pipes of the earlier ones open."""
-    with rings(square, 3) as first, rings(square, 3) as second:
+    with pools(square, 3) as first, pools(square, 3) as second:
         assert numbers(first.map(range(4))) == numbers(second.map(range(4)))
         assert len(pids()) == 6
         for found in (first, second):
@@ -238,17 +238,17 @@ def test_idle_workers_of_several_rings_end_by_themselves() -> None:
 def test_tasks_that_nobody_waits_for_are_not_begun(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def make(post: Post) -> Work:
+    def make(context: WorkerContext) -> Work:
         def work(task: int) -> torch.Tensor:
             with log.open("a") as file:
                 file.write(f"{task}\n")
             if task == 2:
-                wait_for(lambda: post.board.has_ended)
+                wait_for(lambda: context.status.is_end_requested)
             return torch.zeros(4)
 
         return work
 
-    with rings(make, 1, told=True) as found:
+    with pools(make, 1, told=True) as found:
         list(found.map([0]))
         answers = found.map(range(1, 100))
         next(answers)
@@ -266,7 +266,7 @@ def test_a_long_sample_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pyt
             signal.pause()
         return task
 
-    with rings(work) as found:
+    with pools(work) as found:
         assert next(found.map(range(10))) == 0, "which is left early"
         answers = found.map(range(10))
         next(answers)
@@ -279,7 +279,7 @@ def test_a_long_sample_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pyt
 @linux
 def test_nothing_is_left_of_many(tmp_path: Path) -> None:
     def once() -> None:
-        found = Ring(does(square), num_workers=1)
+        found = WorkerPool(does(square), num_workers=1)
         answers = found.map(range(3))
         next(answers)
 
@@ -297,7 +297,7 @@ def test_nothing_is_left_of_many(tmp_path: Path) -> None:
 
 @linux
 def test_the_garbage_collector_ends_the_workers() -> None:
-    found = Ring(does(square), num_workers=2)
+    found = WorkerPool(does(square), num_workers=2)
     assert numbers(found.map(range(3))) == [0, 1, 4]
     workers = pids()
     cycle: list[Any] = [found]
@@ -309,7 +309,7 @@ def test_the_garbage_collector_ends_the_workers() -> None:
 
 @linux
 def test_a_copy_in_a_forked_process_leaves_the_workers_alone() -> None:
-    with rings(square) as found:
+    with pools(square) as found:
         assert numbers(found.map([2])) == [4]
         child = os.fork()
         if child == 0:
@@ -326,21 +326,21 @@ def test_a_copy_in_a_forked_process_leaves_the_workers_alone() -> None:
 @linux
 def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roost.train.data.workers.shared_memory.available_bytes", lambda: 1_000_000)
-    with rings(lambda size: torch.zeros(size, dtype=torch.uint8)) as found:
+    with pools(lambda size: torch.zeros(size, dtype=torch.uint8)) as found:
         answers = found.map([10, 10, 100_000_000, 10])
         assert [len(next(answers)) for _ in range(2)] == [10, 10]
-        with pytest.raises(NoRoom, match=r"100,000,\d+ bytes .*1,000,000 bytes"):
+        with pytest.raises(SharedMemoryFull, match=r"100,000,\d+ bytes .*1,000,000 bytes"):
             next(answers)
 
 
 FULL = """
 import resource
 import torch
-from roost.train.data.ring import Ring
+from roost.train.data.pool import Ring
 from roost.train.data.slot import NoRoom
-ring = Ring(lambda post: lambda size: torch.zeros(size, dtype=torch.uint8), num_workers=2)
+pool = WorkerPool(lambda post: lambda size: torch.zeros(size, dtype=torch.uint8), num_workers=2)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-answers = ring.map([10, 500_000, 2_000_000])
+answers = pool.map([10, 500_000, 2_000_000])
 print(len(next(answers)), len(next(answers)))
 try:
     next(answers)
@@ -366,7 +366,7 @@ def test_no_open_files_left_for_slots(left: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, hard))
     try:
         # Whether that is a slot's own or that of its mapping depends on what this process holds already.
-        with rings(square) as found, pytest.raises((OSError, NoRoom), match="Too many open files"):
+        with pools(square) as found, pytest.raises((OSError, SharedMemoryFull), match="Too many open files"):
             list(found.map([1]))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -379,7 +379,7 @@ def test_no_open_files_left_for_slots(left: int) -> None:
 PROGRAM = """
 import os, signal, sys, time
 import torch
-from roost.train.data.ring import Ring
+from roost.train.data.pool import Ring
 
 def make(post):
     def work(task):
@@ -390,8 +390,8 @@ def make(post):
     return work
 
 HANGS = sys.argv[1] == "hangs"
-ring = Ring(make, num_workers=2)
-answers = ring.map(range(100))
+pool = WorkerPool(make, num_workers=2)
+answers = pool.map(range(100))
 next(answers)
 if HANGS:
     list(answers)

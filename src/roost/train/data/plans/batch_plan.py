@@ -9,7 +9,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
+from roost.train.data.plans.permutations import (
+    Int64Array,
+    cache_latest,
+    check_not_empty,
+    generator,
+    num_batches_of,
+)
 
 
 class Draw(NamedTuple):
@@ -53,7 +59,7 @@ class Plan(Protocol):
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
         """The batches of one epoch from batch number ``start`` on."""
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know: ``shuffled, 16 samples a batch, 4 batches an epoch``."""
 
 
@@ -125,7 +131,7 @@ class BatchPlan:
             part = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             yield Draw(list(part) if isinstance(part, range) else part.tolist(), epoch)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
         order = "shuffled" if self.shuffle else "in the set's order"
         return f"{order}, {self.batch_size:,} samples a batch, {format_epoch_length(self.num_batches)}"

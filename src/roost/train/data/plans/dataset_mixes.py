@@ -13,7 +13,13 @@ import numpy as np
 from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import Draw, Plan, format_epoch_length
 from roost.train.data.plans.endless_order import EndlessOrder
-from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
+from roost.train.data.plans.permutations import (
+    Int64Array,
+    cache_latest,
+    check_not_empty,
+    generator,
+    num_batches_of,
+)
 from roost.train.data.plans.sample_columns import weights_of
 from roost.train.data.plans.virtual_epochs import VirtualEpochs
 from roost.train.step.seeding import mix
@@ -55,9 +61,9 @@ class CombinedPlan:
         for draws in zip(*parts, strict=True):
             yield dict(zip(self.plans, map(_single_draw, draws), strict=True))
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        parts = "; ".join(f"{name}: {plan.in_words()}" for name, plan in self.plans.items())
+        parts = "; ".join(f"{name}: {plan.describe()}" for name, plan in self.plans.items())
         length = "smallest" if self.how == "min_size" else "largest"
         count = f"as many as the {length} has, {format_epoch_length(self.num_batches)}"
         return f"a batch of each set at once, {count} ({parts})"
@@ -95,9 +101,9 @@ class ChainedPlan:
                     yield Draw([index + offset for index in draw.indices], draw.turn)
             start = max(0, start - plan.num_batches)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        return "one set after the other: " + "; then ".join(plan.in_words() for plan, _ in self.parts)
+        return "one set after the other: " + "; then ".join(plan.describe() for plan, _ in self.parts)
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,7 @@ class MixedPlan:
             part = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
             yield Draw(indices[part].tolist(), turns[part].tolist())
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
         counts = " + ".join(f"{count:,}" for count in self.counts)
         return (

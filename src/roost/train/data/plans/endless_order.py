@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roost.train.data.plans.permutations import Int64Array, generator, cache_latest
+from roost.train.data.plans.permutations import Int64Array, cache_latest, generator
 
 _MIN_BLOCK_SAMPLES = 4096
 

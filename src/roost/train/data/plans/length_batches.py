@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import Draw, format_epoch_length
-from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest
+from roost.train.data.plans.permutations import Int64Array, cache_latest, check_not_empty, generator
 from roost.train.data.plans.sample_columns import lengths_of
 
 
@@ -155,7 +155,7 @@ class LengthPlan:
         for number in numbers[start:]:
             yield Draw(order[bounds[number] : bounds[number + 1]].tolist(), epoch)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
         order = "shuffled batches of like length" if self.shuffle else "in the set's order"
         if self.sort is not None:

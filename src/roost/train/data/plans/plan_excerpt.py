@@ -41,6 +41,6 @@ class PlanExcerpt:
             elif first < len(span):
                 yield from itertools.islice(self.whole.batches(epoch, span[first]), len(span) - first)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        return f"{self.num_batches:,} batches of: {self.whole.in_words()}"
+        return f"{self.num_batches:,} batches of: {self.whole.describe()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roost.train.data.plans.batch_plan import Draw, Draws, Plan, PaddingDraw
+from roost.train.data.plans.batch_plan import Draw, Draws, PaddingDraw, Plan
 
 
 def shard_slice(num_samples: int, rank: int, world: int) -> slice:
@@ -62,9 +62,9 @@ class ShardedPlan:
             }
             yield shares[""] if isinstance(draws, Draw) else shares
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        return f"share {self.rank + 1} of {self.world} of: {self.whole.in_words()}"
+        return f"share {self.rank + 1} of {self.world} of: {self.whole.describe()}"
 
 
 def _slice_draw(draw: Draw, part: slice) -> Draw:

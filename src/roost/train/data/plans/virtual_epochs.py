@@ -51,9 +51,9 @@ class VirtualEpochs:
             yield from itertools.islice(self.whole.batches(turn, first), num_taken)
             remaining, turn, first = remaining - num_taken, turn + 1, 0
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        return f"epochs of {self.num_batches:,} batches, one after the other out of: {self.whole.in_words()}"
+        return f"epochs of {self.num_batches:,} batches, one after the other out of: {self.whole.describe()}"
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,6 @@ class LimitedEpochs:
         if start < self.num_batches:
             yield from itertools.islice(self.whole.batches(epoch, start), self.num_batches - start)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
-        return f"the first {self.num_batches:,} batches of: {self.whole.in_words()}"
+        return f"the first {self.num_batches:,} batches of: {self.whole.describe()}"

@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from roost.train.data.plans.batch_plan import Draw, format_epoch_length
-from roost.train.data.plans.permutations import Int64Array, check_not_empty, generator, cache_latest, num_batches_of
+from roost.train.data.plans.permutations import (
+    Int64Array,
+    cache_latest,
+    check_not_empty,
+    generator,
+    num_batches_of,
+)
 from roost.train.data.plans.sample_columns import Float64Array, weights_of
 from roost.train.step.seeding import mix
 
@@ -62,7 +68,7 @@ class WeightedPlan:
             part = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
             yield Draw(indices[part].tolist(), turns[part].tolist())
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What a person should know."""
         return (
             f"drawn with replacement by weight, {self._num_draws:,} times an epoch "

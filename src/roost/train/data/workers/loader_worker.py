@@ -51,7 +51,11 @@ def _open_pipes(*fds: Any) -> WorkerPipes:
 
 
 def run_worker(
-    make: Callable[[WorkerContext], Callable[[Any], Any]], post: WorkerContext, ends: WorkerPipes, slots: Sequence[Slot], parent: int
+    make: Callable[[WorkerContext], Callable[[Any], Any]],
+    context: WorkerContext,
+    ends: WorkerPipes,
+    slots: Sequence[Slot],
+    parent: int,
 ) -> None:
     """Does tasks until there are no more; the whole life of a process."""
     initialize_process(parent)
@@ -61,7 +65,7 @@ def run_worker(
     os.write(ends.answers, ANSWER.pack(READY, 0, 0, 0))
     work: Callable[[Any], Any] | None = None
     while message := os.read(ends.tasks, TASK.size):
-        if message == END or post.board.has_ended:
+        if message == END or context.status.is_end_requested:
             return
         number, size = TASK.unpack(message)
         slot = slots[number]
@@ -73,7 +77,7 @@ def run_worker(
         except Exception as error:  # noqa: BLE001  - raised where the answer is waited for
             kind, packed = ERROR, _encode_error(slot, error)
             memory = slot.memory(packed.end)
-        post.reading(-1)
+        context.begin_sample(-1)
         packed.write(memory)
         os.write(ends.answers, ANSWER.pack(kind, number, packed.begin, packed.end))
 

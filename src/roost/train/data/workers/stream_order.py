@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from roost.train.data.sequential_batches import empty_pass_error
-from roost.train.data.workers.stream_shard import DRAW, RESTORE, SKIP, IDLE, ShardAnswer
+from roost.train.data.workers.stream_shard import DRAW, IDLE, RESTORE, SKIP, ShardAnswer
 
 _REPORT_SECONDS = 10.0
 
@@ -20,34 +20,34 @@ class StreamOrder:
     when all have, the next pass begins with the first share again.
 
     ```
-    tasks = course.tasks()                              # in rounds: task k is for share k % num_shares
+    tasks = course.tasks()                              # in rounds: task k is for share k % num_shards
     for batch in course.batches(map(share, tasks)): ...
     ```
     More tasks may be taken than answers were given: what was asked of a pass that has ended is answered with
     nothing.
 
     Args:
-        num_shares: Of them.
+        num_shards: Of them.
         state: What `state` gave; None: the beginning.
         called: The set, for messages.
         only: End with the first pass.
     """
 
     def __init__(
-        self, num_shares: int, state: Mapping[str, Any] | None, *, called: str, only: bool = False
+        self, num_shards: int, state: Mapping[str, Any] | None, *, display_name: str, only: bool = False
     ) -> None:
-        state = state or {"pass": 0, "turn": 0, "drawn": 0, "shares": [None] * num_shares}
+        state = state or {"pass": 0, "turn": 0, "drawn": 0, "shares": [None] * num_shards}
         self.number: int = state["pass"]
         self._turn, self._num_drawn = state["turn"], state["drawn"]
         self._shares: list[Any] = list(state["shares"])
         self._has_ended = [bool(one) and one["pass"] == self.number and one["ended"] for one in self._shares]
-        self._called, self._only = called, only
-        self._left = [-1] * num_shares
+        self._display_name, self._only = called, only
+        self._left = [-1] * num_shards
         """Items that each share must still drop; -1: it was not heard of yet."""
         self._is_over = False
 
     @property
-    def num_shares(self) -> int:
+    def num_shards(self) -> int:
         """Of them."""
         return len(self._shares)
 
@@ -105,7 +105,7 @@ class StreamOrder:
 
     def _end_pass(self) -> None:
         if not self._num_drawn:
-            raise empty_pass_error(self._called, self.number)
+            raise empty_pass_error(self._display_name, self.number)
         self._is_over = self._only
         self.number, self._turn, self._num_drawn = self.number + 1, 0, 0
         self._has_ended = [False] * len(self._shares)
@@ -118,7 +118,7 @@ class StreamOrder:
         number = sum(one["items"] for one in stateless if not one["ended"])
         if number:
             print(
-                f"{self._called} has no state_dict(): {number:,} items are drawn and dropped "
+                f"{self._display_name} has no state_dict(): {number:,} items are drawn and dropped "
                 "to go on where it was",
                 flush=True,
             )
@@ -128,7 +128,7 @@ class StreamOrder:
         left = sum(self._left)
         if min(self._left) < 0 or not left or time.monotonic() - said < _REPORT_SECONDS:
             return said
-        print(f"{self._called}: {left:,} items are still to be dropped", flush=True)
+        print(f"{self._display_name}: {left:,} items are still to be dropped", flush=True)
         return time.monotonic()
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import default_collate, default_convert
 from roost.base.errors import CheckpointError, ContractError
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batch_sizes import count_samples, is_empty
-from roost.train.data.fetch import Collate, fingerprint, collate_samples
+from roost.train.data.fetch import Collate, collate_samples, fingerprint
 from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 

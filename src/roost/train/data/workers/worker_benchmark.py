@@ -29,7 +29,7 @@ class BatchCost(NamedTuple):
     worker: int = 0
     error: str = ""
     """The class of the exception that it ended with."""
-    given_up: bool = False
+    timed_out: bool = False
     """It was not finished within the time."""
 
 
@@ -47,7 +47,7 @@ def measure(
     most: int | None = None,
     timeout_seconds: float = 300.0,
     name: str = "",
-    stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> list[BatchCost]:
     """What batches took, by workers of that number, in their order.
 
@@ -60,7 +60,7 @@ def measure(
         most: Batches at most.
         timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set.
-        stop: See `WorkerPool.map`.
+        should_stop: See `WorkerPool.map`.
 
     Raises:
         Interrupted: ``stop()`` said so.
@@ -77,12 +77,12 @@ def measure(
             yield task, math.inf if number < least else until
 
     timed = functools.partial(_TimedFetch, make)
-    ring = WorkerPool(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, held=0, name=name)
+    pool = WorkerPool(timed, num_workers=num_workers, timeout_seconds=timeout_seconds, max_views=0, name=name)
     try:
-        with closing(ring.map(dealt(), stop=stop)) as answers:
+        with closing(pool.map(dealt(), should_stop=should_stop)) as answers:
             return [took for took in answers if took is not None]
     finally:
-        ring.close()
+        pool.close()
 
 
 class _TimeLimitedContext(WorkerContext):
@@ -90,8 +90,8 @@ class _TimeLimitedContext(WorkerContext):
 
     until = math.inf
 
-    def reading(self, index: int) -> None:
-        super().reading(index)
+    def begin_sample(self, index: int) -> None:
+        super().begin_sample(index)
         if time.monotonic() > _TimeLimitedContext.until:
             raise _BatchTimeout
 
@@ -99,8 +99,8 @@ class _TimeLimitedContext(WorkerContext):
 class _TimedFetch:
     """In a worker process: fetches, and answers what that took instead of the batch."""
 
-    def __init__(self, make: Callable[[WorkerContext], Callable[[Any], Any]], post: WorkerContext) -> None:
-        self._make, self._post = make, post
+    def __init__(self, make: Callable[[WorkerContext], Callable[[Any], Any]], context: WorkerContext) -> None:
+        self._make, self._context = make, post
         self._fetch: Callable[[Any], Any] | None = None
 
     def __call__(self, task: tuple[Any, float]) -> BatchCost | None:
@@ -111,19 +111,19 @@ class _TimedFetch:
             return None
         _TimeLimitedContext.until = began + MAX_BATCH_SECONDS
         cpu, queued = _cpu_seconds(), _run_queue_seconds()
-        num_bytes, given_up = 0, False
+        num_bytes, timed_out = 0, False
         try:
             if self._fetch is None:
-                self._fetch = self._make(_TimeLimitedContext(*self._post))
+                self._fetch = self._make(_TimeLimitedContext(*self._context))
             num_bytes = EncodedBatch(self._fetch(what)).end
         except _BatchTimeout:
-            given_up = True
+            timed_out = True
         except Exception as error:  # noqa: BLE001  - training meets it at the same batch, and raises it there
-            return BatchCost(worker=self._post.worker, error=type(error).__name__)
+            return BatchCost(worker=self._context.worker, error=type(error).__name__)
         seconds = time.monotonic() - began
         cpu, queued = _cpu_seconds() - cpu, _run_queue_seconds() - queued
         share = cpu / max(seconds - queued, cpu, 1e-9)
-        return BatchCost(seconds, share, num_bytes, self._post.worker, given_up=given_up)
+        return BatchCost(seconds, share, num_bytes, self._context.worker, timed_out=timed_out)
 
 
 def _cpu_seconds() -> float:
@@ -143,7 +143,7 @@ def _run_queue_seconds() -> float:
 
 def steady_costs(took: list[BatchCost]) -> list[BatchCost]:
     """Those that came, without the first of each worker, which opens files, where there are others."""
-    good = [one for one in took if not one.error and not one.given_up]
+    good = [one for one in took if not one.error and not one.timed_out]
     seen: set[int] = set()
     later = []
     for one in good:

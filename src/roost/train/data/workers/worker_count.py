@@ -108,7 +108,9 @@ def local_budget(*, busy: int, most: int | None = None) -> WorkerBudget:
     """
     ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     free = host_memory.available_bytes()
-    return WorkerBudget(max(1, cpu_cores.usable_cores() // ranks), busy, most, None if free is None else free // ranks)
+    return WorkerBudget(
+        max(1, cpu_cores.usable_cores() // ranks), busy, most, None if free is None else free // ranks
+    )
 
 
 def choose_num_workers(
@@ -122,7 +124,7 @@ def choose_num_workers(
     timeout_seconds: float = 300.0,
     name: str = "",
     here: Callable[[Any], Any] | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> WorkerCountChoice:
     """Measures a set in worker processes that end after it: its first sample may open files that workers must
     not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
@@ -142,7 +144,7 @@ def choose_num_workers(
         timeout_seconds: Silence after which a worker is taken to hang.
         name: Of the set in words: ``the training set``.
         here: Gives a batch in this process, so that a light set costs none; where it opens and draws nothing.
-        stop: See `Ring.map`.
+        should_stop: See `Ring.map`.
 
     Raises:
         Interrupted: ``stop()`` said so.
@@ -153,7 +155,7 @@ def choose_num_workers(
     if here is not None and (light := _seconds_inline(here, endless)) < LIGHT_SECONDS:
         return _choice(0, name, f"a batch takes {format_short_duration(light)}")
     try:
-        took = _measure_one_worker(make, endless, timeout_seconds, name, stop)
+        took = _measure_one_worker(make, endless, timeout_seconds, name, should_stop)
     except OSError as error:
         return _choice(0, name, f"no worker process could be started: {error}")
     usual = worker_benchmark.mean_cost(took)
@@ -168,7 +170,7 @@ def choose_num_workers(
     if most < 2:
         return _choice(most, name, f"{takes} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
-    number, tried = _try_doubling(make, endless, usual.seconds, most, deadline, stop)
+    number, tried = _try_doubling(make, endless, usual.seconds, most, deadline, should_stop)
     number = min(most, max(2, room.cores)) if number is None else number
     return _choice(number, name, f"{takes} ({', '.join([_format_cores(room.cores), *tried])})")
 
@@ -178,7 +180,7 @@ def _measure_one_worker(
     tasks: Iterator[Any],
     timeout_seconds: float,
     name: str,
-    stop: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> list[worker_benchmark.BatchCost]:
     """What a few batches took, by one worker."""
     return worker_benchmark.measure(
@@ -189,7 +191,7 @@ def _measure_one_worker(
         most=_FIRST_BATCHES,
         timeout_seconds=timeout_seconds,
         name=name,
-        stop=stop,
+        should_stop=should_stop,
     )
 
 
@@ -202,11 +204,13 @@ def _seconds_inline(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
     return min(found)
 
 
-def _choice_without_batch(took: list[worker_benchmark.BatchCost], room: WorkerBudget, num_tasks: int, name: str) -> WorkerCountChoice:
+def _choice_without_batch(
+    took: list[worker_benchmark.BatchCost], room: WorkerBudget, num_tasks: int, name: str
+) -> WorkerCountChoice:
     """The choice where no batch came."""
     if not took:
         return _choice(0, name, "it has no batch")
-    if not took[0].given_up:
+    if not took[0].timed_out:
         return WorkerCountChoice(0, "")  # training raises it, and tells it
     number = min(_max_workers(room, took[0], num_tasks, prefetch=0)[0], room.cores)
     return _choice(
@@ -222,7 +226,7 @@ def _try_doubling(
     alone: float,
     most: int,
     deadline: float,
-    stop: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> tuple[int | None, list[str]]:
     """The number of workers, None where there was no time for finding out, and what was tried in words.
 
@@ -232,7 +236,7 @@ def _try_doubling(
         alone: Seconds of a batch from one worker.
         most: Workers at most, 2 or more.
         deadline: Monotonic seconds.
-        stop: As above.
+        should_stop: As above.
     """
     found, best, said = 1, alone, list[str]()
     for number in _doubling(most):
@@ -245,8 +249,8 @@ def _try_doubling(
                 tasks,
                 num_workers=number,
                 seconds=min(left, _TRIAL_SECONDS),
-                least=number * _TRIAL_BATCHES_PER_WORKER,
-                stop=stop,
+                min_batches=number * _TRIAL_BATCHES_PER_WORKER,
+                should_stop=should_stop,
             )
         except (WorkerDied, OSError):
             return found, [*said, f"{number} workers failed"]
@@ -263,7 +267,9 @@ def _try_doubling(
     return found, said
 
 
-def _max_workers(room: WorkerBudget, took: worker_benchmark.BatchCost, num_tasks: int, prefetch: int) -> tuple[int, str]:
+def _max_workers(
+    room: WorkerBudget, took: worker_benchmark.BatchCost, num_tasks: int, prefetch: int
+) -> tuple[int, str]:
     """Workers at most, by cores, memory and batches; and why no more."""
     # Half a core is there for a set that mostly waits, also where training has all of them.
     share = max(took.busy_share, 0.01)
@@ -274,7 +280,7 @@ def _max_workers(room: WorkerBudget, took: worker_benchmark.BatchCost, num_tasks
         (num_tasks, f"a pass has {num_tasks} of them"),
     ]
     if room.free_bytes is not None and took.num_bytes:
-        # Each worker has its slots of the ring, a batch that it makes, and the samples that this is made of.
+        # Each worker has its slots of the pool, a batch that it makes, and the samples that this is made of.
         batches = room.free_bytes // _FREE_MEMORY_DIVISOR // took.num_bytes
         why = f"{format_bytes(took.num_bytes)} of memory, of which {format_bytes(room.free_bytes)} are free"
         bounds.append((max(0, (batches - MAX_VIEWS) // (prefetch + 2)), why))

@@ -27,11 +27,16 @@ _ORPHANED = (
     "ended with the thread that had started it",
     "draw the first batch in a thread that lives until the last one is drawn",
 )
-_BUS_ERROR = ("died of a bus error: a file that it had mapped became shorter, or memory ran out", _FIND_SAMPLE)
+_BUS_ERROR = (
+    "died of a bus error: a file that it had mapped became shorter, or memory ran out",
+    _FIND_SAMPLE,
+)
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 
 
-def worker_died(worker: int, pid: int, exit_code: int | None, place: str, *, has_starter: bool = True) -> WorkerDied:
+def worker_died(
+    worker: int, pid: int, exit_code: int | None, place: str, *, has_starter: bool = True
+) -> WorkerDied:
     """The error about a worker that is gone.
 
     Args:

@@ -42,14 +42,14 @@ class WorkerHandle:
     def __init__(
         self,
         make: Callable[[WorkerContext], Callable[[Any], Any]],
-        post: WorkerContext,
+        context: WorkerContext,
         slots: Sequence[Slot],
         others: Sequence[WorkerHandle],
         *,
         timeout_seconds: float,
         name: str,
     ) -> None:
-        self._post, self._timeout_seconds, self._name = post, timeout_seconds, name
+        self._context, self._timeout_seconds, self._name = post, timeout_seconds, name
         self._inbox: deque[bytes] = deque()
         """Answers that were read and not yet asked for."""
         # The kernel kills a worker when the thread that started it ends, see `worker.begin`.
@@ -64,7 +64,7 @@ class WorkerHandle:
         self._process: Any = multiprocessing.get_context(START_METHOD).Process(  # type: ignore[attr-defined]
             target=loader_worker.run_worker,
             args=(make, post, ends, slots, os.getpid()),
-            name=f"roost-loader-{post.worker}",
+            name=f"roost-loader-{context.worker}",
             daemon=True,
         )
         try:
@@ -138,7 +138,7 @@ class WorkerHandle:
             look()
             # Its own children, if it has any, may keep open what would tell of its end.
             is_gone = not self.is_alive
-            now_begun = self._post.board.num_begun(self._post.worker)
+            now_begun = self._context.status.progress_count(self._context.worker)
             if now_begun != begun:
                 begun, looks = now_begun, 0
             elif looks * look_seconds >= self._timeout_seconds:
@@ -149,7 +149,7 @@ class WorkerHandle:
         """The error about its end."""
         self._process.join()
         return worker_errors.worker_died(
-            self._post.worker,
+            self._context.worker,
             self._process.pid,
             self._process.exitcode,
             self._place(),
@@ -166,18 +166,18 @@ class WorkerHandle:
             text, seconds = text + more, _STACKS_QUIET_SECONDS
         stacks = text.decode(errors="replace")
         return worker_errors.worker_hangs(
-            self._post.worker, self._process.pid, self._timeout_seconds, place, stacks
+            self._context.worker, self._process.pid, self._timeout_seconds, place, stacks
         )
 
     def _place(self) -> str:
         """What it was at, in words."""
-        sample = self._post.board.sample(self._post.worker)
+        sample = self._context.status.current_sample(self._context.worker)
         words = [f"sample {sample}"] if sample is not None else []
         return " of ".join([*words, *([self._name] if self._name else [])])
 
     def dismiss(self) -> None:
         """Tells it that there is nothing more to do. Closing its pipe alone would not: processes that were
-        forked after it, those of another ring, have it open too."""
+        forked after it, those of another pool, have it open too."""
         self.give(END)
         os.close(self._tasks)
 

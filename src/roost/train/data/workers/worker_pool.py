@@ -15,11 +15,11 @@ from typing import Any
 from roost.base.errors import ContractError
 from roost.train.data.batches import Interrupted
 from roost.train.data.workers import worker_errors
-from roost.train.data.workers.batch_codec import ByteArray, to_bytes, decode
+from roost.train.data.workers.batch_codec import ByteArray, decode, to_bytes
 from roost.train.data.workers.loader_worker import ANSWER, ERROR, TASK, VALUE
 from roost.train.data.workers.shared_memory import Slot
 from roost.train.data.workers.worker_handle import START_SECONDS, WorkerHandle
-from roost.train.data.workers.worker_status import WorkerStatusTable, WorkerContext
+from roost.train.data.workers.worker_status import WorkerContext, WorkerStatusTable
 
 MAX_VIEWS = 3
 """Answers that may be held outside as views; of any more, copies are given."""
@@ -65,15 +65,15 @@ class WorkerPool:
         held: int = MAX_VIEWS,
     ) -> None:
         self._make, self._num_workers, self._name = make, num_workers, name
-        self._prefetch, self._held, self._timeout_seconds = prefetch, held, timeout_seconds
+        self._prefetch, self._max_views, self._timeout_seconds = prefetch, held, timeout_seconds
         self._num_tasks = num_workers * prefetch
         self._num_small_tasks = max(self._num_tasks, min(num_workers * _SMALL_PREFETCH, _SMALL_TASKS))
         self._largest = 0
         """Bytes of the largest answer so far."""
         self._pin_memory = pin_memory
-        self._hands: list[WorkerHandle] = []
+        self._workers: list[WorkerHandle] = []
         self._slots: list[Slot] = []
-        self._board: WorkerStatusTable | None = None
+        self._status: WorkerStatusTable | None = None
         self._free: list[int] = []
         """The newest last: it is the one most likely in the processor's cache."""
         self._returned: deque[int] = deque()
@@ -94,14 +94,14 @@ class WorkerPool:
         return sum(slot.num_bytes for slot in self._slots)
 
     def map(
-        self, tasks: Iterable[Any], *, stop: Callable[[], bool] = lambda: False
+        self, tasks: Iterable[Any], *, should_stop: Callable[[], bool] = lambda: False
     ) -> Generator[Any, None, None]:
         """The answers to ``tasks``, in their order. The workers stay for the next time unless it is left
         early.
 
         Args:
             tasks: In their order.
-            stop: Asked each second while an answer is waited for.
+            should_stop: Asked each second while an answer is waited for.
 
         Raises:
             Interrupted: ``stop()`` said so.
@@ -112,31 +112,31 @@ class WorkerPool:
         """
         if self.is_in_use:
             raise ContractError(
-                "the batches of a ring are being drawn already", fix="close the other iterator"
+                "the batches of a pool are being drawn already", fix="close the other iterator"
             )
         self.is_in_use = True
         try:
             waiting = iter(tasks)
-            if not self._hands:
+            if not self._workers:
                 self._start()
             self._next_worker = 0
             while True:
-                self._hand_out(waiting)
+                self._send_tasks(waiting)
                 if not self._asked:
                     return
-                yield self._answer(stop)
-                if not self._hands:
+                yield self._answer(should_stop)
+                if not self._workers:
                     raise ContractError("the loader was closed while its batches were drawn")
         finally:
             self.is_in_use = False
-            if self._asked or not all(hand.is_alive for hand in self._hands):
+            if self._asked or not all(worker.is_alive for worker in self._workers):
                 self.close()
 
     # ---- tasks ------------------------------------------------------------------------------------------
 
-    def _hand_out(self, waiting: Iterator[Any]) -> None:
+    def _send_tasks(self, waiting: Iterator[Any]) -> None:
         """Gives out tasks, many at a time where they are small: fewer then cost a switch of processes."""
-        self._take_back()
+        self._reclaim_slots()
         most = self._num_small_tasks if 0 < self._largest <= _SMALL_BYTES else self._num_tasks
         if len(self._asked) > most // 2:
             return
@@ -147,11 +147,11 @@ class WorkerPool:
             self._asked.append(self._next_worker)
             messages[self._next_worker] += TASK.pack(number, len(data))
             self._next_worker = (self._next_worker + 1) % self._num_workers
-        for hand, message in zip(self._hands, messages, strict=True):
+        for worker, message in zip(self._workers, messages, strict=True):
             if message:
-                hand.give(message)
+                worker.give(message)
 
-    def _take_back(self) -> None:
+    def _reclaim_slots(self) -> None:
         while self._returned:
             number = self._returned.popleft()
             del self._lent[number]
@@ -159,14 +159,14 @@ class WorkerPool:
 
     # ---- answers ----------------------------------------------------------------------------------------
 
-    def _answer(self, stop: Callable[[], bool]) -> Any:
+    def _answer(self, should_stop: Callable[[], bool]) -> Any:
         number = self._asked[0]
-        kind, slot, begin, end = ANSWER.unpack(self._hands[number].answer(lambda: self._look(stop)))
+        kind, slot, begin, end = ANSWER.unpack(self._workers[number].answer(lambda: self._look(should_stop)))
         self._asked.popleft()  # not before: when this is interrupted, an answer is still to come
         memory = self._slots[slot].bytes(end)
         self._largest = max(self._largest, end)
-        self._take_back()
-        if kind == VALUE and not self._pin_memory and len(self._lent) < self._held:
+        self._reclaim_slots()
+        if kind == VALUE and not self._pin_memory and len(self._lent) < self._max_views:
             self._lent[slot] = weakref.ref(memory, lambda _: self._returned.append(slot))
             return decode(memory, begin, end)
         answer = decode(memory if self._pin_memory else memory.copy(), begin, end, pin=self._pin_memory)
@@ -175,13 +175,13 @@ class WorkerPool:
             raise worker_errors.decode_exception(answer, number)
         return answer
 
-    def _look(self, stop: Callable[[], bool]) -> None:
+    def _look(self, should_stop: Callable[[], bool]) -> None:
         """What else may be the matter while one worker takes its time."""
-        if stop():
+        if should_stop():
             raise Interrupted
-        for hand in self._hands:
-            if not hand.is_alive:
-                raise hand.dead()
+        for worker in self._workers:
+            if not worker.is_alive:
+                raise worker.dead()
 
     # ---- processes --------------------------------------------------------------------------------------
 
@@ -191,36 +191,36 @@ class WorkerPool:
         self._at_exit = functools.partial(_close, weakref.ref(self))
         atexit.register(self._at_exit)
         try:
-            for _ in range(self._num_small_tasks + self._held):
+            for _ in range(self._num_small_tasks + self._max_views):
                 self._slots.append(Slot())
             self._free.extend(range(len(self._slots)))
-            self._board = WorkerStatusTable(self._num_workers)
+            self._status = WorkerStatusTable(self._num_workers)
             for number in range(self._num_workers):
-                self._hands.append(self._hand(number))
+                self._workers.append(self._create_worker(number))
             for number in range(self._num_workers):
                 self._await_start(number)
         except BaseException:
             self.close()
             raise
 
-    def _hand(self, number: int) -> WorkerHandle:
-        assert self._board is not None
+    def _create_worker(self, number: int) -> WorkerHandle:
+        assert self._status is not None
         return WorkerHandle(
             self._make,
-            WorkerContext(number, self._num_workers, self._board),
+            WorkerContext(number, self._num_workers, self._status),
             self._slots,
-            [hand for other, hand in enumerate(self._hands) if other != number],
+            [worker for other, worker in enumerate(self._workers) if other != number],
             timeout_seconds=self._timeout_seconds,
             name=self._name,
         )
 
     def _await_start(self, number: int) -> None:
         for _ in range(_START_ATTEMPTS):
-            if self._hands[number].has_started():
+            if self._workers[number].has_started():
                 return
-            self._hands[number].dismiss()
-            self._hands[number].end(within_seconds=0)
-            self._hands[number] = self._hand(number)
+            self._workers[number].dismiss()
+            self._workers[number].end(within_seconds=0)
+            self._workers[number] = self._create_worker(number)
         raise worker_errors.worker_not_started(number, _START_ATTEMPTS * START_SECONDS)
 
     def close(self) -> None:
@@ -229,29 +229,29 @@ class WorkerPool:
             return  # a copy in a forked process: the workers are not its own
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
-        hands, self._hands = self._hands, []
-        if self._board is not None:
-            self._board.end()
-        for hand in hands:
-            hand.dismiss()
+        workers, self._workers = self._workers, []
+        if self._status is not None:
+            self._status.request_end()
+        for worker in workers:
+            worker.dismiss()
         deadline = time.monotonic() + _CLOSE_SECONDS
-        for hand in hands:
-            hand.end(deadline - time.monotonic())
+        for worker in workers:
+            worker.end(deadline - time.monotonic())
         for slot in self._slots:
             slot.close()
-        if self._board is not None:
-            self._board.close()
-        self._slots, self._board = [], None
+        if self._status is not None:
+            self._status.close()
+        self._slots, self._status = [], None
         self._asked.clear()
         self._free.clear()
         self._lent.clear()
         self._returned = deque()
 
     def __del__(self) -> None:
-        if self._hands:
+        if self._workers:
             self.close()
 
 
-def _close(ring: weakref.ref[WorkerPool]) -> None:
-    if (found := ring()) is not None:
+def _close(pool: weakref.ref[WorkerPool]) -> None:
+    if (found := pool()) is not None:
         found.close()

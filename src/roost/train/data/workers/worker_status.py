@@ -17,11 +17,11 @@ class WorkerContext(NamedTuple):
 
     worker: int
     num_workers: int
-    board: WorkerStatusTable
+    status: WorkerStatusTable
 
-    def reading(self, index: int) -> None:
+    def begin_sample(self, index: int) -> None:
         """Leaves word of the sample that is about to be read."""
-        self.board.tell(self.worker, index)
+        self.status.record_sample(self.worker, index)
 
 
 class WorkerStatusTable:
@@ -42,17 +42,17 @@ class WorkerStatusTable:
         size = (self._num_workers + 1) * _FIELDS * 8
         self._rows = self._slot.bytes(size).view(np.int64).reshape(self._num_workers + 1, _FIELDS)
 
-    def tell(self, worker: int, index: int) -> None:
+    def record_sample(self, worker: int, index: int) -> None:
         """The worker begins to read this sample, or has read all of a batch (-1)."""
         row = self._rows[worker]
         row[0] += 1
         row[1] = index
 
-    def num_begun(self, worker: int) -> int:
+    def progress_count(self, worker: int) -> int:
         """Grows whenever the worker gets further."""
         return int(self._rows[worker, 0])
 
-    def sample(self, worker: int) -> int | None:
+    def current_sample(self, worker: int) -> int | None:
         """That it is at; None when that is not known."""
         index = int(self._rows[worker, 1])
         return None if index == _NO_SAMPLE else index
@@ -62,7 +62,7 @@ class WorkerStatusTable:
         self._rows[-1, 0] = 1
 
     @property
-    def has_ended(self) -> bool:
+    def is_end_requested(self) -> bool:
         """Whether `end` was called, in whatever process."""
         return bool(self._rows[-1, 0])
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from roost.base import safe_read
 
 _BODY = struct.Struct("<QqqqqqddddQ")
-_CHECK = struct.Struct("<I")
-_SLOT = 128
-_SIZE = 2 * _SLOT
+_CHECKSUM = struct.Struct("<I")
+_SLOT_BYTES = 128
+_FILE_BYTES = 2 * _SLOT_BYTES
 _READ_TRIES = 1000
 _MAX_COUNT = 2**59
 
@@ -30,7 +30,7 @@ PHASES = ("starting", "training", "validating", "testing", "saving", "ended", "v
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ProgressRecord:
     """One look at a run. ``total_steps`` and ``steps_per_epoch`` are 0 while unknown; ``wall`` is the Unix
     time of publishing, ``seconds`` the training time over all sessions, ``samples_per_second`` recent."""
 
@@ -47,7 +47,7 @@ class Snapshot:
     phase: str
 
 
-class Board:
+class ProgressFile:
     """Publishes snapshots into ``path``, which is made if it does not exist.
 
     Two slots are written in turn, each with a sequence number and a checksum; the valid one with the higher
@@ -60,9 +60,9 @@ class Board:
             # Real blocks instead of a hole: on a full disk this is an error, while storing into a mapped
             # hole would kill the process.
             size = os.fstat(fd).st_size
-            os.pwrite(fd, bytes(max(0, _SIZE - size)), size)
-            found = _slots(os.pread(fd, _SIZE, 0))
-            self._map = mmap.mmap(fd, _SIZE)
+            os.pwrite(fd, bytes(max(0, _FILE_BYTES - size)), size)
+            found = _slots(os.pread(fd, _FILE_BYTES, 0))
+            self._map = mmap.mmap(fd, _FILE_BYTES)
         finally:
             os.close(fd)
         self._sequence = max(found, default=(0, None))[0]
@@ -80,7 +80,7 @@ class Board:
         samples_per_second: float,
         fraction: float,
     ) -> None:
-        """Replaces the record; ``phase`` is an index into `PHASES`, the rest as in `Snapshot`.
+        """Replaces the record; ``phase`` is an index into `PHASES`, the rest as in `ProgressRecord`.
 
         By position, because this is called every step.
         """
@@ -98,8 +98,8 @@ class Board:
             seconds,
             samples,
         )
-        at = sequence % 2 * _SLOT
-        self._map[at : at + len(body) + 4] = body + _CHECK.pack(zlib.crc32(body))
+        at = sequence % 2 * _SLOT_BYTES
+        self._map[at : at + len(body) + 4] = body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def reset(path: Path) -> None:
@@ -108,7 +108,7 @@ def reset(path: Path) -> None:
     path.touch()
 
 
-def read(path: Path) -> Snapshot | None:
+def read(path: Path) -> ProgressRecord | None:
     """The newest snapshot, or None when nothing was published yet."""
     try:
         fd = safe_read.open_fd(path)
@@ -116,7 +116,7 @@ def read(path: Path) -> Snapshot | None:
         return None
     try:
         for _ in range(_READ_TRIES):
-            data = os.pread(fd, _SIZE, 0)
+            data = os.pread(fd, _FILE_BYTES, 0)
             found = _slots(data)
             if found or not any(data):
                 return max(found)[1] if found else None
@@ -125,20 +125,20 @@ def read(path: Path) -> Snapshot | None:
     return None
 
 
-def _slots(data: bytes) -> list[tuple[int, Snapshot]]:
+def _slots(data: bytes) -> list[tuple[int, ProgressRecord]]:
     """The slots that are whole; no two have one sequence number."""
-    slots = [_parse(data[at : at + _BODY.size + _CHECK.size]) for at in (0, _SLOT)]
+    slots = [_parse(data[at : at + _BODY.size + _CHECKSUM.size]) for at in (0, _SLOT_BYTES)]
     return [slot for slot in slots if slot is not None]
 
 
-def _parse(slot: bytes) -> tuple[int, Snapshot] | None:
+def _parse(slot: bytes) -> tuple[int, ProgressRecord] | None:
     body = slot[: _BODY.size]
-    if len(slot) < _BODY.size + _CHECK.size or _CHECK.unpack(slot[_BODY.size :])[0] != zlib.crc32(body):
+    if len(slot) < _BODY.size + _CHECKSUM.size or _CHECKSUM.unpack(slot[_BODY.size :])[0] != zlib.crc32(body):
         return None
     sequence, step, epoch, batch, total, packed, rate, fraction, wall, seconds, samples = _BODY.unpack(body)
     if sequence == 0 or packed % 8 >= len(PHASES):
         return None
     phase = PHASES[packed % 8]
-    return sequence, Snapshot(
+    return sequence, ProgressRecord(
         step, epoch, batch, total, packed // 8, samples, seconds, rate, fraction, wall, phase
     )
