@@ -91,7 +91,7 @@ def phases() -> None:
         work = replace(WIDE, bf16=bf16)
         with trainer_of(work, Clocked(work, batches_of(work)), fused=True) as trainer:
             trainer.fit()
-        span = trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
+        span = trainer.stepper.timing.session_span(trainer.progress.step, trainer.progress.samples)
         parts = (f"{span.parts[part] / span.steps * 1000:.3f}" for part in STEP_PARTS)
         print(f"| {name} | {' | '.join(parts)} | {span.gpu_mb:.0f} |", flush=True)
 

@@ -112,7 +112,7 @@ def test_an_error_is_kept_with_the_persons_part_of_its_traceback(tmp_path: Path)
     assert result["saved"] == ["before.txt"] and result["value"] is None
     assert result["error"]["type"] == "KeyError" and result["error"]["message"] == "'nope'"
     first, code, last = result["error"]["traceback"].splitlines()
-    assert first.startswith("  test_perform.py:") and first.endswith(" in look")
+    assert first.startswith(f"  {Path(__file__).name}:") and first.endswith(" in look")
     assert (code, last) == ('    raise KeyError("nope")', "KeyError: 'nope'")
 
 

@@ -267,7 +267,7 @@ def test_a_file_written_piece_by_piece(tmp_path: Path) -> None:
     path = tmp_path / "grows"
     with durable.NewFile(path) as file:
         assert file.write(b"0000") == 4 and file.write(memoryview(b"end")) == 3
-        file.put(b"42", at=1)
+        file.overwrite_at(b"42", at=1)
     assert path.read_bytes() == b"0420end"
     with pytest.raises(FileExistsError), durable.NewFile(path):
         raise AssertionError("it began")

@@ -71,7 +71,7 @@ def test_foreign_code_between_own_lines_is_counted(tmp_path: Path, messages: Mes
 
 def test_without_an_own_line(tmp_path: Path) -> None:
     shown = told(tmp_path, json.loads, "{")
-    assert "Python" in shown[0] and "test_frames" in shown[0]
+    assert "Python" in shown[0] and "test_traceback_frames" in shown[0]
     assert shown[1].startswith("json.decoder.JSONDecodeError: Expecting property name")
 
 

@@ -119,7 +119,7 @@ def test_refusal_comes_before_any_import() -> None:
     code = """
         import sys
         from roost.base.errors import ConfigError
-        from roost.config.build import locate
+        from roost.config.objects import locate
         before = set(sys.modules)
         for path in ("antigravity.x", "this.s", "torch.hub.load", "torch.optimx.Adam", "torch.optim._x.y"):
             try:
@@ -136,7 +136,7 @@ def test_refusal_comes_before_any_import() -> None:
 def test_floors_0_and_1_do_not_import_torch() -> None:
     code = """
         import sys
-        import roost.base.reading, roost.base.suggest, roost.config.build, roost.config.interpolation
+        import roost.base.config_files, roost.base.text.suggestions, roost.config.objects, roost.config.interpolation
         import roost.config.layers, roost.config.settings
         raise SystemExit("torch" in sys.modules)
     """
@@ -174,7 +174,7 @@ def test_a_bare_name_gets_its_path(messages: Messages) -> None:
 
 def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
     code = """
-        from roost.config.build import locate
+        from roost.config.objects import locate
         import sys
         sys.path[:] = [entry for entry in sys.path if "site-packages" not in entry]
         locate("torchmetrics.Accuracy")

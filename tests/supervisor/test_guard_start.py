@@ -27,7 +27,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from roost.supervisor import guard_start as start as module
-from roost.lab.spec import Spec
+from roost.supervisor.session_spec import Spec
 """
 
 

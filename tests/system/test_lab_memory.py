@@ -33,7 +33,7 @@ class Runner(roost.Runner):
         simulated_memory.allocate(1_000)
 
     def loss(self, batch):
-        if self.progress.step == 4 and simulated_memory.acted.now_mb == 1_000:
+        if self.progress.step == 4 and simulated_memory.usage.now_mb == 1_000:
             simulated_memory.allocate(float(Path(self.args["takes"]).read_text()) - 1_000)
             while not Path(self.args["go"]).exists():
                 time.sleep(0.01)

@@ -228,7 +228,7 @@ class Recipe:
 def guard_of(runner: roost.Runner, recovery: Mapping[str, Any]) -> NonfiniteGuard | None:
     """The guard that what `Recovery` takes asks for."""
     looks = recovery.get("on_non_finite", "stop") != "stop"
-    return NonfiniteGuard(runner, looks=looks) if looks or recovery.get("on_step_error") == "skip" else None
+    return NonfiniteGuard(runner, checks_step=looks) if looks or recovery.get("on_step_error") == "skip" else None
 
 
 class StopAt(Hook):

@@ -57,13 +57,13 @@ def test_the_longest_step_is_a_recent_one() -> None:
 @pytest.mark.parametrize("saves", [1, 2])
 def test_it_asks_for_a_save_when_a_tenth_of_the_time_is_over(saves: int) -> None:
     hour = Deadline(HOUR, 0.0, saves=saves)
-    assert not hour.wants_save(400.0), "nothing is trained"
+    assert not hour.needs_trial_save(400.0), "nothing is trained"
     hour.has_trained = True
-    assert not hour.wants_save(359.0)
-    assert hour.wants_save(360.0) and not hour.is_due(360.0) and hour.allows_two(360.0)
-    assert hour.wants_save(1789.0) and not hour.wants_save(1790.0), "two of a quarter, and 10 s"
+    assert not hour.needs_trial_save(359.0)
+    assert hour.needs_trial_save(360.0) and not hour.is_due(360.0) and hour.allows_two(360.0)
+    assert hour.needs_trial_save(1789.0) and not hour.needs_trial_save(1790.0), "two of a quarter, and 10 s"
     hour.note_save(1.0)
-    assert not hour.wants_save(360.0)
+    assert not hour.needs_trial_save(360.0)
 
 
 def test_a_save_that_leaves_no_time_for_another_is_the_last() -> None:
@@ -100,12 +100,12 @@ def ends_at(session: Deadline, *, trains: float, save: float, step: float) -> tu
     now, saved = trains + step, 0.0
     while not session.is_due(now):
         session.has_trained = True
-        session.note_step(step + 2 * session.look_seconds, now)
+        session.note_step(step + 2 * session.check_interval_seconds, now)
         if saved and now >= saved and not session.is_measured:
             session.note_save(save)
-        elif not saved and session.wants_save(now):
+        elif not saved and session.needs_trial_save(now):
             saved = now + save
-        now += session.look_seconds
+        now += session.check_interval_seconds
     return now, max(now + step, saved) + save <= session.ends
 
 
@@ -125,10 +125,10 @@ def test_a_session_uses_its_time_and_ends_in_it(limit: float, saves: int) -> Non
 
 @pytest.mark.parametrize(("seconds", "look"), [(2.0, 0.05), (8.0, 0.08), (HOUR, 1.0)])
 def test_how_often_to_look(seconds: float, look: float) -> None:
-    assert Deadline(seconds, 0.0).look_seconds == look
+    assert Deadline(seconds, 0.0).check_interval_seconds == look
 
 
 def test_one_that_was_past_when_it_began() -> None:
     past = Deadline(0.0, 5.0)
     assert past.reserve() == 0.0
-    assert past.is_due(5.0) and not past.wants_save(5.0)
+    assert past.is_due(5.0) and not past.needs_trial_save(5.0)

@@ -264,10 +264,10 @@ def test_values_of_a_step_that_was_skipped_are_left_out_with_it() -> None:
 def test_it_knows_what_a_row_has_given_also_after_a_restart() -> None:
     first, second = Events(), Events()
     first.put({"loss": 1.0})
-    assert not first.has_given("loss")
+    assert not first.has_reported("loss")
     first.row()
     second.load_state_dict(first.state_dict())
-    assert first.has_given("loss") and second.has_given("loss") and not second.has_given("other")
+    assert first.has_reported("loss") and second.has_reported("loss") and not second.has_reported("other")
 
 
 def test_statistics_may_be_infinite() -> None:
@@ -305,7 +305,7 @@ def test_ranks_have_one_row() -> None:
         found.put({"loss": math.nan if ranks.rank == 2 else 1.0}, step=9 - ranks.rank)
         bad = found.bad_step()
         found.row()
-        return [row, list(row), bad, found.first_bad, found.has_given("seldom")]
+        return [row, list(row), bad, found.first_bad, found.has_reported("seldom")]
 
     first, *others = team(3, rows)
     row, names, *rest = first
@@ -345,4 +345,4 @@ def test_a_merged_window_knows_its_first_bad_step() -> None:
     other.row()
     other.put({"loss": math.nan}, step=6)
     one.merge(other.state_dict())
-    assert one.bad_step() == 6 and one.has_given("only")
+    assert one.bad_step() == 6 and one.has_reported("only")

@@ -126,7 +126,7 @@ def run(
             torch.optim.AdamW(runner.parameters(), lr=0.05, fused=True),
             guard=guard_of(runner, recovery),
             ranks=ranks,
-            agrees=recovery.get("on_step_error") == "skip",
+            agrees_on_failures=recovery.get("on_step_error") == "skip",
         ),
         hooks=[Records(folder / "records", 3), Save("2"), *hooks],
         checkpoints=Checkpoints(folder / "Checkpoints", ranks=ranks),

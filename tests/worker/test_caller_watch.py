@@ -13,7 +13,7 @@ from roost.package import sessions
 
 WATCHED = """
 import json, sys, threading
-from roost.worker.caller import end_with
+from roost.worker.caller_watch import end_with
 caller = json.loads(sys.argv[1])
 end_with(caller)
 print("watching", flush=True)

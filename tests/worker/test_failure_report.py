@@ -45,7 +45,10 @@ def test_a_plain_error(tmp_path: Path, messages: Messages) -> None:
     assert head.startswith(HEAD)
     messages.check(head)
     assert lines == ["  net.py:2 in f", "    raise ValueError('no good')", "ValueError: no good"]
-    assert told.full_traceback.startswith("Traceback (most recent call last):\n") and str(tmp_path) in told.full_traceback
+    assert (
+        told.full_traceback.startswith("Traceback (most recent call last):\n")
+        and str(tmp_path) in told.full_traceback
+    )
 
 
 def test_a_known_cause_is_told_first(tmp_path: Path, messages: Messages) -> None:
@@ -106,7 +109,9 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
     last, note = told.lines[3:]
     assert re.fullmatch(r"KeyError .*worker 0.*: 'a'", last) and "sample 0 " in note
     messages.check(f"{told.error}\n{last}\n{note}")
-    assert re.search(r"roost\.base\.exception_record\.RemoteTraceback: .*worker 0.*\nTraceback", told.full_traceback)
+    assert re.search(
+        r"roost\.base\.exception_record\.RemoteTraceback: .*worker 0.*\nTraceback", told.full_traceback
+    )
 
 
 # --- mistakes: one line -----------------------------------------------------------------------------------

@@ -116,9 +116,9 @@ def test_a_disk_that_takes_nothing(
 
 
 def weights(package: PackageFolder, id: int = 0) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id))[1][
-        "model"
-    ]["state"]
+    state: dict[str, torch.Tensor] = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id))[
+        1
+    ]["model"]["state"]
     return state
 
 

@@ -1,0 +1,16 @@
+"""Floor 0: errors, files, state trees and text, used by every other part. Nothing here imports torch at
+import.
+
+errors: the error classes and exit codes
+durable: durable writes, the only module that writes files which must survive
+safe_read: bounded reading of files that roost may not have written
+config_files: JSON and YAML files with the line of every key
+interval: intervals and durations of settings
+state_tree: the codec of every state: a JSON skeleton and leaves
+byte_tensors: tensors and arrays from bytes
+safetensors_format: the file format of leaves
+exception_record: exceptions as data
+traceback_frames: short tracebacks with the project's lines
+text: formatting and parsing of sizes, times and names for messages
+system: the machine: processes, memory, cores, mounts and the lab's folder
+"""

@@ -1,4 +1,4 @@
-"""Tensors and arrays of bytes that were read."""
+"""Tensors and arrays made from bytes that were read from a file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from roost.base.errors import CheckpointError
 
 ALIGNMENT = 64
-"""Bytes; that of torch's own memory. On another one the libraries behind it may round differently, and some
-types crash the process (complex128 at an address that is no multiple of 16)."""
+"""Bytes; the alignment of memory that torch allocates. With another alignment the libraries below torch may
+round differently, and some types crash the process (complex128 at an address that is no multiple of 16)."""
 _VIEWED_BYTES = 1 << 16
-"""From here on a tensor may be a view. It keeps the memory of its whole file and cannot be resized: that is
-not worth it for what is copied in no time."""
+"""The smallest tensor that may be a view. A view keeps the memory of its whole file alive and cannot be
+resized; smaller tensors are copied instead, which costs almost nothing."""
 
 
 def tensor_from_bytes(
@@ -25,17 +25,17 @@ def tensor_from_bytes(
     order: list[int] | None = None,
     may_view: bool = False,
 ) -> Any:
-    """A tensor of these bytes.
+    """Returns a tensor with these bytes.
 
     Args:
-        data: As `roost.base.state_tree.Leaf` has them.
+        data: C-contiguous bytes, as in `roost.base.state_tree.Leaf`.
         dtype_name: Torch's name of the type.
-        shape: Of the tensor.
-        order: Its dimensions from the outermost in memory to the innermost; None: their own.
-        may_view: Whether the bytes belong to nobody else, and the tensor may be a view of them.
+        shape: The tensor's shape.
+        order: The dimensions from the outermost in memory to the innermost; None for C order.
+        may_view: Whether the caller gives the bytes away, so that the tensor may be a view of them.
 
     Raises:
-        CheckpointError: The bytes are not as many, or torch has no such type.
+        CheckpointError: The number of bytes does not fit the shape, or torch has no such type.
     """
     import torch
 
@@ -45,7 +45,7 @@ def tensor_from_bytes(
         raise CheckpointError(f"a tensor of shape {shape} and type {dtype_name} has {data.nbytes} bytes")
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    found = torch.frombuffer(data, dtype=torch.uint8)  # a storage of its own, though the memory is shared
+    found = torch.frombuffer(data, dtype=torch.uint8)  # a separate storage that shares the memory
     if not may_view or count * dtype.itemsize < _VIEWED_BYTES or found.data_ptr() % ALIGNMENT:
         found = torch.empty(len(found), dtype=torch.uint8).copy_(found)
     found = found.view(dtype).reshape(shape)
@@ -56,10 +56,10 @@ def tensor_from_bytes(
 
 
 def torch_dtype(name: str) -> Any:
-    """Torch's type of this name.
+    """Returns torch's dtype of this name.
 
     Raises:
-        CheckpointError: There is none.
+        CheckpointError: This torch has no such dtype.
     """
     import torch
 
@@ -70,11 +70,11 @@ def torch_dtype(name: str) -> Any:
 
 
 def array_from_bytes(data: memoryview[Any], dtype_name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """A view of these bytes as an array. Types that NumPy lacks (bfloat16, float8) come as unsigned integers
-    of the same width.
+    """Returns a view of these bytes as an array. Types that NumPy lacks (bfloat16, float8) become unsigned
+    integers of the same width.
 
     Raises:
-        CheckpointError: The bytes are not as many.
+        CheckpointError: The number of bytes does not fit the shape.
     """
     try:
         dtype = np.dtype(dtype_name)

@@ -1,8 +1,8 @@
-"""Reads JSON and YAML files that people write, and remembers on which line every key stood.
+"""Readers of JSON and YAML files that users write; they record the line of every key.
 
-YAML is read by the core rules of YAML 1.2: ``1e-3`` is a number, ``no`` and ``2026-01-01`` are texts,
-``010`` is ten. Values are built straight from libyaml's events, so no tag can construct an object and the
-limits hold while reading. Keys are texts as they stand (``1: a`` has the key ``"1"``), as in JSON.
+YAML is read by the core schema of YAML 1.2: ``1e-3`` is a number, ``no`` and ``2026-01-01`` are texts,
+``010`` is ten. Values are built directly from libyaml's events, so that no tag can construct an object and
+the limits apply while reading. Keys are texts as written (``1: a`` has the key ``"1"``), as in JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from roost.base.errors import ConfigError, NotFound
 
 MAX_BYTES = 10 * 2**20
 MAX_NODES = 1_000_000
-"""Values in one file, those that aliases repeat counted each time."""
+"""Values in one file; values that aliases repeat count each time."""
 MAX_DEPTH = 64
 
 
@@ -34,7 +34,7 @@ class Location:
     file: Path
     line: int
     display_name: str = ""
-    """How the file is called in messages; its bare name if empty."""
+    """The name of the file in messages; the file's name without folders if empty."""
 
     def __str__(self) -> str:
         return f"{self.display_name or self.file.name}:{self.line}"
@@ -42,16 +42,16 @@ class Location:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a file holds, and where."""
+    """The values of a config file, with the line of each key."""
 
     values: dict[str, Any]
     lines: Mapping[tuple[str, ...], int]
-    """Line of each key, by its path; the place in a list is its number as a text."""
+    """Line of each key, by the key's path; an item of a list has its index as a text."""
     file: Path
     display_name: str = ""
 
     def where(self, path: Sequence[str | int]) -> Location | None:
-        """The place of a key, or of the nearest section around it that has a place; else None."""
+        """Returns the location of a key, or of the nearest section around it that has one; else None."""
         names = tuple(str(name) for name in path)
         for length in range(len(names), 0, -1):
             if (line := self.lines.get(names[:length])) is not None:
@@ -64,33 +64,38 @@ def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
 
     Args:
         path: The file.
-        display_name: How messages call the file; its bare name if empty.
+        display_name: The name of the file in messages; the file's name without folders if empty.
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: It cannot be read, or holds what roost does not accept: duplicate keys, tags beyond
-            the core ones, no mapping at the top, more than `MAX_BYTES`, `MAX_NODES` or `MAX_DEPTH`.
+        ConfigError: The file cannot be read, or has something that roost does not accept: duplicate keys,
+            tags outside of the core schema, no mapping at the top, more than `MAX_BYTES`, `MAX_NODES` or
+            `MAX_DEPTH`.
     """
     display_name = display_name or path.name
     reader = {".json": _read_json, ".yaml": _read_yaml, ".yml": _read_yaml}.get(path.suffix.lower())
     if reader is None:
-        raise ConfigError(f"{display_name} is no kind of config file", fix="name it .yaml, .yml or .json")
+        raise ConfigError(
+            f"{display_name} has no suffix of a config file", fix="name it .yaml, .yml or .json"
+        )
 
     def place(line: int) -> Location:
         return Location(path, line, display_name)
 
     values, lines = reader(_read_text(path, display_name), place)
     if not isinstance(values, dict):
-        what = "holds nothing" if values is None else f"holds a {type(values).__name__} at its top"
-        raise ConfigError(f"{display_name} {what}", where=place(1), fix="write settings, as in `seed: 0`")
+        problem = "is empty" if values is None else f"has a {type(values).__name__} at its top level"
+        raise ConfigError(
+            f"{display_name} {problem}", where=place(1), fix="write settings, such as `seed: 0`"
+        )
     return ConfigFile(values, lines, path, display_name)
 
 
 def parse_scalar(text: str) -> Any:
-    """The value of a text from the command line, by the same rules as in a YAML file.
+    """Returns the value of a text from the command line, by the rules of a YAML file.
 
-    A text that starts with ``[``, ``{`` or a quote is a list, mapping or quoted text; everything else is a
-    plain value, so ``*.bias`` and ``run: #3`` are texts and need no quotes.
+    A text that starts with ``[``, ``{`` or a quote is a list, mapping or quoted text. Every other text is a
+    plain value, so that ``*.bias`` and ``run: #3`` are texts and need no quotes.
 
     Raises:
         ConfigError: The list, mapping or quoted text is not well-formed.
@@ -103,7 +108,7 @@ def parse_scalar(text: str) -> Any:
 
 def _read_text(path: Path, display_name: str) -> str:
     try:
-        # Asked before opening: to open a FIFO waits for a writer.
+        # Checked before opening: opening a FIFO waits for a writer.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{display_name} is not a file")
         with path.open("rb") as file:
@@ -151,7 +156,7 @@ _CORE: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     ),
     "str": (re.compile(r".*", re.DOTALL), str),
 }
-"""The resolver table: the first pattern that fits the whole of a plain text gives its type."""
+"""The resolver table: the first pattern that matches the whole of a plain text gives its type."""
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -163,7 +168,7 @@ def _plain_value(text: str, where: object) -> Any:
                 return make(text)
             except ValueError as error:
                 raise ConfigError(f"a number cannot be read: {error}", where=where) from None
-    raise AssertionError("the pattern of texts fits everything")
+    raise AssertionError("the pattern of texts matches everything")
 
 
 def _tagged_value(tag: str, text: str, where: object) -> Any:
@@ -179,7 +184,7 @@ def _tag_error(tag: str, where: object) -> ConfigError:
     return ConfigError(
         f"the tag {tag.replace(_TAG, '!!')} is not accepted",
         where=where,
-        fix="leave the tag out; to build an object, name it under `class:`",
+        fix="remove the tag; to build an object, name it under `class:`",
     )
 
 
@@ -189,7 +194,7 @@ def _tag_error(tag: str, where: object) -> ConfigError:
 class _Node(NamedTuple):
     value: Any
     size: int = 1
-    """Values in it, those of aliases counted each time."""
+    """Number of values in it; values of aliases count each time."""
     height: int = 0
 
 
@@ -207,7 +212,7 @@ def _read_yaml(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tup
 
 @dataclass
 class _Composer:
-    """Makes values of libyaml's events, with the line of every key."""
+    """Builds values from libyaml's events and records the line of every key."""
 
     text: str
     place: Callable[[int], object]
@@ -215,7 +220,7 @@ class _Composer:
     anchors: dict[str, _Node] = field(default_factory=dict)
 
     def document(self) -> Any:
-        """The value of the only document."""
+        """Returns the value of the only document; None for an empty file."""
         self._events: Iterator[Any] = iter(yaml.parse(self.text, Loader=yaml.CSafeLoader))
         next(self._events)
         event = next(self._events)
@@ -252,14 +257,16 @@ class _Composer:
             raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=self._at(event))
         if node.size > MAX_NODES:
             raise ConfigError(
-                f"more than {MAX_NODES} values, those that aliases repeat counted each time",
+                f"more than {MAX_NODES} values (values that aliases repeat count each time)",
                 where=self._at(event),
             )
 
     def _alias(self, event: Any) -> _Node:
-        # An anchor is known once its value is complete, so a value can never hold itself.
+        # An anchor is known once its value is complete, so a value can never contain itself.
         if event.anchor not in self.anchors:
-            raise ConfigError(f"the anchor &{event.anchor} is not known here", where=self._at(event))
+            raise ConfigError(
+                f"the anchor &{event.anchor} is not defined above this line", where=self._at(event)
+            )
         return self.anchors[event.anchor]
 
     def _scalar(self, event: Any) -> Any:
@@ -314,14 +321,14 @@ class _Composer:
         merged: dict[str, Any] = {}
         for source in reversed(sources):
             if not isinstance(source, dict):
-                raise ConfigError("`<<` can only take in mappings", where=self._at(event))
+                raise ConfigError("`<<` accepts only mappings", where=self._at(event))
             merged.update(source)
         return merged
 
 
 def _duplicate_key_error(key: str, first: object, second: object) -> ConfigError:
     return ConfigError(
-        f"the key {key!r} stands here a second time, first at {first}", where=second, fix="remove one of them"
+        f"the key {key!r} is given a second time; the first is at {first}", where=second, fix="remove one"
     )
 
 
@@ -329,11 +336,13 @@ def _duplicate_key_error(key: str, first: object, second: object) -> ConfigError
 
 
 def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
-    walk = _JsonScanner(text, place)
+    scanner = _JsonScanner(text, place)
     try:
-        # The standard module decides what JSON is; the walk may then take the text for well-formed.
-        json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a surrogate pair could not be saved
-        return walk.value(0, ())[0], walk.lines
+        # The standard module decides what is JSON; the scanner may then assume that the text is well-formed.
+        json.dumps(
+            json.loads(text), ensure_ascii=False
+        ).encode()  # half of a surrogate pair could not be saved
+        return scanner.value(0, ())[0], scanner.lines
     except json.JSONDecodeError as error:
         raise ConfigError(f"this is not JSON: {error.msg}", where=place(error.lineno)) from None
     except RecursionError:
@@ -343,7 +352,7 @@ def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tup
 
 
 class _JsonScanner:
-    """Walks over well-formed JSON for what the standard module does not tell: lines and duplicates."""
+    """Reads well-formed JSON with what the standard module does not give: lines and duplicate keys."""
 
     _space = re.compile(r"[ \t\n\r,:]*")
     _decoder = json.JSONDecoder()
@@ -354,7 +363,7 @@ class _JsonScanner:
         self.lines: dict[tuple[str, ...], int] = {}
 
     def value(self, at: int, path: tuple[str, ...]) -> tuple[Any, int]:
-        """The value at or after ``at``, and where it ends."""
+        """Returns the value at or after the offset ``at``, and the offset of its end."""
         at = self._skip(at)
         if self._text[at] not in "{[":
             return self._scalar(at)
@@ -372,7 +381,7 @@ class _JsonScanner:
     def _scalar(self, at: int) -> tuple[Any, int]:
         value, end = self._decoder.raw_decode(self._text, at)
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{self._text[at:end]} is no number", where=self._place(self._line(at)))
+            raise ConfigError(f"{self._text[at:end]} is not a number", where=self._place(self._line(at)))
         return value, end
 
     def _object(self, at: int, path: tuple[str, ...]) -> tuple[dict[str, Any], int]:

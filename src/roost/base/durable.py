@@ -1,12 +1,10 @@
-"""The only place in roost that writes files that must survive (standard library only).
+"""Durable writes: the only module of roost that writes files that must survive (standard library only).
 
-Every file is written beside its final name, synced, renamed, and its folder synced: after a crash or a
-power cut a reader finds the old file or the new one, never a torn one. A failed fsync is never tried
-again, because the kernel may already have dropped the dirty pages (PostgreSQL's "fsyncgate"): the file
+Every file is written under a temporary name in the same folder, synced, renamed, and its folder synced: after
+a crash or a power cut a reader finds the old file or the new one, never a torn one. A failed fsync is never
+repeated, because the kernel may already have dropped the dirty pages (PostgreSQL's "fsyncgate"): the file
 is discarded and the error raised.
 """
-
-# Standard library only
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from typing import Any, Self
 Fault = Callable[[str, str], None]
 
 fault: Fault | None = None
-"""Called with (operation, path) before each system call that changes the disk. Tests raise or kill here;
-operations are open, write, fsync, rename, mkdir, unlink."""
+"""Called with (operation, path) before each system call that changes the disk; tests raise or kill here. The
+operations are open, write, fsync, rename, mkdir and unlink."""
 
 
 _SPARE_BYTES = 64 * 2**10
-"""For the names of files, and what the file system notes of them."""
+"""Kept free for names of files and other metadata of the file system."""
 
 
 def _call_fault(operation: str, path: str | os.PathLike[str]) -> None:
@@ -35,14 +33,16 @@ def _call_fault(operation: str, path: str | os.PathLike[str]) -> None:
 
 
 def staging_name(final: Path) -> Path:
-    """A fresh name beside ``final`` that readers ignore: ``.<name>.tmp-<random>``."""
+    """Returns a new name in the folder of ``final`` that readers ignore: ``.<name>.tmp-<random>``."""
     return final.with_name(f".{final.name}.tmp-{os.urandom(6).hex()}")
 
 
 def is_staging(name: str) -> bool:
-    """Whether a file or folder of this name is the litter of a write that never finished."""
-    final, mark, token = name.rpartition(".tmp-")
-    return bool(mark) and final.startswith(".") and len(token) == 12 and not token.strip("0123456789abcdef")
+    """Whether a file or folder of this name was left by a write that never finished."""
+    final, separator, token = name.rpartition(".tmp-")
+    return (
+        bool(separator) and final.startswith(".") and len(token) == 12 and not token.strip("0123456789abcdef")
+    )
 
 
 def fsync_folder(path: Path) -> None:
@@ -62,12 +62,12 @@ def _write_all(fd: int, data: bytes | memoryview[Any], path: Path) -> None:
         try:
             view = view[os.write(fd, view) :]
         except OSError as error:
-            error.filename = os.fspath(path)  # "No space left on device" alone does not say which
+            error.filename = os.fspath(path)  # "No space left on device" alone does not name the file
             raise
 
 
 class FileDigest:
-    """Size in bytes and sha256 of a file, taken while it was written."""
+    """Size in bytes and SHA-256 of a file, computed while it was written."""
 
     __slots__ = ("sha256", "size")
 
@@ -76,25 +76,25 @@ class FileDigest:
 
 
 def write_new(path: Path, chunks: Iterable[bytes | memoryview[Any]], *, mode: int = 0o644) -> FileDigest:
-    """Writes a file that does not exist yet and syncs it; its folder is the caller's to sync.
+    """Writes a file that does not exist yet and syncs it; the caller syncs its folder.
 
     For files inside a staging folder, which `commit_folder` publishes together.
 
     Raises:
         OSError: Any failure; the file is removed.
     """
-    import hashlib  # with it comes OpenSSL, 4 MB: a supervisor, which lives for days, only calls `write`
+    import hashlib  # imports OpenSSL, 4 MB; a supervisor, which lives for days, calls only `write`
 
     digest, size = hashlib.sha256(), 0
 
-    def measured() -> Iterator[bytes | memoryview[Any]]:
+    def hashed_chunks() -> Iterator[bytes | memoryview[Any]]:
         nonlocal size
         for chunk in chunks:
             yield chunk
             digest.update(chunk)
             size += memoryview(chunk).nbytes
 
-    _write_synced(path, measured(), mode)
+    _write_synced(path, hashed_chunks(), mode)
     return FileDigest(size, digest.hexdigest())
 
 
@@ -105,8 +105,8 @@ def _write_synced(path: Path, chunks: Iterable[bytes | memoryview[Any]], mode: i
 
 
 class NewFile:
-    """A file that does not exist yet, written piece by piece inside of ``with``: synced when the block ends,
-    removed when an error ends it. Its folder is the caller's to sync.
+    """A file that does not exist yet, written piece by piece inside ``with``: synced when the block ends,
+    removed when an error ends it. The caller syncs its folder.
 
     Raises:
         OSError: Any failure.
@@ -118,12 +118,12 @@ class NewFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def write(self, data: bytes | memoryview[Any]) -> int:
-        """Adds to its end; gives the number of bytes."""
+        """Appends ``data`` and returns its number of bytes."""
         _write_all(self._fd, data, self._path)
         return memoryview(data).nbytes
 
-    def put(self, data: bytes, *, at: int) -> None:
-        """Replaces bytes that were written already."""
+    def overwrite_at(self, data: bytes, *, at: int) -> None:
+        """Replaces bytes that were already written, from offset ``at``."""
         _call_fault("write", self._path)
         while data:
             written = os.pwrite(self._fd, data, at)
@@ -151,14 +151,9 @@ class NewFile:
 def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replaces ``path`` by ``data`` in one durable step.
 
-    Args:
-        path: The file.
-        data: All of it.
-        mode: Its rights.
-
     Raises:
-        OSError: Any failure. Whatever stood at ``path`` still stands, unless it was the last one: then the
-            new data stands, and a power cut may still bring the old back.
+        OSError: Any failure. The old file is unchanged, unless syncing the folder failed: then ``path`` has
+            the new data, and a power cut may still bring the old data back.
     """
     staging = staging_name(path)
     _write_synced(staging, [data], mode)
@@ -172,11 +167,12 @@ def write(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def write_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replaces ``path`` by ``data`` for whoever looks from now on; a power cut may still take it back, or
-    empty it. Whoever is to hold on to it calls `sync_file`, and `write` for another file of its folder.
+    """Replaces ``path`` by ``data`` atomically for all readers, without fsync: a power cut may still undo the
+    change or leave an empty file. To make it durable, call `sync_file`, and `write` for another file of its
+    folder.
 
     Raises:
-        OSError: Any failure. Whatever stood at ``path`` still stands.
+        OSError: Any failure; the old file is unchanged.
     """
     staging = staging_name(path)
     _call_fault("open", path)
@@ -193,7 +189,7 @@ def write_unsynced(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes what stands in a file durable; its name is the folder's to sync."""
+    """Makes the content of a file durable; its name becomes durable when its folder is synced."""
     _call_fault("fsync", path)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -203,11 +199,11 @@ def sync_file(path: Path) -> None:
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Writes into a small file in place: the last resort on a full disk, where its blocks are all there is.
-    Only for what a reader can do without; a crash in the middle tears it.
+    """Writes into a small file in place: the last resort on a full disk, where only the blocks of the old
+    file can be used. Only for data that a reader can do without: a crash in the middle tears the file.
 
     Raises:
-        OSError: Not even that is possible.
+        OSError: The file cannot be written in place either.
     """
     _call_fault("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -223,7 +219,7 @@ def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> Non
     """Makes one folder and syncs its parent.
 
     Raises:
-        FileExistsError: It exists and ``exist_ok`` is not given.
+        FileExistsError: The folder exists and ``exist_ok`` is False.
     """
     try:
         _call_fault("mkdir", path)
@@ -235,14 +231,15 @@ def make_folder(path: Path, *, exist_ok: bool = False, mode: int = 0o777) -> Non
 
 
 def make_folders(path: Path, *, below: Path | None = None) -> None:
-    """Makes a folder with all those above it that are missing.
+    """Makes a folder and all of its parents that are missing.
 
     Args:
         path: The folder.
-        below: This one is never made: what somebody has removed, as the package of a run, stays away.
+        below: Parents up to and including this folder are never made, so that a folder which the user has
+            removed, such as the package of a run, does not come back.
 
     Raises:
-        FileNotFoundError: ``below`` is not there.
+        FileNotFoundError: ``below`` does not exist.
     """
     above = below.absolute() if below is not None else None
     for folder in reversed([path.absolute(), *path.absolute().parents]):
@@ -251,21 +248,21 @@ def make_folders(path: Path, *, below: Path | None = None) -> None:
 
 
 def require_space(folder: Path, size: int) -> None:
-    """Makes sure that so many bytes fit on the disk of ``folder``, as far as it can tell (a quota cannot).
+    """Checks that ``size`` bytes fit on the disk of ``folder``. A quota is not seen.
 
     Raises:
-        OSError: They do not; says both numbers.
+        OSError: They do not fit; the text has both numbers.
     """
-    found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
-    if found.f_blocks and free < size + _SPARE_BYTES:  # some network file systems count no blocks
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and free < size + _SPARE_BYTES:  # some network file systems count no blocks
         needed = f"{size:,} bytes are to be written and {_SPARE_BYTES:,} kept"
-        said = f"No space left on device: {needed}, and {free:,} are free"
-        raise OSError(errno.ENOSPC, said, os.fspath(folder))
+        message = f"No space left on device: {needed}, and {free:,} are free"
+        raise OSError(errno.ENOSPC, message, os.fspath(folder))
 
 
 def make_staging_folder(final: Path) -> Path:
-    """A new, empty folder beside ``final``, for `commit_folder`."""
+    """Makes a new, empty folder in the parent of ``final``, for `commit_folder`."""
     staging = staging_name(final)
     _call_fault("mkdir", staging)
     staging.mkdir()
@@ -277,7 +274,7 @@ def commit_folder(staging: Path, final: Path) -> None:
 
     Raises:
         FileExistsError: ``final`` exists; nothing is ever overwritten.
-        OSError: Any other failure; ``final`` does not stand.
+        OSError: Any other failure; ``final`` does not exist.
     """
     fsync_folder(staging)
     if os.path.lexists(final):
@@ -287,25 +284,25 @@ def commit_folder(staging: Path, final: Path) -> None:
     try:
         fsync_folder(final.parent)
     except BaseException:
-        with contextlib.suppress(OSError):  # taken back: who is told that it failed must not find it later
+        with contextlib.suppress(OSError):  # undone: after an error the caller must not find the folder later
             _call_fault("rename", staging)
             final.rename(staging)
         raise
 
 
 def rename(path: Path, to: Path) -> None:
-    """Renames within one folder, durably. The caller makes sure that ``to`` is free."""
+    """Renames durably within one folder. The caller makes sure that ``to`` does not exist."""
     _call_fault("rename", to)
     path.rename(to)
     fsync_folder(to.parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder with all it holds: renamed to a staging name first, so no reader sees half of it,
-    not even after a power cut.
+    """Removes a folder and everything in it. The folder is renamed to a staging name first, so that no reader
+    sees half of it, not even after a power cut.
 
     Raises:
-        OSError: It could not be renamed, and stands; or the new name could not be made durable.
+        OSError: The folder could not be renamed, and is unchanged; or the new name could not be made durable.
     """
     doomed = staging_name(path)
     _call_fault("rename", path)
@@ -315,7 +312,7 @@ def remove_folder(path: Path) -> None:
 
 
 def discard(staging: Path) -> None:
-    """Removes a staging file or folder; what cannot be removed is left for `sweep`."""
+    """Removes a staging file or folder. If that fails, `sweep` removes it later."""
     with contextlib.suppress(OSError):
         _call_fault("unlink", staging)
         if staging.is_dir() and not staging.is_symlink():
@@ -327,14 +324,15 @@ def discard(staging: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Removes the litter of writes that never finished. Only the holder of the package's lock may call it."""
+    """Removes what unfinished writes left in a folder. Only the holder of the package's lock may call
+    this."""
     for entry in folder.iterdir():
         if is_staging(entry.name):
             discard(entry)
 
 
 def open_append(path: Path) -> int:
-    """Opens a file for `append`, makes it if need be, its name durable; gives the descriptor."""
+    """Opens a file for `append` and returns the descriptor; a new file's name is made durable."""
     _call_fault("open", path)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
@@ -346,11 +344,12 @@ def open_append(path: Path) -> int:
 
 
 def append(fd: int, data: bytes) -> None:
-    """Appends one record in one write. It survives the death of the process at once, and a power cut
+    """Appends one record in one write. The record survives the end of the process at once, and a power cut
     after `sync`.
 
     Raises:
-        OSError: Also when only a part could be written (disk full); readers pass over a torn last line.
+        OSError: The record could not be written, or only a part of it (disk full); readers ignore a torn last
+            line.
     """
     if fault is not None:
         fault("write", f"fd:{fd}")

@@ -1,4 +1,4 @@
-"""An exception as data, whether it was raised in this process or came as the text of a loader worker."""
+"""Records of exceptions, raised in this process or received as a traceback text from a loader worker."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from traceback import FrameSummary
 
 _MAX_CHAIN = 5
-"""Exceptions of a chain that are looked at; a recursion may chain thousands."""
+"""Exceptions of a chain that are recorded; a recursion may chain thousands."""
 _MAX_MEMBERS = 5
-"""Members of an exception group that are looked at."""
+"""Members of an exception group that are recorded."""
 
 
 class RemoteTraceback(Exception):
-    """Where an exception was raised in another process; the cause of that exception here.
+    """The traceback of an exception from another process, set as the ``__cause__`` of that exception here.
 
     Args:
-        text: Its traceback, as Python prints it.
-        place: ``in loader worker 1``.
+        text: The traceback, as Python prints it.
+        raised_in: Where the exception was raised: ``in loader worker 1``.
     """
 
     def __init__(self, text: str, raised_in: str) -> None:
@@ -32,39 +32,39 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class ExceptionRecord:
-    """One exception, with those it came from."""
+    """An exception as data, with the exceptions of its chain."""
 
     qualified_name: str
-    """Its class as a traceback names it: ``ValueError``, ``torch.OutOfMemoryError``."""
+    """The class as a traceback names it: ``ValueError``, ``torch.OutOfMemoryError``."""
     base_names: frozenset[str]
-    """The names, without modules, of its class and of those it derives from."""
+    """The names, without modules, of the class and of all its base classes."""
     text: str
     notes: tuple[str, ...] = ()
     frames: tuple[FrameSummary, ...] = ()
-    """Outermost first. That of a SyntaxError's own place is the last one."""
+    """Outermost first; for a SyntaxError the last frame is the faulty line."""
     caret: str = ""
-    """Under the code of the last frame, where a SyntaxError is."""
+    """The line below the code of the last frame that marks where a SyntaxError is."""
     raised_in: str = ""
-    """Where it was raised, if not here: ``in DataLoader worker process 1``."""
+    """The other process, if the exception was raised in one: ``in DataLoader worker process 1``."""
     cause: ExceptionRecord | None = None
-    """The one it was raised ``from``."""
+    """The exception from which this one was raised (``raise ... from``)."""
     context: ExceptionRecord | None = None
-    """The one that was being handled when it came, where no ``from`` was written."""
+    """The exception that was being handled when this one was raised without ``from``."""
     members: tuple[ExceptionRecord, ...] = ()
-    """Of an exception group."""
+    """The exceptions of an exception group."""
 
     def is_a(self, *names: str) -> bool:
-        """Whether its class is one of these, or derives from one."""
+        """Whether the class has one of these names, or a base class of such a name."""
         return not self.base_names.isdisjoint(names)
 
     @property
     def text_with_notes(self) -> str:
-        """Its text and its notes."""
+        """The text and the notes in one line."""
         return "; ".join([self.text, *self.notes])
 
     @property
     def short_notes(self) -> tuple[str, ...]:
-        """Its notes without the one that tells its step and samples: too long for a line of a table."""
+        """The notes without the one on the step and its samples, which is too long for a line of a table."""
         return tuple(note for note in self.notes if not _STEP_NOTE.match(note))
 
     @property
@@ -73,7 +73,7 @@ class ExceptionRecord:
         return self.qualified_name.rpartition(".")[2]
 
     def chain(self) -> Iterator[ExceptionRecord]:
-        """This one and all that it came from, oldest last."""
+        """Yields this exception, then its causes and contexts, oldest last."""
         current: ExceptionRecord | None = self
         while current is not None:
             yield current
@@ -81,8 +81,8 @@ class ExceptionRecord:
 
 
 def record_exception(error: BaseException, depth: int = 0) -> ExceptionRecord:
-    """The exception with its chain. One that was raised in a loader worker, of roost's or of torch's, is that
-    one, with its own frames."""
+    """Records an exception with its chain. For an exception of a loader worker (roost's or torch's) the
+    record has the class, text and frames from the worker."""
     text, notes = _string(error), _notes(error)
     if isinstance(error.__cause__, RemoteTraceback):
         return _from_remote(error, error.__cause__, text, notes)
@@ -122,7 +122,7 @@ def _base_class_names(error: BaseException) -> frozenset[str]:
 def _string(value: object) -> str:
     try:
         return str(value)
-    except Exception as error:  # noqa: BLE001  - what a person's __str__ raises must not hide the error
+    except Exception as error:  # noqa: BLE001  - an error in a __str__ of the project must not hide the error
         return f"<its str() raised {type(error).__name__}>"
 
 
@@ -132,7 +132,8 @@ def _notes(error: BaseException) -> tuple[str, ...]:
 
 
 def _with_syntax(found: ExceptionRecord, error: BaseException) -> ExceptionRecord:
-    """Where a SyntaxError is: no frame of the traceback, because that code never ran."""
+    """Adds the faulty line of a SyntaxError as a frame: the traceback has none, because that code never
+    ran."""
     if not isinstance(error, SyntaxError) or not isinstance(error.filename, str):
         return found
     code = error.text if isinstance(error.text, str) else ""
@@ -163,7 +164,7 @@ _STEP_NOTE = re.compile(r"in step \d+ \(epoch \d+, ")
 def _from_remote(
     error: BaseException, cause: RemoteTraceback, text: str, notes: tuple[str, ...]
 ) -> ExceptionRecord:
-    """One that came as itself, with its traceback as text."""
+    """Records an exception of a roost loader worker: the exception object, with its traceback as text."""
     found = _parse_chain(cause.text) if re.match(_HEAD, cause.text) else None
     if found is None:
         parts = (
@@ -179,13 +180,14 @@ def _from_remote(
         )
     if found.name == type(error).__name__:
         found = replace(found, base_names=_base_class_names(error))
-        if not isinstance(error, SyntaxError):  # its place is among the frames already
+        if not isinstance(error, SyntaxError):  # its faulty line is among the frames already
             found = replace(found, text=text)
     return replace(found, raised_in=cause.raised_in, notes=notes)
 
 
 def _from_torch_worker(error: BaseException, text: str, notes: tuple[str, ...]) -> ExceptionRecord | None:
-    """One that torch has packed into the text of another."""
+    """Records an exception that torch has put into the text of another one; None if it is not of that
+    form."""
     head = _CAUGHT.match(text)
     if head is None:
         return None
@@ -200,12 +202,12 @@ def _from_torch_worker(error: BaseException, text: str, notes: tuple[str, ...]) 
 def _parse_chain(text: str) -> ExceptionRecord | None:
     first, *rest = _CHAIN_SEPARATOR.split(text)
     found = _parse_traceback(first)
-    for said, section in zip(rest[::2], rest[1::2], strict=True):
+    for separator, section in zip(rest[::2], rest[1::2], strict=True):
         newer = _parse_traceback(section)
         if newer is None:
             return None
-        is_direct = said.startswith("The above")
-        found = replace(newer, cause=found) if is_direct else replace(newer, context=found)
+        is_cause = separator.startswith("The above")
+        found = replace(newer, cause=found) if is_cause else replace(newer, context=found)
     return found
 
 
@@ -223,8 +225,8 @@ def _parse_traceback(section: str) -> ExceptionRecord | None:
     last = _ERROR_LINE.match("\n".join(lines))
     if last is None:
         return None
-    # The text and the notes came as one; roost's own note is known by its words.
-    text, mark, sample = (last[2] or "").rpartition(f"\n{_SAMPLE_NOTE}")
-    notes = (_SAMPLE_NOTE + sample,) if mark else ()
+    # The text and the notes were printed as one; roost's own note is recognised by its words.
+    text, separator, sample = (last[2] or "").rpartition(f"\n{_SAMPLE_NOTE}")
+    notes = (_SAMPLE_NOTE + sample,) if separator else ()
     name = last[1].rpartition(".")[2]
-    return ExceptionRecord(last[1], frozenset([name]), text if mark else sample, notes, tuple(frames))
+    return ExceptionRecord(last[1], frozenset([name]), text if separator else sample, notes, tuple(frames))

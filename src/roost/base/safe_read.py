@@ -1,4 +1,5 @@
-"""Reading files that anybody may have put there: plain files of a sane size, or an error; never a hang."""
+"""Reading files that roost may not have written: a regular file of limited size, or an error; never a
+hang."""
 
 from __future__ import annotations
 
@@ -15,47 +16,49 @@ from pathlib import Path
 from typing import Any
 
 MAX_SMALL_FILE_BYTES = 64 * 2**20
-"""Bytes; JSON that roost writes is far below."""
+"""The JSON files that roost writes are far smaller."""
 _PIECE_BYTES = 1 << 20
-"""Still in the processor's cache when it is hashed."""
+"""Small enough to be still in the processor's cache when it is hashed."""
 _MAPPED_BYTES = 1 << 16
-"""From here on memory begins at a page, so that tensors may be views of it (`from_bytes.ALIGNMENT`)."""
+"""From this size on the memory begins at a page, so that tensors may be views of it
+(`byte_tensors.ALIGNMENT`)."""
 _LARGE_BYTES = 1 << 22
+"""From this size on large pages are requested."""
 
 
 def open_fd(path: Path, *, follow_link: bool = True) -> int:
-    """A descriptor for reading a plain file. Opening a FIFO the usual way would wait for its writer.
+    """Opens a regular file for reading and returns the descriptor. Never waits: opening a FIFO the usual way
+    would wait for its writer.
 
     Args:
         path: The file.
-        follow_link: Whether the file itself may be a link.
+        follow_link: Whether ``path`` itself may be a symbolic link.
 
     Raises:
-        OSError: There is none, or it is a folder, FIFO, device or socket.
+        OSError: The file does not exist, or is a folder, FIFO, device or socket.
     """
     flags = 0 if follow_link else os.O_NOFOLLOW
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, "is no plain file", os.fspath(path))
+    raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether somebody holds the lock (flock) of a plain file; None where there is none to look at.
-
-    Args:
-        path: The file.
-    """
+    """Whether a process holds the lock (flock) of a regular file; None if the file or its lock cannot be
+    examined."""
     try:
         fd = open_fd(path)
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: whoever else looks now holds nothing
+        fcntl.flock(
+            fd, fcntl.LOCK_SH | fcntl.LOCK_NB
+        )  # shared, so that two processes that look at once do not see each other
     except BlockingIOError:
         return True
-    except OSError:  # no locks on this disk
+    except OSError:  # a file system without locks
         return None
     finally:
         os.close(fd)
@@ -63,10 +66,10 @@ def is_locked(path: Path) -> bool | None:
 
 
 def read(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytearray:
-    """All bytes of a plain file.
+    """Returns all bytes of a regular file.
 
     Raises:
-        OSError: It cannot be read, is no plain file, or has more than ``max_bytes`` bytes.
+        OSError: The file cannot be read, is not a regular file, or has more than ``max_bytes`` bytes.
     """
     with open(open_fd(path), "rb", buffering=0) as file:
         data = bytearray(_size(file, path, max_bytes))
@@ -77,7 +80,7 @@ def read(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytearray:
 
 
 def read_hashed(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> tuple[memoryview[Any], str]:
-    """All bytes of a plain file, in memory of their own that may be written to, and their sha256.
+    """Returns all bytes of a regular file, in separate writable memory, and their SHA-256.
 
     Raises:
         OSError: As `read`.
@@ -92,10 +95,10 @@ def read_hashed(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> tuple[m
 
 
 def sha256(path: Path) -> str:
-    """That of a plain file, of which nothing stays in memory.
+    """Returns the SHA-256 of a regular file without keeping its bytes in memory.
 
     Raises:
-        OSError: It cannot be read, or is no plain file.
+        OSError: The file cannot be read, or is not a regular file.
     """
     with open(open_fd(path), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -109,7 +112,8 @@ def _size(file: io.FileIO, path: Path, max_bytes: int) -> int:
 
 
 def _memory(size: int) -> memoryview[Any]:
-    """New memory. Small pages, each zeroed when it is first touched, take longer than reading and hashing."""
+    """Returns new memory, with large pages where it pays: small pages, each zeroed when it is first touched,
+    take longer than reading and hashing."""
     if size < _MAPPED_BYTES:
         return memoryview(bytearray(size))
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,7 +1,9 @@
-"""The safetensors file format, written in chunks so that it can be hashed and synced on its way.
+"""The safetensors file format, written in chunks so that the bytes can be hashed and synced while they are
+written.
 
-The library writes a file without fsync and with mode 0600, and reads by mapping it, so a file that is
-truncated while tensors live kills the process. Here a file is read whole, digested, then viewed.
+The safetensors library writes a file without fsync and with mode 0600, and reads by mapping the file, so a
+file that is truncated while its tensors exist kills the process. Here a file is read whole, hashed, then
+viewed.
 Format: https://huggingface.co/docs/safetensors (8 bytes header size, JSON header, data without holes).
 """
 
@@ -37,21 +39,23 @@ _MAX_HEADER = 100_000_000
 
 
 def supports_dtype(dtype: str) -> bool:
-    """Whether the format has this type."""
+    """Whether the format has this dtype, by torch's name."""
     return dtype in _NAMES
 
 
 def serialize(
     leaves: Mapping[str, Leaf], *, metadata: Mapping[str, str] | None = None
 ) -> Iterator[bytes | memoryview[Any]]:
-    """The file's bytes: the header, then each leaf's. A type the format lacks is written as bytes.
+    """Yields the bytes of a file: the header, then each leaf. A dtype that the format lacks is written as
+    bytes.
 
     Args:
-        leaves: By name.
-        metadata: For its header; other programs may read it.
+        leaves: The leaves by name.
+        metadata: Texts for the header; other programs may read them.
     """
-    # Those that fill whole lines of the alignment first, the others widest first, as the library does: every
-    # leaf is then aligned for its type, and the large ones for torch, without holes.
+    # First the leaves whose size is a multiple of the alignment, then the others by width of their dtype, the
+    # widest first, as the library does. Every leaf is then aligned for its dtype, and the large ones for
+    # torch, without holes.
     ordered = sorted(
         leaves.items(), key=lambda item: (item[1].data.nbytes % ALIGNMENT > 0, -_width(item[1]), item[0])
     )
@@ -80,29 +84,29 @@ def _width(leaf: Leaf) -> int:
 
 
 def parse(data: bytearray | memoryview[Any]) -> dict[str, Leaf]:
-    """The leaves of a file's bytes, as views of them. Types and shapes are those of the header.
+    """Returns the leaves of a file as views of its bytes, with the dtypes and shapes of the header.
 
     Raises:
-        CheckpointError: The bytes are no safetensors file.
+        CheckpointError: The bytes are not a safetensors file.
     """
     view = memoryview(data)
     size = int.from_bytes(view[:8], "little")
     if len(view) < 8 or size > min(_MAX_HEADER, len(view) - 8):
-        raise CheckpointError("the file is no safetensors file: its header is longer than the file")
+        raise CheckpointError("the file is not a safetensors file: its header is longer than the file")
     try:
         header = json.loads(bytes(view[8 : 8 + size]))
         header.pop("__metadata__", None)
         return {name: _leaf(entry, view[8 + size :]) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"the file is no safetensors file: {error}") from error
+        raise CheckpointError(f"the file is not a safetensors file: {error}") from error
 
 
 class JoinedLeaves(Mapping[str, Leaf]):
-    """The leaves of several files. One that ranks wrote in shards has the rows of all of them; it is joined
-    when it is asked for, so that never all are in memory twice.
+    """The leaves of several files. A leaf that ranks wrote in shards has the rows of all of them; it is
+    joined when it is read, so that the leaves are never all in memory twice.
 
     Args:
-        files: What `parse` gave, in the order of the ranks.
+        files: The results of `parse`, in the order of the ranks.
     """
 
     def __init__(self, files: Sequence[Mapping[str, Leaf]]) -> None:
@@ -128,5 +132,5 @@ class JoinedLeaves(Mapping[str, Leaf]):
 def _leaf(entry: dict[str, Any], body: memoryview[Any]) -> Leaf:
     begin, end = entry["data_offsets"]
     if not 0 <= begin <= end <= len(body):
-        raise ValueError(f"offsets {begin}:{end} lie outside of {len(body)} bytes")
+        raise ValueError(f"offsets {begin}:{end} are outside of {len(body)} bytes")
     return Leaf(entry["dtype"], tuple(entry["shape"]), body[begin:end])

@@ -1,7 +1,7 @@
-"""One codec for every state: any nest of plain values, arrays and tensors <-> a JSON skeleton and leaves.
+"""The codec of every state: nested plain values, arrays and tensors <-> a JSON skeleton and leaves.
 
-No pickle: what is not plain data is an error that names its place. An alias (tied weights) is stored once
-and is one object again after `unpack`. Needs torch only to give tensors back.
+There is no pickle: a value that is not plain data raises an error that names its path. An alias (tied
+weights) is stored once and is one object again after `unpack`. Torch is needed only to return tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roost.base import byte_tensors
 from roost.base.errors import CheckpointError
 
 Skeleton = Any
-"""What `json.dumps` can write; a dict with the key "$" is a tagged value."""
+"""A value that `json.dumps` can write; a dict with the key "$" is a tagged value."""
 
 _MAX_DEPTH = 200
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
@@ -44,7 +44,7 @@ class Leaf:
     shape: tuple[int, ...]
     data: memoryview[Any]
     is_shard: bool = False
-    """Whether other ranks hold the rest of it."""
+    """Whether other ranks have the rest of the array or tensor."""
 
 
 def _is_tensor(value: object) -> bool:
@@ -53,7 +53,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
-    # Texts and times need the width or unit that only `str` tells; `name` is what other readers know.
+    # Texts and times need the width or unit, which only `str` has; other readers know the `name`.
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind not in "biufcmMSU" or dtype.itemsize == 0:
         raise TypeError(f"an array of type {dtype}")
@@ -63,34 +63,34 @@ def _array_leaf(array: np.ndarray[Any, Any]) -> Leaf:
 
 
 def dtype_name(tensor: Any) -> str:
-    """The name of a tensor's type, as a leaf has it.
+    """Returns the name of a tensor's dtype for its leaf.
 
     Raises:
-        TypeError: It is sparse or quantized.
+        TypeError: The tensor is sparse or quantized.
     """
     name = str(tensor.dtype).removeprefix("torch.")
-    if str(tensor.layout) != "torch.strided" or name.startswith("q"):  # qint8 needs a quantizer beside
+    if str(tensor.layout) != "torch.strided" or name.startswith("q"):  # qint8 needs a quantizer, too
         raise TypeError(f"a {tensor.layout} tensor of type {name}")
     return name
 
 
 def tensor_leaf(tensor: Any) -> Leaf:
-    """A tensor's bytes; copied only where it is not contiguous or not on the CPU.
+    """Returns a tensor's bytes; copies only a tensor that is not contiguous or not on the CPU.
 
     Raises:
-        TypeError: It is sparse or quantized.
+        TypeError: The tensor is sparse or quantized.
     """
     torch = sys.modules["torch"]
     name = dtype_name(tensor)
     flat = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous().reshape(-1)
-    flat = flat.as_strided(flat.shape, (1,))  # of one element the stride may be 0, as `expand` gives it
+    flat = flat.as_strided(flat.shape, (1,))  # with one element the stride may be 0, from `expand`
     data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
     return Leaf(name, tuple(tensor.shape), data)
 
 
 def _order(tensor: Any) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost, as a copy of the tensor would lie;
-    None when they lie in their own order. An optimizer's moments follow the layout of channels_last weights,
+    """Returns the dimensions from the outermost in memory to the innermost, for a copy of the tensor; None
+    for C order. The order must be kept: an optimizer's moments follow the layout of channels_last weights,
     and a step over two layouts may round differently."""
     if tensor.is_contiguous() or tensor.numel() == 0:
         return None
@@ -100,26 +100,26 @@ def _order(tensor: Any) -> list[int] | None:
 
 
 def local_part(tensor: Any) -> tuple[Any, bool]:
-    """What this process holds of a tensor, and whether that is only a shard of it: its rows, in the order of
-    the ranks.
+    """Returns the part of a tensor that this process has, and whether this is only a shard: some of its rows,
+    in the order of the ranks.
 
     Raises:
-        TypeError: It is sharded in another way.
+        TypeError: The tensor is sharded by something else than rows.
     """
-    placements = getattr(tensor, "placements", None)  # only those of torch's DTensor have some
+    placements = getattr(tensor, "placements", None)  # an attribute of torch's DTensor
     if placements is None or all(placement.is_replicate() for placement in placements):
         return (tensor if placements is None else tensor.detach().to_local()), False
     if len(placements) > 1 or not placements[0].is_shard(0):
-        raise TypeError(f"a tensor with the placements {placements}, and only rows can be shards")
+        raise TypeError(f"a tensor with the placements {placements} (only shards of rows can be saved)")
     return tensor.detach().to_local(), True
 
 
 def make_leaf(value: Any) -> Leaf:
-    """The bytes of a tensor, of a sharded one those of this process, or of a NumPy array; copied only where
-    they do not lie as a leaf must.
+    """Returns the bytes of a NumPy array or a tensor (of a sharded one, those of this process); copies them
+    only if they are not contiguous or not on the CPU.
 
     Raises:
-        TypeError: It is of a kind that cannot be saved.
+        TypeError: The value is of a kind that cannot be saved.
     """
     if not _is_tensor(value):
         return _array_leaf(value)
@@ -132,7 +132,7 @@ class _Packer:
         self._leaf_of = leaf_of
         self.leaves: dict[str, Leaf] = {}
         self._names: dict[Any, str] = {}
-        self._keep: list[Any] = []  # identities stay valid only while their objects live
+        self._packed: list[Any] = []  # keeps the values alive: an id is valid only as long as its object
 
     def pack(self, value: Any, path: str, depth: int = 0) -> Skeleton:
         if depth > _MAX_DEPTH:
@@ -174,17 +174,17 @@ class _Packer:
             if key not in self._names:
                 self._add(key, value, path or "value")
         except (TypeError, ValueError, RuntimeError) as error:
-            said = str(error).partition("\n")[0]
-            raise CheckpointError(f"the state holds {said} at {path!r}, which cannot be saved") from error
+            problem = str(error).partition("\n")[0]
+            raise CheckpointError(f"the state has {problem} at {path!r}, which cannot be saved") from error
         name = self._names[key]
-        # Of a sharded one the leaf has only the rows of this rank; the skeleton tells of the whole.
+        # The leaf of a sharded tensor has only the rows of this rank; the skeleton has the whole shape.
         return {"leaf": name, "dtype": self.leaves[name].dtype, "shape": list(value.shape)}
 
     def _add(self, key: Any, value: Any, name: str) -> None:
-        while name in self.leaves or name == "__metadata__":  # safetensors keeps that name for itself
+        while name in self.leaves or name == "__metadata__":  # a reserved name of safetensors
             name += "'"
         self.leaves[name], self._names[key] = self._leaf_of(value), name
-        self._keep.append(value)
+        self._packed.append(value)
 
 
 def _join(path: str, key: object) -> str:
@@ -192,11 +192,12 @@ def _join(path: str, key: object) -> str:
 
 
 def _identity(value: Any) -> Any:
-    """Equal for two tensors that are the same view of the same memory, different for all others."""
+    """Returns a key that is equal for two tensors that are the same view of the same memory, and different
+    for all other values."""
     own = local_part(value)[0] if _is_tensor(value) else None
     if own is None or own.numel() == 0 or own.layout != sys.modules["torch"].strided:
         return id(value)
-    lazy = (own.is_conj(), own.is_neg())  # such a view shares the memory and means other values
+    lazy = (own.is_conj(), own.is_neg())  # such a view shares the memory but has other values
     return (own.data_ptr(), str(own.device), own.dtype, tuple(own.shape), own.stride(), lazy)
 
 
@@ -223,14 +224,14 @@ def _plain(value: Any, path: str) -> Skeleton:
         return {"$": "path", "value": str(value)}
     if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
         return {"$": f"torch.{type(value).__name__}", "value": str(value).removeprefix("torch.")}
-    # Enums that are ints or strings (torch's SWALR and OneCycleLR keep some) are plain values after all.
+    # Enums that are ints or strings (torch's SWALR and OneCycleLR have some) are saved as plain values.
     if isinstance(value, float):
         return _float(float(value))
     for base in (int, str):
         if isinstance(value, base):
             return base(value)
     raise CheckpointError(
-        f"the state holds a {type(value).__module__}.{type(value).__qualname__} at {path!r}, "
+        f"the state has a {type(value).__module__}.{type(value).__qualname__} at {path!r}, "
         "which is neither plain data nor a tensor",
         fix="give numbers, strings, lists, dicts, arrays and tensors from state_dict()",
     )
@@ -240,19 +241,20 @@ def pack(tree: Any, *, leaf_of: Callable[[Any], Leaf] = make_leaf) -> tuple[Skel
     """Splits a tree into a skeleton for JSON and named leaves.
 
     Args:
-        tree: Any nest of plain values, arrays and tensors.
-        leaf_of: Gives the leaf of a tensor or array. `make_leaf` copies nothing that is contiguous and on the CPU:
-            write the leaves before it changes.
+        tree: Nested plain values, arrays and tensors.
+        leaf_of: Returns the leaf of a tensor or array. `make_leaf` does not copy what is contiguous and on
+            the
+            CPU: write those leaves before the values change.
 
     Raises:
-        CheckpointError: Something in the tree is neither plain data nor a strided tensor.
+        CheckpointError: A value in the tree is neither plain data nor a strided tensor.
     """
     packer = _Packer(leaf_of)
     try:
         return packer.pack(tree, ""), packer.leaves
     except RecursionError as error:
         raise CheckpointError(
-            "the state is nested too deep to be saved from so deep in the program"
+            "the state is nested too deeply to be saved at this depth of the call stack"
         ) from error
 
 
@@ -324,13 +326,14 @@ def unpack(
     to: Literal["torch", "numpy"] = "torch",
     may_view: bool = False,
 ) -> Any:
-    """The tree again. With ``to="numpy"`` tensors come as arrays and torch is not imported.
+    """Returns the tree that `pack` split. With ``to="numpy"`` tensors become arrays and torch is not
+    imported.
 
     Args:
-        skeleton: What `pack` gave.
-        leaves: Likewise.
-        to: What tensors become. Arrays are views of the leaves.
-        may_view: Whether the leaves belong to nobody else, and large tensors may be views of them, too.
+        skeleton: The skeleton from `pack`.
+        leaves: The leaves from `pack`.
+        to: The type of tensors in the result. Arrays are views of the leaves.
+        may_view: Whether the caller gives the leaves away, so that large tensors may be views of them, too.
 
     Raises:
         CheckpointError: The skeleton and the leaves do not belong together.
@@ -344,10 +347,10 @@ def unpack(
 
 
 def move_to_device(value: Any, device: str) -> Any:
-    """What `unpack` gave, with its tensors on ``device``; tied ones stay one.
+    """Returns a tree from `unpack` with its tensors on ``device``; aliases (tied weights) stay one tensor.
 
     Raises:
-        RuntimeError: Whatever torch says: the device is full, or there is none.
+        RuntimeError: An error of torch, for example because the device is full or does not exist.
     """
     return _move(value, device, {})
 

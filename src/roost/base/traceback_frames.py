@@ -1,4 +1,4 @@
-"""A traceback as a person wants it: the lines of the own code, everything else as a count."""
+"""Short tracebacks: the lines of the project's code; all other frames are only counted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from roost.base.text.terminal_text import escape_control
 
 _MOST_FRAMES = 20
 _FIRST_FRAMES = 6
-"""Of a traceback that is too long, how many of its beginning are shown; the rest of its end."""
+"""Entries shown from the beginning of a traceback that is too long; the others are from its end."""
 _MOST_LINES = 12
 _LONGEST_LINE, _LONGEST_CODE = 400, 160
 _LONGEST_ERROR = 500
-"""Characters of the one line that a record keeps."""
+"""Characters of the error line in a session record."""
 _ROOST = Path(__file__).parents[1]
 _PYTHON = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 _CHAIN_SENTENCES = {
@@ -29,15 +29,15 @@ _CHAIN_SENTENCES = {
 
 
 def truncate(line: str, most: int = _LONGEST_LINE) -> str:
-    """The text as far as it is of a sane length."""
+    """Cuts a text to ``most`` characters and marks the cut with ``…``."""
     return line if len(line) <= most else line[:most] + " …"
 
 
 class ProjectFiles:
-    """Which files are the person's: those below some folders, installed libraries excepted.
+    """The files of the project: those below some folders, without installed libraries.
 
     Args:
-        folders: A file is named relative to the first that it lies in.
+        folders: The project's folders. A file is named relative to the first one that contains it.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -46,7 +46,7 @@ class ProjectFiles:
         )
 
     def relative_name(self, file: str) -> str | None:
-        """The file relative to its folder, or None when it is not the person's."""
+        """Returns the file relative to its folder, or None if it is not a file of the project."""
         path = Path(file)
         if not path.is_absolute() or path.is_relative_to(_ROOST):
             return None
@@ -57,7 +57,8 @@ class ProjectFiles:
         return None
 
     def innermost_line(self, raised: ExceptionRecord) -> str:
-        """``Model/Runner.py:12`` and the code of the innermost own line; empty when there is none."""
+        """Returns ``Model/Runner.py:12`` and the code of the innermost line of the project; empty if there is
+        none."""
         for frame in reversed(raised.frames):
             if name := self.relative_name(frame.filename):
                 return truncate(escape_control(f"{name}:{frame.lineno}: {frame.line or ''}"), _LONGEST_CODE)
@@ -65,7 +66,7 @@ class ProjectFiles:
 
 
 def library_name(file: str) -> str:
-    """Whose code a file is, for the counts."""
+    """Returns the name under which the frames of a file outside of the project are counted."""
     path = Path(file)
     if path.is_relative_to(_ROOST):
         return "roost"
@@ -84,12 +85,14 @@ def library_name(file: str) -> str:
 def format_chain(
     raised: ExceptionRecord, own: ProjectFiles, *, first_line_only: bool = False
 ) -> Iterator[str]:
-    """The exceptions of a chain, oldest first, each with its own frames; type and message last.
+    """Yields the lines of a traceback: the exceptions of the chain, oldest first, each with its frames, then
+    its type and message.
 
     Args:
         raised: The exception.
-        own: Which files are shown.
-        first_line_only: Of the message the first line is enough, because it was told in better words.
+        own: The files whose lines are shown.
+        first_line_only: Whether only the first line of the message is shown, because a clearer description
+            was printed before.
     """
     before: ExceptionRecord | None = None
     for one in reversed(list(raised.chain())):
@@ -126,27 +129,28 @@ def _message(raised: ExceptionRecord, *, first_line_only: bool) -> Iterator[str]
 
 
 def exception_summary(raised: ExceptionRecord, own: ProjectFiles | None = None) -> str:
-    """Its type and message, short enough for a record.
+    """Returns the type and message of an exception, short enough for a session record.
 
     Args:
         raised: The exception.
-        own: For one without a message: the files of which the innermost line is named instead.
+        own: The project's files; their innermost line is named if the exception has no message.
     """
     text = next(filter(None, (line.strip() for line in raised.text.split("\n"))), "")
     last = own.innermost_line(raised) if own is not None else ""
-    said = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
+    description = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
     where = f" ({raised.raised_in})" if raised.raised_in else ""
-    return single_line("; ".join([said, *raised.short_notes]) + where)
+    return single_line("; ".join([description, *raised.short_notes]) + where)
 
 
 def single_line(text: str) -> str:
-    """The text as one short line."""
+    """Returns the text as one short line."""
     return truncate(escape_control(" ".join(text.split())), _LONGEST_ERROR)
 
 
 def format_project_frames(raised: ExceptionRecord, own: ProjectFiles) -> list[str]:
-    """The own frames, and between and after them whose code was left out. What called the own code first is
-    not counted: that is the same for every run."""
+    """Returns the lines for the project's frames, and between and after them a line for the frames left out,
+    counted by library. The frames before the first one of the project are not counted: they are the same in
+    every run."""
     runs = [
         (is_own, list(frames))
         for is_own, frames in groupby(raised.frames, key=lambda one: _is_project_frame(one, own))
@@ -167,7 +171,7 @@ def _is_project_frame(frame: FrameSummary, own: ProjectFiles) -> bool:
 
 
 def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[list[str]]:
-    """One entry for each frame, one alone for those of a recursion that are alike."""
+    """Yields one entry for each frame; equal frames of a recursion share one entry."""
     for (file, line, function), alike in groupby(
         frames, key=lambda one: (one.filename, one.lineno, one.name)
     ):

@@ -142,9 +142,9 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
         compile_dynamic=settings.compile_dynamic,
         guard=_guard(settings, runner),
         ranks=experiment.ranks,
-        reduces=sharded is None,
-        around=sharded.call if sharded is not None else None,
-        agrees=settings.on_step_error == "skip",
+        reduces_gradients=sharded is None,
+        loss_wrapper=sharded.call if sharded is not None else None,
+        agrees_on_failures=settings.on_step_error == "skip",
     )
     by_hand = type(runner).optimizers is not Runner.optimizers
     stepper = make(_by_hand(runner) if by_hand else _by_config(experiment, train, where))
@@ -186,4 +186,4 @@ def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
 def _guard(settings: Settings, runner: Runner) -> NonfiniteGuard | None:
     """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
     looks = settings.on_non_finite != "stop"
-    return NonfiniteGuard(runner, looks=looks) if looks or settings.on_step_error == "skip" else None
+    return NonfiniteGuard(runner, checks_step=looks) if looks or settings.on_step_error == "skip" else None

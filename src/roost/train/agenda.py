@@ -39,7 +39,7 @@ class Agenda:
         """Nothing is due before this step and this moment of the clock, as long as nothing is requested."""
         self._steps_per_epoch, self._total_steps = steps_per_epoch, total_steps
 
-    def ask(self, *requests: str) -> None:
+    def request(self, *requests: str) -> None:
         """Requests what hooks serve, in this step or else in the next.
 
         Raises:
@@ -54,7 +54,7 @@ class Agenda:
                 )
         self.requests.update(requests)
 
-    def served(self) -> None:
+    def drop_save_requests(self) -> None:
         """Takes back all that asks for a save: one stands."""
         self.requests -= _SAVE_REQUESTS
 
@@ -91,14 +91,14 @@ class Agenda:
         for call in calls:
             self.due_now = call.due(step, now)
             # One hook with work in each step brings all others here, too: what is seldom is asked last.
-            is_asked = bool(self.requests) and call.asked(self.requests)
+            is_asked = bool(self.requests) and call.is_requested(self.requests)
             wanted = self.due_now or is_asked or (bool(owed) and call.key == owed)
             if not wanted and not (trainer.finished and call.intervals):
                 continue
             try:
                 call(trainer)
             except Interrupted:
-                trainer.stop_with()  # all ranks have heard of it, at the end of what they evaluated
+                trainer.confirm_stop()  # all ranks have heard of it, at the end of what they evaluated
                 self.pending = call.key
                 return
             self.requests.discard(call.hook.serves or "")

@@ -36,42 +36,42 @@ class Deadline:
 
     Args:
         ends: When all must be over.
-        begun: When the session began.
+        start: When the session began.
         saves: How many saves may come one after the other once the end was asked for: 2 with several ranks,
-            which agree on it a step later, when one may have begun.
+            which agree on it a step later, when one may have start.
     """
 
-    def __init__(self, ends: float, begun: float, *, saves: int = 1) -> None:
-        self.ends, self._begun, self._saves = ends, begun, saves
-        self._whole = max(0.0, ends - begun)
+    def __init__(self, ends: float, start: float, *, saves: int = 1) -> None:
+        self.ends, self._start, self._saves = ends, start, saves
+        self._length = max(0.0, ends - start)
         self.has_trained = False
         """Whether a step was taken; set by whoever knows."""
-        self._taken: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
-        self._longest, self._longest_before, self._since = 0.0, 0.0, begun
+        self._save_times: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
+        self._longest, self._longest_before, self._since = 0.0, 0.0, start
 
     @property
     def is_measured(self) -> bool:
         """Whether a save was seen."""
-        return bool(self._taken)
+        return bool(self._save_times)
 
     @property
     def save_seconds(self) -> float:
         """What a save will take: the longest of the last few."""
-        return max(self._taken, default=self._whole / _UNMEASURED_FRACTION)
+        return max(self._save_times, default=self._length / _UNMEASURED_FRACTION)
 
     @property
     def step_seconds(self) -> float:
         """How long the loop may take until it looks whether it shall end."""
-        return min(max(self._longest, self._longest_before), self._whole / _UNMEASURED_FRACTION)
+        return min(max(self._longest, self._longest_before), self._length / _UNMEASURED_FRACTION)
 
     @property
-    def look_seconds(self) -> float:
+    def check_interval_seconds(self) -> float:
         """How often to look, so that as much of a session is lost by it at most."""
-        return min(1.0, max(0.05, self._whole / 100))
+        return min(1.0, max(0.05, self._length / 100))
 
     def note_save(self, seconds: float) -> None:
         """A save took so long, until it stood and all who wait for it were done."""
-        self._taken.append(seconds)
+        self._save_times.append(seconds)
 
     def note_step(self, seconds: float, now: float) -> None:
         """The loop did not look for so long."""
@@ -83,11 +83,11 @@ class Deadline:
         """Seconds before the deadline at which to ask for the end. Where nothing was trained so far, a save
         that comes too late loses nothing: then there is no margin."""
         found = self._last(MARGIN * self._saves if self.has_trained else 1.0)
-        return found if self.is_measured else min(found, self._whole / _UNMEASURED_RESERVE_FRACTION)
+        return found if self.is_measured else min(found, self._length / _UNMEASURED_RESERVE_FRACTION)
 
     def _last(self, times: float) -> float:
         """What the last save takes, with what comes before and after it."""
-        end = min(_MAX_SHUTDOWN_SECONDS, self._whole / _SHUTDOWN_FRACTION)
+        end = min(_MAX_SHUTDOWN_SECONDS, self._length / _SHUTDOWN_FRACTION)
         return times * (self.save_seconds + self.step_seconds) + end
 
     def is_due(self, now: float) -> bool:
@@ -104,7 +104,7 @@ class Deadline:
         under way when the last save begins."""
         return not self.is_measured or now >= self.ends - self.reserve() - _PACED_SLOWDOWN * self.save_seconds
 
-    def wants_save(self, now: float) -> bool:
+    def needs_trial_save(self, now: float) -> bool:
         """Whether one must be made to find out what it takes."""
-        due = self.has_trained and now >= self._begun + self._whole / _TRIAL_SAVE_FRACTION
+        due = self.has_trained and now >= self._start + self._length / _TRIAL_SAVE_FRACTION
         return due and not self.is_measured and self.allows_two(now)

@@ -45,10 +45,10 @@ class Events:
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks = ranks
         self._waiting: list[_Entry] = []
-        self._beside: list[Mapping[str, Value]] | None = None
+        self._logged: list[Mapping[str, Value]] | None = None
         """What was logged in the step that runs; None between steps."""
         self._step = 0
-        self._skipped: Value | None = None
+        self._newest_skipped: Value | None = None
         """The flag of the step that was put last."""
         self._names: set[str] = set()
         """Of all values that were ever read."""
@@ -64,7 +64,7 @@ class Events:
 
     def begin_step(self) -> None:
         """What is logged from here on belongs to the step that the next `put` is about."""
-        self._beside = []
+        self._logged = []
 
     def log(self, values: Mapping[str, Value], *, of_step: bool = False) -> None:
         """Adds values that each count the same, whatever the weight of their step; if that is skipped, they
@@ -74,11 +74,11 @@ class Events:
             values: By name.
             of_step: Between two steps: they belong to the one that was put last.
         """
-        if self._beside is not None:
-            self._beside.append(values)
+        if self._logged is not None:
+            self._logged.append(values)
             return
-        if of_step and self._skipped is not None:
-            values = {**values, _LOGGED_SKIPPED: self._skipped}
+        if of_step and self._newest_skipped is not None:
+            values = {**values, _LOGGED_SKIPPED: self._newest_skipped}
         self._waiting.append((1.0, values, self._step))
 
     def put(self, values: Mapping[str, Value], weight: Value = 1.0, step: int = 0) -> None:
@@ -91,10 +91,10 @@ class Events:
             step: Its number, for `first_bad`.
         """
         waiting = self._waiting
-        if self._beside:
+        if self._logged:
             flag = {_LOGGED_SKIPPED: values["skipped"]} if "skipped" in values else {}
-            waiting += [(1.0, {**one, **flag}, step) for one in self._beside]
-        self._beside, self._step, self._skipped = None, step, values.get("skipped")
+            waiting += [(1.0, {**one, **flag}, step) for one in self._logged]
+        self._logged, self._step, self._newest_skipped = None, step, values.get("skipped")
         waiting.append((weight, values, step))
         if len(waiting) >= _FOLD_STEPS:
             self._fold()
@@ -174,7 +174,7 @@ class Events:
         finally:
             self._sums, self._waiting, self._first_bad, self.first_bad = kept
 
-    def has_given(self, name: str) -> bool:
+    def has_reported(self, name: str) -> bool:
         """Whether a row of this run had that value before, or a look at one."""
         return name in self._names
 

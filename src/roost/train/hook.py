@@ -124,7 +124,7 @@ class Call:
         """Names this call among all; part of a checkpoint that a stop left with work to do."""
         return f"{self.hook.name}.on_epoch" if self.epoch_only else self.hook.name
 
-    def asked(self, requests: Set[str]) -> bool:
+    def is_requested(self, requests: Set[str]) -> bool:
         """Whether one of the requests is what this serves."""
         return not self.epoch_only and self.hook.serves in requests
 

@@ -29,12 +29,12 @@ class TrainerRequests:
         self.agreement = Agreement(ranks.control) if ranks.are_several else None
         self.clock = time.monotonic if self.agreement is None else self.agreement.clock
         """Seconds, by which things are due; the same for all ranks."""
-        self.cut_short = False
+        self.has_unfinished_step = False
         """Whether a stop dropped an evaluation, so that even a run at its goal has work left."""
         self._thread = threading.get_ident()
-        self._asked: str | None = None
+        self._own_stop_reason: str | None = None
         """Why this process was asked to stop."""
-        self._stop: str | None = None
+        self._agreed_stop_reason: str | None = None
         """Why all of them do."""
         self._finished = False
         self.ended_early = False
@@ -51,9 +51,9 @@ class TrainerRequests:
             return
         if self.agreement is not None:
             self.agreement.ask_to_stop()
-        self._asked = self._asked or reason  # after it: whoever stops waiting by this tells the others
+        self._own_stop_reason = self._own_stop_reason or reason  # after it: whoever stops waiting by this tells the others
         if self.agreement is None:
-            self._stop = self._asked
+            self._agreed_stop_reason = self._own_stop_reason
 
     def requested(self, what: str) -> bool:
         """Whether somebody asked for it and it was not served yet: save, hold, best, validate, …"""
@@ -88,18 +88,18 @@ class TrainerRequests:
         if self.agreement is not None and threading.get_ident() != self._thread:
             self.agreement.ask(*requests)
         else:
-            self.agenda.ask(*requests)
+            self.agenda.request(*requests)
 
-    def heard(self, verdict: WindowDecision) -> None:
+    def apply_verdict(self, verdict: WindowDecision) -> None:
         """Takes over what the ranks have agreed on."""
         if verdict.requests:
-            self.agenda.ask(*verdict.requests)
+            self.agenda.request(*verdict.requests)
         if verdict.stops is not None:
-            self.stop_with(f"rank {verdict.stops} was asked to stop")
+            self.confirm_stop(f"rank {verdict.stops} was asked to stop")
 
-    def stop_with(self, otherwise: str = "stopped on request") -> None:
+    def confirm_stop(self, default_reason: str = "stopped on request") -> None:
         """All ranks stop: for what this one was asked to, or ``otherwise`` where it was not."""
-        self._stop = self._stop or self._asked or otherwise
+        self._agreed_stop_reason = self._agreed_stop_reason or self._own_stop_reason or default_reason
 
     @property
     def at_end(self) -> bool:
@@ -109,12 +109,12 @@ class TrainerRequests:
     @property
     def is_stopped(self) -> bool:
         """Whether a stop was requested, and agreed on."""
-        return self._stop is not None
+        return self._agreed_stop_reason is not None
 
     @property
     def wants_to_stop(self) -> bool:
         """Whether this process was asked to stop, so that it waits for no data, and drops an evaluation."""
-        return self._asked is not None
+        return self._own_stop_reason is not None
 
     @property
     def finished(self) -> bool:
@@ -122,4 +122,4 @@ class TrainerRequests:
         return self._finished
 
     def _reason(self) -> str:
-        return "finished" if self._finished and not self.cut_short else str(self._stop)
+        return "finished" if self._finished and not self.has_unfinished_step else str(self._agreed_stop_reason)

@@ -98,25 +98,25 @@ class Trainer(TrainerRequests):
         self.calls = CallLists(hooks)
         self.results: dict[str, float] = {}
         self.inexact: list[str] = []
-        self._said_inexact: set[str] = set()
+        self._printed_inexact: set[str] = set()
         self.row: dict[str, float] = {}
         """The newest row of metrics."""
         self.averages: dict[str, Average] = {}
         """Averaged weights by name, evaluated beside the runner's own; their hooks put them here."""
-        self.draws_alone = seed_mode == "per_rank" and not ranks.is_main
+        self.has_own_seed = seed_mode == "per_rank" and not ranks.is_main
         """Whether this rank draws random numbers of its own in training."""
         self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
         self.publisher = ProgressPublisher(board, steps_per_epoch=self.steps_per_epoch)
-        self._zero = self.clock()
+        self._clock_zero = self.clock()
         self._windows: Windows | None = None
         self.saves = CheckpointSaver(self)
         runner.attach(self)
         for one in loaders.values():
             # With its first window a rank tells the others; before it must not leave them waiting.
             one.should_stop = lambda: self.wants_to_stop and (self.agreement is None or self._windows is not None)
-        self.take = stepper.of(runner)
+        self.take_step = stepper.step_function(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision
 
@@ -168,21 +168,21 @@ class Trainer(TrainerRequests):
             progress.advance(drawn.num_batches, drawn.all_samples, drawn.last)
             progress.empty_batches += drawn.num_empty
             if progress.step >= agenda.wake_step or agenda.requests or clock() >= agenda.wake_second:
-                self._look_around()
+                self._run_due_work()
 
-    def went_back(self) -> None:
+    def handle_rollback(self) -> None:
         """Tells the clock, and whoever counts, that the state is that of a checkpoint again."""
-        self._zero = self.clock() - self.progress.seconds
+        self._clock_zero = self.clock() - self.progress.seconds
         self._finished = self.ended_early = False
         for hook in self.calls.rollback:
             hook.on_rollback(self)
 
     # ---- hooks after a step -----------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _run_due_work(self) -> None:
         """What need not be done every step: publishing, looking for the end, hooks that are due."""
         now = self.clock()
-        self.progress.seconds = now - self._zero
+        self.progress.seconds = now - self._clock_zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
         self.saves.look()
@@ -190,9 +190,9 @@ class Trainer(TrainerRequests):
         self._after_hooks(now)
 
     def _after_hooks(self, now: float) -> None:
-        self.cut_short = self.cut_short or bool(self.agenda.pending)
+        self.has_unfinished_step = self.has_unfinished_step or bool(self.agenda.pending)
         self.agenda.set_alarm(
-            now, at_latest=_MIN_PUBLISH_SECONDS, end=self._zero + self.progress.total_seconds
+            now, at_latest=_MIN_PUBLISH_SECONDS, end=self._clock_zero + self.progress.total_seconds
         )
 
     # ---- evaluation -------------------------------------------------------------------------------------
@@ -227,18 +227,18 @@ class Trainer(TrainerRequests):
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
-    def parts(self, own: RankState | None = None) -> dict[str, Stateful]:
+    def parts(self, rank_state: RankState | None = None) -> dict[str, Stateful]:
         """All that a checkpoint holds of this rank, by name.
 
         Args:
             own: What belongs to this rank alone; for whoever restores it after loading.
         """
-        own = own or RankState(self)
+        rank_state = rank_state or RankState(self)
         return {
             "model": ModuleState(self.runner),
             "optimizers": self.stepper,
             "trainer": self,
-            own.name: own,
+            rank_state.name: rank_state,
         }
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
@@ -286,8 +286,8 @@ class Trainer(TrainerRequests):
         """Says once, and records, why the run cannot be repeated bit for bit."""
         if reason not in self.inexact:
             self.inexact.append(reason)
-        if reason not in self._said_inexact:
-            self._said_inexact.add(reason)
+        if reason not in self._printed_inexact:
+            self._printed_inexact.add(reason)
             if self.ranks.is_main:
                 print(f"inexact: {reason}", flush=True)
 
@@ -295,14 +295,14 @@ class Trainer(TrainerRequests):
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
         self.publish("starting")
-        own = [self.ranks.rank] if self.draws_alone else []
+        own = [self.ranks.rank] if self.has_own_seed else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()
         rank = RankState(self)
         if self.checkpoints is not None and resume:
             for line in rank_state.load(self, self.checkpoints, rank, id=checkpoint):
                 print(line, flush=True)
-        self._zero = self.clock() - self.progress.seconds
+        self._clock_zero = self.clock() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None
         try:
@@ -325,9 +325,9 @@ class Trainer(TrainerRequests):
             failure = error
             raise
         finally:
-            self._tell_the_end(failure)
+            self._end_session(failure)
 
-    def _tell_the_end(self, failure: BaseException | None) -> None:
+    def _end_session(self, failure: BaseException | None) -> None:
         """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
         self.has_failed = failure is not None
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
@@ -347,10 +347,10 @@ class Trainer(TrainerRequests):
 
     # ---- telling ----------------------------------------------------------------------------------------
 
-    def tell(self, row: dict[str, float]) -> None:
+    def report_row(self, row: dict[str, float]) -> None:
         """Takes a row that was cut, for those who report."""
         self.row = row
-        self.agenda.ask("report")
+        self.agenda.request("report")
 
     def publish(self, phase: str) -> None:
         """Tells the world that the run is in this phase (see `roost.package.live_progress`)."""

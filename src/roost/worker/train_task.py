@@ -120,7 +120,9 @@ def record_stack(
         durable.write(package.path / environment.NAME, data)
     else:
         now = environment.stack(device, ranks=world, strategy=strategy)
-        for reason in environment.stack_differences({**first["stack"], **_ranks_of_checkpoint(package, id)}, now):
+        for reason in environment.stack_differences(
+            {**first["stack"], **_ranks_of_checkpoint(package, id)}, now
+        ):
             trainer.note_inexact(reason)
 
 

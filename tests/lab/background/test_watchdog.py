@@ -41,13 +41,13 @@ class Kept:
         self.read_fd: int | None = read_fd
         self.log = folder / "log"
         path = Path(watchdog.__file__)
-        code = f"import sys; sys.path.insert(0, {str(path.parent)!r}); import keeper; keeper.{changes}\n"
+        code = f"import sys; sys.path.insert(0, {str(path.parent)!r}); import watchdog; watchdog.{changes}\n"
         command = [
             sys.executable,
             "-I",
             "-S",
             "-c",
-            f"{code}sys.exit(keeper.main())",
+            f"{code}sys.exit(watchdog.main())",
             "/bin/sh",
             "-c",
             script,

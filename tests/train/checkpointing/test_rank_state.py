@@ -60,7 +60,7 @@ def test_a_run_goes_back_to_a_checkpoint_of_other_ranks(tmp_path: Path, before: 
 
     def goes_back(ranks: Ranks, draws_alone: bool) -> Any:
         trainer = made(ranks if ranks.are_several else ALONE, until=8, folder=tmp_path)
-        trainer.draws_alone = draws_alone and not ranks.is_main
+        trainer.has_own_seed = draws_alone and not ranks.is_main
         with silent():
             trainer.recovery.roll_back(trainer, 6)
         return bool(trainer.events), trainer.events.peek(), torch.rand(()).item()

@@ -169,8 +169,8 @@ STUCK = """
 import os, sys, time
 import torch
 from roost.train.data.loader import Loader
-from roost.train.plans.mixes import Together
-from roost.train.plans.plan import BatchPlan
+from roost.train.data.plans.dataset_mixes import Together
+from roost.train.data.plans.batch_plan import BatchPlan
 
 class Stuck:
     draws_randomness = False

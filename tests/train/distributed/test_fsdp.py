@@ -101,9 +101,9 @@ class Run:
         sharded = ShardedRunner(self.runner, ranks) if ranks.are_several else None
         self.optim = Optim(optimizer(self.runner.parameters()), max_grad_norm=0.5)
         self.stepper = Stepper(
-            self.optim, ranks=ranks, reduces=sharded is None, around=sharded.call if sharded else None
+            self.optim, ranks=ranks, reduces_gradients=sharded is None, loss_wrapper=sharded.call if sharded else None
         )
-        self.take, self.average = self.stepper.of(self.runner), Average(decay=0.5)
+        self.take, self.average = self.stepper.step_function(self.runner), Average(decay=0.5)
 
     def steps(self, end: int) -> list[float]:
         """Trains until step ``end``; gives the norms of the gradients."""
@@ -124,7 +124,7 @@ class Run:
 
     def load(self, folder: Path) -> Run:
         Checkpoints(folder, ranks=self.ranks).load(self.parts)
-        self.average.hold(self.runner)
+        self.average.fit_to(self.runner)
         return self
 
 
@@ -273,7 +273,7 @@ def test_functions_of_the_runner_compute_with_whole_weights(tmp_path: Path) -> N
         runner.build()
         sharded = ShardedRunner(runner, ranks)
         optim = torch.optim.SGD(runner.parameters(), lr=0.1)
-        stepper = Stepper(optim, ranks=ranks, reduces=False, around=sharded.call)
+        stepper = Stepper(optim, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call)
         batch = batch_of(0, ranks)
         with split_evaluation.evaluation_mode(runner):
             found, shown = runner.evaluate(batch), runner.visualize(batch)
@@ -284,7 +284,7 @@ def test_functions_of_the_runner_compute_with_whole_weights(tmp_path: Path) -> N
         # What they gave stands, though the weights are not gathered any more.
         assert is_sharded(runner.scale) and shown["scale"].data.tolist() == [1.0]
         assert shown["words"][0].equal(plain.embed.weight.detach().view(-1))
-        values = stepper.of(runner)([batch])
+        values = stepper.step_function(runner)([batch])
         assert is_sharded(runner.scale) and float(values["scale"]) == 1.0  # type: ignore[arg-type]
         stepper.run(lambda words: runner.logits(words).square().mean(), [batch, batch[:1]])
 
@@ -338,10 +338,10 @@ def test_a_step_that_is_not_finite_on_one_rank_moves_nothing_on_any() -> None:
                 kind(runner.parameters()),
                 guard=NonfiniteGuard(runner),
                 ranks=ranks,
-                reduces=False,
-                around=sharded.call,
+                reduces_gradients=False,
+                loss_wrapper=sharded.call,
             )
-            take, before = stepper.of(runner), bits(runner.state_dict())
+            take, before = stepper.step_function(runner), bits(runner.state_dict())
             runner.breaks = ranks.rank == 1
             assert float(take([batch_of(0, ranks)])["skipped"]) == 1.0  # type: ignore[arg-type]
             assert bits(runner.state_dict()) == before
@@ -358,8 +358,8 @@ def test_takes_steps_in_sixteen_bits(precision: Any) -> None:
         runner = built()
         sharded = ShardedRunner(runner, ranks)
         optim = Optim(FUSED(runner.parameters()), max_grad_norm=1.0)
-        stepper = Stepper(optim, precision=precision, ranks=ranks, reduces=False, around=sharded.call)
-        take = stepper.of(runner)
+        stepper = Stepper(optim, precision=precision, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call)
+        take = stepper.step_function(runner)
         assert {one.dtype for one in runner.parameters()} == {torch.float32}
         return [float(take([batch_of(0, ranks)])["loss"]) for _ in range(4)]  # type: ignore[arg-type]
 

@@ -110,7 +110,7 @@ def test_the_newest_three_stay(tmp_path: Path) -> None:
     ("held", "named"),
     [
         (object(), "builtins.object"),
-        (Point(1, 2), "test_blackbox.Point"),
+        (Point(1, 2), "test_black_box_recorder.Point"),
         (torch.nn.Parameter(torch.ones(2)), "torch.nn.parameter.Parameter"),
         (torch.ones(2).to_sparse(), "sparse"),
         (np.array([object()]), "object"),

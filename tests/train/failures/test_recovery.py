@@ -942,7 +942,7 @@ def test_the_clock_counts_the_steps_that_were_taken_twice(tmp_path: Path) -> Non
     trainer = replace(RECIPE, recovery=BACK, save=5, log=2, validate=100).make(tmp_path)
     trainer.fit()
     timing, progress = trainer.stepper.timing, trainer.progress
-    assert timing.so_far(progress.step, progress.samples).steps == 14 + 10 - 5
+    assert timing.session_span(progress.step, progress.samples).steps == 14 + 10 - 5
 
 
 # --- errors -----------------------------------------------------------------------------------------------
@@ -1160,7 +1160,7 @@ def test_a_step_in_which_an_optimizer_has_moved_is_not_skipped(tmp_path: Path, m
     trainer = plain(
         runner,
         Still(),
-        stepper=Stepper(optims, guard=NonfiniteGuard(runner, looks=False)),
+        stepper=Stepper(optims, guard=NonfiniteGuard(runner, checks_step=False)),
         recovery=Recovery(**PASS, log=log),
     )
     with pytest.raises(ValueError, match="no good") as raised:
@@ -1193,7 +1193,7 @@ def test_buffers_are_kept_from_the_very_step_that_failed(tmp_path: Path) -> None
         Pictures(),
         until=3,
         stepper=Stepper(
-            torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, looks=False)
+            torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, checks_step=False)
         ),
         recovery=Recovery(**PASS),
     )
@@ -1219,7 +1219,7 @@ def test_in_fp16_a_step_that_failed_after_unscaling_leaves_nothing(
         runner,
         Still(),
         until=4,
-        stepper=Stepper(optim, precision="fp16", guard=NonfiniteGuard(runner, looks=False)),
+        stepper=Stepper(optim, precision="fp16", guard=NonfiniteGuard(runner, checks_step=False)),
         recovery=recovery,
     )
     trainer.fit()

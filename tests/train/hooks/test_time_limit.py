@@ -150,7 +150,7 @@ def test_a_validation_is_dropped_and_owed(tmp_path: Path) -> None:
         loaders={"valid": loader(Points(100_000), 1, shuffle=False)},
     )
     assert trainer.fit() == TIME_LIMIT
-    assert trainer.cut_short
+    assert trainer.has_unfinished_step
     assert saves(tmp_path) == [(1, "signal")]
 
 

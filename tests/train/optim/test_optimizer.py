@@ -205,4 +205,4 @@ def test_a_state_from_before_there_were_scalers_and_turns() -> None:
     state = optim.state_dict()
     del state["scaler"], state["asked"]
     optim.load_state_dict(state)
-    assert optim.asked == 0
+    assert optim.num_calls == 0

@@ -41,7 +41,7 @@ def trained(one: Optim) -> dict[str, Any]:
             parameter.grad = torch.ones_like(parameter)
         one.optimizer.step()
         if isinstance(one.scheduler, Warmup):
-            one.scheduler.climb()
+            one.scheduler.advance_warmup()
         if one.scheduler is not None and one.unit == "step":
             one.scheduler.step()
     for _ in range(EPOCHS if one.unit == "epoch" else 0):

@@ -30,7 +30,7 @@ SCHEDULES = '''
 
 import torch
 
-from roost.train.schedulers import Warmup as Unrelated
+from roost.train.optim.schedulers import Warmup as Unrelated
 
 
 def noam(step):
@@ -116,7 +116,7 @@ def turn(optim: Optim, step: int, net: nn.Module | None = None) -> None:
         with optim.scaled_rates():
             optim.optimizer.step()
     if isinstance(optim.scheduler, Warmup):
-        optim.scheduler.climb()
+        optim.scheduler.advance_warmup()
     if optim.unit == "step" or step % 2:
         optim.scheduler.step(*([] if optim.monitor is None else [1.0 + step % 3]))
 

@@ -110,7 +110,7 @@ def test_where_ranks_ask_each_other_all_hear_of_a_step_that_failed(messages: Mes
 
     def work(ranks: Ranks) -> list[Any]:
         module = net()
-        stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), ranks=ranks, agrees=True)
+        stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), ranks=ranks, agrees_on_failures=True)
 
         def loss(batch: Tensor) -> Tensor:
             if ranks.rank == 1 and step == 1:
@@ -123,7 +123,7 @@ def test_where_ranks_ask_each_other_all_hear_of_a_step_that_failed(messages: Mes
                 stepper.run(loss, window_of(ranks))
                 said.append("")
             except (ValueError, PeerLost) as error:
-                assert error is stepper.gradients.agreed
+                assert error is stepper.gradients.agreed_error
                 said.append(f"{type(error).__name__}: {error}")
         return [said, [p.detach() for p in module.parameters()]]
 

@@ -113,7 +113,7 @@ def test_the_flag_is_of_all_since_it_was_taken() -> None:
 
 def test_a_guard_that_does_not_look_only_puts_back() -> None:
     module = Net()
-    guard = NonfiniteGuard(module, looks=False)
+    guard = NonfiniteGuard(module, checks_step=False)
     stepper = Stepper(adamw(module), guard=guard)
     before = all_of(module)
 
@@ -168,7 +168,7 @@ def test_a_buffer_that_became_another_tensor_is_put_back() -> None:
 
 def test_a_buffer_that_became_another_tensor_is_put_back_after_an_error() -> None:
     module = Replacing()
-    guard = NonfiniteGuard(module, looks=False)
+    guard = NonfiniteGuard(module, checks_step=False)
     before = all_of(module)
     with pytest.raises(IndexError):
         Stepper(adamw(module), guard=guard).run(lambda x: module(x)[9].sum(), [X])
@@ -268,7 +268,7 @@ def test_nobody_keeps_back_who_evaluates_the_loss_by_himself(options: Any, messa
     with pytest.raises(ContractError, match=r"LBFGS.*precision: 32 or bf16") as refused:
         Stepper(optimizer, **options)
     messages.check(refused.value)
-    Stepper(optimizer, precision="bf16", guard=NonfiniteGuard(nn.Linear(1, 1), looks=False))
+    Stepper(optimizer, precision="bf16", guard=NonfiniteGuard(nn.Linear(1, 1), checks_step=False))
 
 
 # --- in a step with several optimizers --------------------------------------------------------------------

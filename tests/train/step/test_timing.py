@@ -91,7 +91,7 @@ def test_all_so_far() -> None:
     spend(timing, data=0.25, save=0.5)
     timing.row(12, 120, 101.0)
     spend(timing, data=0.25, validate=0.125)
-    span = timing.so_far(13, 130, 102.0)
+    span = timing.session_span(13, 130, 102.0)
     assert (span.seconds, span.steps, span.samples) == (2.0, 3, 30)
     assert {part: seconds for part, seconds in span.parts.items() if seconds} == {
         "data": 0.5,
@@ -101,17 +101,17 @@ def test_all_so_far() -> None:
     assert span.host_mb > 10 and span.gpu_mb == 0.0
     assert timing.row(13, 130, 102.0)["perf/data_ms"] == 250.0, "to look changes nothing"
     timing.begin(13, 130, 103.0)
-    assert timing.so_far(13, 130, 103.0).parts == dict.fromkeys(PARTS, 0.0)
+    assert timing.session_span(13, 130, 103.0).parts == dict.fromkeys(PARTS, 0.0)
 
 
 def test_steps_that_a_rollback_took_back_have_taken_their_time() -> None:
     timing = begun()
     timing.row(10, 100, 101.0)
     spend(timing, forward=0.6)  # six steps, to 16; then back to 8, and on to 12
-    timing.went_back(8, 80)
+    timing.roll_back(8, 80)
     row = timing.row(12, 120, 103.0)
     assert row["perf/forward_ms"] == 60.0 and row["perf/samples_per_second"] == 50.0
-    assert timing.so_far(12, 120, 103.0).steps == 20
+    assert timing.session_span(12, 120, 103.0).steps == 20
 
 
 def on_a_device(now: float = 100.0) -> tuple[Timing, DeviceClock, Stream]:
@@ -135,13 +135,13 @@ def test_a_device_tells_what_its_steps_take_and_the_host_the_rest() -> None:
 def test_steps_of_a_device_that_no_row_holds_yet_are_like_those_before() -> None:
     timing, clock, stream = on_a_device()
     spend(timing, forward=0.001)
-    assert timing.so_far(1, 1, 101.0).parts["forward"] == 0.001, "nothing is known of it yet"
+    assert timing.session_span(1, 1, 101.0).parts["forward"] == 0.001, "nothing is known of it yet"
     for _ in range(10):
         step(clock, stream, forward=2.0)
     timing.row(10, 100, 101.0)
     waits = len(stream.waited_for)
     step(clock, stream, forward=50.0)
-    assert timing.so_far(20, 200, 102.0).parts["forward"] == pytest.approx(0.04)
+    assert timing.session_span(20, 200, 102.0).parts["forward"] == pytest.approx(0.04)
     assert len(stream.waited_for) == waits, "to look does not wait"
 
 
@@ -167,7 +167,7 @@ def test_a_trainer_tells_the_clock_of_a_device(accumulation: int, tmp_path: Path
     plain(runner, Still(), [Records(tmp_path, 3)], until="2ep", stepper=stepper).fit()
     seconds = perf_counter() - begun
     steps = -(-7 // accumulation) * 2
-    span = stepper.timing.so_far(steps, 52)
+    span = stepper.timing.session_span(steps, 52)
     assert stepper.timing.device.read(len(PARTS))[0] == 0, "each row has read its own"
     assert all(span.parts[part] > 0 for part in STEP_PARTS)
     assert sum(span.parts[part] for part in STEP_PARTS) < seconds
@@ -208,4 +208,4 @@ def test_the_memory_of_a_gpu() -> None:
     row = timing.row(1, 1, 101.0)
     assert row["perf/gpu_mb"] >= 64.0
     assert timing.row(2, 2, 103.0)["perf/gpu_mb"] <= row["perf/gpu_mb"] - 64.0, "since the row before"
-    assert timing.so_far(2, 2, 103.0).gpu_mb == row["perf/gpu_mb"], "the most"
+    assert timing.session_span(2, 2, 103.0).gpu_mb == row["perf/gpu_mb"], "the most"

@@ -70,6 +70,8 @@ def texts(cause: Cause) -> str:
 def unknown(found: ExceptionRecord | BaseException, package: Path | None = None) -> bool:
     """Whether the table rightly says nothing."""
     return (
-        cause_table.find(found if isinstance(found, ExceptionRecord) else record_exception(found), FailureContext(package))
+        cause_table.find(
+            found if isinstance(found, ExceptionRecord) else record_exception(found), FailureContext(package)
+        )
         is None
     )

@@ -12,10 +12,14 @@ from tests.project.projects import project
 def test_a_row_of_a_text() -> None:
     row = rule_by_text("OSError", r"no (\w+) of (\w+)?", "{1} lacks {0}", "get {0}")
     scene = FailureContext()
-    assert row(record_exception(FileNotFoundError("no leg of table")), scene) == Cause("table lacks leg", "get leg")
+    assert row(record_exception(FileNotFoundError("no leg of table")), scene) == Cause(
+        "table lacks leg", "get leg"
+    )
     assert row(record_exception(OSError("no leg of ")), scene) == Cause(" lacks leg", "get leg")
     assert row(record_exception(ValueError("no leg of table")), scene) is None, "another class"
-    assert row(record_exception(OSError("there is no leg of table")), scene) is None, "the text begins otherwise"
+    assert row(record_exception(OSError("there is no leg of table")), scene) is None, (
+        "the text begins otherwise"
+    )
 
 
 def test_a_scene_of_a_package(tmp_path: Path) -> None:

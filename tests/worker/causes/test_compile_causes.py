@@ -19,7 +19,7 @@ from tests.worker.causes.scenes import of, texts, unknown
 REPOSITORY = Path(__file__).parents[3]
 STEP = """
 import json, pathlib, sys, torch
-from roost.train.stepper import Stepper
+from roost.train.step.stepper import Stepper
 from tests.worker.causes.scenes import known
 
 module = torch.nn.Linear(3, 3)

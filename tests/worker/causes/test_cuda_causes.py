@@ -50,7 +50,9 @@ def test_a_driver_that_is_too_old(found: str, serves: str, monkeypatch: pytest.M
     )
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     cause = known(RuntimeError(text))
-    assert f"CUDA {serves}, torch {torch.__version__} " in cause.description and "CUDA 13.0" in cause.description
+    assert (
+        f"CUDA {serves}, torch {torch.__version__} " in cause.description and "CUDA 13.0" in cause.description
+    )
     assert f"CUDA {serves} " in cause.fix
 
 

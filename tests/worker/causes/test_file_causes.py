@@ -50,7 +50,9 @@ def test_one_that_is_nowhere(package: PackageFolder, messages: Messages) -> None
     messages.check(cause.description)
 
 
-def test_what_the_package_has_nothing_to_do_with(package: PackageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_package_has_nothing_to_do_with(
+    package: PackageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert unknown(of(lambda: Path("/nowhere/at/all").read_text()), package.path), (
         "an absolute path says it all"
     )

@@ -82,7 +82,9 @@ def test_shared_memory_that_is_too_small_for_real() -> None:
 def test_shared_memory_that_is_too_small(did: str) -> None:
     text = f"unable to {did} file </torch_8289_606636967_0>: No space left on device (28)"
     cause = known(RuntimeError(text))
-    assert "shared memory" in cause.description and "/dev/shm" in cause.description and "--shm-size" in cause.fix
+    assert (
+        "shared memory" in cause.description and "/dev/shm" in cause.description and "--shm-size" in cause.fix
+    )
 
 
 @pytest.fixture

@@ -54,7 +54,10 @@ def test_the_table_holds_what_differs() -> None:
 
 def test_a_part_of_a_library_of_another_version() -> None:
     cause = known(of(lambda: importlib.import_module("torch.no_such_part")))
-    assert cause.description.startswith(f"torch {torch.__version__} ") and "torch.no_such_part" in cause.description
+    assert (
+        cause.description.startswith(f"torch {torch.__version__} ")
+        and "torch.no_such_part" in cause.description
+    )
     assert "pip install" not in cause.fix
 
 

@@ -137,5 +137,9 @@ def test_a_few_long_ones_do_not_hide_the_others() -> None:
         *(LengthBin(5, 9, 7), LengthBin(10, 19, 0), LengthBin(20, 39, 0), LengthBin(40, 79, 0)),
         *(LengthBin(80, 159, 0), LengthBin(160, 319, 0), LengthBin(320, 400, 1)),
     ]
-    assert histogram(np.asarray([0, 0, 0, 100]))[:3] == [LengthBin(0, 0, 3), LengthBin(1, 1, 0), LengthBin(2, 3, 0)]
+    assert histogram(np.asarray([0, 0, 0, 100]))[:3] == [
+        LengthBin(0, 0, 3),
+        LengthBin(1, 1, 0),
+        LengthBin(2, 3, 0),
+    ]
     assert histogram(np.asarray([7, 7])) == [LengthBin(7, 7, 2)]

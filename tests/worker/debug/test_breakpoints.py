@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import os, sys
 from roost.base.errors import RoostError
-from roost.worker.debugger import Debugger
+from roost.worker.debug.breakpoints import Debugger
 Debugger(has_terminal={terminal})
 def stop():
     breakpoint()

@@ -54,12 +54,12 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
             box = black_box.newest_box(made.blackbox)
             assert box is not None
             fields = {"step": box.note.step, "session": box.note.session, "box": box.path.name, **fields}
-        visit = DebugTarget(**{"session": 1, "device": "cpu", "project": str(made.path), **fields})
+        target = DebugTarget(**{"session": 1, "device": "cpu", "project": str(made.path), **fields})
         before = files(made.path)
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
         capsys.readouterr()
         with inside(made):
-            code = debug_task.main(str(made.path), msgspec.json.encode(visit).decode())
+            code = debug_task.main(str(made.path), msgspec.json.encode(target).decode())
         said = capsys.readouterr()
         assert files(made.path) == before
         print(said.err + said.out)  # for whoever reads why a test failed

@@ -12,7 +12,7 @@ import torch
 
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.results import black_box
-from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
+from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
 from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.step import seeding
 from roost.train.step.loss import Window
@@ -45,8 +45,10 @@ def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
 def arrival(
     box: BlackBox | None = None, *, step: int = 1, begin: bool = False, is_nonfinite: bool = False
 ) -> FailingStepHook:
-    visit = DebugTarget(step=step, session=1, begin=begin)
-    return FailingStepHook(visit, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, is_nonfinite=is_nonfinite)
+    target = DebugTarget(step=step, session=1, begin=begin)
+    return FailingStepHook(
+        target, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, is_nonfinite=is_nonfinite
+    )
 
 
 def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> BlackBox:
@@ -134,7 +136,9 @@ def test_one_that_failed_then_and_not_now_names_what_differs(
     found = box(
         tmp_path, trainer, window_of(make()), inexact=["NumPy's generator is as it was after the error"]
     )
-    found = found._replace(note=FailureNote(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}}))
+    found = found._replace(
+        note=FailureNote(**{**_fields(found.note), "stack": {"threads": 99, "torch": "1.0"}})
+    )
     hook, trainer.stepper.mode = arrival(found), "compile"
     with pytest.raises(DebuggerQuit):
         hook.before_step(trainer)
@@ -202,11 +206,11 @@ def test_who_evaluates_the_loss_by_itself_is_looked_at_after_its_step() -> None:
     hook.on_start(trainer)
     for parameter in runner.parameters():
         parameter.grad = torch.full_like(parameter, float("nan"))
-    trainer.take(window := window_of(make()))
+    trainer.take_step(window := window_of(make()))
     with torch.no_grad():
         next(runner.parameters()).fill_(float("inf"))
     with pytest.raises(EarlierNonFiniteStep) as caught:
-        trainer.take(window)
+        trainer.take_step(window)
     assert caught.value.step == 1, "the step in progress"
 
 

@@ -50,7 +50,7 @@ def stopped(loss: Callable[[Model, Any], Tensor], batch: Any = BATCH, model: Mod
     with pytest.raises(NotFinite) as error, NonFiniteTracer(OWN, model, [batch], stop_at=first):
         backward(model.loss(batch))
     own = [entry.name for entry in error.traceback if str(entry.path) == __file__]
-    assert first.text == str(error.value) and first.place.startswith("test_watch.py:")
+    assert first.text == str(error.value) and first.place.startswith("test_nonfinite_trace.py:")
     return f"{own[-1] if own[-1] != '__torch_function__' else own[-2]}: {first.text}"
 
 

@@ -11,7 +11,7 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import black_box, skipped_steps
-from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
+from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
 from roost.project.package_context import inside
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Validate
@@ -46,7 +46,7 @@ class StopBefore(Hook):
             raise Here
 
 
-def visit(step: int, **fields: Any) -> DebugTarget:
+def target(step: int, **fields: Any) -> DebugTarget:
     return DebugTarget(**{"step": step, "session": 1, "device": "cpu", **fields})
 
 
@@ -83,9 +83,11 @@ def test_every_step_from_everywhere_has_the_same_bits(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=8)
     before = files(made.path)
     for step in (3, 6, 8):
-        from_seed = went(made, visit(step), BlackBox(made.path, FailureNote(step=step, epoch=0, batch=0), False, False))
-        newest = went(made, visit(step))
-        older = went(made, visit(step, checkpoint=saved(made, 2)))
+        from_seed = went(
+            made, target(step), BlackBox(made.path, FailureNote(step=step, epoch=0, batch=0), False, False)
+        )
+        newest = went(made, target(step))
+        older = went(made, target(step, checkpoint=saved(made, 2)))
         assert (from_seed.first, older.first) == (0, 2) and newest.first == (step - 1) // 2 * 2
         assert same(from_seed.state, newest.state) and same(older.state, newest.state), step
     assert files(made.path) == before
@@ -93,14 +95,14 @@ def test_every_step_from_everywhere_has_the_same_bits(tmp_path: Path) -> None:
 
 def test_it_has_the_bits_of_the_run_itself(tmp_path: Path) -> None:
     made = trained(tmp_path, max_steps=8)
-    hook = went(made, visit(7, checkpoint=saved(made, 2)))
+    hook = went(made, target(7, checkpoint=saved(made, 2)))
     _, states = checkpoint.read(made.store().path(saved(made, 6)))
     other = StopBefore(7)
     package = PackageAsOfSession(made.path, 1)
     start = replay.ReplayStart(made.store().line()[-2], states, is_box=False, notes=[])
     with (
         inside(made),
-        replay.replay_trainer(package, visit(7), start, device="cpu", hook=other) as trainer,
+        replay.replay_trainer(package, target(7), start, device="cpu", hook=other) as trainer,
         pytest.raises(Here),
     ):
         trainer.fit()
@@ -116,8 +118,8 @@ def test_a_validation_that_a_scheduler_counts_is_taken_again(tmp_path: Path) -> 
     }
     optimizer = {"class": "torch.optim.SGD", "lr": 0.1, "scheduler": scheduler}
     made = trained(tmp_path, max_steps=8, validate_every="3", optimizers={"main": optimizer})
-    hook = went(made, visit(8, checkpoint=saved(made, 2)))
-    assert same(hook.state, went(made, visit(8, checkpoint=saved(made, 6))).state)
+    hook = went(made, target(8, checkpoint=saved(made, 2)))
+    assert same(hook.state, went(made, target(8, checkpoint=saved(made, 6))).state)
 
 
 OWN = """
@@ -133,8 +135,8 @@ def test_an_optimizer_and_a_schedule_of_the_packages_own_files(tmp_path: Path) -
     scheduler = {"class": "torch.optim.lr_scheduler.LambdaLR", "lr_lambda": "Dataset.py:noam"}
     optimizer = {"class": "Dataset.py:MySgd", "lr": 0.1, "scheduler": scheduler}
     made = trained(tmp_path, dataset=DATASET + OWN, max_steps=8, optimizers={"main": optimizer})
-    hook = went(made, visit(8, checkpoint=saved(made, 2)))
-    assert same(hook.state, went(made, visit(8)).state)
+    hook = went(made, target(8, checkpoint=saved(made, 2)))
+    assert same(hook.state, went(made, target(8)).state)
 
 
 def test_damaged_ones_are_passed_over_and_stay(tmp_path: Path, messages: Messages) -> None:
@@ -142,11 +144,11 @@ def test_damaged_ones_are_passed_over_and_stay(tmp_path: Path, messages: Message
     bad = made.store().path(saved(made, 6))
     (bad / "model.safetensors").write_bytes(b"")
     before = files(made.path)
-    start = replay.find_start(PackageAsOfSession(made.path, 1), visit(8), None)
+    start = replay.find_start(PackageAsOfSession(made.path, 1), target(8), None)
     assert start.info is not None and start.info.step == 4 and start.name == f"checkpoint {start.info.id}"
     assert len(start.notes) == 1 and "model.safetensors" in start.notes[0]
     messages.check(start.notes[0])
-    assert went(made, visit(8)).first == 4
+    assert went(made, target(8)).first == 4
     assert files(made.path) == before
 
 
@@ -160,15 +162,15 @@ def test_a_box_begins_with_its_own_state(tmp_path: Path, messages: Messages) -> 
     checkpoint.write(path, {**states, **note}, info)
     box = black_box.newest_box(path)
     assert box is not None
-    start = replay.find_start(PackageAsOfSession(made.path, 1), visit(3), box)
+    start = replay.find_start(PackageAsOfSession(made.path, 1), target(3), box)
     assert start.is_box and "checkpoint" not in start.name
-    hook = went(made, visit(3), box)
-    assert hook.first == 2 and same(hook.state, went(made, visit(3)).state)
-    other = replay.find_start(PackageAsOfSession(made.path, 1), visit(3, checkpoint=saved(made, 2)), box)
+    hook = went(made, target(3), box)
+    assert hook.first == 2 and same(hook.state, went(made, target(3)).state)
+    other = replay.find_start(PackageAsOfSession(made.path, 1), target(3, checkpoint=saved(made, 2)), box)
     assert not other.is_box
     (box.path / "model.json").write_bytes(b"{}")
     instead = replay.find_start(
-        PackageAsOfSession(made.path, 1), visit(3), box._replace(note=FailureNote(step=3, epoch=0, batch=2))
+        PackageAsOfSession(made.path, 1), target(3), box._replace(note=FailureNote(step=3, epoch=0, batch=2))
     )
     assert instead.info is None and "model.json" in instead.notes[0]
     messages.check(instead.notes[0])
@@ -180,7 +182,9 @@ def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None
 
     def info(id: int, step: int, line: list[tuple[int, int]]) -> None:
         checkpoint.write(
-            made.checkpoints, {"model": {}}, checkpoint.Manifest(id=id, step=step, epoch=0, batch=0, line=line)
+            made.checkpoints,
+            {"model": {}},
+            checkpoint.Manifest(id=id, step=step, epoch=0, batch=0, line=line),
         )
 
     info(0, 2, [(0, 0)])
@@ -190,13 +194,13 @@ def test_the_line_of_a_box_is_that_of_its_own_checkpoint(tmp_path: Path) -> None
 
     def chosen(step: int, tip: int | None) -> int | None:
         box = BlackBox(made.path, FailureNote(step=step, epoch=0, batch=0, checkpoint=tip), False, False)
-        found = replay.find_start(PackageAsOfSession(made.path, 1), visit(step), box).info
+        found = replay.find_start(PackageAsOfSession(made.path, 1), target(step), box).info
         return found.id if found is not None else None
 
     assert chosen(9, 3) == 3 and chosen(7, 2) == 1 and chosen(3, 1) == 0
     assert chosen(5, 4) == 4 and chosen(4, 4) == 0 and chosen(2, 0) is None and chosen(9, None) is None
     assert chosen(9, 7) is None
-    found = replay.find_start(PackageAsOfSession(made.path, 1), visit(9), None).info
+    found = replay.find_start(PackageAsOfSession(made.path, 1), target(9), None).info
     assert found is not None and found.id == 4
 
 
@@ -204,10 +208,10 @@ def test_a_checkpoint_of_a_later_step_is_refused(tmp_path: Path, messages: Messa
     made = trained(tmp_path, max_steps=4)
     id = saved(made, 4)
     with pytest.raises(UsageError, match=f"checkpoint {id} .*step 4.*step 4") as refused:
-        replay.find_start(PackageAsOfSession(made.path, 1), visit(4, checkpoint=id), None)
+        replay.find_start(PackageAsOfSession(made.path, 1), target(4, checkpoint=id), None)
     messages.check(refused.value)
     with pytest.raises(NotFound, match="checkpoint 77") as refused:
-        replay.find_start(PackageAsOfSession(made.path, 1), visit(4, checkpoint=77), None)
+        replay.find_start(PackageAsOfSession(made.path, 1), target(4, checkpoint=77), None)
     messages.check(refused.value)
 
 
@@ -218,7 +222,7 @@ def test_a_run_that_only_measured_has_no_steps(tmp_path: Path, messages: Message
         pytest.raises(Refused) as refused,
         replay.replay_trainer(
             PackageAsOfSession(made.path, 1),
-            visit(2),
+            target(2),
             replay.ReplayStart(None, {}, is_box=False, notes=[]),
             device="cpu",
             hook=StopBefore(2),
@@ -247,8 +251,8 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
             skipped_steps.SkippedStep(**fields, epoch=0, batch=0, error="", samples=[]),
         )
     package, hook = PackageAsOfSession(made.path, 1), StopBefore(7)
-    start = replay.find_start(package, visit(7), None)
-    with inside(made), replay.replay_trainer(package, visit(7), start, device="cpu", hook=hook) as trainer:
+    start = replay.find_start(package, target(7), None)
+    with inside(made), replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer:
         assert trainer.recovery.passed_over == {5}
         (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
         assert not validate.probes, "a validation set's first batch may fail as the step does"

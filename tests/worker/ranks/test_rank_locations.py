@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 def test_a_place_is_the_own_line_or_else_what_roost_does(messages: Messages) -> None:
     stack = traceback.extract_stack()
     own, of_roost = stack[-1], traceback.FrameSummary(control_channel.__file__, 1, "wait")
-    line = f"test_whereabouts.py:{own.lineno}: stack = traceback.extract_stack()"
+    line = f"test_rank_locations.py:{own.lineno}: stack = traceback.extract_stack()"
     assert rank_locations.code_location([own, of_roost], HERE) == line
     assert "channel.wait" in rank_locations.code_location([own, of_roost], HERE / "other")
     messages.check(rank_locations.code_location([own, of_roost], HERE / "other"))
@@ -66,5 +66,5 @@ def test_ranks_that_wait_in_different_groups_are_told_where(tmp_path: Path) -> N
 
     first, second = team(2, work, timeout_seconds=1.0)
     assert re.match(r"RanksApart: .*1s \(rank_timeout\)", first) and not second
-    assert re.search(r"rank 0 .*test_whereabouts\.py:.* rank 1 .*test_whereabouts\.py:", first)
+    assert re.search(r"rank 0 .*test_rank_locations\.py:.* rank 1 .*test_rank_locations\.py:", first)
     assert "all_reduce(torch.zeros(1)" in first and 'wait(["asked enough"])' in first

@@ -47,7 +47,9 @@ def add(made: PackageFolder, id: int, state: dict[str, Any]) -> None:
     checkpoint.write(made.checkpoints, parts, info)
 
 
-def exported(made: PackageFolder, output: Path, *, average: str | None = None, **changed: Any) -> dict[str, Any]:
+def exported(
+    made: PackageFolder, output: Path, *, average: str | None = None, **changed: Any
+) -> dict[str, Any]:
     """Does what the operation would ask; gives the result."""
     place = output.parent / f".{output.name}-place"
     place.mkdir()

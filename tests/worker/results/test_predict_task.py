@@ -64,9 +64,9 @@ def lines(place: Path) -> list[dict[str, Any]]:
 
 def scores(package: PackageFolder, id: int) -> torch.Tensor:
     """What the model gives by hand, in batches of 10."""
-    state = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id), only=["model"])[1]["model"][
-        "state"
-    ]
+    state = checkpoint.read(checkpoint.checkpoint_folder(package.checkpoints, id), only=["model"])[1][
+        "model"
+    ]["state"]
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)).eval()
     net.load_state_dict({name.removeprefix("net."): value for name, value in state.items()})
     with torch.no_grad():

@@ -1,0 +1,13 @@
+"""The machine and its processes, by standard library and ``/proc``.
+
+process_identity: the identity of a process, and signals to it
+worker_protocol: environment variables and reasons between supervisor and worker
+cold_restart: the restart of a worker that was forked from a template process
+cgroup_membership: the control groups of this process
+cpu_cores: the number of usable CPU cores
+host_memory: the memory that is still available
+mounts: the types of file systems
+state_folder: the lab's folder
+site_packages: files of installed libraries
+loopback: addresses of this machine
+"""

@@ -1,4 +1,4 @@
-"""The control groups that hold this process (standard library only)."""
+"""The control groups of this process (standard library only)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PROC = Path("/proc/self")
 
 
 def group_folders(controller: str, *, proc: Path = PROC) -> Iterator[Path]:
-    """The folder of each group that the process is in and of those above, of version 1 and of version 2, as
-    far as they can be seen from here; none elsewhere than on Linux.
+    """Yields the folders of the groups of the process and of their ancestors, of cgroup version 1 and 2, as
+    far as they are visible to the process. Yields nothing on systems other than Linux.
 
     Args:
-        controller: Of version 1: ``cpu``, ``memory``. Version 2 has one tree for all.
-        proc: The process, as the kernel shows it.
+        controller: A controller of version 1: ``cpu``, ``memory``. Version 2 has one tree for all.
+        proc: The folder of the process in ``/proc``.
     """
     try:
         mounts = (proc / "mountinfo").read_text(errors="surrogateescape").splitlines()
@@ -37,7 +37,8 @@ def group_folders(controller: str, *, proc: Path = PROC) -> Iterator[Path]:
 
 
 def _group_and_ancestors(mount: Path, root: str, path: str) -> Iterator[Path]:
-    """From the group at ``path`` up to the one at ``root``, which is seen at ``mount``."""
+    """Yields the folders from the group at ``path`` up to the group at ``root``, which is mounted at
+    ``mount``."""
     inside = path == root or path.startswith(root.rstrip("/") + "/")
     folder = mount / path[len(root) :].lstrip("/") if inside else mount
     while True:

@@ -1,4 +1,4 @@
-"""How many CPU cores this process may use (standard library only)."""
+"""The number of CPU cores that this process may use (standard library only)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from roost.base.system import cgroup_membership
 
 
 def usable_cores(*, proc: Path = cgroup_membership.PROC) -> int:
-    """Cores that this process may use at once: what its affinity and the quotas of its control groups leave
-    of the machine's, in full cores, 1 at least."""
+    """Returns the number of whole cores that this process may use at the same time, within its CPU affinity
+    and the quotas of its control groups; at least 1."""
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([most, *_quotas(proc)])))
 
 
 def _quotas(proc: Path) -> Iterator[float]:
-    """In cores, of each group that the process is in and of those above."""
+    """Yields the quotas, in cores, of the process's control groups and of their ancestors."""
     for folder in cgroup_membership.group_folders("cpu", proc=proc):
         quota = _version_2(folder / "cpu.max") or _version_1(folder)
         if quota:
@@ -28,7 +28,7 @@ def _version_2(file: Path) -> float | None:
     try:
         quota, period = file.read_text().split()
         return int(quota) / int(period)
-    except (OSError, ValueError):  # "max" means none
+    except (OSError, ValueError):  # "max": no quota
         return None
 
 

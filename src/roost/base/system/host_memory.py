@@ -1,4 +1,4 @@
-"""How much memory this process may still take (standard library only)."""
+"""The memory of the host that this process may still allocate (standard library only)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from roost.base.system import cgroup_membership
 
 _MEMINFO = Path("/proc/meminfo")
 _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Of version 2 and of version 1: the limit and the use of a control group."""
+"""The files with the limit and the use of a control group, in version 2 and in version 1."""
 _RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
-"""Counted as used, and given back by the kernel when somebody needs it: the cache of files above all, which
-fills any limit where data are read from a disk."""
+"""Memory that counts as used, but which the kernel frees when a process needs it: mostly the file cache,
+which fills every limit while data is read from a disk."""
 
 
 def available_bytes(*, meminfo: Path = _MEMINFO, proc: Path = cgroup_membership.PROC) -> int | None:
-    """What can be had without swapping: the machine's, or what the control groups leave of it; None when no
-    file tells."""
+    """Returns the bytes that can be allocated without swapping, within the machine's memory and the limits of
+    the control groups; None if the kernel gives no numbers."""
     found = [
         _machine_bytes(meminfo),
         *map(_group_bytes, cgroup_membership.group_folders("memory", proc=proc)),
@@ -42,7 +42,7 @@ def _group_bytes(folder: Path) -> int | None:
 def _unused_bytes(most: Path, used: Path) -> int | None:
     try:
         return int(most.read_text()) - int(used.read_text())
-    except (OSError, ValueError):  # "max" means that there is no limit
+    except (OSError, ValueError):  # "max": no limit
         return None
 
 
@@ -51,5 +51,5 @@ def _reclaimable_bytes(file: Path) -> int:
         found = {name: int(size) for name, size in map(str.split, file.read_text().splitlines())}
     except (OSError, ValueError):
         return 0
-    # Version 1 tells those of the groups below under names of their own.
+    # In version 1 the sums that include the groups below have separate names.
     return sum(found.get(f"total_{name}", found.get(name, 0)) for name in _RECLAIMABLE)

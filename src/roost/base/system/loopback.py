@@ -1,4 +1,4 @@
-"""Whether a host is this machine: what is secret crosses no network then."""
+"""Recognition of loopback addresses: secrets sent to one do not cross a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, by its name or address, is the loopback. A name that only begins like one is not."""
+    """Whether a host name or address is the loopback. A name that only begins like one is not."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,5 @@
-"""The file systems of this machine: which one something lies on, and whether other machines see it too."""
+"""The file systems of this machine: the type of a path's file system, and whether other machines see it,
+too."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 from pathlib import Path
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
-"""The kernel's list."""
+"""The kernel's table of mounts."""
 _REMOTE = frozenset(
     [
         "9p",
@@ -31,17 +32,17 @@ _REMOTE = frozenset(
         "smbfs",
     ]
 )
-_LOCAL_FUSE = frozenset(["fuse.fuse-overlayfs"])  # of a container without root; its files lie on this machine
+_LOCAL_FUSE = frozenset(["fuse.fuse-overlayfs"])  # of a container without root; its files are on this machine
 _OF_HOST = frozenset(["vboxsf", "virtiofs"])
-"""Of the machine on which this virtual one runs."""
+"""File systems that a virtual machine gets from its host."""
 
 
 def file_system_type(path: Path, *, mount_table: Path = MOUNT_TABLE) -> str:
-    """The kind of the file system that something lies on, as the kernel calls it; empty if it does not tell.
+    """Returns the kernel's name of the type of a path's file system; empty if the kernel has no table.
 
     Args:
         path: A file or folder.
-        mount_table: Which file systems there are, in the kernel's words.
+        mount_table: A file in the format of ``/proc/<pid>/mountinfo``.
     """
     try:
         lines = mount_table.read_text(errors="surrogateescape").splitlines()
@@ -57,10 +58,11 @@ def file_system_type(path: Path, *, mount_table: Path = MOUNT_TABLE) -> str:
 
 
 def is_remote(kind: str) -> bool:
-    """Whether a file system of this kind lies on a network."""
+    """Whether a file system of this type is on a network."""
     return kind in _REMOTE or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE)
 
 
 def is_local_only(kind: str) -> bool:
-    """Whether for certain no other machine sees a file system of this kind: its locks are all locks here."""
+    """Whether certainly no other machine sees a file system of this type, so that all its locks are held
+    here."""
     return bool(kind) and kind not in _OF_HOST and not is_remote(kind)

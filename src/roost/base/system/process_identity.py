@@ -1,7 +1,9 @@
-"""Who a process is, so that one that is gone is never taken for another (standard library only).
+"""The identity of a process, so that an ended process is never confused with another one (standard library
+only).
 
-Pids recur, on a busy machine within seconds. A process is known by three things: the boot of its machine,
-its pid, and the clock tick at which it started (field 22 of ``/proc/<pid>/stat``). On macOS, which has no
+Pids are used again, on a busy machine within seconds. A process is identified by three things: the boot of
+its machine, its pid, and the clock tick at which it started (field 22 of ``/proc/<pid>/stat``). On macOS,
+which has no
 ``/proc``, only the pid is compared: best effort.
 """
 
@@ -13,11 +15,11 @@ import signal
 from typing import NamedTuple
 
 _MAX_PID = 2**31 - 1
-"""No pid is larger, whatever a file may say; and those below 1 mean several processes."""
+"""No pid is larger, whatever a file says; numbers below 1 address several processes."""
 
 
 class ProcessStat(NamedTuple):
-    """What roost needs of ``/proc/<pid>/stat``."""
+    """The fields of ``/proc/<pid>/stat`` that roost uses."""
 
     state: str
     parent_pid: int
@@ -26,31 +28,33 @@ class ProcessStat(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Only the exit status is left of it. A zombie whose other threads still run has not ended."""
+        """Whether only the exit status of the process remains. A zombie whose other threads still run has not
+        ended."""
         return self.state in "ZX" and self.num_threads <= 1
 
 
 def read_stat(pid: int) -> ProcessStat | None:
-    """The process's line in ``/proc``; None if there is no such process, or no ``/proc``."""
+    """Reads ``/proc/<pid>/stat``; None if there is no such process, or no ``/proc``."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             line = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name in parentheses may itself hold spaces and parentheses: count from the last one.
+    # The name in parentheses may itself contain spaces and parentheses: count from the last one.
     fields = line[line.rindex(b")") + 2 :].split()
     return ProcessStat(fields[0].decode(), int(fields[1]), int(fields[17]), int(fields[19]))
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if it is not there, or ``/proc`` is not."""
+    """Returns when the process started, in clock ticks since boot; None if there is no such process, or no
+    ``/proc``."""
     stat = read_stat(pid)
     return None if stat is None else stat.start_ticks
 
 
 @functools.cache
 def boot_id() -> str:
-    """Names this boot of this machine; empty where the kernel does not tell (macOS)."""
+    """Returns the identifier of this boot of this machine; empty if the kernel has none (macOS)."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -61,13 +65,13 @@ def boot_id() -> str:
 def is_alive(pid: int, started: int | None, boot: str) -> bool:
     """Whether exactly this process still runs on this machine.
 
-    It tells nothing about a process of another machine: its boot differs, so the answer is False. Compare
-    the host first.
+    For a process of another machine the result is False, because its boot id differs, and means nothing.
+    Compare the host first.
 
     Args:
-        pid: Its pid.
-        started: Its `start_ticks`; None where they were not known, then the pid alone decides.
-        boot: The `boot_id` under which both were read.
+        pid: The pid.
+        started: The process's `start_ticks`; if None (unknown), only the pid is compared.
+        boot: The `boot_id` when both were read.
     """
     if boot != boot_id() or not 0 < pid <= _MAX_PID:
         return False
@@ -78,18 +82,15 @@ def is_alive(pid: int, started: int | None, boot: str) -> bool:
 
 
 def send_signal(signum: int, pid: int, started: int | None, boot: str) -> bool:
-    """Sends a signal to exactly this process; False if it is gone.
-
-    Args:
-        signum: The signal.
-        pid: As in `is_alive`, like the rest.
+    """Sends a signal to exactly this process; returns False if the process has ended. The other arguments are
+    those of `is_alive`.
 
     Raises:
-        PermissionError: It is another user's.
+        PermissionError: The process belongs to another user.
     """
     if not 0 < pid <= _MAX_PID:
         return False
-    if not hasattr(os, "pidfd_open"):  # macOS: an instant in which the pid could be reused is left
+    if not hasattr(os, "pidfd_open"):  # macOS: a moment remains in which the pid could be reused
         if is_alive(pid, started, boot):
             os.kill(pid, signum)
             return True
@@ -99,7 +100,7 @@ def send_signal(signum: int, pid: int, started: int | None, boot: str) -> bool:
     except ProcessLookupError:
         return False
     try:
-        # Looked at once the descriptor is held: from here on it means this process or none.
+        # Checked after the descriptor was opened: from here on it refers to this process or to none.
         if not is_alive(pid, started, boot):
             return False
         signal.pidfd_send_signal(fd, signum)
@@ -115,6 +116,6 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # the process of another user
         return True
     return True

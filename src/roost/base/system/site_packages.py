@@ -1,13 +1,13 @@
-"""Which files belong to an installed library, whoever installed it."""
+"""Recognition of files that belong to an installed library."""
 
 from __future__ import annotations
 
 from pathlib import PurePath
 
 LIBRARY_FOLDERS = frozenset(["site-packages", "dist-packages"])
-"""Where pip and Debian put libraries."""
+"""The folders into which pip and Debian install libraries."""
 
 
 def is_installed(path: PurePath | str) -> bool:
-    """Whether a file or folder lies where libraries are installed."""
+    """Whether a file or folder is inside a folder of installed libraries."""
     return not LIBRARY_FOLDERS.isdisjoint(PurePath(path).parts)

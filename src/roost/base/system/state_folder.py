@@ -1,4 +1,4 @@
-"""Where the lab of a user keeps its queue: a folder of a local disk that is nobody else's."""
+"""The lab's folder with the queue of one user: on a local disk, and private to that user."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _UNWRITABLE = (*_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 def lab_folder() -> Path:
-    """``lab`` in ``$ROOST_STATE``, else in ``$XDG_STATE_HOME/roost`` or ``~/.local/state/roost``; it need not
-    exist."""
+    """Returns the folder ``lab`` in ``$ROOST_STATE``, else in ``$XDG_STATE_HOME/roost`` or
+    ``~/.local/state/roost``. The folder may be missing."""
     if given := os.environ.get("ROOST_STATE"):
         return Path(given).expanduser().absolute() / "lab"
     home = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -28,14 +28,15 @@ def lab_folder() -> Path:
 
 
 def prepare(path: Path, *, mount_table: Path = mounts.MOUNT_TABLE) -> None:
-    """Makes the folder if need be, and makes sure that it will do.
+    """Makes the folder if it is missing, and checks that it is on a local disk and private.
 
     Args:
         path: The folder.
-        mount_table: As of `mounts.kind_of`.
+        mount_table: See `mounts.file_system_type`.
 
     Raises:
-        Refused: It cannot be made, lies on a network, is another user's, or others may look into it.
+        Refused: The folder cannot be made, is on a network file system, belongs to another user, or other
+            users have access.
     """
     try:
         if not path.is_dir():
@@ -45,18 +46,19 @@ def prepare(path: Path, *, mount_table: Path = mounts.MOUNT_TABLE) -> None:
         raise _unwritable(error, path) from error
     kind = mounts.file_system_type(path, mount_table=mount_table)
     if mounts.is_remote(kind):
-        what = f"the lab's state would lie on a network file system ({kind}), where its queue can be damaged"
-        raise Refused(what, where=path, fix=_SET_STATE_FOLDER)
+        message = (
+            f"the lab's state would be on a network file system ({kind}), where its queue can be damaged"
+        )
+        raise Refused(message, where=path, fix=_SET_STATE_FOLDER)
     require_owner_and_mode(path, 0o700)
 
 
 @contextlib.contextmanager
 def report_write_errors(path: Path) -> Iterator[None]:
-    """Tells in words that what lies in the lab's folder cannot be written; what else goes wrong inside is
-    none of its business.
+    """Turns errors of writing in the lab's folder into `Refused`; all other errors of the block pass.
 
     Raises:
-        Refused: The disk is full or read-only, or the rights are not there.
+        Refused: The disk is full or read-only, or the permissions do not allow writing.
     """
     try:
         yield
@@ -70,29 +72,31 @@ def report_write_errors(path: Path) -> Iterator[None]:
 def _unwritable(error: OSError, path: Path) -> Refused:
     fix = f"make sure that you may write there, or {_SET_STATE_FOLDER}"
     if error.errno in _FULL:
-        fix = f"make room on that disk and try again, or {_SET_STATE_FOLDER}"
+        fix = f"free space on that disk and try again, or {_SET_STATE_FOLDER}"
     where = error.filename if isinstance(error.filename, str | os.PathLike) else path
     return Refused(f"the lab's state cannot be written: {error.strerror or error}", where=where, fix=fix)
 
 
-def require_owner_and_mode(path: Path, rights: int) -> None:
-    """Makes sure that a folder or file is ours and has exactly these rights.
+def require_owner_and_mode(path: Path, permissions: int) -> None:
+    """Checks that a folder or file belongs to this user and has exactly these permissions.
 
     Raises:
-        Refused: It has not.
+        Refused: It belongs to another user or has other permissions.
     """
     found = path.stat()
     if found.st_uid != os.geteuid():
-        what = f"this is the lab of the user with the id {found.st_uid}"
-        raise Refused(what, where=path, fix=f"run it as that user, or {_SET_STATE_FOLDER}")
-    if (mode := stat.S_IMODE(found.st_mode) & 0o777) != rights:
-        what = f"it has the rights {mode:o}, and needs {rights:o}: a queue holds secrets of its tasks"
-        raise Refused(what, where=path, fix=f"`chmod {rights:o} {path}`")
+        message = f"this is the lab of the user with the id {found.st_uid}"
+        raise Refused(message, where=path, fix=f"run it as that user, or {_SET_STATE_FOLDER}")
+    if (mode := stat.S_IMODE(found.st_mode) & 0o777) != permissions:
+        message = (
+            f"the permissions are {mode:o} and must be {permissions:o}: a queue has secrets of its tasks"
+        )
+        raise Refused(message, where=path, fix=f"`chmod {permissions:o} {path}`")
 
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Keeps all others out who ask for the same folder; it waits for them."""
+    """Holds an exclusive lock on a folder during the block; waits for other holders."""
     import fcntl
 
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

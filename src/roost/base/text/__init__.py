@@ -1,0 +1,9 @@
+"""Text in messages: formatting and parsing of sizes, times and names.
+
+byte_sizes: sizes of files and memory
+durations: durations
+timestamps: times, parsed and formatted
+word_list: lists of names
+suggestions: suggestions for misspelled names
+terminal_text: untrusted text for a terminal
+"""

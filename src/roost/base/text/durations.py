@@ -1,10 +1,10 @@
-"""Durations in words."""
+"""Durations as text."""
 
 from __future__ import annotations
 
 
 def format_duration(seconds: float | None) -> str:
-    """``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; empty for None."""
+    """Returns ``1d 02h``, ``3h 05m``, ``4m 09s`` or ``7.1s``; an empty text for None."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -17,5 +17,5 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_short_duration(seconds: float) -> str:
-    """As `format_duration`; below a second ``3.14 ms``."""
+    """As `format_duration`, but below one second in milliseconds: ``3.14 ms``."""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else format_duration(seconds)

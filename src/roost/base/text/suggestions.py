@@ -1,18 +1,16 @@
-"""Which name was probably meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _LONGEST = 80
-"""Longer names are not compared: the table is quadratic, and nobody mistypes a name of that length."""
+"""Longer names are not compared: the cost is quadratic, and such names are rarely typed by hand."""
 
 
 def edit_distance(a: str, b: str) -> int:
-    """Letters to insert, delete, replace or swap with a neighbour to make ``b`` from ``a``.
-
-    The restricted Damerau-Levenshtein distance: a swap counts as one slip, because it is one.
-    """
+    """Returns the restricted Damerau-Levenshtein distance: the number of letters to insert, delete, replace
+    or swap with a neighbour to make ``b`` from ``a``."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
@@ -26,14 +24,14 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def closest_match(name: str, candidates: Iterable[str], *, max_distance: int | None = None) -> str | None:
-    """The candidate most like ``name``, or None if none is like it.
+    """Returns the candidate most similar to ``name``, or None if none is similar.
 
     Args:
-        name: What was typed.
-        candidates: What could have been meant.
-        max_distance: The greatest `edit_distance` that still counts, case included. Without it a third of the
-            letters may differ, case does not count, and a name that merely starts or ends a candidate counts
-            too (``batch`` for ``batch_size``).
+        name: The name as the user wrote it.
+        candidates: The names that exist.
+        max_distance: The greatest `edit_distance` that is accepted, case included. If None, a third of the
+            letters may differ, case is ignored, and a name that is the beginning or end of a candidate is
+            accepted, too (``batch`` for ``batch_size``).
     """
     if len(name) > _LONGEST:
         return None
@@ -52,11 +50,11 @@ def _match_distance(name: str, other: str, limit: int, *, loose: bool) -> int:
     if len(other) > _LONGEST or (not loose and abs(len(name) - len(other)) > limit):
         return limit + 1
     part = loose and len(name) >= 3 and (other.startswith(name) or other.endswith(name))
-    # A part counts as the least likely of the guesses that are still made.
+    # A beginning or end counts as the least similar match that is still accepted.
     return min(edit_distance(name, other), limit) if part else edit_distance(name, other)
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """``did you mean 'x'? `` for a fix, or nothing if no candidate is like ``name``."""
+    """Returns ``did you mean 'x'? `` for a fix; an empty text if no candidate is similar to ``name``."""
     meant = closest_match(name, candidates)
     return f"did you mean {meant!r}? " if meant is not None else ""

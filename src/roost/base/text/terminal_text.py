@@ -1,4 +1,4 @@
-"""Text that somebody else wrote, for a terminal."""
+"""Untrusted text, made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _COLOUR_OR_HARMFUL = re.compile(rf"\x1b\[[0-9;:]*m|[{_CONTROL}]")
 
 
 def escape_control(text: str, *, colours: bool = False) -> str:
-    """The text with every character made visible that could do something to a terminal: move the cursor, set
-    the title, turn the direction of writing, answer for the person. Line ends and tabs stay.
+    """Returns the text with all control characters as visible escapes, because they could move the cursor,
+    set the title, change the direction of writing or answer in the user's place. Line ends and tabs stay.
 
     Args:
-        text: Any.
-        colours: Leave colours, and the carriage returns of bars, as they are: for the output of a run.
+        text: The text.
+        colours: Whether colours, and the carriage returns of progress bars, stay; for the output of a run.
     """
     if colours:
         return _COLOUR_OR_HARMFUL.sub(lambda found: found[0] if found[0][1:] else _visible(found), text)

@@ -1,4 +1,4 @@
-"""Moments in time, as people and batch systems write them."""
+"""Times as users and batch systems write them: parsing and formatting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from datetime import datetime
 from roost.base.errors import UsageError
 
 _NEAR_SECONDS = 6 * 86400.0
+"""Within this distance the name of the weekday is unambiguous."""
 
 
 def parse_timestamp(text: str, *, setting: str) -> float:
-    """Unix seconds of a moment: such a number itself, or an ISO time such as ``2026-11-21T14:30``, in the
-    time zone of this machine unless it names another.
+    """Returns the Unix seconds of a time: a number of Unix seconds, or an ISO time such as
+    ``2026-11-21T14:30``, in the time zone of this machine unless the text names another one.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The text is neither.
     """
     stripped = text.strip()
     with contextlib.suppress(ValueError, OverflowError, OSError):
@@ -27,25 +28,25 @@ def parse_timestamp(text: str, *, setting: str) -> float:
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromisoformat(stripped).timestamp()
     raise UsageError(
-        "is no moment",
+        "is not a time",
         setting=setting,
         received=text,
         fix="write unix seconds (1795271400), or an ISO time (2026-11-21T14:30, 2026-11-21T14:30+01:00)",
     )
 
 
-def format_clock(moment: float, *, seconds: bool = False) -> str:
-    """The time of day of a moment in this machine's time zone: ``14:30``, with seconds ``14:30:05``; the
-    number itself where no calendar has it."""
+def format_clock(unix_seconds: float, *, seconds: bool = False) -> str:
+    """Returns the time of day in this machine's time zone: ``14:30``, with seconds ``14:30:05``; the number
+    itself if it is outside of the calendar."""
     try:
-        return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(moment))
+        return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(unix_seconds))
     except (ValueError, OverflowError, OSError):
-        return f"{moment:g}"
+        return f"{unix_seconds:g}"
 
 
 def format_dated_clock(seconds: float, *, now: float) -> str:
-    """The same of a moment near another one: ``14:30`` of the same day, ``Tue 14:30`` within six days,
-    ``2026-11-21 14:30`` of all others."""
+    """Returns a time with its date relative to ``now``: ``14:30`` on the same day, ``Tue 14:30`` within six
+    days, otherwise ``2026-11-21 14:30``."""
     try:
         there, here = time.localtime(seconds), time.localtime(now)
         if there[:3] == here[:3]:

@@ -1,4 +1,4 @@
-"""Names in a message."""
+"""Lists of names in messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 
 def join_names(names: Sequence[str], most: int = 4) -> str:
-    """``a, b, c``; of more than ``most`` + 1 names the first ones, and how many more there are."""
+    """Returns ``a, b, c``; of more than ``most`` + 1 names the first ``most`` and the number of the
+    others."""
     more = len(names) - most
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"

@@ -117,7 +117,7 @@ class CheckpointSaver:
         except OSError as error:
             return self._failed(error, is_last=trainer.at_end)
         finally:
-            trainer.agenda.served()
+            trainer.agenda.drop_save_requests()
             trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
         if waits or not checkpoints.asynchronous:
             return self.finish(is_last=trainer.at_end)
@@ -205,7 +205,7 @@ class CheckpointSaver:
             self._is_left_alone = False
             print(f"checkpoint not written: {error}; it is made again, and copied first", flush=True)
             if not trainer.ranks.are_several:  # else a save begins just now
-                trainer.agenda.ask("save")
+                trainer.agenda.request("save")
             return False
         finally:
             trainer.stepper.timing.spent[SAVE] += perf_counter() - begun

@@ -102,7 +102,7 @@ def _adapt_to_ranks(trainer: Trainer, checkpoints: Checkpoints, own: RankState, 
     events.load_state_dict({"names": events.state_dict()["names"], "sums": [], "waiting": []})
     if rank < info.ranks:
         return
-    if trainer.draws_alone:
+    if trainer.has_own_seed:
         seeding.seed_all(seeding.mix(trainer.seed, "train", rank, info.step))
         own.generators = seeding.rng_state()
     else:

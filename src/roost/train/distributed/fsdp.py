@@ -31,7 +31,7 @@ class ShardedRunner:
 
     ```
     sharded = Sharded(runner, ranks)           # before its optimizers are made
-    stepper = Stepper(optimizers, ranks=ranks, reduces=False, around=sharded.call)
+    stepper = Stepper(optimizers, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call)
     ```
 
     The elements of its lists of alike modules, such as the layers of a transformer, are gathered one after

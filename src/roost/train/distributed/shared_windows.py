@@ -65,7 +65,7 @@ class SharedWindows(Windows):
         trainer = self._trainer
         ahead, self._ahead = self._ahead or self._fetched(), None
         verdict = self._agreement.hear(ahead.said)
-        trainer.heard(verdict)
+        trainer.apply_verdict(verdict)
         if verdict.stops is not None:
             self._ahead = ahead  # it was not taken: the state is that before it
             raise Interrupted
@@ -150,7 +150,7 @@ class SharedWindows(Windows):
         if not verdict.is_empty:
             window.extend(map(self._trainer.runner.to_device, own))
             window.num_samples, window.total = own.num_samples, verdict.num_samples
-        self._trainer.stepper.timing.ends(TO_DEVICE, begun)
+        self._trainer.stepper.timing.end_part(TO_DEVICE, begun)
         return drawn._replace(window=window, all_samples=0 if verdict.is_empty else verdict.num_samples)
 
     def _shares(self) -> Generator[DrawnWindow, None, None]:

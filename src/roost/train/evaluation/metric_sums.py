@@ -81,7 +81,7 @@ class MetricSums:
                 self._places.setdefault(name, (number, place))
                 self._values.setdefault(name, []).append((number, tensor.detach().cpu()))
 
-    def told(self) -> dict[str, _MetricTotals]:
+    def totals(self) -> dict[str, _MetricTotals]:
         """The metrics as plain data. A sync point."""
         return {name: (one.place, one.batches, one.totals()) for name, one in self._metrics.items()}
 

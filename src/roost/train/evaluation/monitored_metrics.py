@@ -62,7 +62,7 @@ def with_row_values(trainer: Trainer, results: Mapping[str, float]) -> dict[str,
         name = monitor if monitor.startswith(STATS) else monitor.removeprefix("train/")
         if monitor in row:
             found[monitor] = row[monitor]
-        elif is_row_value(monitor) and trainer.events.has_given(name):
+        elif is_row_value(monitor) and trainer.events.has_reported(name):
             found[monitor] = nan
         else:
             check_monitor(results, monitor, setting=setting, row=row)

@@ -84,10 +84,10 @@ def evaluate_split(
                 found.add(number, output, one.num_samples)
         if not has_samples:
             raise _nothing_to_evaluate(name)
-        told = found.told()
+        totals = found.totals()
         lockstep.meet(ENDING)
     at = f"the results of {name}"
-    every = ranks.control.gather(told, at)
+    every = ranks.control.gather(totals, at)
     ranks.note_given_by_some(f"{name}/", every)
     results = means(every)
     if _summarizes(runner):

@@ -48,7 +48,7 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
     phase = "testing" if split == "test" else "validating"
     results: dict[str, float] = {}
 
-    def look() -> bool:
+    def should_stop() -> bool:
         trainer.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
         return trainer.wants_to_stop
 
@@ -60,7 +60,7 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
     ):
         for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
             values = split_evaluation.evaluate_split(
-                trainer.runner, loader, name, stop=look, forward=trainer.autocast(), ranks=trainer.ranks
+                trainer.runner, loader, name, stop=should_stop, forward=trainer.autocast(), ranks=trainer.ranks
             )
             results.update({f"{name}/{key}": value for key, value in values.items()})
     return results
@@ -94,7 +94,7 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
 def validate(trainer: Trainer) -> dict[str, float]:
     """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
     trainer.results = monitored_metrics.with_row_values(trainer, evaluate(trainer, "valid"))
-    trainer.agenda.ask("record")
+    trainer.agenda.request("record")
     for hook in trainer.calls.eval:
         hook.on_eval(trainer, trainer.results)
     return trainer.results

@@ -91,7 +91,7 @@ class Recovery:
         """
         guard = trainer.stepper.guard
         looks = self.on_non_finite != "stop"
-        if (looks or self.on_step_error == "skip") and (guard is None or guard.looks < looks):
+        if (looks or self.on_step_error == "skip") and (guard is None or guard.checks_step < looks):
             raise ContractError(
                 "a step can be passed over only where a guard keeps what it changes",
                 setting="on_non_finite" if looks else "on_step_error",
@@ -117,7 +117,7 @@ class Recovery:
             if not drawn.window:
                 return self._empty(trainer), drawn
             return (
-                self._step(trainer, drawn.window) if self._is_careful else trainer.take(drawn.window)
+                self._step(trainer, drawn.window) if self._is_careful else trainer.take_step(drawn.window)
             ), drawn
         except Interrupted:
             raise
@@ -146,9 +146,9 @@ class Recovery:
             self._notes.write(self._notes.of(trainer, number, "rollback", _NOT_FINITE))
             return _SKIPPED
         if guard is None:
-            return trainer.take(window)
-        guard.forget()
-        values = trainer.take(window)
+            return trainer.take_step(window)
+        guard.reset()
+        values = trainer.take_step(window)
         if guard.flag is not None:
             self._flags.add(number, guard.flag)
         return values
@@ -290,9 +290,9 @@ class Recovery:
         self.passed_over.add(step)
         self._flags.clear()
         self._newest_good = 0
-        trainer.stepper.timing.went_back(far - progress.step, samples - progress.samples)
+        trainer.stepper.timing.roll_back(far - progress.step, samples - progress.samples)
         self._notes.went_back(progress.step)
-        trainer.went_back()
+        trainer.handle_rollback()
         rank.restore()  # last: whatever the hooks drew on the way here is undone
         self.begin(trainer)
         print(

@@ -64,7 +64,7 @@ class StepReporter:
         """Remembers torch's generators as a step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps
         that draw from those are found out afterwards."""
         self._drawn = [source.get_state() for source in self._sources]
-        self._asked = [optim.asked for optim in self._seldom]
+        self._asked = [optim.num_calls for optim in self._seldom]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
         """The generators at the begin of the step that failed, and why some are not."""
@@ -135,7 +135,7 @@ class StepReporter:
         if with_state:
             generators, moved = self._generators()
             for optim, asked in zip(self._seldom, self._asked, strict=True):
-                optim.asked = asked
+                optim.num_calls = asked
             if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
                 moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])

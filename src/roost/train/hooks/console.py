@@ -100,7 +100,7 @@ def _warn_of_unused_optimizers(trainer: Trainer) -> None:
 
 
 def _elapsed(trainer: Trainer) -> TimeBreakdown:
-    return trainer.stepper.timing.so_far(trainer.progress.step, trainer.progress.samples)
+    return trainer.stepper.timing.session_span(trainer.progress.step, trainer.progress.samples)
 
 
 def data_wait_hint(took: TimeBreakdown, *, has_indices: bool = True) -> str:

@@ -26,7 +26,7 @@ class Schedule(Hook):
         for optim in trainer.stepper.optimizers.values():
             optim.rates_before = optim.rates  # for the row of this step, which comes after the scheduler
             if isinstance(optim.scheduler, Warmup):
-                optim.scheduler.climb()
+                optim.scheduler.advance_warmup()
         self._step(trainer, "step")
 
     def on_epoch(self, trainer: Trainer) -> None:

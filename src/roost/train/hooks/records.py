@@ -71,10 +71,10 @@ class Records(Hook):
         Args:
             trainer: Where it is.
             row: The metrics.
-            times: Written beside the metrics, but not given to `Trainer.tell`: what is told is part of a
+            times: Written beside the metrics, but not given to `Trainer.report_row`: what is told is part of a
                 checkpoint, and two runs that are equal differ in their times.
         """
-        trainer.tell(row)
+        trainer.report_row(row)
         if self._writer is None:
             return
         try:

@@ -48,8 +48,8 @@ class Test(Hook):
         try:
             results = trainer.evaluate("test")
         except Interrupted:
-            trainer.stop_with()
-            trainer.cut_short = True  # `continue` does it again
+            trainer.confirm_stop()
+            trainer.has_unfinished_step = True  # `continue` does it again
             return
         self._records.write(trainer, results)
         if trainer.ranks.is_main:

@@ -76,10 +76,10 @@ class TimeLimit(Hook):
             self._look_at_saves(trainer, deadline)
             self._stop_if_due(trainer, deadline)
             # Here alone: what a hook asks for holds at once, as if the hooks of all ranks had asked for it.
-            if deadline.wants_save(time.time()) and not self._has_asked and not trainer.wants_to_stop:
+            if deadline.needs_trial_save(time.time()) and not self._has_asked and not trainer.wants_to_stop:
                 self._has_asked = True
                 trainer.request_save()
-            if self._is_over.wait(deadline.look_seconds):
+            if self._is_over.wait(deadline.check_interval_seconds):
                 return
 
     def _look_at_loop(self, trainer: Trainer, deadline: Deadline) -> None:
@@ -88,7 +88,7 @@ class TimeLimit(Hook):
         if told.count != self._seen or told.phase in ("starting", "saving"):
             self._seen, self._seen_at = told.count, now
         # The sign before may have come just after a look, and the next comes just before one.
-        deadline.note_step(now - self._seen_at + 2 * deadline.look_seconds, time.time())
+        deadline.note_step(now - self._seen_at + 2 * deadline.check_interval_seconds, time.time())
 
     def _look_at_saves(self, trainer: Trainer, deadline: Deadline) -> None:
         checkpoints = trainer.checkpoints

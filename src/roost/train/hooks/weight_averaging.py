@@ -71,7 +71,7 @@ class Averaging(Hook):
         self._begin(trainer)
 
     def _begin(self, trainer: Trainer) -> None:
-        self.average.hold(trainer.runner)
+        self.average.fit_to(trainer.runner)
         self._is_restored = False
 
     def _require_own_name(self, trainer: Trainer) -> None:

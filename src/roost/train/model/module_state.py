@@ -86,7 +86,7 @@ class ModuleState:
         Raises:
             TrainingError: Names what is not.
         """
-        bad = self._without(self._module.named_parameters(), torch.isfinite)
+        bad = self._failing(self._module.named_parameters(), torch.isfinite)
         if bad:
             what = "1 parameter is" if len(bad) == 1 else f"{len(bad)} parameters are"
             raise TrainingError(
@@ -95,14 +95,14 @@ class ModuleState:
             )
         hidden = self._hidden()
         kept = ((name, buffer) for name, buffer in self._module.named_buffers() if name not in hidden)
-        if bad := self._without(kept, lambda norms: ~norms.isnan()):
+        if bad := self._failing(kept, lambda norms: ~norms.isnan()):
             raise TrainingError(
                 f"{'1 buffer holds' if len(bad) == 1 else f'{len(bad)} buffers hold'} NaN: {_first_names(bad)}",
                 fix="look at what is written into it (a normalisation that has seen NaN or infinity?); where "
                 "NaN is meant, register_buffer(..., persistent=False); older checkpoints stand",
             )
 
-    def _without(self, tensors: Iterable[tuple[str, Tensor]], good: Callable[[Tensor], Tensor]) -> list[str]:
+    def _failing(self, tensors: Iterable[tuple[str, Tensor]], good: Callable[[Tensor], Tensor]) -> list[str]:
         """The names of those whose maximum norm is not ``good``."""
         # Alike ones together: their norms are one tensor and one read. MPS has no doubles to convert to.
         alike: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}

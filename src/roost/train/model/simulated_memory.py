@@ -3,7 +3,7 @@ when it runs out, can be tried out on a machine without a GPU (ROOST_DEVICES=sim
 
 A hook, a model or a test says what it would take::
 
-    from roost.train import simulated_memory
+    from roost.train.model import simulated_memory
 
     simulated_memory.allocate(6_000)  # raises torch.OutOfMemoryError where a real card would
 

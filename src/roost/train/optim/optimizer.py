@@ -51,7 +51,7 @@ class Optim:
     every_n_steps: int = 1
     scaler: torch.amp.GradScaler | None = field(init=False, default=None)
     """Of the loss it moves on; set by its `Stepper` in fp16."""
-    asked: int = field(init=False, default=0)
+    num_calls: int = field(init=False, default=0)
     """How often it was asked to move; counted only when ``every_n_steps`` is more than 1."""
     rates_before: list[float] | None = field(init=False, default=None)
     """`rates` as the newest step used them; whoever steps the scheduler notes it. None: nobody steps one."""
@@ -68,7 +68,7 @@ class Optim:
         self.move = fast_ops.step_function(self.optimizer)
         """Takes one step: ``optimizer.step()``."""
         own = type(self.optimizer).zero_grad is not torch.optim.Optimizer.zero_grad
-        self._clears_itself = own or "zero_grad" in vars(self.optimizer)
+        self._has_own_zero_grad = own or "zero_grad" in vars(self.optimizer)
         # Torch warns when a scheduler steps first, as it does beside an optimizer that does not move in every
         # step, and after a validation that a stop had cut.
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
@@ -101,12 +101,12 @@ class Optim:
         """Counts that it is asked to move, and tells whether it does so this time."""
         if self.every_n_steps == 1:
             return True
-        self.asked += 1
-        return self.asked % self.every_n_steps == 0
+        self.num_calls += 1
+        return self.num_calls % self.every_n_steps == 0
 
     def clear(self) -> None:
         """Forgets the gradients. Torch's own `zero_grad` does the same in 20 times the time (5 µs)."""
-        if self._clears_itself:
+        if self._has_own_zero_grad:
             self.optimizer.zero_grad()
             return
         for group in self.optimizer.param_groups:
@@ -172,7 +172,7 @@ class Optim:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": scheduler,
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
-            "asked": self.asked,
+            "asked": self.num_calls,
             "rates_before": self.rates_before,
         }
 
@@ -195,7 +195,7 @@ class Optim:
             ) from error
         if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
             _restore_dtypes(self.optimizer, own)
-        self.asked, self.rates_before = state.get("asked", 0), state.get("rates_before")
+        self.num_calls, self.rates_before = state.get("asked", 0), state.get("rates_before")
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
 

@@ -58,7 +58,7 @@ def build_optimizers(
     built = {}
     for name, one in settings.items():
         builder = _OptimBuilder(f"optimizers.{name}", parameters, totals, root, where)
-        built[name] = builder.optim(builder.filled(one), chosen[name])
+        built[name] = builder.build_optim(builder.with_totals(one), chosen[name])
     return built
 
 
@@ -108,31 +108,31 @@ class _OptimBuilder:
     root: Path | None
     where: Where
 
-    def at(self, name: str = "") -> dict[str, Any]:
+    def location(self, name: str = "") -> dict[str, Any]:
         key = f"{self.key}.{name}" if name else self.key
         return {"setting": key, "where": self.where(key)}
 
-    def filled(self, one: OptimizerSettings) -> OptimizerSettings:
+    def with_totals(self, one: OptimizerSettings) -> OptimizerSettings:
         """With the totals put into its arguments, and those of its groups and its scheduler."""
-        groups = [self._filled(group, f"groups.{number}.") for number, group in enumerate(one.groups)]
-        scheduler = self._filled(one.scheduler, "scheduler.") if one.scheduler is not None else None
-        return msgspec.structs.replace(self._filled(one, ""), groups=groups, scheduler=scheduler)
+        groups = [self._with_totals(group, f"groups.{number}.") for number, group in enumerate(one.groups)]
+        scheduler = self._with_totals(one.scheduler, "scheduler.") if one.scheduler is not None else None
+        return msgspec.structs.replace(self._with_totals(one, ""), groups=groups, scheduler=scheduler)
 
-    def _filled(self, one: S, prefix: str) -> S:
+    def _with_totals(self, one: S, prefix: str) -> S:
         for key, name in interpolation.find_references(one.arguments, interpolation.LATE_NAMES - self.totals.keys()):
             fix = "set max_steps or max_epochs"
-            raise ConfigError(f"max_time gives no {name}", **self.at(prefix + key), fix=fix)
+            raise ConfigError(f"max_time gives no {name}", **self.location(prefix + key), fix=fix)
         return msgspec.structs.replace(one, arguments=dict(interpolation.fill_late(one.arguments, self.totals)))
 
-    def optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
+    def build_optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
         """The optimizer of the parameters named ``chosen``, with its groups and its schedule.
 
         Raises:
             ConfigError: A class path, an argument or a glob does not fit; names the key and the place.
         """
-        made = objects.locate(one.class_, root=self.root, **self.at("class"))
-        self._check_places(one, made)
-        self._check_kinds(one, made, chosen)
+        made = objects.locate(one.class_, root=self.root, **self.location("class"))
+        self._check_sections(one, made)
+        self._check_parameter_kinds(one, made, chosen)
         if one.groups:  # what is wrong for all groups must not be told of the first one
             self._optimizer(one, made, [{"params": self._tensors(chosen)}], chosen)
         groups = self._groups(one, chosen)
@@ -169,16 +169,16 @@ class _OptimBuilder:
             spec["fused"] = one.fused
         elif one.fused:
             raise ConfigError(
-                f"{one.class_} has no fused kernel", received=True, **self.at("fused"), fix="remove it"
+                f"{one.class_} has no fused kernel", received=True, **self.location("fused"), fix="remove it"
             )
-        taken = {self._first(one, made): groups}
+        taken = {self._parameters_argument(one, made): groups}
         optimizer: Any = objects.build(spec, self.root, self.key, self.where, **taken, **assumed)
         if not isinstance(optimizer, torch.optim.Optimizer):
             fix = "name a subclass of torch.optim.Optimizer, or a function that makes one"
-            raise ConfigError("is no optimizer", received=one.class_, **self.at("class"), fix=fix)
+            raise ConfigError("is no optimizer", received=one.class_, **self.location("class"), fix=fix)
         return optimizer
 
-    def _first(self, one: OptimizerSettings, made: call_arguments.Target) -> str:
+    def _parameters_argument(self, one: OptimizerSettings, made: call_arguments.Target) -> str:
         """The argument that takes the parameters; torch's all call it ``params``, a project's may not."""
         if ".py:" not in one.class_ or call_arguments.accepts(made, "params"):
             return "params"
@@ -194,7 +194,7 @@ class _OptimBuilder:
         left = {name: self.parameters.trainable[name] for name in chosen}
         built = []
         for number, group in enumerate(one.groups):
-            at = self.at(f"groups.{number}.params")
+            at = self.location(f"groups.{number}.params")
             names = self.parameters.matching(
                 group.params, among=chosen, setting=at["setting"], where=self.where
             )
@@ -223,13 +223,13 @@ class _OptimBuilder:
 
     # ---- what torch would refuse later, or never ---------------------------------------------------------
 
-    def _check_places(self, one: OptimizerSettings, made: call_arguments.Target) -> None:
+    def _check_sections(self, one: OptimizerSettings, made: call_arguments.Target) -> None:
         """Refuses a setting in the wrong section, which would be taken for an argument."""
         self._refuse_misplaced(one.arguments, made, "")
         for number, group in enumerate(one.groups):
             self._refuse_misplaced(group.arguments, made, f"groups.{number}.")
         if one.scheduler is not None:
-            scheduler = objects.locate(one.scheduler.class_, root=self.root, **self.at("scheduler.class"))
+            scheduler = objects.locate(one.scheduler.class_, root=self.root, **self.location("scheduler.class"))
             self._refuse_misplaced(one.scheduler.arguments, scheduler, "scheduler.")
 
     def _refuse_misplaced(self, given: Mapping[str, Any], made: call_arguments.Target, prefix: str) -> None:
@@ -237,14 +237,14 @@ class _OptimBuilder:
         for name in given:
             right = [section for section, struct in homes.items() if name in section_schema.fields(struct)]
             if right and not call_arguments.accepts(made, name):
-                at, fix = self.at(prefix + name), f"write it as {self.key}.{right[0]}{name}"
+                at, fix = self.location(prefix + name), f"write it as {self.key}.{right[0]}{name}"
                 raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
             meant = synonyms.find_setting(name, section_schema.fields(OptimizerSettings))
             if meant is not None and call_arguments.rejects(made, name):
                 fix = f"did you mean {self.key}.{meant}?"
-                raise ConfigError("is no setting", received=given[name], **self.at(prefix + name), fix=fix)
+                raise ConfigError("is no setting", received=given[name], **self.location(prefix + name), fix=fix)
 
-    def _check_kinds(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> None:
+    def _check_parameter_kinds(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> None:
         """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""
         if not inspect.isclass(made):
             return
@@ -259,13 +259,13 @@ class _OptimBuilder:
         if kinds - {"Optimizer"} and not kinds & {"SGD", "Adagrad", "SparseAdam"}:
             self._refuse(sparse, one, "takes no sparse gradients, and these have some")
         if "LBFGS" in kinds and one.groups:
-            raise ConfigError(f"{one.class_} takes no groups", **self.at("groups"), fix="remove them")
+            raise ConfigError(f"{one.class_} takes no groups", **self.location("groups"), fix="remove them")
 
     def _refuse(self, names: Sequence[str], one: OptimizerSettings, why: str) -> None:
         if names:
             raise ConfigError(
                 f"{one.class_} {why}: {join_names(names, MAX_LISTED_NAMES)}",
-                **self.at("params"),
+                **self.location("params"),
                 fix="choose others in `params`, and give these to another optimizer",
             )
 

@@ -35,16 +35,16 @@ class OptimizerOverrides:
 
     def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Manifest], Iterable[str]]) -> None:
         self._optimizers, self._changed = dict(optimizers), changed
-        self._fresh = {name: copy.deepcopy(_rate_state(optim)) for name, optim in self._optimizers.items()}
+        self._initial = {name: copy.deepcopy(_rate_state(optim)) for name, optim in self._optimizers.items()}
 
     def __call__(self, info: Manifest, states: Mapping[str, Any]) -> None:
         """Changes ``states["optimizers"]`` of a checkpoint."""
-        for name, keys in self._by_optimizer(self._changed(info)).items():
+        for name, keys in self._changed_keys(self._changed(info)).items():
             state = states.get("optimizers", {}).get(name)
             if state is not None and keys - _KEYS_OUTSIDE_STATE:
-                self._renew(name, keys - _KEYS_OUTSIDE_STATE, state, info)
+                self._override(name, keys - _KEYS_OUTSIDE_STATE, state, info)
 
-    def _by_optimizer(self, changed: Iterable[str]) -> dict[str, set[str]]:
+    def _changed_keys(self, changed: Iterable[str]) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for setting in changed:
             section, _, rest = setting.partition(".")
@@ -53,12 +53,12 @@ class OptimizerOverrides:
                 found.setdefault(name, set()).add(key.partition(".")[0])
         return found
 
-    def _renew(self, name: str, keys: Collection[str], state: dict[str, Any], info: Manifest) -> None:
-        groups, _ = self._fresh[name]
+    def _override(self, name: str, keys: Collection[str], state: dict[str, Any], info: Manifest) -> None:
+        groups, _ = self._initial[name]
         said = ", ".join(sorted(keys))
         saved = state["optimizer"]["param_groups"]
         if _SCHEDULE_KEYS & set(keys):
-            groups, state["scheduler"] = self._brought_to(name, info)
+            groups, state["scheduler"] = self._fast_forwarded(name, info)
             rate = float(groups[0]["lr"]) * float(groups[0].get(LR_SCALE, 1.0))
             said += f"; its learning rate is {rate:.4g} from here on"
             for loaded, own in zip(saved, groups, strict=False):
@@ -69,11 +69,11 @@ class OptimizerOverrides:
             loaded |= {key: value for key, value in own.items() if key in keys}
         print(f"optimizers.{name} goes on with the new {said}", flush=True)
 
-    def _brought_to(self, name: str, info: Manifest) -> tuple[list[dict[str, Any]], Any]:
+    def _fast_forwarded(self, name: str, info: Manifest) -> tuple[list[dict[str, Any]], Any]:
         """The groups and the schedule as if they had been so from the beginning."""
         optim = self._optimizers[name]
         before = copy.deepcopy(_rate_state(optim))
-        _set_rate_state(optim, *copy.deepcopy(self._fresh[name]))
+        _set_rate_state(optim, *copy.deepcopy(self._initial[name]))
         try:
             if optim.scheduler is not None:
                 _advance_schedule(name, optim, info)
@@ -88,7 +88,7 @@ def _advance_schedule(name: str, optim: Optim, info: Manifest) -> None:
         print(f"the schedule of optimizers.{name} follows validations, and begins anew", flush=True)
     for _ in range(info.step):
         if isinstance(optim.scheduler, Warmup):
-            optim.scheduler.climb()
+            optim.scheduler.advance_warmup()
         if optim.unit == "step":
             optim.scheduler.step()
     for _ in range(info.epoch if optim.unit == "epoch" else 0):

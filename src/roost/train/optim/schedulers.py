@@ -89,22 +89,22 @@ class Warmup:
         self.scheduler, self.steps, self._waits = scheduler, steps, waits
         self._optimizer = optimizer
         self.scales = [group.get(LR_SCALE, 1.0) for group in optimizer.param_groups]
-        self._climbed = 0
+        self._warmup_steps_done = 0
         self._scale()
 
-    def climb(self) -> None:
+    def advance_warmup(self) -> None:
         """A step of the run is over; called before `step`, whatever that one counts."""
-        if self._climbed <= self.steps:
-            self._climbed += 1
+        if self._warmup_steps_done <= self.steps:
+            self._warmup_steps_done += 1
             self._scale()
 
     def step(self, *metric: float) -> None:
         """What the scheduler counts is over; it is passed over in a warm-up that it waits for."""
-        if not self._waits or self._climbed > self.steps:
+        if not self._waits or self._warmup_steps_done > self.steps:
             self.scheduler.step(*metric)
 
     def _scale(self) -> None:
-        factor = min(1.0, (self._climbed + 1) / (self.steps + 1))
+        factor = min(1.0, (self._warmup_steps_done + 1) / (self.steps + 1))
         # A hook may have added groups: they are not warmed up.
         for group, scale in zip(self._optimizer.param_groups, self.scales, strict=False):
             if scale * factor == 1.0:
@@ -114,7 +114,7 @@ class Warmup:
 
     def state_dict(self) -> dict[str, Any]:
         """How far it climbed, and the scheduler's state."""
-        return {"climbed": self._climbed, "scheduler": self.scheduler.state_dict()}
+        return {"climbed": self._warmup_steps_done, "scheduler": self.scheduler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave.
@@ -128,7 +128,7 @@ class Warmup:
                 fix="continue the package with its own settings, and with the roost that wrote it",
             )
         self.scheduler.load_state_dict(state["scheduler"])
-        self._climbed = state["climbed"]
+        self._warmup_steps_done = state["climbed"]
         self._scale()
 
 

@@ -18,7 +18,7 @@ class ProgressPublisher:
 
     def __init__(self, board: ProgressFile | None, *, steps_per_epoch: int) -> None:
         self._board, self._steps_per_epoch = board, steps_per_epoch
-        self._rate = ThroughputMeter()
+        self._throughput = ThroughputMeter()
         self.phase, self.count = "starting", 0
         """What was told last, and how often anything was: a loop that is held up tells nothing."""
 
@@ -27,7 +27,7 @@ class ProgressPublisher:
         self.phase, self.count = phase, self.count + 1
         if self._board is None:
             return
-        self._rate.look(progress.samples, progress.seconds)
+        self._throughput.update(progress.samples, progress.seconds)
         self._board.publish(
             progress.step,
             progress.epoch,
@@ -37,6 +37,6 @@ class ProgressPublisher:
             self._steps_per_epoch,
             progress.samples,
             progress.seconds,
-            self._rate.per_second,
+            self._throughput.per_second,
             progress.fraction,
         )

@@ -13,7 +13,7 @@ class ThroughputMeter:
         self.per_second = 0.0
         self._samples, self._seconds = -1, 0.0
 
-    def look(self, samples: int, seconds: float) -> None:
+    def update(self, samples: int, seconds: float) -> None:
         """Takes note that ``samples`` were done in all, after ``seconds`` of training time in all."""
         span = seconds - self._seconds
         if self._samples < 0:

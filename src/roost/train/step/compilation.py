@@ -106,7 +106,7 @@ class CompiledLosses:
         self._dynamic = dynamic
         self._made: dict[LossFunction, CompiledLoss] = {}
 
-    def of(self, fn: LossFunction) -> CompiledLoss:
+    def get(self, fn: LossFunction) -> CompiledLoss:
         """The compiled form of ``fn``, always the same one. Functions that are made anew in each step are not
         all kept; what torch has compiled for their code serves the next one."""
         found = self._made.get(fn)

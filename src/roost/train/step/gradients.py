@@ -31,7 +31,7 @@ class LossTarget(NamedTuple):
     optims: Mapping[str, Optim]
     """By the prefix of the names under which they record."""
     loss_name: str
-    always: bool
+    moves_every_step: bool
     """Whether each of them moves in every step."""
 
     @property
@@ -70,21 +70,21 @@ class Gradients:
         autocast: AbstractContextManager[object] | None = None,
         scales: bool = False,
         ranks: Ranks = ALONE,
-        reduces: bool = True,
-        agrees: bool = False,
+        reduces_gradients: bool = True,
+        agrees_on_failures: bool = False,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._before_waiting = before_waiting
         self._device = torch.device(device)
         self._timing, self._autocast, self._scales, self._ranks = timing, autocast, scales, ranks
-        self._reduces, self._agrees = reduces and ranks.are_several, agrees and ranks.are_several
+        self._reduces, self._agrees = reduces_gradients and ranks.are_several, agrees_on_failures and ranks.are_several
         self._reducers: dict[tuple[int, ...], GradientReducer] = {}
         self._checked: set[str] = set()
         self._compared: set[str] = set()
-        self.agreed: Exception | None = None
+        self.agreed_error: Exception | None = None
         """The error of the newest step that all ranks know of."""
 
-    def of(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
+    def compute(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         """Computes; gives what is recorded: of this rank's own batches, with their "weight" where there are
         several batches or ranks."""
         for optim in target.optims.values():
@@ -92,7 +92,7 @@ class Gradients:
         if self._scales:  # what a step that failed halfway has left
             target.scaler._per_optimizer_states.clear()
         if self._ranks.are_several:
-            return self._of_ranks(fn, batches, target)
+            return self._compute_on_ranks(fn, batches, target)
         if len(batches) > 1:
             return self._normalized(self._accumulated(fn, batches, target), target)
         loss, values = self._forward(fn, batches[0], target)
@@ -154,7 +154,7 @@ class Gradients:
             losses.check_loss(loss)
             losses.check_values(values)
             self._checked.add(target.loss_name)
-        self._timing.ends(FORWARD, begun)
+        self._timing.end_part(FORWARD, begun)
         return loss, values
 
     def _backward(self, loss: Tensor, share: Value | None, target: LossTarget) -> None:
@@ -170,11 +170,11 @@ class Gradients:
         except RuntimeError:
             losses.check_loss(loss)  # in the first step it could be trained on
             raise
-        self._timing.ends(BACKWARD, begun)
+        self._timing.end_part(BACKWARD, begun)
 
     # ---- several ranks ----------------------------------------------------------------------------------
 
-    def _of_ranks(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
+    def _compute_on_ranks(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         reducer = self._reducer(target) if self._reduces else None
         try:
             sums = self._accumulated(fn, batches, target, None if self._agrees else reducer)
@@ -182,7 +182,7 @@ class Gradients:
             if self._agrees:
                 self._ranks.control.exchange([failed_step.failure_code(error)], _EXCHANGE).wait()
                 failed_step.gather_first_error(self._ranks.control, error)
-                self.agreed = error
+                self.agreed_error = error
             raise
         self._before_waiting()
         if self._agrees:
@@ -196,22 +196,22 @@ class Gradients:
                 reducer.begin()
             reducer.finish()
         if sums.are_weighted:
-            total = self._here(sums.total)
+            total = self._on_device(sums.total)
             every = self._sum(total)
             _divide(target, torch.where(every != 0, every, 1.0))  # a step without weight has no gradient
             # A rank may hold nothing but padding, while others do not.
             sums.values = {
                 name: torch.where(total != 0, value / total, 0.0) for name, value in sums.values.items()
             }
-        self._timing.ends(BACKWARD, begun)
+        self._timing.end_part(BACKWARD, begun)
         return {**sums.values, "weight": sums.total}
 
     def _refuse_failed(self) -> None:
         codes = [code for [code] in self._ranks.control.exchange([0], _EXCHANGE).wait()]
         if any(codes):
             words = failed_step.gather_first_error(self._ranks.control, None)
-            self.agreed = failed_step.peer_error(codes, f"failed in this step: {words}")
-            raise self.agreed
+            self.agreed_error = failed_step.peer_error(codes, f"failed in this step: {words}")
+            raise self.agreed_error
 
     def _compare_weights(self, are_weighted: bool) -> None:
         """Before the ranks add up the first gradients of a loss.
@@ -234,7 +234,7 @@ class Gradients:
             return float(batches.total)
         return float(sum(count for [count] in self._ranks.control.exchange([int(own)], _EXCHANGE).wait()))
 
-    def _here(self, value: Value) -> Tensor:
+    def _on_device(self, value: Value) -> Tensor:
         """() the number on the device by which ranks talk, as exact as it came."""
         if isinstance(value, Tensor):
             return value.detach().to(self._device)
@@ -247,7 +247,7 @@ class Gradients:
 
     def loss_of_all(self, loss: Value) -> Tensor:
         """() a number that is finite exactly when the loss of each rank is."""
-        return self._sum(self._here(loss)) if self._ranks.are_several else torch.as_tensor(loss)
+        return self._sum(self._on_device(loss)) if self._ranks.are_several else torch.as_tensor(loss)
 
     def _reducer(self, target: LossTarget) -> GradientReducer:
         parameters = target.parameters

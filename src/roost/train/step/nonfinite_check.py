@@ -31,8 +31,8 @@ class NonfiniteGuard:
         looks: Whether it looks at loss and gradients, or only keeps the buffers.
     """
 
-    def __init__(self, module: nn.Module, *, looks: bool = True) -> None:
-        self._module, self.looks = module, looks
+    def __init__(self, module: nn.Module, *, checks_step: bool = True) -> None:
+        self._module, self.checks_step = module, checks_step
         self.flag: Tensor | None = None
         """() whether the step that runs was bad; None while nothing was looked at."""
         self._buffers: list[_SavedBuffer] = []
@@ -41,7 +41,7 @@ class NonfiniteGuard:
         self._kept: list[Tensor] = []
         """What these held."""
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """A step begins: nothing of it was kept yet, and nothing looked at."""
         self.flag, self._buffers, self._written = None, [], []
 
@@ -70,7 +70,7 @@ class NonfiniteGuard:
             with torch.no_grad():
                 torch._foreach_copy_(self._written, self._kept)
 
-    def look(self, loss: Tensor, sizes: Iterable[Tensor]) -> Tensor:
+    def check(self, loss: Tensor, sizes: Iterable[Tensor]) -> Tensor:
         """() whether the loss, or a gradient, is not finite; then the buffers are back. No synchronisation,
         unless one of them is another tensor now.
 
@@ -117,7 +117,7 @@ def step_unless(bad: Tensor, optim: Optim) -> None:
         optim.move()
 
 
-def host_waits(optims: Mapping[str, Optim], *, scales: bool, looks: bool) -> list[str]:
+def host_waits(optims: Mapping[str, Optim], *, scales: bool, checks_step: bool) -> list[str]:
     """Which optimizers make the host wait for the device in each step, and why; a line for each.
 
     Args:
@@ -130,7 +130,7 @@ def host_waits(optims: Mapping[str, Optim], *, scales: bool, looks: bool) -> lis
         kind = type(optim.optimizer).__name__
         if optim.needs_closure:
             lines.append(f"optimizer {name!r}: {kind} waits for the loss several times in each step")
-        elif (scales or looks) and not optim.is_fused:
+        elif (scales or checks_step) and not optim.is_fused:
             why = "precision fp16" if scales else "on_non_finite skip and rollback"
             lines.append(
                 f"optimizer {name!r}: with {why} each step waits for the device: {kind} here has no kernel "

@@ -69,9 +69,9 @@ class Stepper:
         compile_dynamic: bool = False,
         guard: NonfiniteGuard | None = None,
         ranks: Ranks = ALONE,
-        reduces: bool = True,
-        agrees: bool = False,
-        around: Callable[..., Any] | None = None,
+        reduces_gradients: bool = True,
+        agrees_on_failures: bool = False,
+        loss_wrapper: Callable[..., Any] | None = None,
     ) -> None:
         if mode not in _MODES:
             raise ContractError("there is no such mode", received=mode, fix=f"use {', '.join(_MODES)}")
@@ -95,33 +95,33 @@ class Stepper:
             autocast=numbers.autocast_context(precision, device) if precision != 32 else None,
             scales=self._scales,
             ranks=ranks,
-            reduces=reduces,
-            agrees=agrees,
+            reduces_gradients=reduces_gradients,
+            agrees_on_failures=agrees_on_failures,
             before_waiting=self._before_moving,
         )
-        self._ranks, self._around = ranks, around
+        self._ranks, self._loss_wrapper = ranks, loss_wrapper
         self._buffers: BufferSync | None = None
         """Of the runner, to be alike on all ranks."""
         for optim in self.optimizers.values():
             optim.scaler = numbers.make_scaler(precision, device)
             if optim.needs_closure:
-                looks = guard is not None and guard.looks
-                _check_closure(optim, keeps_back=self._scales or looks, ranks=ranks)
-        for line in host_waits(self.optimizers, scales=self._scales, looks=guard is not None and guard.looks):
+                checks_step = guard is not None and guard.checks_step
+                _check_closure(optim, keeps_back=self._scales or checks_step, ranks=ranks)
+        for line in host_waits(self.optimizers, scales=self._scales, checks_step=guard is not None and guard.checks_step):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._kernels = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None
+        self._compiled = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None
         self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
 
     # ---- what a loop calls ------------------------------------------------------------------------------
 
-    def of(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
+    def step_function(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
         """The step of a runner: takes a window of micro-batches, gives what is recorded."""
         if self.mode == "dry":
             return _take_no_step
-        if self._kernels is not None:
+        if self._compiled is not None:
             exclude_log(runner)
         if self._ranks.are_several:
             self._buffers = BufferSync(runner, self._ranks)
@@ -166,24 +166,24 @@ class Stepper:
         """
         target = self._targets.get(optimizer) or self._new_target(optimizer)
         moving = target.optims
-        if not target.always:
+        if not target.moves_every_step:
             moving = {prefix: optim for prefix, optim in moving.items() if optim.is_due()}
             if not moving:
                 return {}
-        if self._kernels is not None:
-            fn = self._kernels.of(fn)
-        if self._around is not None:
-            fn = functools.partial(self._around, fn)
+        if self._compiled is not None:
+            fn = self._compiled.get(fn)
+        if self._loss_wrapper is not None:
+            fn = functools.partial(self._loss_wrapper, fn)
         if self.guard is not None:
             self.guard.begin()
         if self._needs_closure(moving):
             return self._run_closure(fn, batches, target)
-        values = self.gradients.of(fn, batches, target)
+        values = self.gradients.compute(fn, batches, target)
         self._before_moving()
         begun = perf_counter()
         if self.mode != "no_optim":
             self._move(moving, values, target)
-        self.timing.ends(OPTIMIZER, begun)
+        self.timing.end_part(OPTIMIZER, begun)
         return values
 
     # ---- moving the weights -----------------------------------------------------------------------------
@@ -203,12 +203,12 @@ class Stepper:
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
         bad, loss = None, values[target.loss_name]
-        if self.guard is not None and self.guard.looks:
+        if self.guard is not None and self.guard.checks_step:
             # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
             sizes = (
                 [] if scaler else [_gradient_size(optim, values, prefix) for prefix, optim in moving.items()]
             )
-            bad = self.guard.look(self.gradients.loss_of_all(loss), sizes)
+            bad = self.guard.check(self.gradients.loss_of_all(loss), sizes)
             if scaler is not None:
                 numbers.skip_where(scaler, moving.values(), bad)
         self.has_moved = True
@@ -250,7 +250,7 @@ class Stepper:
         def closure() -> Value:
             if self.timing.device is not None:
                 self.timing.device.record(OPTIMIZER)  # what the optimizer computed since the last evaluation
-            values = self.gradients.of(fn, batches, target)
+            values = self.gradients.compute(fn, batches, target)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
             found.update({name: value for name, value in values.items() if name not in found})
@@ -261,7 +261,7 @@ class Stepper:
         begun, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():
             optim.optimizer.step(closure)  # type: ignore[arg-type]
-        self.timing.ends(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
+        self.timing.end_part(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
         return found
 
     # ---- names ------------------------------------------------------------------------------------------

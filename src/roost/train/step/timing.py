@@ -63,24 +63,24 @@ class Timing:
             now: `time.perf_counter`.
         """
         now = perf_counter() if now is None else now
-        self._begun = self._row = (step, samples, now)
+        self._session_start = self._row_start = (step, samples, now)
         self._totals = [0.0] * len(PARTS)
         self._per_step: list[float] | None = None
-        self._looked, self._host_mb, self._gpu_mb, self._most_gpu_mb = -math.inf, 0.0, 0.0, 0.0
+        self._memory_checked_at, self._host_mb, self._gpu_mb, self._most_gpu_mb = -math.inf, 0.0, 0.0, 0.0
         self.spent[:] = [0.0] * len(PARTS)
         if self.device is not None:
             self.device.read(len(PARTS))
 
-    def ends(self, part: int, begun: float) -> None:
+    def end_part(self, part: int, begun: float) -> None:
         """A part of a step that the device computes ends; it began at ``begun`` (`perf_counter`)."""
         self.spent[part] += perf_counter() - begun
         if self.device is not None:
             self.device.record(part)
 
-    def went_back(self, steps: int, samples: int) -> None:
+    def roll_back(self, steps: int, samples: int) -> None:
         """The run went back by so many steps and samples. They stay counted, as does the time they took."""
-        self._begun, self._row = (
-            (step - steps, count - samples, now) for step, count, now in (self._begun, self._row)
+        self._session_start, self._row_start = (
+            (step - steps, count - samples, now) for step, count, now in (self._session_start, self._row_start)
         )
 
     def row(self, step: int, samples: int, now: float | None = None) -> dict[str, float]:
@@ -97,13 +97,13 @@ class Timing:
             now: `time.perf_counter`.
         """
         now = perf_counter() if now is None else now
-        last_step, last_samples, last_now = self._row
+        last_step, last_samples, last_now = self._row_start
         steps, count, seconds = step - last_step, samples - last_samples, now - last_now
         if self.device is not None:
             measured, device_seconds = self.device.read(len(PARTS))
             self._per_step = [taken / measured for taken in device_seconds] if measured else self._per_step
         parts = self._parts(steps)
-        self._row = (step, samples, now)
+        self._row_start = (step, samples, now)
         self._totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
         self.spent[:] = [0.0] * len(PARTS)
         training = seconds - parts[VALIDATE] - parts[SAVE]
@@ -116,19 +116,19 @@ class Timing:
         for place in (VALIDATE, SAVE):
             if parts[place]:
                 row[_COLUMNS[place]] = round(parts[place], 4)
-        self._look(now)
+        self._check_memory(now)
         row[HOST_MB] = round(self._host_mb, 1)
         if self._gpu is not None:
             row[GPU_MB] = round(self._gpu_mb, 1)
         return row
 
-    def so_far(self, step: int, samples: int, now: float | None = None) -> TimeBreakdown:
+    def session_span(self, step: int, samples: int, now: float | None = None) -> TimeBreakdown:
         """All since `begin`, with what no row holds yet. It waits for nothing: on a GPU the steps since the
         last row are taken to be like those of that row."""
         now = perf_counter() if now is None else now
-        self._look(now)
-        first_step, first_samples, begun = self._begun
-        parts = self._parts(step - self._row[0])
+        self._check_memory(now)
+        first_step, first_samples, begun = self._session_start
+        parts = self._parts(step - self._row_start[0])
         totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
         return TimeBreakdown(
             seconds=now - begun,
@@ -145,10 +145,10 @@ class Timing:
             return list(self.spent)
         return [*(taken * steps for taken in self._per_step[:VALIDATE]), *self.spent[VALIDATE:]]
 
-    def _look(self, now: float) -> None:
-        if now - self._looked < _MEMORY_CHECK_SECONDS:
+    def _check_memory(self, now: float) -> None:
+        if now - self._memory_checked_at < _MEMORY_CHECK_SECONDS:
             return
-        self._looked, self._host_mb = now, resident_mb()
+        self._memory_checked_at, self._host_mb = now, resident_mb()
         if self._gpu is not None:
             self._gpu_mb = peak_gpu_memory.peak_since_last_call(self._gpu)
             self._most_gpu_mb = max(self._most_gpu_mb, self._gpu_mb)

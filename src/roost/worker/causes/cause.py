@@ -1,4 +1,4 @@
-"""What a known cause is, and what one may look at to recognise it."""
+"""A known cause of a failure, and the context in which a rule may look to recognise it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from roost.package.records import Columns
 
 
 class Cause(NamedTuple):
-    """Why it failed, in words, and what to do about it; each one line."""
+    """Why a task failed, and how to fix it; one line each."""
 
-    words: str
+    description: str
     fix: str = ""
 
 
 @dataclass(frozen=True)
 class FailureContext:
-    """Where an error came up, besides what it says itself. Everything here may be missing: it is asked after
-    a failure, of which it may be a part."""
+    """The package in which an error came up. Every part may be missing: it is read after a failure, and may be
+    the reason of that failure."""
 
     package: Path | None = None
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The package's settings in effect, as they were typed."""
+        """The settings in effect, as they were written by the user."""
         try:
             return PackageFolder(self.package).settings() if self.package else {}
         except (RoostError, OSError):
@@ -39,7 +39,7 @@ class FailureContext:
 
     @cached_property
     def project(self) -> Path | None:
-        """The project's folder, if it is still there."""
+        """The project's folder, if it still exists."""
         if self.package is None:
             return None
         try:
@@ -50,7 +50,7 @@ class FailureContext:
 
     @cached_property
     def left_out(self) -> Mapping[str, str]:
-        """What of the project was not copied, and why."""
+        """Files of the project that were not copied into the package, with the reason."""
         try:
             found = PackageFolder(self.package).manifest.get("left_out", []) if self.package else []
         except RoostError:
@@ -59,22 +59,23 @@ class FailureContext:
 
     @cached_property
     def records(self) -> Columns:
-        """What the run has recorded."""
+        """The rows of the run."""
         return PackageFolder(self.package).records() if self.package else Columns()
 
 
 CauseRule = Callable[[ExceptionRecord, FailureContext], Cause | None]
-"""Recognises one cause: gives it, or None when this is another error. It must be right when it speaks."""
+"""A rule that recognises one cause: returns it, or None for any other error. It must never be wrong: in doubt it
+returns None."""
 
 
-def rule_by_text(kind: str, pattern: str, words: str, fix: str) -> CauseRule:
-    """A cause that is known by the class and the text alone.
+def rule_by_text(kind: str, pattern: str, description: str, fix: str) -> CauseRule:
+    """Returns a rule for a cause that is recognised by class and text of the error alone.
 
     Args:
-        kind: The error is of this class, or of one that derives from it.
-        pattern: Its text begins like this.
-        words: `Cause.words`; ``{0}`` is the pattern's first group.
-        fix: `Cause.fix`, likewise.
+        kind: Name of the error's class or of one of its base classes.
+        pattern: Regular expression for the beginning of the error's text.
+        description: `Cause.description`; ``{0}`` is the first group of the pattern.
+        fix: `Cause.fix`, with the same placeholders.
     """
     known = re.compile(pattern)
 
@@ -83,13 +84,13 @@ def rule_by_text(kind: str, pattern: str, words: str, fix: str) -> CauseRule:
         if match is None:
             return None
         groups = [group or "" for group in match.groups()]
-        return Cause(words.format(*groups), fix.format(*groups))
+        return Cause(description.format(*groups), fix.format(*groups))
 
     return row
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes as torch writes them: ``1.50 GiB``."""
+    """Formats bytes as torch does: ``1.50 GiB``."""
     size = float(num_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":

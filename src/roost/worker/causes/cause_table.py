@@ -1,4 +1,4 @@
-"""All causes that are known, and the one way to ask them."""
+"""The table of all known causes, and the search in it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ CAUSES: tuple[CauseRule, ...] = (
     *nonfinite_causes.CAUSES,
     *tensor_causes.CAUSES,
 )
-"""Each tells one kind of failure from all others, so their order does not matter."""
+"""Every rule recognises one kind of failure and no other, so the order does not matter."""
 
 
 def find(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """The cause of an error, or of the one it was raised from; None when nothing is known of it.
+    """Returns the cause of an error, or of an error it was raised ``from``; None if it is not known.
 
-    What merely was being handled meanwhile is not asked: it may have had nothing to do with it.
+    An error that was only being handled at that time (``__context__``) is not examined: it may be unrelated.
     """
     for one in _candidates(raised):
         for row in CAUSES:
@@ -49,7 +49,7 @@ def find(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
 def _try_rule(row: CauseRule, raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     try:
         return row(raised, scene)
-    except Exception:  # noqa: BLE001  - the package is gone, say; the error itself is what must be told
+    except Exception:  # noqa: BLE001  - the package may be gone; the error itself must be reported
         return None
 
 
@@ -57,6 +57,6 @@ def _candidates(raised: ExceptionRecord) -> Iterator[ExceptionRecord]:
     current: ExceptionRecord | None = raised
     while current is not None:
         yield current
-        if len(current.members) == 1:  # a group with one member is that member
+        if len(current.members) == 1:  # a group with one member is treated as that member
             yield from _candidates(current.members[0])
         current = current.cause

@@ -1,4 +1,4 @@
-"""Kernels that torch.compile cannot build on this machine."""
+"""Causes in torch.compile: kernels that cannot be built on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST = re.compile(r"^.*?((?:fatal )?error: .+)$", re.MULTILINE)
 
 
 def no_compiler(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """On a CPU the kernels are C++, built by the machine's own compiler."""
+    """No C++ compiler works; on a CPU the kernels are C++."""
     match = _NONE_WORKS.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     if match is None:
         return None
@@ -27,16 +27,16 @@ def no_compiler(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
 
 
 def compiler_error(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """There is a compiler, and something that it needs is missing."""
+    """The C++ compiler works, but lacks something, such as Python's headers."""
     match = _FAILED.search(raised.text) if raised.is_a("BackendCompilerFailed") else None
     error = _FIRST.search(match[2]) if match is not None else None
     if match is None or error is None:
         return None
-    mend = "see what it says above"
+    remedy = "see its output above"
     if "Python.h" in error[1]:
-        mend = "install the headers of this Python (the package python3-dev, or python3-devel)"
+        remedy = "install the headers of this Python (the package python3-dev, or python3-devel)"
     return Cause(
-        f"{_mode(scene)}: {match[1]} cannot build a kernel: {error[1]}", f"{mend}, {_alternative(scene)}"
+        f"{_mode(scene)}: {match[1]} cannot build a kernel: {error[1]}", f"{remedy}, {_alternative(scene)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A GPU that torch cannot see or use, and tensors on the wrong device."""
+"""Causes with CUDA: a GPU that torch cannot see or use, and tensors on the wrong device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_text
 
-_ON_CPU = 'write self.device in place of "cuda" in the project to run without a GPU'
+_ON_CPU = 'write self.device instead of "cuda" in the project to run without a GPU'
 _NO_GPU_TEXTS = (
     "Torch not compiled with CUDA enabled",
     "No CUDA GPUs are available",
@@ -23,19 +23,19 @@ def _torch_version() -> str:
 
 
 def _torch_cuda_version() -> str | None:
-    """The CUDA version that torch was built for."""
+    """Returns the CUDA version that torch was built for; None without CUDA."""
     torch = sys.modules.get("torch")
     return getattr(getattr(torch, "version", None), "cuda", None)
 
 
 def no_gpu(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """The project asks for CUDA where there is none."""
+    """The project uses CUDA where no GPU is visible."""
     if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_NO_GPU_TEXTS):
         return None
     if raised.text.startswith("Torch not compiled"):
         why, mend = f"{_torch_version()} was built without CUDA", "; install a torch with CUDA to use one"
     else:
-        from roost.project.device_choice import why_no_gpu  # imports torch, which has just said so
+        from roost.project.device_choice import why_no_gpu  # imports torch, which raised the error
 
         why, mend = why_no_gpu(), ""
     return Cause(f"no GPU is visible: {why}", _ON_CPU + mend)
@@ -45,22 +45,22 @@ _FOUND = re.compile(r"\s*The NVIDIA driver on your system is too old \(found ver
 
 
 def old_driver(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """torch was built for a newer CUDA than the driver serves."""
+    """torch was built for a newer CUDA than the driver supports."""
     match = _FOUND.match(raised.text) if raised.is_a("RuntimeError", "AssertionError") else None
     if match is None:
         return None
     number = int(match[1])
-    serves = f"{number // 1000}.{number % 1000 // 10}"
-    wants = f"for CUDA {_torch_cuda_version()}" if _torch_cuda_version() else "for a newer one"
+    supported = f"{number // 1000}.{number % 1000 // 10}"
+    needed = f"for CUDA {_torch_cuda_version()}" if _torch_cuda_version() else "for a newer one"
     return Cause(
-        f"the NVIDIA driver is too old for this torch: it serves CUDA {serves}, "
-        f"{_torch_version()} was built {wants}",
-        f"install a torch that was built for CUDA {serves} or older, or a newer driver",
+        f"the NVIDIA driver is too old for this torch: it supports CUDA {supported}, "
+        f"{_torch_version()} was built {needed}",
+        f"install a torch that was built for CUDA {supported} or older, or a newer driver",
     )
 
 
 def no_kernel(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Compiled code that knows nothing of this kind of GPU."""
+    """Compiled code without kernels for this GPU's architecture."""
     if not raised.is_a("RuntimeError") or "no kernel image is available for execution" not in raised.text:
         return None
     torch = sys.modules.get("torch")
@@ -68,7 +68,7 @@ def no_kernel(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     return Cause(
         f"compiled code was not built for this kind of GPU ({_torch_version()}"
         + (f" is built for {knows})" if knows else ")"),
-        "install a torch that is; if an extension of yours failed, build it anew with TORCH_CUDA_ARCH_LIST",
+        "install a torch that is; if the error is in your own extension, rebuild it with TORCH_CUDA_ARCH_LIST",
     )
 
 
@@ -82,7 +82,7 @@ _TYPES = re.compile(
 
 
 def two_devices(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Tensors that meet on different devices."""
+    """Tensors on different devices in one operation."""
     if not raised.is_a("RuntimeError"):
         return None
     if match := _TWO_DEVICES.match(raised.text):
@@ -90,15 +90,15 @@ def two_devices(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     elif (match := _TYPES.match(raised.text)) and match[1] != match[2]:
         one, other = ("GPU", "CPU") if match[1] else ("CPU", "GPU")
     elif raised.text.startswith("Expected all tensors to be on the same device"):
-        return Cause("tensors on different devices meet", _SAME_DEVICE_FIX)
+        return Cause("one operation got tensors on different devices", _SAME_DEVICE_FIX)
     else:
         return None
-    return Cause(f"tensors on two devices meet: {one} and {other}", _SAME_DEVICE_FIX)
+    return Cause(f"one operation got tensors on two devices: {one} and {other}", _SAME_DEVICE_FIX)
 
 
 _SAME_DEVICE_FIX = (
-    "make tensors with device=self.device, or keep them as buffers (self.register_buffer in build()); of a "
-    "batch Runner.to_device moves tensors, lists, mappings and what has .to(): override it for anything else"
+    "create tensors with device=self.device, or keep them as buffers (self.register_buffer in build()); of a "
+    "batch Runner.to_device moves tensors, lists, mappings and objects with .to(): override it for others"
 )
 
 CAUSES: tuple[CauseRule, ...] = (
@@ -110,7 +110,7 @@ CAUSES: tuple[CauseRule, ...] = (
         "RuntimeError",
         r"CUDA error: device-side assert triggered",
         "a check inside a GPU kernel failed, most often an index or a class label out of range; "
-        "the line shown here may not be the one",
+        "the line shown here may be a later one",
         "run it with CUDA_LAUNCH_BLOCKING=1 or -CPU, which shows the right line; "
         "the output above may name the assertion",
     ),
@@ -118,12 +118,12 @@ CAUSES: tuple[CauseRule, ...] = (
         "RuntimeError",
         r"CUDA error: invalid device ordinal",
         "the project names a GPU that does not exist or is not visible",
-        "write self.device in place of a number",
+        "write self.device instead of a number",
     ),
     rule_by_text(
         "RuntimeError",
         r"Cannot re-initialize CUDA in forked subprocess",
-        "the dataset uses the GPU inside a loader worker, which cannot",
+        "the dataset uses the GPU inside a loader worker, which is not possible",
         "keep samples on the CPU (the Runner moves batches), or set data.num_workers: 0",
     ),
 )

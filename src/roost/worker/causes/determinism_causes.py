@@ -1,4 +1,4 @@
-"""Operations that cannot give the same bits each time, where nothing else is allowed."""
+"""Causes with deterministic algorithms: operations that have none, and a missing variable of cuBLAS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from roost.worker.causes.cause import Cause, CauseRule, FailureContext, rule_by_
 
 _REFUSED = re.compile(r"(\w+)((?: [\w ]+)?) does not have a deterministic implementation, but you set ")
 _PARTS = re.compile(r"_(?:backward|forward|out|cuda|cpu|gpu|kernel|template|with_indices)(?:_|$)")
-"""What torch adds to an operation's name to tell its kernels apart."""
+"""Suffixes by which torch distinguishes the kernels of one operation."""
 _PUBLIC_NAMES = (
     (re.compile(r"max_unpooling2d"), "nn.MaxUnpool1d or nn.MaxUnpool2d"),
     (re.compile(r"max_unpooling3d"), "nn.MaxUnpool3d"),
@@ -22,7 +22,7 @@ _PUBLIC_NAMES = (
 
 
 def no_deterministic_algorithm(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Deterministic algorithms are asked for, and there is none."""
+    """Only deterministic algorithms are allowed, and the operation has none."""
     match = _REFUSED.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
         return None
@@ -31,20 +31,20 @@ def no_deterministic_algorithm(raised: ExceptionRecord, scene: FailureContext) -
     if scene.settings and scene.settings.get("determinism") != "strict":
         asks, end = (
             "the project's own code",
-            "take torch.use_deterministic_algorithms(True) out of the project",
+            "remove torch.use_deterministic_algorithms(True) from the project",
         )
     else:
         asks = "determinism: strict"
-        end = "set determinism: seeded, which allows it (the run may then not be repeated bit for bit)"
+        end = "set determinism: seeded, which allows it (the run may then not repeat bit for bit)"
     return Cause(
         f"{operation_name(kernel)} has no deterministic algorithm{place}, and {asks} allows nothing else",
-        f"put another operation in its place, or {end}",
+        f"use another operation, or {end}",
     )
 
 
 def operation_name(kernel: str) -> str:
-    """What a person calls the operation of a kernel, as far as that can be told: ``the gradient of
-    nn.AvgPool3d`` for ``avg_pool3d_backward_cuda``."""
+    """Returns the public name of a kernel's operation if it can be derived: ``the gradient of nn.AvgPool3d``
+    for ``avg_pool3d_backward_cuda``; else the kernel's name."""
     found = _public_name(_PARTS.split(kernel.removeprefix("_"))[0])
     if found is None:
         return kernel
@@ -71,8 +71,8 @@ CAUSES: tuple[CauseRule, ...] = (
     rule_by_text(
         "RuntimeError",
         r"Deterministic behavior was enabled with [^\n]*because it uses CuBLAS",
-        "the project asks for deterministic algorithms, and cuBLAS's variable for them is not set",
-        "set determinism: strict, which sets both before CUDA starts, and take "
-        "torch.use_deterministic_algorithms(True) out of the project",
+        "the project turns on deterministic algorithms, and cuBLAS's environment variable for them is not set",
+        "set determinism: strict, which sets both before CUDA starts, and remove "
+        "torch.use_deterministic_algorithms(True) from the project",
     ),
 )

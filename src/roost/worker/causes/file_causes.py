@@ -1,4 +1,4 @@
-"""Files that are not where the code looks, and ports that are taken."""
+"""Causes with files and ports: a relative path that is not in the package, a port in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PORTS = re.compile(r"\('[^']*', (\d+)|\bport:? (\d+)")
 
 
 def relative_path(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A path as it was right in the project's folder: a run works in its package."""
+    """A relative path that is valid in the project's folder, while the run's working directory is its package."""
     match = _NOT_FOUND.match(raised.text) if raised.is_a("FileNotFoundError") else None
     if match is None or scene.package is None:
         return None
@@ -25,13 +25,13 @@ def relative_path(raised: ExceptionRecord, scene: FailureContext) -> Cause | Non
         why = scene.left_out.get(path.as_posix(), "")
         there = f"; the project has it, and it was not copied{f' ({why})' if why else ''}"
     return Cause(
-        f"there is no {path} in the package, which is the working folder of a run{there}",
-        f"make the path a setting, `{path.stem}: ${{project}}/{path}`, and read it from self.args",
+        f"there is no {path} in the package, which is the working directory of a run{there}",
+        f"turn the path into a setting, `{path.stem}: ${{project}}/{path}`, and read it from self.args",
     )
 
 
 def port_in_use(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A server of the project's, or the meeting point of ranks."""
+    """A port in use, of a server of the project or of the ranks' rendezvous."""
     is_known = raised.is_a("OSError") and re.match(r"\[Errno (?:98|48)\] ", raised.text)
     if not is_known and not (raised.is_a("DistNetworkError", "RuntimeError") and "EADDRINUSE" in raised.text):
         return None
@@ -40,7 +40,7 @@ def port_in_use(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     shown = f"port {port}" if port else "the port"
     whose = f" (`ss -ltnp 'sport = :{port}'` shows whose)" if port else ""
     return Cause(
-        f"{shown} is in use by another program{whose}", "take another port; 0 takes one that is free"
+        f"{shown} is in use by another program{whose}", "choose another port; 0 chooses a free one"
     )
 
 

@@ -1,6 +1,6 @@
-"""Workers of torch's DataLoader: killed, out of shared memory, out of file descriptors.
+"""Causes in loader workers of torch's DataLoader: killed, out of shared memory, out of file descriptors.
 
-Of the death of its own workers roost says itself why (`roost.train.data.workers.worker_errors`).
+roost explains the death of its own loader workers in `roost.train.data.workers.worker_errors`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHARED = "/dev/shm"
 
 
 def _shared_memory() -> str:
-    """How large it is now."""
+    """Describes the free and total size of shared memory now."""
     try:
         found = os.statvfs(SHARED)
     except OSError:
@@ -25,7 +25,9 @@ def _shared_memory() -> str:
     return f"{SHARED} has {free} free of {size} now"
 
 
-_ENLARGE = "num_workers=0 in that DataLoader, or smaller batches; in docker: --shm-size=8g (or --ipc=host)"
+_ENLARGE = (
+    "set num_workers=0 in that DataLoader, or use smaller batches; in docker: --shm-size=8g (or --ipc=host)"
+)
 _FULL = re.compile(
     r"unable to (?:write to|resize|allocate shared memory\(shm\) for) file </\S+>: No space left on device"
 )
@@ -33,7 +35,7 @@ _BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error
 
 
 def shared_memory_full(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Its workers hand their batches over in files of shared memory."""
+    """No space in shared memory, through whose files loader workers pass their batches."""
     if not raised.is_a("RuntimeError"):
         return None
     if _FULL.match(raised.text):
@@ -47,7 +49,7 @@ def shared_memory_full(raised: ExceptionRecord, scene: FailureContext) -> Cause 
 
 
 def too_many_files(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """The limit of open files, which batches in shared memory count against too."""
+    """The limit of open files, which includes batches in shared memory."""
     is_known = raised.is_a("OSError") and raised.text.startswith("[Errno 24] ")
     is_loader = raised.is_a("RuntimeError") and raised.text.startswith(
         ("Too many open files. Communication with the workers", "received 0 items of ancdata")
@@ -55,10 +57,12 @@ def too_many_files(raised: ExceptionRecord, scene: FailureContext) -> Cause | No
     if not is_known and not is_loader:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = f"`ulimit -n {hard}` before roost is started" if hard > soft else "a higher limit of open files"
+    remedy = (
+        f"run `ulimit -n {hard}` before roost is started" if hard > soft else "set a higher limit of open files"
+    )
     return Cause(
         f"too many files are open at once: the limit is {soft} (ulimit -n)",
-        f"{more}; close what the dataset opens, or fewer data.num_workers",
+        f"{remedy}; close the files that the dataset opens, or use fewer data.num_workers",
     )
 
 
@@ -69,25 +73,26 @@ CAUSES: tuple[CauseRule, ...] = (
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: Killed",
         "loader worker {0} was killed from outside, probably by the kernel because memory ran out",
-        "fewer num_workers in that DataLoader or smaller batches; `dmesg` tells whom the kernel killed",
+        "use fewer num_workers in that DataLoader or smaller batches; `dmesg` lists the processes that the kernel "
+        "killed",
     ),
     rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: (Segmentation fault|Aborted)",
         "loader worker {0} crashed in compiled code: {1}",
-        "num_workers=0 in that DataLoader shows where; often a library that cannot be forked, or a damaged "
+        "set num_workers=0 in that DataLoader to see where; often a library that cannot be forked, or a damaged "
         "sample",
     ),
     rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) exited unexpectedly with exit code (\d+)",
         "loader worker {0} ended itself with exit code {1} (sys.exit or os._exit while it read a sample)",
-        "num_workers=0 in that DataLoader shows where",
+        "set num_workers=0 in that DataLoader to see where",
     ),
     rule_by_text(
         "RuntimeError",
         r"unable to mmap \d+ bytes from file </torch_\S+>: Cannot allocate memory",
         "probably too many tensors are kept in shared memory one by one (the kernel's vm.max_map_count)",
-        "copy what you keep of a batch with .clone(), or num_workers=0 in that DataLoader",
+        "copy the tensors that you keep of a batch with .clone(), or set num_workers=0 in that DataLoader",
     ),
 )

@@ -1,4 +1,4 @@
-"""Memory that did not suffice: the GPU's, and the machine's."""
+"""Causes of a failed allocation: out of memory on a GPU or on the host."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _bytes(size: str | None) -> float:
 
 
 def requested_mb(text: str) -> float | None:
-    """What was asked for when torch's allocator had no more; None where its error does not tell."""
+    """Returns the size, in MB, of the request that torch's allocator refused; None if its error has none."""
     asked = _first(_REQUESTED, text)
     return _bytes(asked) / 2**20 if asked else None
 
 
 def is_gpu_out_of_memory(raised: ExceptionRecord) -> bool:
-    """Whether a GPU had no more memory."""
+    """Whether the error means that a GPU ran out of memory."""
     scene = FailureContext()
     return any(
         row(raised, scene) is not None for row in (gpu_out_of_memory, gpu_out_of_memory_without_numbers)
@@ -47,7 +47,7 @@ def is_gpu_out_of_memory(raised: ExceptionRecord) -> bool:
 
 
 def gpu_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """torch's allocator, which tells its numbers."""
+    """torch's allocator ran out of GPU memory; its error has numbers."""
     is_known = raised.is_a("OutOfMemoryError") or raised.text.startswith("CUDA out of memory.")
     if not is_known or not raised.is_a("RuntimeError", "OutOfMemoryError"):
         return None
@@ -56,7 +56,7 @@ def gpu_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause |
     device = _first(_DEVICE, text)
     words = f"GPU {device} is out of memory" if device else "the GPU is out of memory"
     if asked:
-        words += f": {asked} more were asked for"
+        description += f": {asked} more were requested"
     if (free := _first(_FREE, text)) and (total := _first(_TOTAL, text)):
         words += f", {free} of {total} are free"
     if allocated := _first(_ALLOCATED, text):

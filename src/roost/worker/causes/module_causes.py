@@ -1,4 +1,4 @@
-"""A module that cannot be imported: not installed, or not copied into the package."""
+"""Causes of a failed import: a module that is not installed, or not copied into the package."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ PIP_NAMES = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-"""What to give to pip, for modules that have another name than their package."""
+"""Names for pip, of modules whose distribution has another name."""
 
 _MISSING = re.compile(r"No module named '([^']+)'")
 
 
 def missing_module(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A ModuleNotFoundError of whatever sort."""
+    """A ModuleNotFoundError: explained by the project, by another version, or as not installed."""
     match = _MISSING.match(raised.text) if raised.is_a("ModuleNotFoundError") else None
     if match is None:
         return None
@@ -61,7 +61,7 @@ def missing_module(raised: ExceptionRecord, scene: FailureContext) -> Cause | No
 
 
 def _not_in_package(name: str, scene: FailureContext) -> Cause | None:
-    """A module that lies in the project: a run imports from the package only."""
+    """A module that is in the project but not in the package, the only place a run imports from."""
     if scene.project is None or scene.package is None:
         return None
     path = Path(*name.split("."))
@@ -69,29 +69,29 @@ def _not_in_package(name: str, scene: FailureContext) -> Cause | None:
         here, there = scene.package / found, scene.project / found
         if there.exists() and not here.exists():
             reason = scene.left_out.get(
-                found.as_posix(), "newer than it, or in a folder that is never copied"
+                found.as_posix(), "newer than the package, or in a folder that is never copied"
             )
             return Cause(
                 f"{found} of the project is not in the package, from which a run imports ({reason})",
-                "`roost run` makes a new package with a copy of the project as it is now",
+                "start a new package with `roost run`, which copies the project as it is now",
             )
     return None
 
 
 def _other_version(name: str) -> Cause | None:
-    """A module inside one that is installed: it has another version than the code expects."""
+    """A submodule that the installed version of a library does not have."""
     top = name.partition(".")[0]
     if top == name or top not in sys.modules or importlib.util.find_spec(top) is None:
         return None
     version = getattr(sys.modules[top], "__version__", None)
     shown = f"{top} {version}" if version else top
-    return Cause(f"{shown} has no module {name}", f"look which version of {top} the code was written for")
+    return Cause(f"{shown} has no module {name}", f"install the version of {top} that the code was written for")
 
 
 def _not_installed(name: str) -> Cause:
     top = name.partition(".")[0]
     package = PIP_NAMES.get(name) or PIP_NAMES.get(top)
-    hint = "" if package else f" (if that is no name of it: look where {top} comes from)"
+    hint = "" if package else f" (if pip does not know that name, find out which package contains {top})"
     return Cause(
         f"the module {top} is not installed in the Python that runs roost ({sys.executable})",
         f"{sys.executable} -m pip install {package or top}{hint}",

@@ -1,4 +1,4 @@
-"""NaN and infinity: where they came up, and since when the loss has them."""
+"""Causes with NaN or infinity: where the value came up, and since which step the loss has it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from roost.base.exception_record import ExceptionRecord
 from roost.worker.causes.cause import Cause, CauseRule, FailureContext
 
-_FIX = "look at the batch (a logarithm or a division by 0): roost debug stops there"
+_FIX = "check the batch (a logarithm or a division by 0): roost debug stops there"
 _PARAMETER = re.compile(r"Expected (?:parameter|value) ?(\w*).*? of distribution (\w+)", re.DOTALL)
 _ROW = re.compile(r"\S+ is (?:nan|-?inf) in the row of step \d+")
 _FIRST = re.compile(r", first in step \d+ \(")
-"""Says more than the record, whose rows stand for several steps each."""
+"""An error that names its step is more exact than the records, whose rows cover several steps each."""
 _BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
 
 
 def nonfinite_value(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """An error that NaN or infinity caused, told with the record of the loss."""
+    """An error caused by NaN or infinity; the description adds the recorded history of the loss."""
     where = _what_became_nonfinite(raised)
     if where is None:
         return None
@@ -29,10 +29,12 @@ def nonfinite_value(raised: ExceptionRecord, scene: FailureContext) -> Cause | N
 
 
 def _fix(settings: Mapping[str, Any]) -> str:
-    """What may help, without what is set already."""
+    """Returns the remedies that are not set already."""
     optimizers = settings.get("optimizers")
-    asked = list(optimizers.values()) if isinstance(optimizers, Mapping) else []
-    clips = bool(asked) and all(isinstance(one, Mapping) and one.get("max_grad_norm") for one in asked)
+    configured = list(optimizers.values()) if isinstance(optimizers, Mapping) else []
+    clips = bool(configured) and all(
+        isinstance(one, Mapping) and one.get("max_grad_norm") for one in configured
+    )
     ways = ["a smaller learning rate", *([] if clips else ["max_grad_norm"])]
     if settings.get("on_non_finite", "stop") == "stop":
         ways.append("on_non_finite: skip or rollback")
@@ -40,8 +42,8 @@ def _fix(settings: Mapping[str, Any]) -> str:
 
 
 def _what_became_nonfinite(raised: ExceptionRecord) -> str | None:
-    """What became NaN; empty when the error has said that itself, None for any other error, and for one that
-    names its step."""
+    """Describes the value that became non-finite; empty if the error says so itself. None for any other error,
+    and for an error that names its step."""
     text = raised.text
     if raised.is_a("TrainingError") and _FIRST.search(text):
         return None
@@ -60,12 +62,12 @@ def _what_became_nonfinite(raised: ExceptionRecord) -> str | None:
     if raised.is_a("ValueError", "OverflowError") and re.match(
         r"cannot convert float (NaN|infinity) to int", text
     ):
-        return "a number that was to be made whole is NaN or infinite"
+        return "a number to be converted to int is NaN or infinite"
     return None
 
 
 def _first_nonfinite_row(scene: FailureContext) -> str:
-    """Since when a recorded loss is not finite; empty when the newest value of each is."""
+    """Describes since which step a recorded loss is not finite; empty if the newest value of each is finite."""
     series = scene.records.series
     losses = [name for name in ("train/loss", *series) if name in series and name.endswith("loss")]
     bad = next((name for name in losses if not math.isfinite(series[name][1][-1])), None)

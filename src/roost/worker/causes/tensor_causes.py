@@ -1,4 +1,4 @@
-"""Shapes, types, gradients, optimizers: mistakes in the code of a Runner."""
+"""Causes in the code of a Runner: shapes, dtypes, gradients, optimizers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+)
 
 
 def wrong_number_of_features(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A matrix product, in most cases that of a Linear layer."""
+    """Shapes of a matrix product that do not fit, mostly in a Linear layer."""
     match = _MATRICES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
         return None
-    rows, got, wanted, _ = match.groups()
+    rows, got, expected, _ = match.groups()
     if raised.frames and raised.frames[-1].filename.endswith("/torch/nn/modules/linear.py"):
-        words = f"an nn.Linear takes {wanted} features and got {got} (a batch of {rows}x{got})"
+        words = f"an nn.Linear takes {expected} features and got {got} (a batch of {rows}x{got})"
         return Cause(words, f"flatten or reshape its input, or build it with in_features={got}")
     return Cause(
-        f"a matrix of {rows}x{got} cannot be multiplied by one with {wanted} rows", "look at both shapes"
+        f"a matrix of {rows}x{got} cannot be multiplied by one with {expected} rows", "make the two shapes fit"
     )
 
 
@@ -35,22 +35,22 @@ _TYPES = re.compile(
 
 
 def mixed_dtypes(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Numbers of two types."""
+    """Two dtypes in one operation."""
     match = _TYPES.match(raised.text) if raised.is_a("RuntimeError") else None
     if match is None:
         return None
     one, other = filter(None, match.groups())
     is_double = "double" in (one.lower(), other.lower())
     fix = (
-        "in the dataset, .float() (NumPy makes 64-bit numbers)"
+        "call .float() in the dataset (NumPy makes 64-bit numbers)"
         if is_double
-        else "make them alike, with .float()"
+        else "convert both to one dtype, with .float()"
     )
-    return Cause(f"numbers of two types meet: {one} and {other}", fix)
+    return Cause(f"one operation got tensors of two dtypes: {one} and {other}", fix)
 
 
 def embedding_index_out_of_range(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """torch says only "in self"."""
+    """An index that an embedding does not have; torch only says "in self"."""
     is_known = raised.is_a("IndexError") and raised.text == "index out of range in self"
     if not is_known or not any(
         frame.filename.endswith("/torch/nn/modules/sparse.py") for frame in raised.frames
@@ -58,20 +58,21 @@ def embedding_index_out_of_range(raised: ExceptionRecord, scene: FailureContext)
         return None
     return Cause(
         "an index is not below the num_embeddings of an nn.Embedding, or below 0",
-        "make it larger than the largest index; look at padding and unknown words",
+        "make num_embeddings larger than the largest index; check padding and unknown words",
     )
 
 
 def batch_norm_of_one_sample(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A batch norm in training that got a batch of one, in most cases the rest of an epoch, or its share."""
+    """A batch norm in training that got one sample: mostly the last batch of an epoch, or its shard."""
     known = "Expected more than 1 value per channel when training"
     if not raised.is_a("ValueError") or not raised.text.startswith(known):
         return None
     own = read_rank_environment()
-    share = f": the share of one of {own.world} ranks" if own is not None else ""
+    share = f": the shard of one of {own.world} ranks" if own is not None else ""
     return Cause(
         f"a batch norm in training got one sample, which has no variance{share}",
-        "data.drop_last: true leaves out the short last batch of an epoch; else a larger data.batch_size",
+        "set data.drop_last: true, which leaves out the short last batch of an epoch, or a larger "
+        "data.batch_size",
     )
 
 
@@ -79,7 +80,7 @@ _ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b"
 
 
 def wrong_constructor_arguments(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A Runner or Dataset whose ``__init__`` does not take what roost gives: roost's own call failed."""
+    """A Runner or Dataset whose ``__init__`` does not take the arguments of roost's call."""
     match = _ARGUMENTS.match(raised.text) if raised.is_a("TypeError") else None
     if match is None or not raised.frames:
         return None
@@ -87,8 +88,8 @@ def wrong_constructor_arguments(raised: ExceptionRecord, scene: FailureContext) 
     if library_name(last.filename) != "roost" or "/project/" not in last.filename:
         return None
     return Cause(
-        f"{match[1]}.__init__() does not take what roost gives: a Runner (args, info), a Dataset (args)",
-        "leave __init__ out and make everything in build(); self.args is there",
+        f"{match[1]}.__init__() does not take roost's arguments: a Runner gets (args, info), a Dataset (args)",
+        "remove __init__ and create everything in build(), where self.args is set",
     )
 
 
@@ -109,67 +110,67 @@ CAUSES: tuple[CauseRule, ...] = (
         "IndexError",
         r"Target (-?\d+) is out of bounds\.",
         "a class label is {0}, which is no index of the model's outputs",
-        "labels go from 0 to the number of classes - 1, and the last layer has one output for each class",
+        "use labels from 0 to the number of classes - 1, and one output of the last layer for each class",
     ),
     rule_by_text(
         "RuntimeError",
         r"expected target dtype to be Long or Byte, but got (\w+)|expected scalar type Long but found (\w+)",
-        "class labels must be whole numbers (torch.long), and are {0}{1}",
-        "labels.long(), or a loss for probabilities",
+        "class labels must be integers (torch.long), and are {0}{1}",
+        "call labels.long(), or use a loss for probabilities",
     ),
     rule_by_text(
         "ValueError",
         r"Target size \(torch\.Size\((.*)\)\) must be the same as input size \(torch\.Size\((.*)\)\)",
         "the loss compares targets of shape {0} with outputs of shape {1}",
-        "bring them to one shape, for example outputs.squeeze(1)",
+        "give both one shape, for example by outputs.squeeze(1)",
     ),
     rule_by_text(
         "RuntimeError",
         r"grad can be implicitly created only for scalar outputs",
-        "backward() was called on more than one number",
+        "backward() was called on a tensor with more than one element",
         "reduce the loss first, for example loss.mean()",
     ),
     rule_by_text(
         "RuntimeError",
         r"element 0 of tensors does not require grad and does not have a grad_fn",
-        "backward() was called on something that depends on no trainable parameter",
+        "backward() was called on a tensor that depends on no trainable parameter",
         "compute the loss from the model's output, without detach(), .item() or torch.no_grad()",
     ),
     rule_by_text(
         "RuntimeError",
         r"Trying to backward through the graph a second time",
-        "a graph was used for backward() twice: something was kept from an earlier step with its graph",
-        "detach() what is carried from step to step (a hidden state, a running loss)",
+        "backward() was called twice through one graph: a tensor of an earlier step was kept with its graph",
+        "detach() the tensors that are carried from step to step (a hidden state, a running loss)",
     ),
     rule_by_text(
         "RuntimeError",
         r"one of the variables needed for gradient computation has been modified by an inplace operation",
         "a tensor that backward() needs was changed in place after it was used",
-        "write x = x + y in place of x += y, relu(x) in place of relu_(x); "
+        "write x = x + y instead of x += y, relu(x) instead of relu_(x); "
         "torch.autograd.set_detect_anomaly(True) names the operation",
     ),
     rule_by_text(
         "ValueError",
         r"Tried to step (\d+) times\. The (?:specified|total) number of (?:total )?steps is (\d+)",
         "OneCycleLR was built for {1} steps, and this was step {0}",
-        'give it `total_steps: "${{total_steps}}"` in the config (with unit: step)',
+        'set `total_steps: "${{total_steps}}"` in the config (with unit: step)',
     ),
     rule_by_text(
         "TypeError",
         r"(\w+)\.step\(\) missing 1 required positional argument: 'closure'",
-        "{0} needs a closure, which roost's step does not give",
-        "override Runner.update() and call the optimizer's step(closure) there, or take another optimizer",
+        "{0} needs a closure, which roost's step does not pass",
+        "override Runner.update() and call the optimizer's step(closure) there, or use another optimizer",
     ),
     rule_by_text(
         "RuntimeError",
         r"SparseAdam does not support dense gradients",
-        "SparseAdam got a dense gradient: it is for nn.Embedding(sparse=True) alone",
-        "give it only those in `params`, and the rest another optimizer",
+        "SparseAdam got a dense gradient: it works for nn.Embedding(sparse=True) only",
+        "list only such embeddings in its `params`, and use another optimizer for the rest",
     ),
     rule_by_text(
         "AttributeError",
         r"cannot assign (?:module|parameters?) before Module\.__init__\(\) call",
-        "a module was assigned before nn.Module was set up",
-        "call super().__init__() first; a Runner needs no __init__: make modules in build()",
+        "a module was assigned before nn.Module.__init__() was called",
+        "call super().__init__() first; a Runner needs no __init__: create modules in build()",
     ),
 )

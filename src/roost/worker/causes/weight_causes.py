@@ -1,4 +1,4 @@
-"""Files of weights that cannot be read, or do not fit."""
+"""Causes with files of weights: a file that cannot be read, or weights that do not fit the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHAPE = re.compile(r"torch\.Size\((.*)\)")
 
 
 def refused_by_weights_only(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """torch.load with weights_only, which is its default."""
+    """A file refused by torch.load with weights_only, which is its default."""
     if not raised.is_a("UnpicklingError") or not raised.text.startswith("Weights only load failed"):
         return None
     match = _REFUSED.search(raised.text)
@@ -26,18 +26,18 @@ def refused_by_weights_only(raised: ExceptionRecord, scene: FailureContext) -> C
         return Cause(
             "torch.load cannot read the file: probably torch.save did not write it "
             "(a failed download is often a web page)",
-            "look at its first bytes; write weights with torch.save(model.state_dict(), path)",
+            "check its first bytes; write weights with torch.save(model.state_dict(), path)",
         )
     name = match[1].removesuffix(".")
     return Cause(
-        f"torch.load refused the file: it holds {name}, and to load that is to run code from the file",
-        "save a state_dict and load that; if you trust who made the file: "
+        f"torch.load refused the file: it contains {name}, and loading that would run code from the file",
+        "save a state_dict and load that; if you trust the source of the file: "
         f"`with torch.serialization.safe_globals([{name}]): torch.load(...)`",
     )
 
 
 def state_dict_mismatch(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """load_state_dict of another model."""
+    """load_state_dict with the weights of another model."""
     match = re.match(r"Error\(s\) in loading state_dict for (\w+):", raised.text)
     if match is None or not raised.is_a("RuntimeError"):
         return None
@@ -67,10 +67,10 @@ def _shape(text: str) -> str:
 def _how_to_fit(unexpected: list[str], sizes: list[str]) -> str:
     for prefix in ("module.", "_orig_mod."):
         if unexpected and all(name.startswith(prefix) for name in unexpected):
-            return f"take {prefix!r} off the names: the model was wrapped when it was saved"
+            return f"remove {prefix!r} from the names: the model was wrapped when it was saved"
     if sizes:
-        return "build the model with the sizes it was saved with, or leave these keys out and strict=False"
-    return "load it into the class it was saved from, or strict=False to take what fits"
+        return "build the model with the sizes it was saved with, or leave out these keys with strict=False"
+    return "load the weights into the class they were saved from, or use strict=False to load those that fit"
 
 
 CAUSES: tuple[CauseRule, ...] = (
@@ -80,12 +80,12 @@ CAUSES: tuple[CauseRule, ...] = (
         "RuntimeError",
         r"PytorchStreamReader failed reading zip archive",
         "the file of weights is cut off or damaged",
-        "copy or download it anew",
+        "copy or download it again",
     ),
     rule_by_text(
         "RuntimeError",
         r"Attempting to deserialize object on (?:a )?(\w+) device(?: \d+)? but",
-        "the file holds tensors of a {0} device that is not here",
-        "torch.load(path, map_location=self.device)",
+        "the file contains tensors of a {0} device that this machine does not have",
+        "use torch.load(path, map_location=self.device)",
     ),
 )

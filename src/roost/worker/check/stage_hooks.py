@@ -153,7 +153,7 @@ class StageHooks:
             _require_space(trainer, self._place)
             trainer.request_save()
         self._reporter.begin("hooks")
-        trainer.agenda.ask("record")
+        trainer.agenda.request("record")
         if trainer.progress.step == self._steps:
             self.final_state = _state(trainer)
 

@@ -12,15 +12,15 @@ from typing import Any, TextIO
 
 from roost.base.errors import NotFound
 from roost.package.package import PackageFolder
-from roost.package.results.check_findings import FindingLine, CheckStage, FindingsWriter
+from roost.package.results.check_findings import CheckStage, FindingLine, FindingsWriter
 from roost.worker.caller_watch import end_with_caller
 
 WARNING = "warning: "
 
 
 def begin_stages(package: PackageFolder) -> tuple[Mapping[str, Any], StageReporter]:
-    """For a task that has a package made for it: what was asked, and a reporter whose stage "imports" is begun.
-    From now on the process ends with whoever waits for it.
+    """For a task that has a package made for it: what was asked, and a reporter whose stage "imports" is
+    begun. From now on the process ends with whoever waits for it.
 
     Raises:
         NotFound: The package has no session.

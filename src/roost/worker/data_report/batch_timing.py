@@ -1,4 +1,4 @@
-"""What the batches of a set hold, and how fast they come."""
+"""The batches of a set, measured: contents of the first one, sizes, and how fast the loader gives them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from roost.package.results.data_report import FirstBatch, BatchPart, BatchSizes, LoadingTimes
+from roost.package.results.data_report import BatchPart, BatchSizes, FirstBatch, LoadingTimes
 from roost.train.data.batches import Batch
 from roost.train.data.plans.batch_plan import Draw, Plan
 from roost.train.data.plans.sample_columns import lengths_of
 
 SECONDS = 2.0
-"""Of drawing from one set, after its first batch."""
+"""How long batches of one set are drawn, after the first one."""
 _PLAN_SECONDS = 0.3
 _MIN_TRAIN_BATCHES = 8
-"""Of training, where an epoch has fewer."""
+"""Batches to draw from a training set even if an epoch has fewer."""
 _MAX_LISTED = 8
-"""Of a longer list of nests only the first is described: it is a list of samples."""
+"""A longer list of nests is a list of samples: only its first element is described."""
 
 
 class BatchTimer:
-    """Draws batches of one set, and tells what has come so far, also when one of them raises.
+    """Draws batches of one set and measures them; the measurements so far remain after an error of the set.
 
-    The time of a batch is how long it was waited for. The first one does not count, nor with workers the
-    first of each, which come at the same time.
+    The time of a batch is the time spent waiting for it. The first batch is not counted; with loader workers
+    the first batch of each is not, because these come at the same time.
     """
 
     def __init__(self) -> None:
         self.batch: FirstBatch | None = None
-        """None: all were empty so far."""
+        """None while all batches were empty."""
         self._batch_seconds: list[float] = []
         self._sizes: list[int] = []
 
     def draw(self, batches: Generator[Batch, None, None], *, seconds: float = SECONDS) -> None:
-        """Draws until the time is over, or an epoch.
+        """Draws batches until the time or an epoch is over.
 
         Args:
             batches: Closed at the end.
-            seconds: After the first batch.
+            seconds: Time after the first batch.
 
         Raises:
-            Exception: Whatever the set raises.
+            Exception: An error of the set.
         """
         left = seconds
         with closing(batches):
@@ -67,15 +67,11 @@ class BatchTimer:
                     return
 
     def times(self, num_workers: int | None = 0) -> LoadingTimes | None:
-        """How long they took; None where no batch came.
-
-        Args:
-            num_workers: That made them.
-        """
+        """Returns the times of the batches that ``num_workers`` loader workers made; None without a batch."""
         if not self._batch_seconds:
             return None
         each = max(1, num_workers or 0)
-        # By whole rounds: of two workers the one batch is waited for, and the other comes with it.
+        # Whole rounds of the workers: while one batch is waited for, those of the other workers arrive, too.
         counted = slice(each, len(self._batch_seconds) // each * each)
         later, num_samples = self._batch_seconds[counted], sum(self._sizes[counted])
         return LoadingTimes(
@@ -88,11 +84,11 @@ class BatchTimer:
         )
 
 
-# ---- what a batch holds ---------------------------------------------------------------------------------
+# ---- contents of a batch --------------------------------------------------------------------------------
 
 
 def describe_batch(batch: Batch) -> FirstBatch:
-    """The parts of a batch by name, with types, shapes and bytes."""
+    """Returns the parts of a batch by name, with types and shapes, and its size in bytes."""
     num_bytes = sum(one.nbytes for one in _arrays(batch.value))
     return FirstBatch(num_samples=batch.num_samples, num_bytes=num_bytes, parts=list(_parts("", batch.value)))
 
@@ -111,7 +107,7 @@ def _parts(name: str, value: Any) -> Iterator[BatchPart]:
 
 
 def _items(value: Any) -> list[tuple[str, Any]] | None:
-    """What a nest holds, by name; None of what is none."""
+    """Returns the named items of a nest; None if the value is no nest."""
     if isinstance(value, Mapping):
         return [(str(name), one) for name, one in value.items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -137,17 +133,16 @@ def _arrays(value: Any) -> Iterator[Any]:
         yield from _arrays(one)
 
 
-# ---- what the plan makes of it --------------------------------------------------------------------------
+# ---- sizes by the batch plan ----------------------------------------------------------------------------
 
 
 def batch_sizes(plan: Plan, lengths: Any = None) -> BatchSizes | None:
-    """How many samples its batches have, and how much of them is padding; no sample is read.
-
-    None where batches of several sets come at once.
+    """Returns the sizes of a plan's batches and their share of padding, without reading a sample. None if the
+    plan mixes several sets.
 
     Args:
-        plan: Of one set.
-        lengths: (num_samples,) of its samples, where they are known.
+        plan: Batch plan of one set.
+        lengths: (num_samples,) lengths of the set's samples, if they are known.
     """
     known = lengths_of(lengths, setting="lengths") if lengths is not None else None
     counts: list[int] = []
@@ -162,7 +157,7 @@ def batch_sizes(plan: Plan, lengths: Any = None) -> BatchSizes | None:
             filled, whole = filled + int(own.sum()), whole + len(own) * int(own.max())
     if not counts:
         return None
-    usual = counts[:-1] or counts  # the last one may be what was left
+    usual = counts[:-1] or counts  # the last batch may be short
     return BatchSizes(
         num_batches=len(counts),
         least=min(usual),

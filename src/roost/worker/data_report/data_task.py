@@ -1,4 +1,4 @@
-"""A look at the data of a project: what `roost show --data` starts."""
+"""The data task, started by `roost show --data`: a report on the sets of a project."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from roost.worker.check.stages import begin_stages
 
 
 def report_data(package: PackageFolder) -> str:
-    """Builds the data in a package that was made for that, and draws from each set; gives "finished".
+    """Builds the data in a package made for this report, draws from each set, and returns "finished".
 
     Raises:
         NotFound: The package has no session.
         RoostError: The config or the project is wrong.
-        Exception: Whatever the project's code raises.
+        Exception: An error of the project's code.
     """
     request, reporter = begin_stages(package)
     from roost.worker.data_report.report_builder import DataReportBuilder  # imports torch, a second or two

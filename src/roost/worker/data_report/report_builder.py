@@ -1,4 +1,4 @@
-"""The data of a project, built and drawn from as a run does, and nothing else of it."""
+"""The data report: builds the data of a project as a run does, and draws batches from each set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.base.errors import ConfigError
 from roost.base.text.durations import format_short_duration
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import format_classes
-from roost.package.results.data_report import SplitReport, LoadingTimes
+from roost.package.results.data_report import LoadingTimes, SplitReport
 from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, native_project
 from roost.project.batch_plans import column_of
@@ -31,17 +31,17 @@ _SEEDS_UNKNOWN = "whether the set follows roost's seeds is not known: "
 
 
 class DataReportBuilder:
-    """Builds the data, and looks at one set after the other::
+    """Builds the data and reports one set after the other::
 
         imports, data
-        of each set: what it tells of itself, its plan, workers, seeds; batches for two seconds
+        each set: description, plan, workers, seeds; batches for two seconds
 
-    No model is built, and nothing is computed of the batches.
+    No model is built, and nothing is computed from the batches.
 
     Args:
-        package: Made for this.
-        request: Of its session.
-        reporter: Is told each stage, and what was found of each set; its stage "imports" is begun.
+        package: Package made for this report.
+        request: Request of its session.
+        reporter: Gets each stage and the findings of each set; its stage "imports" has begun.
     """
 
     def __init__(self, package: PackageFolder, request: Mapping[str, Any], reporter: StageReporter) -> None:
@@ -52,11 +52,11 @@ class DataReportBuilder:
         torch_settings.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
-        """Does it all.
+        """Runs all stages.
 
         Raises:
             RoostError: The config or the project is wrong.
-            Exception: Whatever the project's code raises.
+            Exception: An error of the project's code.
         """
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
         self._reporter.done(format_classes(self._settings.dataset))
@@ -78,8 +78,8 @@ class DataReportBuilder:
                 self._reporter.done(self._look(name, batches, data))
 
     def _look(self, name: str, batches: Batches, data: Data) -> str:
-        """Looks at one set; gives in a few words what came of it. What is known is written down at once, in
-        case a sample raises."""
+        """Reports one set and returns a summary in a few words. Every finding is written at once, in case a
+        later sample raises."""
         split = self._split(name, batches, data)
         self._note(split)
         with self._reporter.recording_output() as recorded:
@@ -115,7 +115,7 @@ class DataReportBuilder:
             steps = -(-number // self._settings.gradient_accumulation_steps)
         found = None
         if isinstance(batches, Loader):
-            # Of several sets that are joined the indices are not those of their lengths.
+            # With several joined sets the plan's indices are not indices into one column of lengths.
             lengths = column_of(batches.dataset, "lengths") if tells[0].lengths and len(sets) == 1 else None
             found = batch_sizes(batches.plan, lengths)
         return SplitReport(
@@ -129,34 +129,34 @@ class DataReportBuilder:
 def _num_batches(batches: Batches) -> int | None:
     try:
         return len(batches)
-    except ConfigError:  # of a stream that is only evaluated nobody need know
+    except ConfigError:  # a stream that is only evaluated needs no length
         return None
 
 
 def _printed_reason(begin: str, recorded: OutputRecorder) -> str:
-    """What stands behind this in a line that was printed; empty where there is no such line."""
+    """Returns the rest of the printed line that begins with ``begin``; empty if there is none."""
     lines = recorded.text.splitlines()
     return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
 
 
 def _worker_count_reason(batches: Batches, recorded: OutputRecorder) -> str:
-    """Why roost has chosen so many workers."""
+    """Returns why roost chose this number of workers."""
     return _printed_reason(f"num_workers: {batches.num_workers} for {batches.name}: ", recorded)
 
 
 def _seed_finding(batches: Batches, reasons: list[str], not_known: str) -> str:
     if not_known:
-        return f"not known: {not_known}"
+        return f"unknown: {not_known}"
     if not isinstance(batches, Loader | Stream):
-        return "not tried: its loader draws by itself"
+        return "not tested: an external loader draws its batches itself"
     if reasons:
-        return "not followed: a sample that was drawn twice differs"
+        return "not followed: a sample drawn twice differs"
     draws = (
         batches.fetch.draws_randomness
         if isinstance(batches, Loader)
         else getattr(batches.dataset, "draws_randomness", True)
     )
-    return "followed: a sample that was drawn twice is the same" if draws else "it draws nothing at random"
+    return "followed: a sample drawn twice is the same" if draws else "the set draws nothing at random"
 
 
 def _timing_summary(times: LoadingTimes | None) -> str:

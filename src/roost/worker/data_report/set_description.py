@@ -1,4 +1,4 @@
-"""What a set tells of itself, without one of its samples being read."""
+"""The description of a set: type, size, lengths, weights and classes. No sample is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch.utils.data import Subset
 
 from roost.base.errors import RoostError
-from roost.package.results.data_report import LengthBin, LabelClasses, SetReport, Distribution
+from roost.package.results.data_report import Distribution, LabelClasses, LengthBin, SetReport
 from roost.project.batch_plans import column_of
 from roost.project.data_loaders import kind_of
 from roost.train.data.plans.sample_columns import lengths_of, weights_of
@@ -24,16 +24,16 @@ _KINDS = {
 _MAX_BINS = 10
 _MAX_CLASS_NAMES = 10
 _SKEW_FACTOR = 20
-"""From this multiple of the median on the longest would leave one bin for all others: each bin is then twice
-as wide as the one before."""
+"""If the longest sample exceeds this multiple of the median, equal bins would put nearly all samples into
+one: then each bin is twice as wide as the one before."""
 
 
 def describe_set(name: str, dataset: Any) -> SetReport:
-    """What a set tells: what it is, how much it holds, its lengths, weights and classes.
+    """Describes a set: its kind, number of samples, lengths, weights and classes.
 
     Args:
-        name: Of the set: train, valid/NAME, ...
-        dataset: One of those that `roost.Data` takes.
+        name: Name of the set: train, valid/NAME, ...
+        dataset: Any set that `roost.Data` takes.
     """
     kind = kind_of(dataset)
     inner = getattr(dataset, "dataset", None) if kind == "foreign" else None
@@ -56,7 +56,7 @@ def describe_set(name: str, dataset: Any) -> SetReport:
 
 
 def _size(dataset: Any) -> int | None:
-    # A DataLoader of an iterable, and torchdata's, may refuse.
+    # len() of a DataLoader over an iterable, or of torchdata's, may raise.
     try:
         return len(dataset)
     except (TypeError, NotImplementedError):
@@ -71,13 +71,13 @@ def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) ->
         found = column_of(dataset, what)
         if found is None:
             return None
-        # As training reads it, so that what would not do there is told here.
+        # Checked as training does, so that a column that training would refuse is reported here.
         check = lengths_of if what == "lengths" else weights_of
         check(found, setting=what, set_size=size)
     except RoostError as error:
         unreadable.append(error.message)
         return None
-    except Exception as error:  # noqa: BLE001  - told; only a setting that asks for it needs it
+    except Exception as error:  # noqa: BLE001  - reported; only some settings need the column
         unreadable.append(f"its {what} cannot be read: {type(error).__name__}: {error}")
         return None
     values = np.asarray(found)
@@ -92,7 +92,7 @@ def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) ->
 
 
 def histogram(lengths: npt.NDArray[np.int64]) -> list[LengthBin]:
-    """The lengths of a set, (num_samples,), in a few bins from the shortest to the longest."""
+    """Counts lengths, (num_samples,), in a few bins from the shortest to the longest."""
     least, most = int(lengths.min()), int(lengths.max())
     if most > _SKEW_FACTOR * max(1.0, float(np.median(lengths))):
         edges = [least]
@@ -101,7 +101,7 @@ def histogram(lengths: npt.NDArray[np.int64]) -> list[LengthBin]:
     else:
         width = -(-(most + 1 - least) // _MAX_BINS)
         edges = list(range(least, most + 1 + width, width))
-    # Counted by their place among the edges: np.histogram would compute in floats.
+    # Counted by index among the edges: np.histogram would compute in floats.
     places = np.searchsorted(np.asarray(edges), lengths, side="right") - 1
     counts = np.bincount(places, minlength=len(edges) - 1).tolist()
     bounds = zip(edges, edges[1:], counts, strict=False)
@@ -112,7 +112,7 @@ def histogram(lengths: npt.NDArray[np.int64]) -> list[LengthBin]:
 
 
 def _classes(dataset: Any) -> LabelClasses | None:
-    """By torchvision's names: ``classes`` are the names, ``targets`` the label of each sample."""
+    """Returns the classes by torchvision's attributes: ``classes`` names them, ``targets`` labels samples."""
     names, counts = _names(dataset), _counts(dataset)
     number = max(len(names), len(counts))
     if not number:
@@ -130,16 +130,16 @@ def _names(dataset: Any) -> Sequence[Any]:
         dataset = dataset.dataset
     try:
         found = getattr(dataset, "classes", None)
-    except Exception:  # noqa: BLE001  - a set may call anything so
+    except Exception:  # noqa: BLE001  - a set may use this name for anything
         return []
     return found if isinstance(found, list | tuple) else []
 
 
 def _counts(dataset: Any) -> list[int]:
-    """Samples of each label that occurs."""
+    """Returns the number of samples of each label that occurs."""
     try:
         labels = np.asarray(column_of(dataset, "targets"))
-    except Exception:  # noqa: BLE001  - a set may call anything so
+    except Exception:  # noqa: BLE001  - a set may use this name for anything
         return []
     if labels.ndim != 1 or labels.dtype.kind not in "iub":
         return []

@@ -1,4 +1,4 @@
-"""Stopping in the project's code: on the terminal that ``--pdb`` gave to the run, and nowhere else."""
+"""Breakpoints in the project's code: they stop only on the terminal that ``--pdb`` gave to the run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from roost.base.errors import Refused
 from roost.base.traceback_frames import ProjectFiles
 
-_FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or take the breakpoint out"
+_FIX = "start it with --pdb (roost run --pdb, roost continue --pdb), or remove the breakpoint"
 
 
 class Debugger:
-    """Answers ``breakpoint()``, and opens pdb where an error came from.
+    """Handles ``breakpoint()``, and opens pdb at the line that raised an error.
 
     Args:
-        has_terminal: Whether stdin and stdout of this process are a person's terminal.
+        has_terminal: Whether stdin and stdout of this process are the user's terminal.
     """
 
     def __init__(self, *, has_terminal: bool) -> None:
@@ -31,28 +31,28 @@ class Debugger:
         frame = sys._getframe(1)
         where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if not self._has_terminal:
-            raise Refused("breakpoint() was called, and nobody can answer it", where=where, fix=_FIX)
+            raise Refused("breakpoint() was called without a terminal", where=where, fix=_FIX)
         if os.getpid() != self._pid:
             raise Refused(
                 "breakpoint() was called in a loader worker, which has no terminal",
                 where=where,
                 fix="set data.num_workers to 0",
             )
-        if os.environ.get("PYTHONBREAKPOINT"):  # somebody's own debugger; it stops here, one frame too deep
+        if os.environ.get("PYTHONBREAKPOINT"):  # the user's own debugger; it stops here, one frame too deep
             return self._python(*arguments, **named)
-        import pdb  # noqa: T100  - stopping is what was asked for
+        import pdb  # noqa: T100  - a stop was requested
 
         return pdb.Pdb().set_trace(frame)
 
     def was_quit(self, error: BaseException) -> bool:
-        """Whether ``error`` is only how pdb ends a program in which somebody typed `q`."""
+        """Whether ``error`` only comes from `q` in pdb."""
         bdb = sys.modules.get("bdb")
         return self._has_terminal and bdb is not None and isinstance(error, bdb.BdbQuit)
 
     def inspect_error(self, error: BaseException, package: Path) -> None:
-        """Opens pdb at the line of the package where ``error`` came from, if somebody is there; `q` leaves
+        """Opens pdb at the line of the package that raised ``error``, if there is a terminal; `q` leaves
         it."""
         if self._has_terminal:
-            from roost.worker.debug import post_mortem  # imports torch, which not every error has waited for
+            from roost.worker.debug import post_mortem  # imports torch, which an early error does without
 
             post_mortem.inspect_error(error, ProjectFiles([package]))

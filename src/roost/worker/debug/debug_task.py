@@ -1,7 +1,7 @@
-"""``roost debug``: goes to one step of a package and stops there in pdb, on the person's own terminal.
+"""``roost debug``: replays a run up to one step and stops there in pdb, on the user's terminal.
 
-The process is what the command became: ``python -P -m roost.worker PACKAGE debug VISIT``. It takes no lock
-and changes nothing in the package, which may be running."""
+The command exec's this process: ``python -P -m roost.worker PACKAGE debug TARGET``. It takes no lock and
+changes nothing in the package, which may be running."""
 
 from __future__ import annotations
 
@@ -29,66 +29,69 @@ from roost.worker.debug.post_mortem import DebuggerQuit
 from roost.worker.debug.replay import PackageAsOfSession
 
 NAME = "debug"
-"""Stands where other tasks have the number of a session, or a folder."""
+"""The task argument of the worker; other tasks have a session number or a folder."""
 
 
-def main(path: str, visit: str) -> int:
-    """Goes there; gives the exit code: 0 when pdb had stopped in the step, or was not to."""
+def main(path: str, target: str) -> int:
+    """Replays up to the step and stops there. Returns the exit code: 0 if pdb stopped in the step, or if the
+    step was not expected to fail."""
     Debugger(has_terminal=True)
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, _end)
     package = PackageFolder.open(path)
     try:
-        return _replay(package, msgspec.json.decode(visit, type=DebugTarget))
+        return _replay(package, msgspec.json.decode(target, type=DebugTarget))
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
-    except Exception as error:  # noqa: BLE001  - the way to the step is the project's code, too
-        told = failure_report.report(error, own=[package.path], package=package.path, file=None)
-        if told.reason in ("exception", OUT_OF_MEMORY):
+    except Exception as error:  # noqa: BLE001  - the replay runs the project's code
+        failure = failure_report.report(error, own=[package.path], package=package.path, file=None)
+        if failure.reason in ("exception", OUT_OF_MEMORY):
             post_mortem.inspect_error(error, ProjectFiles([package.path]))
-        return told.exit_code
+        return failure.exit_code
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """The terminal is gone: nothing stays behind."""
-    signal.signal(number, signal.SIG_DFL)  # whoever is in a hurry sends it twice
+    """Ends the process when the terminal is gone."""
+    signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
     raise SystemExit(128 + number)
 
 
-def _replay(package: PackageFolder, visit: DebugTarget) -> int:
-    box = black_box.find_box(package.blackbox, visit.box) if visit.box is not None else None
+def _replay(package: PackageFolder, target: DebugTarget) -> int:
+    box = black_box.find_box(package.blackbox, target.box) if target.box is not None else None
     if box is not None:
         _print_failure(box)
-    as_of, device = PackageAsOfSession(package.path, visit.session), choose_device(visit.device)
-    _, settings = native_project.resolved(as_of, visit.project)
+    as_of, device = PackageAsOfSession(package.path, target.session), choose_device(target.device)
+    _, settings = native_project.resolved(as_of, target.project)
     torch_settings.apply(settings, device=device, first=analyze_task.initial_environment(package))
     is_nonfinite = box is not None and box.note.kind != "error"
     while True:
         try:
-            return _replay_once(as_of, visit, box, device=device, is_nonfinite=is_nonfinite)
+            return _replay_once(as_of, target, box, device=device, is_nonfinite=is_nonfinite)
         except EarlierNonFiniteStep as found:
-            _print(f"\r\x1b[Kin step {found.step} a gradient is not finite already: going back to that one")
-            visit = msgspec.structs.replace(visit, step=found.step)
+            _print(
+                f"\r\x1b[Kin step {found.step} a gradient is not finite already: replaying up to that step"
+            )
+            target = msgspec.structs.replace(target, step=found.step)
 
 
 def _replay_once(
-    package: PackageAsOfSession, visit: DebugTarget, box: BlackBox | None, *, device: str, is_nonfinite: bool
+    package: PackageAsOfSession, target: DebugTarget, box: BlackBox | None, *, device: str, is_nonfinite: bool
 ) -> int:
-    start = replay.find_start(package, visit, box)
+    start = replay.find_start(package, target, box)
     for line in start.notes:
         _print(line)
     if start.is_box and box is not None:
         _print(f"its state{' and its batch' if box.has_batch else ''}: {Path(*box.path.parts[-2:])}")
-    known = box if box is not None and box.note.step == visit.step else None
-    arrival = FailingStepHook(visit, known, start, ProjectFiles([package.path]), is_nonfinite=is_nonfinite)
-    with replay.replay_trainer(package, visit, start, device=device, hook=arrival) as trainer:
+    known = box if box is not None and box.note.step == target.step else None
+    arrival = FailingStepHook(target, known, start, ProjectFiles([package.path]), is_nonfinite=is_nonfinite)
+    with replay.replay_trainer(package, target, start, device=device, hook=arrival) as trainer:
         try:
             with arrival.quiet():
                 trainer.fit()
         except DebuggerQuit:
             return arrival.exit_code
         last = trainer.progress.step
-    raise UsageError(f"the run ends with step {last}", setting="STEP", received=visit.step)
+    raise UsageError(f"the run ends with step {last}", setting="STEP", received=target.step)
 
 
 def _print_failure(box: BlackBox) -> None:

@@ -1,4 +1,4 @@
-"""The step that a replay was for: it is taken once more, and pdb opens where it fails."""
+"""The last step of a replay, which is taken once more; pdb opens where it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roost.base.traceback_frames import ProjectFiles
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
-from roost.package.results.black_box import BlackBox, FailureNote, DebugTarget
+from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
 from roost.project.contract import moved
 from roost.train.failures.black_box_recorder import redraw_window
 from roost.train.failures.step_report import StepReporter, format_error
@@ -37,10 +37,10 @@ _STATUS_SECONDS = 0.5
 
 
 class EarlierNonFiniteStep(BaseException):
-    """A gradient was not finite before the step of the visit was reached.
+    """A gradient is not finite in a step before the requested one.
 
     Args:
-        step: The step it is of.
+        step: Number of that step.
     """
 
     def __init__(self, step: int) -> None:
@@ -49,32 +49,39 @@ class EarlierNonFiniteStep(BaseException):
 
 
 class FailingStepHook(Hook):
-    """Says how the replay goes, and ends it at its step, whatever comes of that: raises `DebuggerQuit` then.
+    """Prints the progress of a replay, takes its last step in the debugger, and always ends the replay there
+    by raising `DebuggerQuit`.
 
     Args:
-        visit: Which step, and how.
-        box: What is known of the step's failure.
-        start: Where the replay begins.
-        own: Which files are the person's.
-        is_nonfinite: Whether the step fails by a value that is not finite, which nobody raises.
+        target: The requested step and options.
+        box: Black box of the step's failure, if there is one.
+        start: State at which the replay starts.
+        own: The project's files.
+        is_nonfinite: Whether the step failed by a non-finite value, for which torch raises no error.
     """
 
-    phase = Phase.REPORT  # after the project's own, the last of all
+    phase = Phase.REPORT  # the last of all, after the project's hooks
 
     def __init__(
-        self, visit: DebugTarget, box: BlackBox | None, start: ReplayStart, own: ProjectFiles, *, is_nonfinite: bool
+        self,
+        target: DebugTarget,
+        box: BlackBox | None,
+        start: ReplayStart,
+        own: ProjectFiles,
+        *,
+        is_nonfinite: bool,
     ) -> None:
-        self.visit, self.box, self.start, self.own, self.is_nonfinite = visit, box, start, own, is_nonfinite
+        self.target, self.box, self.start, self.own, self.is_nonfinite = target, box, start, own, is_nonfinite
         self.exit_code = 0
-        self._began = self._told = 0.0
+        self._began = self._printed_at = 0.0
         self._first = 0
-        self._is_here = False
+        self._is_last_step = False
         self._quiet = contextlib.ExitStack()
 
-    # ---- the way there ----------------------------------------------------------------------------------
+    # ---- the steps before -------------------------------------------------------------------------------
 
     def quiet(self) -> contextlib.ExitStack:
-        """On the way the project prints nothing, and no `breakpoint()` stops it; ended by the arrival."""
+        """Suppresses the project's output and `breakpoint()` until the requested step is reached."""
         self._quiet.enter_context(contextlib.redirect_stdout(_NullStream()))
         self._quiet.callback(setattr, sys, "breakpointhook", sys.breakpointhook)
         sys.breakpointhook = lambda *_, **__: None
@@ -82,15 +89,15 @@ class FailingStepHook(Hook):
 
     def on_start(self, trainer: Trainer) -> None:
         self._first, self._began = trainer.progress.step, time.monotonic()
-        self._told = self._began
-        left = self.visit.step - 1 - self._first
-        if left:
-            _print(f"replaying {left} {'step' if left == 1 else 'steps'} from {self.start.name}")
+        self._printed_at = self._began
+        num_steps = self.target.step - 1 - self._first
+        if num_steps:
+            _print(f"replaying {num_steps} {'step' if num_steps == 1 else 'steps'} from {self.start.name}")
         elif not self.start.is_box:
-            _print(f"from {self.start.name}, which is just before it")
+            _print(f"from {self.start.name}, which is the state just before it")
         if self.is_nonfinite and trainer.recovery.on_non_finite == "stop":
             for optim in trainer.stepper.optimizers.values():
-                if optim.needs_closure:  # before it, its gradients are those of the step before
+                if optim.needs_closure:  # in the pre-hook its gradients would be those of the step before
                     optim.optimizer.register_step_post_hook(
                         lambda *_: self._require_finite(trainer, weights=True)
                     )
@@ -98,61 +105,64 @@ class FailingStepHook(Hook):
                     optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
 
     def before_step(self, trainer: Trainer) -> None:
-        if trainer.progress.step + 1 < self.visit.step:
-            self._tell(trainer)
+        if trainer.progress.step + 1 < self.target.step:
+            self._print_status(trainer)
             return
-        self._is_here = True
+        self._is_last_step = True
         self._quiet.close()
-        if self._told > self._began:
+        if self._printed_at > self._began:
             _print("\r\x1b[K", end="")
-        self._arrive(trainer)
-        raise DebuggerQuit("roost debug")  # what hooks are told of the end
+        self._take_last_step(trainer)
+        raise DebuggerQuit("roost debug")  # the reason that `on_stop` of the hooks gets
 
-    def _tell(self, trainer: Trainer) -> None:
+    def _print_status(self, trainer: Trainer) -> None:
         now = time.monotonic()
         done = trainer.progress.step - self._first
-        if now - self._told >= _STATUS_SECONDS and done:
-            self._told = now
-            left = self.visit.step - 1 - trainer.progress.step
-            more = format_duration(left * (now - self._began) / done)
-            _print(f"\r\x1b[Kstep {trainer.progress.step} of {self.visit.step - 1}, {more} more", end="")
+        if now - self._printed_at >= _STATUS_SECONDS and done:
+            self._printed_at = now
+            num_steps = self.target.step - 1 - trainer.progress.step
+            remaining = format_duration(num_steps * (now - self._began) / done)
+            _print(
+                f"\r\x1b[Kstep {trainer.progress.step} of {self.target.step - 1}, {remaining} left", end=""
+            )
 
     def _require_finite(self, trainer: Trainer, *, weights: bool = False) -> None:
-        """Called before an optimizer moves, and after one that evaluates the loss by itself has moved."""
+        """Called before an optimizer step; for an optimizer with a closure, after its step."""
         for optim in trainer.stepper.optimizers.values():
             bad = "" if bool(optim.gradient_norm(float("inf")).isfinite()) else "a gradient"
             if weights and not bad and not all(bool(p.isfinite().all()) for p in optim.parameters):
                 bad = "a weight"
-            if bad and not self._is_here:
+            if bad and not self._is_last_step:
                 raise EarlierNonFiniteStep(trainer.progress.step + 1)
             if bad:
                 raise NotFinite(f"{bad} is not finite")
 
     # ---- the step ---------------------------------------------------------------------------------------
 
-    def _arrive(self, trainer: Trainer) -> None:
+    def _take_last_step(self, trainer: Trainer) -> None:
         note = self.box.note if self.box is not None else None
         if note is None:
-            _print(f"step {self.visit.step}: {self._place(trainer).place}")
+            _print(f"step {self.target.step}: {self._place(trainer).place}")
         for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
             _print(f"not exactly as it was: {reason}")
         for reason in note.left_out if note else []:
-            _print(f"not kept: {reason}")
+            _print(f"not from_box: {reason}")
         if self.start.is_box:
-            self._put_back(trainer)
+            self._restore_box(trainer)
         if trainer.stepper.mode == "compile":
-            _print("this step is taken without torch.compile, whose code has no lines to stop at")
+            _print("this step is taken without torch.compile: compiled code has no lines to stop at")
         try:
-            with torch.compiler.set_stance("force_eager"):  # also what the project has compiled by itself
+            with torch.compiler.set_stance("force_eager"):  # also for code that the project compiles
                 values = self._take(trainer)
-        except Exception as error:  # noqa: BLE001  - it is what the person came for
-            self._tell_error(error, note)
+        except Exception as error:  # noqa: BLE001  - the error that the user wants to see
+            self._print_error(error, note)
             post_mortem.inspect_error(error, self.own)
             return
-        self._tell_passed(trainer, values, note)
+        self._print_passed(trainer, values, note)
 
-    def _put_back(self, trainer: Trainer) -> None:
-        """The box was filled after the hooks that come before a step, which now have run a second time."""
+    def _restore_box(self, trainer: Trainer) -> None:
+        """Restores the state of the black box again: it was saved after the hooks' `before_step`, which have
+        run a second time now."""
         parts = trainer.parts()
         for name in ("model", "optimizers"):
             parts[name].load_state_dict(self.start.states[name])
@@ -161,27 +171,27 @@ class FailingStepHook(Hook):
 
     def _take(self, trainer: Trainer) -> Mapping[str, Any]:
         window = self._window(trainer)
-        if self.visit.begin:
-            return post_mortem.stop_at_first_own_line(self.own, lambda: trainer.take(window))
-        return self._hunt(trainer, window) if self.is_nonfinite else trainer.take(window)
+        if self.target.begin:
+            return post_mortem.stop_at_first_own_line(self.own, lambda: trainer.take_step(window))
+        return self._trace_nonfinite(trainer, window) if self.is_nonfinite else trainer.take_step(window)
 
-    def _hunt(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
-        """Takes the step under a `NonFiniteTracer`, and once more to stop in it at the call that was found."""
+    def _trace_nonfinite(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
+        """Takes the step under a `NonFiniteTracer`, then once more to stop at the call that was found."""
         runner, parts = trainer.runner, trainer.parts()
         saved = {name: copy.deepcopy(parts[name].state_dict()) for name in ("model", "optimizers")}
-        generators, again = seeding.rng_state(), _copy_window(window)
-        # In fp16 the scaler tries scales that are too large, on purpose.
+        generators, window_copy = seeding.rng_state(), _copy_window(window)
+        # In fp16 the gradient scaler tries scales that are too large, on purpose.
         is_scaled = trainer.stepper.precision == "fp16"
         watch = NonFiniteTracer(self.own, runner, window, backward=not is_scaled)
         try:
             with watch:
-                values = trainer.take(window)
+                values = trainer.take_step(window)
             ModuleState(runner).check_finite()
             if is_scaled or not _norm_overflows(values):
                 return values
             raise watch.overflow()
         except NotFinite as error:
-            _print(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it so")
+            _print(f"{error}; it comes from" if watch.origins else f"{error}; no call of torch made it")
             for origin in watch.origins:
                 _print(f"  {origin.place or 'no line of the project'}: {origin.text}")
             first = next((one for one in watch.origins if one.call == error.call), None)
@@ -190,80 +200,83 @@ class FailingStepHook(Hook):
         for name, state in saved.items():
             parts[name].load_state_dict(state)
         seeding.set_rng_state(generators)
-        with NonFiniteTracer(self.own, runner, again, stop_at=first):
-            return trainer.take(again)
+        with NonFiniteTracer(self.own, runner, window_copy, stop_at=first):
+            return trainer.take_step(window_copy)
 
-    # ---- its micro-batches ------------------------------------------------------------------------------
+    # ---- its window -------------------------------------------------------------------------------------
 
     def _place(self, trainer: Trainer) -> FailureNote:
-        return StepReporter().of(trainer, self.visit.step)
+        return StepReporter().of(trainer, self.target.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
-        """As the step got them: drawn anew, or those of the box where these differ or cannot be drawn."""
-        place, kept = self._place(trainer), self._kept(trainer)
+        """Returns the step's micro-batches, drawn again from the loader. Those of the black box are taken if
+        drawing fails, or if they differ and the loader is inexact."""
+        place, from_box = self._place(trainer), self._batch_of_box(trainer)
         try:
             found: list[Any] = redraw_window(trainer, place)
         except Exception as error:
-            if kept is None:
+            if from_box is None:
                 raise
-            _print(f"the batch is that of the box; the set does not give it any more: {format_error(error)}")
-            found = kept
-        if kept is not None and not _same(kept, found):
+            _print(
+                f"the batch is taken from the black box; it can no longer be drawn from the set: {format_error(error)}"
+            )
+            found = from_box
+        if from_box is not None and not _same(from_box, found):
             if trainer.loaders["train"].inexact_reasons():
-                found = kept
+                found = from_box
             else:
-                _print(
-                    "the batch is drawn anew; the one that was kept after the error differs: the step changes"
-                )
-                _print("it in place, or the data have changed since")
+                _print("the batch is drawn again; the one in the black box differs: either the step changes")
+                _print("it in place, or the data have changed since then")
         return found
 
-    def _kept(self, trainer: Trainer) -> list[Any] | None:
+    def _batch_of_box(self, trainer: Trainer) -> list[Any] | None:
         if self.box is None or not self.box.has_batch:
             return None
         try:
             _, states = checkpoint.read(self.box.path, only=[black_box.BATCH])
         except (CheckpointError, NotFound, OSError) as error:
-            _print(f"the batch of the box cannot be read: {format_error(error)}")
+            _print(f"the batch of the black box cannot be read: {format_error(error)}")
             return None
         return list(moved(states[black_box.BATCH]["window"], trainer.runner.device))
 
-    # ---- telling ----------------------------------------------------------------------------------------
+    # ---- messages ---------------------------------------------------------------------------------------
 
-    def _tell_error(self, error: Exception, note: FailureNote | None) -> None:
-        then = note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
-        _print(f"it fails{', and otherwise than then' if then else ''}: {format_error(error)}")
+    def _print_error(self, error: Exception, note: FailureNote | None) -> None:
+        differs = (
+            note is not None and note.kind == "error" and note.error.split(":")[0] != type(error).__name__
+        )
+        _print(f"it fails{', with another error than in the run' if differs else ''}: {format_error(error)}")
 
-    def _tell_passed(self, trainer: Trainer, values: Mapping[str, Any], note: FailureNote | None) -> None:
+    def _print_passed(self, trainer: Trainer, values: Mapping[str, Any], note: FailureNote | None) -> None:
         shown = _format_values(values)
-        if note is None or self.visit.begin:
-            _print(f"step {self.visit.step} went through: {shown}")
+        if note is None or self.target.begin:
+            _print(f"step {self.target.step} went through: {shown}")
             return
         self.exit_code = 1
-        _print(f"step {self.visit.step} does not fail this time: {shown}")
+        _print(f"step {self.target.step} does not fail this time: {shown}")
         now = environment.stack(str(trainer.runner.device))
         different = environment.stack_differences(note.stack, now)
         if not self.start.is_box and different:
-            different.append("the steps before it were taken anew")
+            different.append("the steps before it were replayed")
         different += note.inexact
         if trainer.stepper.mode == "compile":
-            different.append("torch.compile took the step then")
+            different.append("the run took the step with torch.compile")
         if self.start.is_box:
-            _print("  to go there by taking the steps before it once more: --replay")
+            _print("  to replay the steps before it as well: --replay")
         for reason in different or [
-            "nothing that roost knows of: files, time, other processes, other threads"
+            "nothing that roost records; perhaps files, the time, other processes or threads"
         ]:
-            _print(f"  what differs from then: {reason}")
+            _print(f"  what differs from the run: {reason}")
 
 
 def _norm_overflows(values: Mapping[str, Any]) -> bool:
-    """Whether a norm of gradients is not finite."""
+    """Whether a gradient norm of the step is not finite."""
     norms = [value for name, value in values.items() if name.endswith("grad_norm")]
     return not all(bool(torch.as_tensor(norm).isfinite().all()) for norm in norms)
 
 
 def _format_values(values: Mapping[str, Any]) -> str:
-    """What a step records, the losses first."""
+    """Formats the recorded scalars of a step, the losses first."""
     names = sorted(values, key=lambda name: not name.endswith("loss"))
     found = [(name, values[name]) for name in names if name != "weight"]
     return ", ".join(f"{n} {float(v):.4g}" for n, v in found if not torch.is_tensor(v) or v.numel() == 1)
@@ -276,7 +289,7 @@ def _print(text: str, *, end: str = "\n") -> None:
 def _copy_window(window: list[Any]) -> list[Any]:
     try:
         return copy.deepcopy(window)
-    except Exception:  # noqa: BLE001  - a batch may hold anything; then the second pass takes this very one
+    except Exception:  # noqa: BLE001  - a batch may hold anything; then the second pass takes the same object
         return window
 
 
@@ -292,7 +305,7 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 class _NullStream(io.TextIOBase):
-    """A stream whose text nobody reads."""
+    """A text stream that discards its text."""
 
     def writable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Finding the line at which a value of a step first is not finite, forward and backward."""
+"""The search for the line at which a value of a step first is NaN or infinite, forward and backward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from roost.base.traceback_frames import ProjectFiles
 
 _MAX_DEPTH = 8
-"""Of nested lists and mappings that hold arguments of a function."""
+"""Nesting of lists and mappings in which tensors are looked for."""
 _WEIGHT_PREFIX = "the weight "
 _UNINITIALIZED = ("empty", "new_empty", "empty_like", "empty_strided")
 
@@ -25,8 +25,8 @@ class NotFinite(ArithmeticError):
     """A value of the step is not finite.
 
     Args:
-        text: Which.
-        call: Number of the call of torch that made it; None when nobody knows.
+        text: Description of the value.
+        call: Number of the call of torch that made it; None if it is not known.
     """
 
     def __init__(self, text: str, *, call: int | None = None) -> None:
@@ -35,29 +35,30 @@ class NotFinite(ArithmeticError):
 
 
 class Origin(NamedTuple):
-    """A call of torch that gave what is not finite."""
+    """A call of torch that made a non-finite value."""
 
     call: int
     text: str
     place: str
-    """``Model/Runner.py:12``; empty when no own line was on the way to it."""
-    rank: int
-    """0: out of finite values, or of a weight; 1: it was given it from outside; 2: by a number that itself is
-    not finite, such as that of a mask."""
+    """``Model/Runner.py:12``; empty when no line of the project called it."""
+    priority: int
+    """Lower is more likely the cause. 0: made from finite values, or from a weight; 1: came in from outside;
+    2: made by a non-finite number in the code, such as the fill value of a mask."""
 
 
 class NonFiniteTracer(TorchFunctionMode):
-    """Looks at every call of torch in a step. Raises `NotFinite` at ``stop_at``; else before the backward of
-    a loss, or in it, when that is not finite.
+    """Checks the inputs and outputs of every call of torch in a step. Raises `NotFinite` at ``stop_at``; else
+    before the backward of a loss that is not finite, or in the backward at a gradient that is not.
 
-    Each look waits for the device: for one step, not for training.
+    Every check waits for the device: made for one step, not for training.
 
     Args:
-        own: Which files are the person's.
-        runner: Names its parameters.
-        batches: Names what comes from them.
-        backward: Whether gradients are looked at; in fp16 the scaler does, and some are not finite by design.
-        stop_at: The call to raise at, by the number that an earlier pass of the same step gave.
+        own: The project's files.
+        runner: For the names of its parameters and buffers.
+        batches: The window, for the names of its tensors.
+        backward: Whether gradients are checked. False in fp16: the gradient scaler makes some non-finite on
+            purpose.
+        stop_at: The call to raise at, numbered by an earlier pass over the same step.
     """
 
     def __init__(
@@ -73,14 +74,15 @@ class NonFiniteTracer(TorchFunctionMode):
         self._own, self._backward, self._stop_at = own, backward, stop_at
         self.origins: list[Origin] = []
         self._calls = 0
-        self._known: dict[int, Tensor] = {}
-        """What is not finite and was seen before, by identity; kept alive, or another may get its place."""
-        self._read_ones: list[Tensor] = []
-        """Attributes that are not finite; kept alive, as their names go by identity."""
+        self._seen_before: dict[int, Tensor] = {}
+        """Non-finite tensors that were seen before, by ``id``; kept alive, because an ``id`` is used
+        again."""
+        self._attributes: list[Tensor] = []
+        """Non-finite attributes; kept alive, because their names are found by ``id``."""
         self._nodes: dict[Any, int] = {}
-        """Which call made a node of the graph."""
+        """Number of the call that made a node of the graph."""
         self._places: dict[int, str] = {}
-        """The own lines of those calls."""
+        """The project's lines of those calls."""
         self._losses: list[Tensor] = []
         self._names = {
             id(parameter): f"{_WEIGHT_PREFIX}{name}" for name, parameter in runner.named_parameters()
@@ -106,29 +108,29 @@ class NonFiniteTracer(TorchFunctionMode):
         outputs = [one for one in _tensors([result]) if _function_name(func) not in _UNINITIALIZED]
         kinds = {kind for one in outputs if (kind := _nonfinite_kind(one))}
         if kinds or any(kind for _, kind in inputs):
-            self._note(number, func, given, inputs, outputs, kinds)
+            self._record_origin(number, func, given, inputs, outputs, kinds)
         if self._stop_at is not None and number == self._stop_at.call:
             raise NotFinite(self._stop_at.text, call=number)
         if self._backward:
-            self._listen(number, _function_name(func), outputs)
+            self._register_hooks(number, _function_name(func), outputs)
         return result
 
     def _read(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
-        """An attribute; what was not finite before is none of its doing, and keeps its name."""
+        """Reads an attribute. A non-finite value in it was there before, and keeps the name of its owner."""
         result = func(*args, **(kwargs or {}))
         owner = next(_tensors(args), None)
         for one in _tensors([result]):
             if owner is not None and _nonfinite_kind(one) and _nonfinite_kind(owner):
-                self._read_ones.append(one)
-                if id(owner) in self._known:
-                    self._known[id(one)] = one
+                self._attributes.append(one)
+                if id(owner) in self._seen_before:
+                    self._seen_before[id(one)] = one
                 if id(owner) in self._names:
                     self._names.setdefault(id(one), self._names[id(owner)])
         return result
 
     # ---- forward ----------------------------------------------------------------------------------------
 
-    def _note(
+    def _record_origin(
         self,
         number: int,
         func: Callable[..., Any],
@@ -138,24 +140,26 @@ class NonFiniteTracer(TorchFunctionMode):
         kinds: set[str],
     ) -> None:
         before = {kind for _, kind in inputs if kind}
-        new = [one for one, kind in inputs if kind and id(one) not in self._known]
-        self._known |= {id(one): one for one in (*new, *(one for one in outputs if _nonfinite_kind(one)))}
+        new = [one for one, kind in inputs if kind and id(one) not in self._seen_before]
+        self._seen_before |= {
+            id(one): one for one in (*new, *(one for one in outputs if _nonfinite_kind(one)))
+        }
         name = _function_name(func)
         if new and func is not torch.Tensor.backward:
             named = {id(one): self._names.get(id(one), "a tensor") for one in new}
             said = " and ".join(f"{named[id(one)]} ({_count_nonfinite(one)})" for one in new)
-            # Labels that are missing may be nan on purpose, weights never.
+            # Missing labels may be nan on purpose, weights never.
             is_weight = any(one.startswith(_WEIGHT_PREFIX) for one in named.values())
-            self._add(number, f"{name} takes {said}", 0 if is_weight else 1)
+            self._add_origin(number, f"{name} takes {said}", 0 if is_weight else 1)
         elif "nan" in kinds - before or (kinds and not before):
             by_number = any(not math.isfinite(one) for one in _numbers(given))
             said = f"{'nan' if 'nan' in kinds else 'inf'} of {'inf' if before else 'finite values'}"
-            self._add(number, f"{name} makes {said}", 2 if by_number else 0)
+            self._add_origin(number, f"{name} makes {said}", 2 if by_number else 0)
 
-    def _add(self, number: int, text: str, rank: int) -> None:
-        self.origins.append(Origin(number, text, self._place(), rank))
+    def _add_origin(self, number: int, text: str, priority: int) -> None:
+        self.origins.append(Origin(number, text, self._project_line(), priority))
 
-    def _place(self) -> str:
+    def _project_line(self) -> str:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if name := self._own.name(frame.f_code.co_filename):
@@ -166,9 +170,9 @@ class NonFiniteTracer(TorchFunctionMode):
     def _require_finite(self, loss: Tensor) -> None:
         if not (kind := _nonfinite_kind(loss)):
             return
-        # What the loss was not computed from (a metric, a mask) says nothing about it.
+        # Calls that the loss does not depend on (a metric, a mask) come last.
         reached = {self._nodes[node] for node in _graph_nodes(loss) if node in self._nodes}
-        self.origins.sort(key=lambda one: (one.call not in reached, one.rank, one.call))
+        self.origins.sort(key=lambda one: (one.call not in reached, one.priority, one.call))
         first = self.origins[0].call if self.origins else None
         value = f"{float(loss.detach()):g}" if loss.numel() == 1 else kind
         raise NotFinite(f"the loss is {value}", call=first)
@@ -176,8 +180,8 @@ class NonFiniteTracer(TorchFunctionMode):
     # ---- backward ---------------------------------------------------------------------------------------
 
     def overflow(self) -> NotFinite:
-        """The error of a step whose loss and gradients are finite, but not their norm. Its origin is the last
-        own line on the way to the loss, of several losses to the largest."""
+        """Returns the error of a step whose loss and gradients are finite, but whose gradient norm is not.
+        The origin is the last line of the project that the largest loss was computed by."""
         largest = max(self._losses, key=lambda loss: abs(float(loss.detach())), default=None)
         reached = _graph_nodes(largest) if largest is not None else []
         calls = [self._nodes[node] for node in reached if self._places.get(self._nodes.get(node, -1))]
@@ -187,19 +191,20 @@ class NonFiniteTracer(TorchFunctionMode):
             self.origins = [Origin(call, text, self._places[call], 0)]
         return NotFinite("the gradients are finite, their norm overflows", call=max(calls) if calls else None)
 
-    def _listen(self, number: int, name: str, outputs: Sequence[Tensor]) -> None:
-        place = self._places[number] = self._place() if outputs else ""
+    def _register_hooks(self, number: int, name: str, outputs: Sequence[Tensor]) -> None:
+        place = self._places[number] = self._project_line() if outputs else ""
         for output in outputs:
             for node in _graph_nodes(output, known=self._nodes):
                 self._nodes[node] = number
-                if hasattr(node, "variable"):  # where a parameter takes its gradient
+                if hasattr(node, "variable"):  # accumulates the gradient of a parameter
                     continue
-                node.register_hook(functools.partial(self._look_back, number, name, place))
+                node.register_hook(functools.partial(self._check_gradients, number, name, place))
 
-    def _look_back(
+    def _check_gradients(
         self, number: int, name: str, place: str, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> None:
-        """Called by torch with the gradients of what a node was given, then of what it gave."""
+        """Node hook of torch: ``inputs`` are the gradients of the node's inputs, ``outputs`` of its
+        outputs."""
         kinds = {kind for one in _tensors(inputs) if (kind := _nonfinite_kind(one))}
         if kinds and not any(_nonfinite_kind(one) for one in _tensors(outputs)):
             said = "nan" if "nan" in kinds else "inf"
@@ -217,7 +222,7 @@ def _function_name(func: Callable[..., Any]) -> str:
 
 
 def _nonfinite_kind(tensor: Tensor) -> str:
-    """nan, inf, or empty for one whose values are all finite, or that has none to look at."""
+    """Returns ``nan``, ``inf``, or an empty text if all values are finite or there are none to check."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout != torch.strided:
         return ""
     if tensor.device.type == "meta" or not tensor.numel():
@@ -251,7 +256,7 @@ def _numbers(values: Sequence[Any]) -> Iterator[float]:
 
 
 def _named_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a nest, each with how to get at it: ``[0]``, ``['image']``."""
+    """Yields the tensors of a nest, each with its path: ``[0]``, ``['image']``."""
     if isinstance(value, Tensor):
         yield path, value
     elif isinstance(value, list | tuple | Mapping) and depth < _MAX_DEPTH:
@@ -261,7 +266,7 @@ def _named_tensors(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple
 
 
 def _graph_nodes(tensor: Tensor, *, known: Mapping[Any, int] | None = None) -> list[Any]:
-    """The nodes that a tensor was computed by, without those that are ``known`` and what lies behind them."""
+    """Returns the graph nodes a tensor was computed by, except ``known`` ones and the nodes before them."""
     found: dict[Any, None] = {}
     waiting = [tensor.grad_fn]
     while waiting:

@@ -1,9 +1,9 @@
-"""pdb, standing in the person's own code."""
+"""pdb that stops in the project's code: at its first line, or after an error at the line that raised it."""
 
 from __future__ import annotations
 
 import bdb
-import pdb  # noqa: T100  - to stand there is what was asked for
+import pdb  # noqa: T100  - a stop was requested
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +19,11 @@ T = TypeVar("T")
 _MAX_VARIABLES = 8
 _MAX_VALUE_CHARACTERS = 60
 _POST_MORTEM_KEYS = "the step is over: u and d go through the frames; n, c and q leave"
-_STEPPING_KEYS = "n goes to the next line, s into it, c goes on, q leaves"
+_STEPPING_KEYS = "n goes to the next line, s into it, c continues, q leaves"
 
 
 class _AtOwnLine(pdb.Pdb):
-    """After an error it stands in the innermost frame of the person's code, between the others."""
+    """Selects, after an error, the innermost frame of the project's code."""
 
     def __init__(self, own: ProjectFiles) -> None:
         super().__init__()
@@ -39,36 +39,36 @@ class _AtOwnLine(pdb.Pdb):
 
 
 class _AtFirstOwnLine(_AtOwnLine):
-    """Passes over everything until a line of the person's code is next; from there on it is pdb."""
+    """Skips all lines until the first line of the project's code; from there on it is plain pdb."""
 
     def __init__(self, own: ProjectFiles) -> None:
         super().__init__(own)
-        self.has_arrived = False
+        self.is_stepping = False
 
     def stop_here(self, frame: FrameType) -> bool:
-        return super().stop_here(frame) and (self.has_arrived or self._is_own(frame))
+        return super().stop_here(frame) and (self.is_stepping or self._is_own(frame))
 
     def user_call(self, frame: FrameType, argument_list: None) -> None:
-        if self.has_arrived:
+        if self.is_stepping:
             super().user_call(frame, argument_list)
 
     def user_line(self, frame: FrameType) -> None:
-        if not self.has_arrived:
-            self.has_arrived = True
+        if not self.is_stepping:
+            self.is_stepping = True
             print(_location_report(frame, frame.f_lineno, self._own, keys=_STEPPING_KEYS), flush=True)
         super().user_line(frame)
 
 
 class DebuggerQuit(BaseException):
-    """The person has left pdb."""
+    """The user has left pdb."""
 
 
 def stop_at_first_own_line(own: ProjectFiles, function: Callable[[], T]) -> T:
-    """Calls a function, stopping at the first own line on its way.
+    """Calls a function and stops in pdb at the first line of the project's code.
 
     Raises:
-        Left: The person typed `q`.
-        Exception: Whatever the function raises once the person lets it go on.
+        DebuggerQuit: The user typed `q`.
+        Exception: An error of the function after the user let it continue.
     """
     debugger, interrupt = _AtFirstOwnLine(own), signal.getsignal(signal.SIGINT)
     debugger.reset()
@@ -80,11 +80,11 @@ def stop_at_first_own_line(own: ProjectFiles, function: Callable[[], T]) -> T:
     finally:
         debugger.quitting = True
         sys.settrace(None)
-        signal.signal(signal.SIGINT, interrupt)  # once the person has typed `c`, it was pdb's
+        signal.signal(signal.SIGINT, interrupt)  # pdb replaces it at `c`
 
 
 def inspect_error(error: BaseException, own: ProjectFiles) -> None:
-    """Opens pdb where an error was raised, having said where that is; returns when the person leaves."""
+    """Prints where an error was raised and opens pdb there; returns when the user leaves pdb."""
     at = next((one for one in _chain(error) if _own_frames(one, own)), error)
     frames = _own_frames(at, own) or list(_frames(at))[-1:]
     if not frames:
@@ -115,9 +115,9 @@ def _own_frames(error: BaseException, own: ProjectFiles) -> list[tuple[FrameType
 def _location_report(frame: FrameType, line: int, own: ProjectFiles, *, keys: str) -> str:
     function, name = frame.f_code.co_name, own.relative_name(frame.f_code.co_filename)
     lines = [
-        f"pdb stands in {function} of roost or a library: no line of the project is on the way"
+        f"pdb is in {function} of roost or a library: no line of the project is in the traceback"
         if name is None
-        else escape_control(f"pdb stands at {name}:{line} in {function}")
+        else escape_control(f"pdb is at {name}:{line} in {function}")
     ]
     if variables := _variables(frame):
         lines.append(f"here: {variables}")
@@ -132,7 +132,8 @@ def _variables(frame: FrameType) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    """What a variable is, in a few words; never by a ``repr`` of the project's, which may fail or be long."""
+    """Describes a variable in a few words. Never calls a ``repr`` of the project, which may fail or be
+    long."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if type(value) in (bool, int, float, str):

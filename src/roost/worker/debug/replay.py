@@ -1,6 +1,7 @@
-"""Going back to a step of a run, by taking the steps before it once more. The package is only read."""
+"""Replays of a run up to one step: the trainer starts at an earlier state and repeats the steps in between.
+The package is only read."""
 
-# Not durable: a folder for a while, for what a replay would write into the package
+# Not durable: a temporary folder takes what a replay would write into the package
 
 from __future__ import annotations
 
@@ -30,67 +31,68 @@ from roost.train.trainer import Trainer
 
 
 class ReplayStart(NamedTuple):
-    """Where a replay begins. Without ``states``: at the run's own beginning."""
+    """The state at which a replay starts. Without ``states``: the initial state of the run."""
 
     info: Manifest | None
     states: dict[str, Any]
     is_box: bool
     notes: list[str]
-    """What a person should hear, a line each."""
+    """Lines to print for the user."""
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Description of the start, for messages."""
         if self.is_box:
             return "the black box"
         return "the seed" if self.info is None else f"checkpoint {self.info.id}"
 
 
-def find_start(package: PackageFolder, visit: DebugTarget, box: BlackBox | None) -> ReplayStart:
-    """Reads the state to begin with: that of the box; or the newest good checkpoint before the step, of the
-    line that led to it.
+def find_start(package: PackageFolder, target: DebugTarget, box: BlackBox | None) -> ReplayStart:
+    """Reads the state to start with: that of the black box, or the newest intact checkpoint before the step,
+    of the lineage that led to the step.
 
     Raises:
-        NotFound: There is no checkpoint of the number that was asked for.
-        Damaged: It is damaged.
-        UsageError: It is of a later step.
+        NotFound: The requested checkpoint does not exist.
+        Damaged: The requested checkpoint is damaged.
+        UsageError: The requested checkpoint is of the step itself or a later one.
     """
-    if visit.checkpoint is not None:
-        path = package.store().path(visit.checkpoint)
+    if target.checkpoint is not None:
+        path = package.store().path(target.checkpoint)
         info = checkpoint.read_manifest(path)
-        if info.step >= visit.step:
+        if info.step >= target.step:
             raise UsageError(
-                f"checkpoint {info.id} is of step {info.step}, which is not before step {visit.step}",
+                f"checkpoint {info.id} is of step {info.step}, which is not before step {target.step}",
                 setting="-c",
                 received=info.id,
                 fix="name an older one, or none",
             )
         return ReplayStart(*checkpoint.read(path), is_box=False, notes=[])
-    said: list[str] = []
-    if box is not None and box.has_state and not visit.replay:
+    notes: list[str] = []
+    if box is not None and box.has_state and not target.replay:
         try:
             info, states = checkpoint.read(box.path, only=black_box.STATE)
             return ReplayStart(info, states, is_box=True, notes=[])
         except (CheckpointError, NotFound, OSError) as error:
-            said.append(f"the black box: {error}; the steps before it are taken once more")
+            notes.append(f"the black box: {error}; the steps before it are replayed instead")
     for info in reversed(_lineage(package, box)):
-        if info.step >= visit.step:
+        if info.step >= target.step:
             continue
         try:
-            return ReplayStart(*checkpoint.read(package.store().path(info.id)), is_box=False, notes=said)
-        except (Damaged, NotFound, FileNotFoundError) as error:  # damaged, or removed by a run that goes on
-            said.append(f"{error}; passed over, the one before it is taken")
-    return ReplayStart(None, {}, is_box=False, notes=said)
+            return ReplayStart(*checkpoint.read(package.store().path(info.id)), is_box=False, notes=notes)
+        except (Damaged, NotFound, FileNotFoundError) as error:  # damaged, or removed by a running session
+            notes.append(f"{error}; skipped, the one before it is used")
+    return ReplayStart(None, {}, is_box=False, notes=notes)
 
 
 def _lineage(package: PackageFolder, box: BlackBox | None) -> list[Manifest]:
-    """The checkpoints that led to the step, oldest first; those of a box, wherever the run is now."""
+    """Returns the checkpoints that led to the step, oldest first. With a black box: the lineage of its
+    session, even if the run has continued from another checkpoint since."""
     if box is None:
         return package.store().line()
     tip, infos = box.note.checkpoint, checkpoint.read_manifests(package.checkpoints)
     if tip is None:
         return []
-    # The tip itself may be gone; whatever came of it tells what had led to it.
+    # The tip itself may be gone; the line of a later checkpoint contains what had led to it.
     line = next((info.line for info in infos if _contains(info.line, tip)), [])
     return [info for info in infos if info.id <= tip and _contains(line, info.id)]
 
@@ -100,7 +102,7 @@ def _contains(line: Sequence[tuple[int, int]], id: int) -> bool:
 
 
 class PackageAsOfSession(PackageFolder):
-    """A package as it was in one of its sessions: what later ones changed is not seen.
+    """A package as of one of its sessions: later sessions and their overrides are hidden.
 
     Args:
         path: The package.
@@ -116,7 +118,7 @@ class PackageAsOfSession(PackageFolder):
 
 
 class _ScratchPackage(PackageFolder):
-    """Reads as ``package``; what a trainer writes goes into ``folder``."""
+    """Reads like ``package``; a trainer's writes go into ``folder``."""
 
     def __init__(self, package: PackageFolder, folder: Path) -> None:
         super().__init__(folder)
@@ -133,9 +135,11 @@ class _ScratchPackage(PackageFolder):
 
 
 class _ReadOnlyCheckpoints(Checkpoints):
-    """Gives a trainer the states to begin with, and takes none: it has no checkpoints from then on."""
+    """Loads given states into a trainer, once, and then removes itself: a replay saves no checkpoints."""
 
-    def __init__(self, stage: PackageFolder, trainer: Trainer, info: Manifest, states: Mapping[str, Any]) -> None:
+    def __init__(
+        self, stage: PackageFolder, trainer: Trainer, info: Manifest, states: Mapping[str, Any]
+    ) -> None:
         super().__init__(stage)
         self._trainer, self._info, self._states = trainer, info, states
 
@@ -149,23 +153,23 @@ class _ReadOnlyCheckpoints(Checkpoints):
 
 @contextmanager
 def replay_trainer(
-    package: PackageAsOfSession, visit: DebugTarget, start: ReplayStart, *, device: str, hook: Hook
+    package: PackageAsOfSession, target: DebugTarget, start: ReplayStart, *, device: str, hook: Hook
 ) -> Iterator[Trainer]:
-    """The trainer of a package, built by its own code; ``fit`` goes from ``start`` on as the run did.
+    """Builds the trainer of a package from its own code; its ``fit`` repeats the run's steps after ``start``.
 
     Args:
-        package: As of the step's session; the working folder is its own.
-        visit: Which step.
-        start: Where to begin.
-        device: Where to compute.
-        hook: Comes after all others; to stop at the step.
+        package: As of the step's session; the working directory is the package's folder.
+        target: The step to go to.
+        start: State to start with.
+        device: Device to compute on.
+        hook: Appended after all other hooks; stops at the step.
 
     Raises:
-        Refused: The run trained nothing.
+        Refused: The run only measured, and trained nothing.
         RoostError: A setting, or the project's code, is wrong.
-        Exception: Whatever the project's code raises.
+        Exception: An error of the project's code.
     """
-    found = native_project.load(package, project=visit.project, device=device, begins=start.info is None)
+    found = native_project.load(package, project=target.project, device=device, begins=start.info is None)
     if found.settings.step_mode in trainer_assembly.MEASURING:
         raise Refused(
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
@@ -177,35 +181,36 @@ def replay_trainer(
     with tempfile.TemporaryDirectory(prefix="roost-debug-") as folder:
         stage = _ScratchPackage(package, Path(folder))
         stage.checkpoints.mkdir()
-        made = trainer_assembly.assemble(experiment, stage, session=visit.session)
-        made.until = dataclasses.replace(made.until, seconds=None)  # its clock is not that of the run
+        made = trainer_assembly.assemble(experiment, stage, session=target.session)
+        # The time limit counts the run's clock, not the replay's.
+        made.until = dataclasses.replace(made.until, seconds=None)
         own = made.checkpoints
         made.checkpoints = (
             _ReadOnlyCheckpoints(stage, made, start.info, start.states) if start.info is not None else None
         )
         if own is not None and made.checkpoints is not None and not start.is_box:
             made.checkpoints.adapt = own.adapt
-        made.recovery.passed_over |= _rolled_back_steps(package, visit)
+        made.recovery.passed_over |= _rolled_back_steps(package, target)
         for one in made.calls.hooks:
             if isinstance(one, Validate):
-                one.probes = False  # what fails in the step may fail in a validation set's first batch, too
+                one.probes = False  # the error of the step may also come up in a validation set's first batch
         yield made
 
 
 def _without_side_effects(settings: Settings) -> Settings:
-    """Without loader processes, which nobody could look into, without pictures, and told to nobody."""
+    """Returns the settings without loader workers, which pdb cannot enter, without pictures and mirrors."""
     replace, data = msgspec.structs.replace, settings.data
     splits = {name: replace(getattr(data, name), num_workers=0) for name in ("valid", "test")}
     data = replace(data, num_workers=0, **splits)
     return replace(settings, data=data, visualize_every=None, mirrors=MirrorSettings())
 
 
-def _rolled_back_steps(package: PackageAsOfSession, visit: DebugTarget) -> set[int]:
-    """The steps before, whose windows a rollback has passed over."""
-    starts = [one for one in package.records().starts if one[0] <= visit.session]
-    told = skipped_steps.read(package.path / skipped_steps.NAME, starts)
+def _rolled_back_steps(package: PackageAsOfSession, target: DebugTarget) -> set[int]:
+    """Returns the earlier steps whose windows were skipped by a rollback."""
+    starts = [one for one in package.records().starts if one[0] <= target.session]
+    skipped = skipped_steps.read(package.path / skipped_steps.NAME, starts)
     return {
         one.step
-        for one in told
-        if one.kind == "rollback" and one.session <= visit.session and one.step < visit.step
+        for one in skipped
+        if one.kind == "rollback" and one.session <= target.session and one.step < target.step
     }

@@ -1,4 +1,4 @@
-"""Writes the weights of one checkpoint, or the mean of several, into a plain file."""
+"""The export task: writes the weights of one checkpoint, or the mean of several, into a plain file."""
 
 # Not durable: torch writes into a durable file
 
@@ -28,18 +28,18 @@ from roost.worker.results.weight_mean import WeightMean, Weights
 
 _MAX_PREFIXES = 5
 _PLAIN_TYPES = (bool, int, float, str, bytes, type(None))
-"""What `torch.load(..., weights_only=True)` reads beside tensors and containers."""
+"""Types that `torch.load(..., weights_only=True)` reads, apart from tensors and containers."""
 
 
 def export(package: PackageFolder, place: Path) -> str:
-    """Does what the request in ``place`` asks; gives "finished".
+    """Exports weights as the request in the folder ``place`` describes, and returns "finished".
 
     Raises:
         NotFound: There is no such checkpoint or average, or no weight has the prefix.
-        CheckpointError: A checkpoint cannot be read, or they have no mean.
-        Refused: The file is there already.
-        UsageError: The format cannot hold these weights.
-        OSError: It cannot be written.
+        CheckpointError: A checkpoint cannot be read, or the checkpoints have no mean.
+        Refused: The file exists already.
+        UsageError: The file format cannot hold these weights.
+        OSError: The file cannot be written.
     """
     request = sessions.load_json(place / analysis_folder.REQUEST) or {}
     end_with_caller(request)
@@ -51,8 +51,8 @@ def export(package: PackageFolder, place: Path) -> str:
     weights, left_out = _without_prefix(mean.weights(), request["prefix"])
     output = Path(request["output"])
     is_safetensors = output.suffix == ".safetensors"
-    weights, told = _storable(weights, tensors_only=is_safetensors)
-    notes += told
+    weights, format_notes = _storable(weights, tensors_only=is_safetensors)
+    notes += format_notes
     found = {
         "package": package.path.name,
         "checkpoints": [_checkpoint_entry(info) for info in mean.infos],
@@ -74,7 +74,9 @@ def export(package: PackageFolder, place: Path) -> str:
 
 
 def _output_exists(output: Path) -> Refused:
-    return Refused("the file is there already", setting="--weights", received=str(output), fix="--overwrite")
+    return Refused(
+        "the file exists already", setting="--weights", received=str(output), fix="add --overwrite"
+    )
 
 
 def _checkpoint_entry(info: checkpoint.Manifest) -> dict[str, Any]:
@@ -87,19 +89,22 @@ def _distinct_tensors(weights: Weights) -> list[Tensor]:
 
 
 def _without_prefix(weights: Weights, prefix: str | None) -> tuple[Weights, list[str]]:
-    """The weights whose names begin with ``prefix``, without it; and the names of the others."""
+    """Returns the weights whose names begin with ``prefix``, with the prefix removed, and the other names."""
     if prefix is None:
         return weights, []
     found = {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
     if not found:
         known = sorted({name.partition(".")[0] + "." for name in weights if "." in name})
-        has = f"they begin with {', '.join(known[:_MAX_PREFIXES])}" if known else "their names have no parts"
-        raise NotFound("no weight's name begins so", setting="--prefix", received=prefix, fix=has)
+        names = (
+            f"the names begin with {', '.join(known[:_MAX_PREFIXES])}" if known else "the names have no dots"
+        )
+        fix = f"give another prefix: {names}" if known else f"leave out --prefix: {names}"
+        raise NotFound("no weight's name begins with it", setting="--prefix", received=prefix, fix=fix)
     return found, [name for name in weights if not name.startswith(prefix)]
 
 
 def _storable(weights: Weights, *, tensors_only: bool) -> tuple[Weights, list[str]]:
-    """What a file can hold, and a line about what it cannot."""
+    """Returns the weights that the file format can hold, and a note about those it cannot."""
     good = {
         name: value
         for name, value in weights.items()
@@ -107,8 +112,8 @@ def _storable(weights: Weights, *, tensors_only: bool) -> tuple[Weights, list[st
     }
     if not (odd := [name for name in weights if name not in good]):
         return good, []
-    why = "a .safetensors file holds tensors alone" if tensors_only else "torch.load would refuse it"
-    return good, [f"extra state left out, for {why}: {', '.join(odd)}"]
+    why = "a .safetensors file holds tensors only" if tensors_only else "torch.load would refuse it"
+    return good, [f"extra state left out, because {why}: {', '.join(odd)}"]
 
 
 def _is_plain(value: object) -> bool:
@@ -120,7 +125,7 @@ def _is_plain(value: object) -> bool:
 
 
 class _HashingFile:
-    """What torch writes into: a durable file, digested on its way."""
+    """A file object for torch.save: writes into a durable file and hashes the bytes."""
 
     def __init__(self, file: NewFile) -> None:
         self._file, self.digest, self.size = file, hashlib.sha256(), 0
@@ -136,7 +141,7 @@ class _HashingFile:
 
 
 def _write_torch(path: Path, weights: Weights, about: Mapping[str, Any]) -> dict[str, Any]:
-    """A dict for `torch.load`. It says nothing about where it is from: every key of it would be a weight."""
+    """Writes a dict for `torch.load`. ``about`` is not stored: every key of the dict would be a weight."""
     with NewFile(path) as file:
         sink = _HashingFile(file)
         torch.save(weights, cast("IO[bytes]", sink))
@@ -152,7 +157,7 @@ def _write_safetensors(path: Path, weights: Weights, about: Mapping[str, Any]) -
             fix="name a file that ends in .pt",
         )
     metadata = {
-        "format": "pt",  # what other readers look for
+        "format": "pt",  # expected by other readers
         "package": str(about["package"]),
         **{
             key: json.dumps(about[key]) for key in ("checkpoints", "averaged", "prefix", "tied") if about[key]

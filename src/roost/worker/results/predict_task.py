@@ -1,4 +1,4 @@
-"""Runs `Runner.predict` over a set, with the weights of one checkpoint."""
+"""The predict task: runs `Runner.predict` over a set, with the weights of one checkpoint."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from roost.config.settings import Settings
 from roost.package import sessions
 from roost.package.checkpoints import selection
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.package import PackageFolder
 from roost.package.live_progress import PHASES, ProgressFile
+from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
@@ -38,15 +38,15 @@ from roost.worker.results.prediction_source import PredictionSource
 from roost.worker.results.prediction_writer import PredictionWriter
 
 _RESULT = "result"
-"""The folder that becomes the prediction."""
+"""Temporary name of the folder that becomes the prediction."""
 
 
 def predict(package: PackageFolder, place: Path) -> str:
-    """Does what the request in ``place`` asks; gives "finished".
+    """Predicts as the request in the folder ``place`` describes, and returns "finished".
 
     Raises:
-        RoostError: The package cannot be loaded, there is no such data, or `predict` gives what it must not.
-        BaseException: Whatever the project's code raises.
+        RoostError: The package cannot be loaded, there is no such data, or `predict` returns a wrong value.
+        BaseException: An error of the project's code.
     """
     began = time.time()
     request = sessions.load_json(place / analysis_folder.REQUEST) or {}
@@ -93,15 +93,15 @@ def predict(package: PackageFolder, place: Path) -> str:
 
 def _require_predict(runner: Runner) -> None:
     if type(runner).predict is Runner.predict:
-        runner.predict(None)  # raises: it has none
+        runner.predict(None)  # raises: not implemented
 
 
 def _load_weights(package: PackageFolder, runner: Runner, request: Mapping[str, Any]) -> Manifest:
-    said: list[str] = []
+    notes: list[str] = []
     read = functools.partial(weight_mean.read_weights, average=request["averaged"])
-    (found,) = selection.load_each(package, selection.from_json(request["chosen"]), read, said)
+    (found,) = selection.load_each(package, selection.from_json(request["chosen"]), read, notes)
     info, state = found
-    for line in said:
+    for line in notes:
         print(line, flush=True)
     ModuleState(runner).load_state_dict(dict(state))
     average = f", the average {request['averaged']}" if request["averaged"] else ""
@@ -139,7 +139,7 @@ def _run(
     try:
         with closing(batches.once()) as passing:
             for number, (value, num_samples, *_) in enumerate(passing):
-                if not num_samples:  # its samples are left out, and count
+                if not num_samples:  # its samples were left out, but keep their indices
                     first += len(batches.sample_indices(0, number, 1))
                     continue
                 last = first + num_samples - 1
@@ -155,7 +155,7 @@ def _run(
         batches.close()
     if not written.count:
         raise ContractError(
-            f"{found.name} has nothing to predict: it gives no sample", fix="look at what it reads"
+            f"{found.name} has nothing to predict: it gives no sample", fix="check the data that it reads"
         )
 
 
@@ -167,7 +167,7 @@ def _publish(board: ProgressFile, number: int, count: int, total: int, seconds: 
 
 @contextmanager
 def _naming_samples(name: str, first: int, last: int) -> Iterator[None]:
-    """Says in an error which samples it was about."""
+    """Adds to an error a note with the indices of the samples."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The data of a prediction: a set of the project, what its Dataset makes of a name, or arrays in a file."""
+"""The data of a prediction: a set of the project, a set that `Dataset.predict` opens, or a file of arrays."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LOADER_NAME = "predict"
 
 
 class PredictionSource(NamedTuple):
-    """What is predicted."""
+    """The batches to predict."""
 
     name: str
-    """The set's, or what was typed."""
+    """Name of the set, or the text that the user typed."""
     batches: Batches
     num_samples: int | None
-    """None where nobody knows."""
+    """None if it is not known."""
 
 
 def open_source(
@@ -42,20 +42,20 @@ def open_source(
     device: torch.device,
     where: Where,
 ) -> PredictionSource:
-    """The batches of a source: each sample once, in the set's order, all of them.
+    """Returns the batches of a source: every sample once, in the order of the set.
 
     Args:
-        typed: The name of a set; or anything that `Dataset.predict` understands; or a file of arrays.
-        dataset: The project's.
-        data: What it has built.
-        settings: The run's.
-        folder: Where a relative path begins.
-        device: Where the batches will go.
-        where: Where a setting was set, for messages.
+        typed: The name of a set, a text that `Dataset.predict` understands, or a file of arrays.
+        dataset: The project's Dataset.
+        data: Its data.
+        settings: Settings of the run.
+        folder: Base of a relative path.
+        device: Device of the batches.
+        where: Where settings were set, for messages.
 
     Raises:
-        NotFound: It is none of these.
-        ContractError: What `Dataset.predict` gives is no set; or the file fits nothing.
+        NotFound: The text is none of these.
+        ContractError: `Dataset.predict` returns no set; or the file has no usable arrays.
         ConfigError: A setting does not fit the set.
     """
     sets = data_loaders.sets(data)
@@ -94,16 +94,17 @@ def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
     if isinstance(dataset, ConfiguredDataset):
         home = "a Dataset class of your own (dataset: Dataset.py:Dataset) in place of the section"
     return NotFound(
-        "is no set, and no file of arrays",
+        "is neither a set nor a file of arrays",
         setting="--data",
         received=typed,
-        fix=f"{did_you_mean(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
+        fix=f"name a set or a file: {did_you_mean(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
         f"or write `def predict(self, source)` in {home}, which returns the set",
     )
 
 
 def without_limits(settings: Settings, *, batch_size: int | None, num_workers: int | None) -> Settings:
-    """The settings, such that every sample is predicted, in batches of that size."""
+    """Returns the settings without limits, so that every sample is predicted, with the given batch size and
+    workers."""
     data = settings.data
     changed: dict[str, Any] = {f"limit_{split}_batches": None for split in ("train", "valid", "test")}
     for split in ("valid", "test"):
@@ -122,6 +123,6 @@ def _override_split(split: SplitSettings, batch_size: int | None, num_workers: i
 
 
 def ignored_limit(data: DataSettings, name: str) -> str | None:
-    """The setting that would leave out samples of a set; None where none does."""
+    """Returns the setting that would leave out samples of a set; None if there is none."""
     key = f"limit_{name.partition('/')[0]}_batches"
     return f"data.{key}" if getattr(data, key, None) is not None else None

@@ -1,4 +1,4 @@
-"""Writes what a Runner predicts, batch after batch, in a memory that does not grow."""
+"""The files of a prediction, written batch by batch in constant memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from roost.base.errors import ContractError
 from roost.package.results.predictions import PREDICTIONS_FILE
 
 MAX_INLINE_NUMBERS = 8
-"""Numbers of a sample that stand in its line; more of them go into a file."""
+"""Numbers of a sample that are written into its JSON line; larger arrays go into an .npy file."""
 
 _UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_NAME_CHARACTERS = 100
@@ -30,11 +30,7 @@ _FIX = 'return {"label": labels}, with tensors of shape (B, ...) or lists with a
 
 
 class PredictionWriter:
-    """The files of one prediction, in a folder that is there. To be used with ``with``.
-
-    Args:
-        folder: Takes them.
-    """
+    """Writes the files of one prediction into an existing folder. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,7 +39,7 @@ class PredictionWriter:
         self._files: dict[str, _NpyWriter] = {}
         self._names: list[str] = []
         self.count = 0
-        """Samples so far."""
+        """Samples written so far."""
 
     def __enter__(self) -> Self:
         self._lines = self._open.enter_context(NewFile(self._folder / PREDICTIONS_FILE))
@@ -55,26 +51,27 @@ class PredictionWriter:
         self._open.__exit__(kind, error, trace)
 
     def add(self, output: object, num_samples: int, *, first: int, most: int | None = None) -> None:
-        """Writes what was predicted for one batch.
+        """Writes the prediction of one batch.
 
         Args:
-            output: What `Runner.predict` gave.
+            output: Return value of `Runner.predict`.
             num_samples: Samples of the batch.
-            first: The index of the first of them.
-            most: Of the batch, only the first so many are wanted.
+            first: Index of its first sample.
+            most: Write at most so many samples of the batch; None: all.
 
         Raises:
-            ContractError: It is no mapping with something for each sample; or it changes from batch to batch.
-            OSError: It cannot be written.
+            ContractError: The output is no mapping with an item for each sample, or its names, shapes or
+                types differ from those of earlier batches.
+            OSError: A file cannot be written.
         """
         values = _check_output(output, num_samples)
         if not self.count:
             self._begin(values)
         elif list(values) != self._names:
             raise ContractError(
-                "predict() gave other names than for the batches before",
+                "predict() returned other names than for earlier batches",
                 received=list(values),
-                fix=f"give for each batch: {', '.join(self._names)}",
+                fix=f"return for each batch: {', '.join(self._names)}",
             )
         taken = num_samples if most is None else min(most, num_samples)
         for name, rows in self._files.items():
@@ -85,7 +82,7 @@ class PredictionWriter:
         self.count += taken
 
     def _begin(self, values: Mapping[str, Any]) -> None:
-        """What a name holds is decided at the first batch."""
+        """Decides by the first batch which names are written into the lines and which into files."""
         self._names = list(values)
         used: set[str] = set()
         for name, value in values.items():
@@ -95,12 +92,12 @@ class PredictionWriter:
                 self._files[name] = self._open.enter_context(_NpyWriter(self._folder, name, value, used))
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """For `Meta.values`."""
+        """Returns the description of all names, for `Meta.values`."""
         return {name: self._files[name].described() if name in self._files else {} for name in self._names}
 
 
 class _NpyWriter:
-    """One .npy file that grows by rows: NumPy leaves room in its header for their number."""
+    """One .npy file that grows by rows: NumPy's header has free space for the final number of rows."""
 
     def __init__(self, folder: Path, name: str, like: np.ndarray[Any, Any], used: set[str]) -> None:
         stem = _UNSAFE_CHARACTER.sub("_", name)[:_MAX_NAME_CHARACTERS].lstrip(".-") or "value"
@@ -121,7 +118,7 @@ class _NpyWriter:
     ) -> None:
         try:
             if error is None:
-                self._out.put(self._header(), at=0)
+                self._out.overwrite_at(self._header(), at=0)
         except BaseException as failed:
             self._out.__exit__(type(failed), failed, failed.__traceback__)
             raise
@@ -144,10 +141,10 @@ class _NpyWriter:
                 f"{array.dtype} {array.shape[1:]}" if isinstance(array, np.ndarray) else type(array).__name__
             )
             raise ContractError(
-                f"predict() gave {self._dtype} {self._shape} for each sample of the batches before",
+                f"predict() returned {self._dtype} {self._shape} for each sample of earlier batches",
                 setting=self._name,
                 received=now,
-                fix="bring all to one shape (pad them), or give a list with a list for each sample",
+                fix="pad all samples to one shape, or return a list with a list for each sample",
             )
         rows = np.ascontiguousarray(array[:taken])
         if rows.size:
@@ -155,22 +152,22 @@ class _NpyWriter:
         self._rows += taken
 
     def described(self) -> dict[str, Any]:
-        """For `Meta.values`."""
+        """Returns the entry of this file in `Meta.values`."""
         return {"file": self.file, "shape": [self._rows, *self._shape], "dtype": str(self._dtype)}
 
 
-# ---- what predict() gave --------------------------------------------------------------------------------
+# ---- the output of predict() ----------------------------------------------------------------------------
 
 
 def _check_output(output: object, num_samples: int) -> dict[str, Any]:
-    """By name an array (B, ...), or a list with an item for each sample."""
+    """Checks the output and returns by name an array (B, ...) or a list with an item for each sample."""
     if not isinstance(output, Mapping) or not output:
         raise ContractError("predict() must return a mapping", received=type(output).__name__, fix=_FIX)
     made = {}
     for name, value in output.items():
         if not isinstance(name, str) or name in (_INDEX, _NONFINITE):
             raise ContractError(
-                "predict() gave this name", received=name, fix="take another text as the name"
+                "predict() returned a name that is reserved or no text", received=name, fix="rename it"
             )
         if isinstance(value, torch.Tensor):
             value = as_array(value)
@@ -179,7 +176,7 @@ def _check_output(output: object, num_samples: int) -> dict[str, Any]:
         ):
             said = "()" if isinstance(value, np.ndarray) else type(value).__name__
             raise ContractError(
-                "predict() must give something for each sample of the batch",
+                "predict() must return an item for each sample of the batch",
                 setting=name,
                 received=said,
                 fix=_FIX,
@@ -187,7 +184,7 @@ def _check_output(output: object, num_samples: int) -> dict[str, Any]:
         if len(value) != num_samples:
             said = str(value.shape) if isinstance(value, np.ndarray) else f"{len(value)} items"
             raise ContractError(
-                f"predict() was given a batch of {num_samples} samples, and its first dimension is another",
+                f"predict() received a batch of {num_samples} samples and returned another first dimension",
                 setting=name,
                 received=said,
                 fix=_FIX,
@@ -201,7 +198,7 @@ def _check_output(output: object, num_samples: int) -> dict[str, Any]:
 
 
 def _items(name: str, value: Any) -> Sequence[Any]:
-    """One for each sample, of what JSON can hold."""
+    """Returns an item for each sample, of types that JSON can hold."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
         value = value.astype(str) if value.dtype.kind == "S" else value
         return list(value.tolist())
@@ -223,10 +220,10 @@ def _plain(name: str, value: Any, depth: int) -> Any:
     if depth < _MAX_DEPTH and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(name, one, depth + 1) for key, one in value.items()}
     raise ContractError(
-        "predict() gave what a line of JSON cannot hold",
+        "predict() returned a value that JSON cannot hold",
         setting=name,
         received=type(value).__name__,
-        fix="give numbers, texts, lists and mappings of these, or tensors",
+        fix="return numbers, texts, lists and mappings of these, or tensors",
     )
 
 
@@ -236,7 +233,7 @@ def _line(index: int, values: Mapping[str, Any]) -> bytes:
         _INDEX: index,
         **{name: _replace_nonfinite(value, name, nonfinite) for name, value in values.items()},
     }
-    if nonfinite:  # JSON has neither NaN nor infinity, so null stands there
+    if nonfinite:  # JSON has neither NaN nor infinity: they are null in the line
         body[_NONFINITE] = nonfinite
     return json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 

@@ -1,4 +1,5 @@
-"""The weights in a checkpoint's files, and the mean of several. It needs no code of the project."""
+"""The weights in a checkpoint's files, and the mean over several checkpoints. Needs no code of the
+project."""
 
 from __future__ import annotations
 
@@ -15,23 +16,24 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.train.optim import weight_average as averages
 
 _PART = "model"
-"""The part of a trainer's checkpoint that holds the Runner."""
+"""The part of a checkpoint that contains the Runner."""
 
 Weights = dict[str, Any]
-"""A state_dict of the Runner: tensors by name, tied ones the same object; extra state as it is."""
+"""A state_dict of the Runner: tensors by name, tied ones as the same object; extra state unchanged."""
 
 
 def read_weights(path: Path, *, average: str | None = None) -> tuple[Manifest, Mapping[str, Any]]:
-    """What a checkpoint says of the Runner: ``state``, its state_dict, and whatever else `ModuleState` keeps.
+    """Reads the Runner of a checkpoint: ``state``, its state_dict, and the other keys that `ModuleState`
+    saves.
 
     Args:
-        path: The checkpoint's folder.
-        average: The weights that this average had reached, instead of those that were trained.
+        path: Folder of the checkpoint.
+        average: Name of a weight average, whose weights are taken instead of the trained ones.
 
     Raises:
-        NotFound: There is no such checkpoint, or it holds no such average.
-        Damaged: Its bytes are not those that were written.
-        CheckpointError: It was written by a newer roost, or by a program of its own.
+        NotFound: There is no such checkpoint, or it contains no such average.
+        Damaged: Its bytes differ from those that were written.
+        CheckpointError: A newer roost or another program wrote it.
     """
     if average is None:
         info, states = checkpoint.read(path, only=[_PART])
@@ -48,21 +50,22 @@ def _averaged(weights: Weights, hooks: Mapping[str, Any], name: str, where: str)
     found = averages.stored_weights(hooks, name, where=where, setting="--averaged")
     if not found:
         raise NotFound(
-            f"the average {name} has not begun at this checkpoint", where=where, fix="take a later one"
+            f"the average {name} has not begun at this checkpoint", where=where, fix="choose a later one"
         )
     averaged = dict(weights)
     cast: dict[tuple[int, torch.dtype], Tensor] = {}
     for key, average in found.items():
-        # Of less than 32 bits they are kept in float32.
+        # The average of weights with less than 32 bits is stored in float32.
         of = (id(average), weights[key].dtype)
         averaged[key] = cast.setdefault(of, average.to(weights[key].dtype))
     return averaged
 
 
 class WeightMean:
-    """The mean of the weights of several checkpoints, in float64, in the order in which they are added.
+    """The mean of the weights of several checkpoints, summed in float64 in the order in which they are added.
 
-    Integers, flags and extra state are those of the first; one checkpoint alone stays as it is, bit for bit.
+    Integers, booleans and extra state are those of the first checkpoint. The mean of one checkpoint has its
+    exact bits.
     """
 
     def __init__(self) -> None:
@@ -71,10 +74,10 @@ class WeightMean:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, info: Manifest, weights: Weights) -> None:
-        """Takes in one checkpoint.
+        """Adds one checkpoint.
 
         Raises:
-            CheckpointError: It has other names, shapes, types or ties than the first.
+            CheckpointError: Its names, shapes, types or ties differ from those of the first.
         """
         if not self.infos:
             self._first = weights
@@ -87,7 +90,7 @@ class WeightMean:
         self.infos.append(info)
 
     def weights(self) -> Weights:
-        """The mean, cast to the types that the weights have; tied ones are one tensor again."""
+        """Returns the mean, cast to the original types; tied weights are one tensor again."""
         made = {
             id(self._first[name]): torch.empty_like(self._first[name]).copy_(total / len(self.infos))
             for name, total in self._sums.items()
@@ -96,7 +99,7 @@ class WeightMean:
 
 
 def _averaged_names(weights: Weights) -> Iterator[str]:
-    """Each tensor with numbers that have a point, once."""
+    """Yields the names of floating-point and complex tensors, each tied tensor once."""
     seen = set()
     for name, value in weights.items():
         is_number = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
@@ -106,12 +109,12 @@ def _averaged_names(weights: Weights) -> Iterator[str]:
 
 
 def _to_64_bit(tensor: Tensor) -> Tensor:
-    """A copy, also of what is that wide already: it is added to."""
+    """Returns a 64-bit copy; always a copy, because it is added to in place."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64, copy=True)
 
 
 def tied_names(weights: Weights) -> dict[str, str]:
-    """Names of a tensor that stands under another name before."""
+    """Returns the later names of each tied tensor, with the first name of that tensor."""
     first: dict[int, str] = {}
     names = {name: first.setdefault(id(value), name) for name, value in weights.items() if _is_tensor(value)}
     return {name: of for name, of in names.items() if name != of}
@@ -125,21 +128,21 @@ def _require_alike(first: Manifest, weights: Weights, info: Manifest, others: We
     if wrong := _difference(weights, others):
         raise CheckpointError(
             f"the checkpoints {first.id} (step {first.step}) and {info.id} (step {info.step}) hold "
-            f"other weights, which have no mean: {wrong}",
+            f"different weights, which have no mean: {wrong}",
             fix="average fewer of them, or export one: -c ID",
         )
 
 
 def _difference(weights: Weights, others: Weights) -> str:
-    """In words; empty where names, shapes, types and ties are the same."""
+    """Describes the first difference in names, shapes, types or ties; empty if there is none."""
     if missing := [*(weights.keys() - others.keys()), *(others.keys() - weights.keys())]:
-        return f"{', '.join(sorted(missing)[:3])} {'is' if len(missing) == 1 else 'are'} in one alone"
+        return f"{', '.join(sorted(missing)[:3])} {'is' if len(missing) == 1 else 'are'} in only one of them"
     for name, value in weights.items():
         one, other = _tensor_form(value), _tensor_form(others[name])
         if one != other:
             return f"{name} is {one} in one and {other} in the other"
     if tied_names(weights) != tied_names(others):
-        return "they tie other weights together"
+        return "they tie different weights"
     return ""
 
 

@@ -86,7 +86,7 @@ def test_each_piece_is_an_object_of_its_own() -> None:
 
 SMALL = """
 import resource
-from roost.train.data.slot import NoRoom, Slot
+from roost.train.data.workers.shared_memory import NoRoom, Slot
 slot = Slot()
 slot.memory()[:3] = b"abc"
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -337,7 +337,7 @@ FULL = """
 import resource
 import torch
 from roost.train.data.pool import Ring
-from roost.train.data.slot import NoRoom
+from roost.train.data.workers.shared_memory import NoRoom
 pool = WorkerPool(lambda post: lambda size: torch.zeros(size, dtype=torch.uint8), num_workers=2)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 answers = pool.map([10, 500_000, 2_000_000])
