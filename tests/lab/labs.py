@@ -165,7 +165,7 @@ def kill_keeper(one: background_process.About) -> None:
     """Kills the one who would start a process of the background anew."""
     stat = process_identity.read_stat(one.pid)
     assert stat is not None
-    assert b"keeper.py" in Path(f"/proc/{stat.parent_pid}/cmdline").read_bytes()
+    assert b"watchdog.py" in Path(f"/proc/{stat.parent_pid}/cmdline").read_bytes()
     os.kill(stat.parent_pid, signal.SIGKILL)
     wait_for(lambda: processes.is_gone(stat.parent_pid))
 

@@ -142,7 +142,9 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
     }
     session_cards = choose_one_card(request.device)
     parent = _made(output.parent if output is not None else package.path / predictions.NAME)
-    with worker_on_package(package, parent, asked, settings, fix=_FIX, session_cards=session_cards) as started:
+    with worker_on_package(
+        package, parent, asked, settings, fix=_FIX, session_cards=session_cards
+    ) as started:
         yield Predicting(started.running, started.process, [*notes, *session_cards.notes])
 
 
