@@ -228,7 +228,7 @@ def test_an_error_of_the_explanation_hides_nothing(
     def defect(*_: object) -> None:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(failure_report.table, "find", defect)
+    monkeypatch.setattr(failure_report.cause_table, "find", defect)
     try:
         module(tmp_path, FAILS).f()
     except ValueError as error:

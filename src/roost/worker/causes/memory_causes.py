@@ -34,70 +34,75 @@ def _bytes(size: str | None) -> float:
 
 def requested_mb(text: str) -> float | None:
     """Returns the size, in MB, of the request that torch's allocator refused; None if its error has none."""
-    asked = _first(_REQUESTED, text)
-    return _bytes(asked) / 2**20 if asked else None
+    requested = _first(_REQUESTED, text)
+    return _bytes(requested) / 2**20 if requested else None
 
 
-def is_gpu_out_of_memory(raised: ExceptionRecord) -> bool:
+def is_gpu_out_of_memory(record: ExceptionRecord) -> bool:
     """Whether the error means that a GPU ran out of memory."""
-    scene = FailureContext()
+    context = FailureContext()
     return any(
-        row(raised, scene) is not None for row in (gpu_out_of_memory, gpu_out_of_memory_without_numbers)
+        row(record, context) is not None for row in (gpu_out_of_memory, gpu_out_of_memory_without_numbers)
     )
 
 
-def gpu_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def gpu_out_of_memory(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """torch's allocator ran out of GPU memory; its error has numbers."""
-    is_known = raised.is_a("OutOfMemoryError") or raised.text.startswith("CUDA out of memory.")
-    if not is_known or not raised.is_a("RuntimeError", "OutOfMemoryError"):
+    is_known = record.is_a("OutOfMemoryError") or record.text.startswith("CUDA out of memory.")
+    if not is_known or not record.is_a("RuntimeError", "OutOfMemoryError"):
         return None
-    text = raised.text
-    asked, idle = _first(_REQUESTED, text), _first(_IDLE, text)
+    text = record.text
+    requested, idle = _first(_REQUESTED, text), _first(_IDLE, text)
     device = _first(_DEVICE, text)
-    words = f"GPU {device} is out of memory" if device else "the GPU is out of memory"
-    if asked:
-        description += f": {asked} more were requested"
+    description = f"GPU {device} is out of memory" if device else "the GPU is out of memory"
+    if requested:
+        description += f": {requested} more were requested"
     if (free := _first(_FREE, text)) and (total := _first(_TOTAL, text)):
-        words += f", {free} of {total} are free"
+        description += f", {free} of {total} are free"
     if allocated := _first(_ALLOCATED, text):
-        words += f"; tensors hold {allocated}" + (f", torch keeps {idle} in reserve" if idle else "")
+        description += f"; tensors hold {allocated}" + (f", torch keeps {idle} in reserve" if idle else "")
     # Where torch cannot tell its own process (in a container) it lists it like another one.
     others = _OTHERS.findall(text) if _OWN_PROCESS in text else []
-    words += "".join(f"; process {pid} holds {size}" for pid, size in others)
-    fixes = [_smaller_batches(raised, scene)]
+    description += "".join(f"; process {pid} holds {size}" for pid, size in others)
+    fixes = [_smaller_batches(record, context)]
     if others:
-        fixes.insert(0, f"take another GPU, or end process {others[0][0]} if it is yours")
-    if _bytes(idle) > _bytes(asked):
-        fixes.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets torch use its reserve")
-    return Cause(words, "; or ".join(fixes))
+        fixes.insert(0, f"use another GPU, or end process {others[0][0]} if it is yours")
+    if _bytes(idle) > _bytes(requested):
+        fixes.append(
+            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that torch can use its reserve"
+        )
+    return Cause(description, "; or ".join(fixes))
 
 
-def _smaller_batches(raised: ExceptionRecord, scene: FailureContext) -> str:
-    if any(frame.filename.endswith("/roost/train/evaluation.py") for frame in raised.frames):
-        return "a smaller data.valid.batch_size (data.test.batch_size for the test)"
-    data = scene.settings.get("data")
+def _smaller_batches(record: ExceptionRecord, context: FailureContext) -> str:
+    if any(frame.filename.endswith("/roost/train/evaluation/split_evaluation.py") for frame in record.frames):
+        return "use a smaller data.valid.batch_size (data.test.batch_size for the test)"
+    data = context.settings.get("data")
     size = data.get("batch_size") if isinstance(data, dict) else None
     if size == 1:
-        return "a smaller model or smaller samples (data.batch_size is 1 already)"
+        return "use a smaller model or smaller samples (data.batch_size is 1 already)"
     now = f" (now {size})" if isinstance(size, int) else ""
-    halved = "" if scene.settings.get("precision") in ("bf16", "fp16") else "; precision: bf16"
+    halved = "" if context.settings.get("precision") in ("bf16", "fp16") else "; or precision: bf16"
     return (
-        f"a smaller data.batch_size{now}; gradient_accumulation_steps, raised as much, keeps the samples of "
-        f"a step{halved}"
+        f"use a smaller data.batch_size{now}; gradient_accumulation_steps, raised by the same factor, keeps "
+        f"the samples of a step{halved}"
     )
 
 
-def gpu_out_of_memory_without_numbers(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """The driver's own word, and what cuBLAS and cuDNN make of it."""
-    if not raised.is_a("RuntimeError"):
+def gpu_out_of_memory_without_numbers(record: ExceptionRecord, context: FailureContext) -> Cause | None:
+    """The driver, cuBLAS or cuDNN ran out of GPU memory; their errors have no numbers."""
+    if not record.is_a("RuntimeError"):
         return None
-    if raised.text.startswith("CUDA error: out of memory"):
-        words = "the GPU is out of memory (CUDA gives no numbers)"
-    elif match := re.search(r"\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED\b", raised.text):
-        words = f"the GPU is probably out of memory: {match[0]}"
+    if record.text.startswith("CUDA error: out of memory"):
+        description = "the GPU is out of memory (CUDA gives no numbers)"
+    elif match := re.search(r"\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED\b", record.text):
+        description = f"the GPU is probably out of memory: {match[0]}"
     else:
         return None
-    return Cause(words, f"nvidia-smi shows who holds it; else {_smaller_batches(raised, scene)}")
+    return Cause(
+        description,
+        f"look with nvidia-smi for other processes on it; else {_smaller_batches(record, context)}",
+    )
 
 
 _TORCH_REQUESTED = re.compile(
@@ -108,18 +113,18 @@ _NUMPY_REQUESTED = re.compile(
 )
 
 
-def host_out_of_memory(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """Python's, NumPy's and torch's allocators on the host."""
-    if raised.is_a("RuntimeError") and (match := _TORCH_REQUESTED.search(raised.text)):
-        asked = f": {gib(int(match[1]))} were asked for at once"
-    elif raised.name.endswith("MemoryError") and not raised.is_a("OutOfMemoryError"):
-        match = _NUMPY_REQUESTED.match(raised.text)
-        asked = f": {match[1]} were asked for at once, for an array of shape {match[2]}" if match else ""
+def host_out_of_memory(record: ExceptionRecord, context: FailureContext) -> Cause | None:
+    """An allocation of Python, NumPy or torch failed on the host."""
+    if record.is_a("RuntimeError") and (match := _TORCH_REQUESTED.search(record.text)):
+        requested = f": {gib(int(match[1]))} were requested at once"
+    elif record.name.endswith("MemoryError") and not record.is_a("OutOfMemoryError"):
+        match = _NUMPY_REQUESTED.match(record.text)
+        requested = f": {match[1]} were requested at once, for an array of shape {match[2]}" if match else ""
     else:
         return None
     return Cause(
-        f"the machine's memory does not suffice{asked} ({_host_memory()})",
-        "look at the sizes in that line; else smaller batches, or fewer data.num_workers, "
+        f"the machine is out of memory{requested} ({_host_memory()})",
+        "check the sizes in that line; else use smaller batches, or fewer data.num_workers, "
         "which may each hold a copy of the data",
     )
 

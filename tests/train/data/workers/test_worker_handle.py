@@ -184,8 +184,8 @@ def test_a_worker_that_hangs(hangs: Work, capsys: pytest.CaptureFixture[str]) ->
         assert "0.1 s" in caught.value.message and "sample 1 of the test set" in caught.value.message
         printed = capsys.readouterr().out
         assert "worker 1 (pid " in printed.splitlines()[0] and f"in {hangs.__name__}" in printed
-        assert " in live" not in printed and "test_a_worker_that_hangs" not in printed, (
-            "who called it is known"
+        assert " in run_worker" not in printed and "test_a_worker_that_hangs" not in printed, (
+            "the frames of the training are left out"
         )
         assert not pids()
 
@@ -233,7 +233,7 @@ def test_a_worker_that_hangs_at_its_beginning_is_started_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As one does that was forked while another thread held a lock."""
-    begin = worker_handle.worker.begin
+    begin = worker_handle.loader_worker.initialize_process
 
     def hang(parent: int) -> None:
         begin(parent)
@@ -242,14 +242,14 @@ def test_a_worker_that_hangs_at_its_beginning_is_started_anew(
                 (tmp_path / str(number)).mkdir()
                 signal.pause()
 
-    monkeypatch.setattr(worker_handle.worker, "begin", hang)
+    monkeypatch.setattr(worker_handle.loader_worker, "initialize_process", hang)
     monkeypatch.setattr(worker_handle, "START_SECONDS", 0.2)
     with pools(square) as found:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
 
 
 def test_one_that_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_handle.worker, "begin", lambda parent: signal.pause())
+    monkeypatch.setattr(worker_handle.loader_worker, "initialize_process", lambda parent: signal.pause())
     for module in (worker_handle, worker_pool):
         monkeypatch.setattr(module, "START_SECONDS", 0.05)
     with pools(square, 1) as found, pytest.raises(WorkerDied, match=r"worker 0 .*0\.15 s"):
@@ -258,7 +258,7 @@ def test_one_that_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_dies_at_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_handle.worker, "begin", lambda parent: os._exit(9))
+    monkeypatch.setattr(worker_handle.loader_worker, "initialize_process", lambda parent: os._exit(9))
     with pools(square) as found, pytest.raises(WorkerDied, match="exit code 9"):
         list(found.map([1]))
     assert not pids()

@@ -11,7 +11,7 @@ from roost.base.errors import TrainingError
 from roost.base.exception_record import RemoteTraceback
 from roost.train.data.workers.batch_codec import from_bytes, to_bytes
 
-_WORKER_ENTRY = re.compile(r"data/worker\.py\", line \d+ in live$")
+_WORKER_ENTRY = re.compile(r"data/workers/loader_worker\.py\", line \d+ in run_worker$")
 
 
 class WorkerDied(TrainingError):
