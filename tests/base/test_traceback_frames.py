@@ -176,9 +176,9 @@ def test_a_huge_message_and_one_of_many_lines_are_cut(messages: Messages) -> Non
 
 def test_nothing_gets_at_the_terminal() -> None:
     text = "\x1b]0;title\x07 \x1b[31mred \udcff \u202e rtl \x9b\r"
-    shown = traceback_frames.harmless(text)
+    shown = traceback_frames.escape_control(text)
     assert shown == "\\x1b]0;title\\x07 \\x1b[31mred \\udcff \\u202e rtl \\x9b\\r"
-    assert traceback_frames.harmless("straße 数据\u3000ok\n\t") == "straße 数据\u3000ok\n\t"
+    assert traceback_frames.escape_control("straße 数据\u3000ok\n\t") == "straße 数据\u3000ok\n\t"
     (line,) = traceback_frames.format_chain(record_exception(ValueError("\x1b[2J")), ProjectFiles([]))
     assert line == "ValueError: \\x1b[2J"
 

@@ -213,7 +213,9 @@ class Recipe:
             loaders,
             Stepper(optim, accumulation=self.accumulation, guard=guard_of(runner, self.recovery)),
             hooks=hooks,
-            checkpoints=Checkpoints(folder / "Checkpoints", RetentionPolicy(fast=2, best=rules), session=session),
+            checkpoints=Checkpoints(
+                folder / "Checkpoints", RetentionPolicy(fast=2, best=rules), session=session
+            ),
             until=self.until,
             seed=3,
             recovery=Recovery(
@@ -228,7 +230,11 @@ class Recipe:
 def guard_of(runner: roost.Runner, recovery: Mapping[str, Any]) -> NonfiniteGuard | None:
     """The guard that what `Recovery` takes asks for."""
     looks = recovery.get("on_non_finite", "stop") != "stop"
-    return NonfiniteGuard(runner, checks_step=looks) if looks or recovery.get("on_step_error") == "skip" else None
+    return (
+        NonfiniteGuard(runner, checks_step=looks)
+        if looks or recovery.get("on_step_error") == "skip"
+        else None
+    )
 
 
 class StopAt(Hook):
@@ -312,7 +318,9 @@ def best_of(folder: Path, rule: Rule) -> list[tuple[int, float]]:
     """(step, value) of the best checkpoints on disk."""
     from roost.package.checkpoints import checkpoint, retention
 
-    found = retention.best_checkpoints(retention.lineage(checkpoint.read_manifests(folder / "Checkpoints")), rule)
+    found = retention.best_checkpoints(
+        retention.lineage(checkpoint.read_manifests(folder / "Checkpoints")), rule
+    )
     return [(info.step, info.metrics[rule.monitor]) for info in found]
 
 

@@ -73,7 +73,7 @@ def test_the_alarm_is_at_the_first_thing_due() -> None:
 def test_a_cut_names_the_call_and_what_was_open(cut: str, trainer: Trainer) -> None:
     before, hook, after = Named("before", "7"), Named("cut", "7", cut=cut), Named("after", "7", "save")
     found = agenda(before, hook, after)
-    found.ask("save", "best")
+    found.request("save", "best")
     found.run(trainer, 0.0, found.calls)
     key = "cut.on_epoch" if cut == "on_epoch" else "cut"
     assert found.state_dict() == {"pending": key, "requests": ["best", "save"]}
@@ -109,7 +109,7 @@ def test_a_cut_call_is_due_whatever_its_interval(trainer: Trainer) -> None:
 
 def test_requests_of_later_steps_are_saved_and_those_of_the_save_itself_are_not() -> None:
     found = agenda(Named("a", (), "save"), Named("b", (), "validate"))
-    found.ask("save", "hold", "validate", "record", "report")
+    found.request("save", "hold", "validate", "record", "report")
     assert found.state_dict() == {"pending": "", "requests": ["validate"]}
     fresh = agenda()
     fresh.load_state_dict(found.state_dict())
@@ -118,5 +118,5 @@ def test_requests_of_later_steps_are_saved_and_those_of_the_save_itself_are_not(
 
 def test_what_nobody_serves_cannot_be_asked_for(messages: Messages) -> None:
     with pytest.raises(ContractError, match="'save'") as refused:
-        agenda(Named("b", (), "validate")).ask("save")
+        agenda(Named("b", (), "validate")).request("save")
     messages.check(refused.value)

@@ -250,7 +250,9 @@ def test_stopped_at_any_step_it_goes_on_exactly(
         first = recipe.make(folder, StopAt(step, phase))
         reason = first.fit()
         # A stop in the last step stops nothing, unless it has cut a validation.
-        assert reason == "finished" if first.progress.step == steps and not first.has_unfinished_step else "test", step
+        assert (
+            reason == "finished" if first.progress.step == steps and not first.has_unfinished_step else "test"
+        ), step
         second = recipe.make(folder)
         assert second.fit() == "finished", step
         assert_equal(outcome(second, folder), wanted)

@@ -51,7 +51,9 @@ class TrainerRequests:
             return
         if self.agreement is not None:
             self.agreement.ask_to_stop()
-        self._own_stop_reason = self._own_stop_reason or reason  # after it: whoever stops waiting by this tells the others
+        self._own_stop_reason = (
+            self._own_stop_reason or reason
+        )  # after it: whoever stops waiting by this tells the others
         if self.agreement is None:
             self._agreed_stop_reason = self._own_stop_reason
 
@@ -122,4 +124,6 @@ class TrainerRequests:
         return self._finished
 
     def _reason(self) -> str:
-        return "finished" if self._finished and not self.has_unfinished_step else str(self._agreed_stop_reason)
+        return (
+            "finished" if self._finished and not self.has_unfinished_step else str(self._agreed_stop_reason)
+        )

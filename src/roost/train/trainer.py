@@ -115,7 +115,9 @@ class Trainer(TrainerRequests):
         runner.attach(self)
         for one in loaders.values():
             # With its first window a rank tells the others; before it must not leave them waiting.
-            one.should_stop = lambda: self.wants_to_stop and (self.agreement is None or self._windows is not None)
+            one.should_stop = lambda: (
+                self.wants_to_stop and (self.agreement is None or self._windows is not None)
+            )
         self.take_step = stepper.step_function(runner)
         """Takes one step; a window of micro-batches in, what is recorded out."""
         self._evaluation_precision = evaluation_precision or stepper.precision

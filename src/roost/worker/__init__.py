@@ -1,0 +1,23 @@
+"""The worker: the process that runs one task, or one rank of it, started as ``python -m roost.worker``.
+
+In reading order:
+
+__main__: the entry point, which runs the task and writes the final report
+train_task: training, one session of a package
+initialize_task: the hook of ``roost run --initialize``
+analyze_task: an analysis script
+results/: export of weights and predictions
+check/: the check, a shortened run
+data_report/: the report on a project's sets
+debug/: ``roost debug``, and breakpoints
+ranks/: rank and world size, rendezvous, diagnosis of lost ranks
+torch_settings: determinism and threads, applied to torch
+card_memory: limit and measurement of card memory
+stop_signals: signals, turned into a stop request
+caller_watch: the end of a task whose caller is gone
+worker_output: output streams that survive a full disk
+stack_dump: stacks of all threads, on request of the supervisor
+final_report: the JSON line about the worker's end
+failure_report: the explanation and traceback of a failure
+causes/: the known causes of failures
+"""

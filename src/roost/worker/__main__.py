@@ -102,26 +102,26 @@ def _run_task(path: str, task: str) -> str:
     return _run_request(Path(task), package)
 
 
-def _run_request(place: Path, package: PackageFolder) -> str:
-    kind = _request_kind(place)
+def _run_request(folder: Path, package: PackageFolder) -> str:
+    kind = _request_kind(folder)
     if kind == "export":
         from roost.worker.results.export_task import export
 
-        return export(package, place)
+        return export(package, folder)
     if kind == "prediction":
         from roost.worker.results.predict_task import predict
 
-        return predict(package, place)
+        return predict(package, folder)
     from roost.worker.analyze_task import analyze
 
-    return analyze(package, place)
+    return analyze(package, folder)
 
 
-def _request_kind(place: Path) -> object:
+def _request_kind(folder: Path) -> object:
     """Returns the ``kind`` of the request in a folder."""
     from roost.package import sessions
 
-    return (sessions.load_json(place / "request.json") or {}).get("kind")
+    return (sessions.load_json(folder / "request.json") or {}).get("kind")
 
 
 def _train(path: str, number: int) -> str:
@@ -151,8 +151,8 @@ def _report_failure(error: BaseException, path: str, task: str) -> FailureReport
         from roost.package import sessions
         from roost.worker.ranks import rank_environment
 
-        place = rank_environment.read_rank_environment()
-        file = sessions.traceback_file(package, int(task), place.rank if place is not None else 0)
+        this_rank = rank_environment.read_rank_environment()
+        file = sessions.traceback_file(package, int(task), this_rank.rank if this_rank is not None else 0)
     elif task not in ("check", "data") and _request_kind(Path(task)) not in ("export", "prediction"):
         from roost.analysis import analysis_folder
 

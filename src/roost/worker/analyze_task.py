@@ -16,27 +16,27 @@ from roost.worker import torch_settings
 from roost.worker.caller_watch import end_with_caller
 
 
-def analyze(package: PackageFolder, place: Path) -> str:
-    """Runs the analysis that the request in the folder ``place`` describes, and returns "finished".
+def analyze(package: PackageFolder, folder: Path) -> str:
+    """Runs the analysis that the request in the folder ``folder`` describes, and returns "finished".
 
     Raises:
         RoostError: The package cannot be loaded, or the script has no `experience`.
         BaseException: An error of the project's code or of the script.
     """
-    request = analysis_folder.read(place).request
+    request = analysis_folder.read(folder).request
     if not request:
-        raise NotFound("there is no request", where=place)
+        raise NotFound("there is no request", where=folder)
     end_with_caller(request)
-    asked = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields})
-    _, settings = native_project.resolved(package, str(asked.project))
-    torch_settings.apply(settings, device=choose_device(asked.device), first=initial_environment(package))
+    analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields})
+    _, settings = native_project.resolved(package, str(analysis.project))
+    torch_settings.apply(settings, device=choose_device(analysis.device), first=initial_environment(package))
     path = Path(request["script"]["path"])
     run_analysis(
         package,
-        place,
-        asked,
+        folder,
+        analysis,
         script=request["script"],
-        function=lambda: script.load(place / analysis_folder.SCRIPT, path, package.path),
+        function=lambda: script.load(folder / analysis_folder.SCRIPT, path, package.path),
     )
     return "finished"
 

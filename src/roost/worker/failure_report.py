@@ -51,7 +51,7 @@ def explain(error: BaseException, *, own: Sequence[Path], package: Path | None =
         own: Folders of the project's code; frames of files below them are shown, all others are counted.
         package: Package of the task, for causes that read its settings and records.
     """
-    found, whose, scene = record_exception(error), ProjectFiles(own), FailureContext(package)
+    found, whose, context = record_exception(error), ProjectFiles(own), FailureContext(package)
     full_traceback = _full_traceback(error)
     if is_peer_loss(error):
         words = (
@@ -60,12 +60,12 @@ def explain(error: BaseException, *, own: Sequence[Path], package: Path | None =
         # Prints nothing: the supervisor reports it if the lost rank reports no cause of its own.
         return FailureReport("peer", words, 1, (), full_traceback, is_complete=True)
     if isinstance(error, RoostError) or _is_roost_file_error(error):
-        return _user_error_report(error, found, whose, scene, full_traceback)
+        return _user_error_report(error, found, whose, context, full_traceback)
     if isinstance(error, SystemExit | KeyboardInterrupt):
         words, code = _early_exit(error)
         lines = (f"error: {words}", *_traceback(found, whose))
         return FailureReport("exit", words, code, lines, full_traceback, is_complete=False)
-    cause = cause_table.find(found, scene)
+    cause = cause_table.find(found, context)
     lines = (*_heading(cause, found), *_traceback(found, whose, briefly=cause is not None))
     reason = OUT_OF_MEMORY if is_gpu_out_of_memory(found) else "exception"
     text = _one_line_error(cause, found, whose)
@@ -158,7 +158,7 @@ def _user_error_report(
     error: BaseException,
     found: ExceptionRecord,
     own: ProjectFiles,
-    scene: FailureContext,
+    context: FailureContext,
     full_traceback: str,
 ) -> FailureReport:
     text = found.text_with_notes
@@ -169,7 +169,7 @@ def _user_error_report(
         text = with_fix(f"a file of roost's own: {text}", f"{fix}, then `roost continue`")
     # An error of roost with a fix is complete; a cause would repeat it.
     is_open = isinstance(error, RoostError) and error.fix is None
-    cause = cause_table.find(found, scene) if is_open else None
+    cause = cause_table.find(found, context) if is_open else None
     # Names the project's line that caused the error. A plain RoostError needs none: the project raised it on
     # purpose, or roost.download raised it for the project.
     at_fault = type(error) is not RoostError and own.innermost_line(found)

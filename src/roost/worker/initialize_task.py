@@ -52,7 +52,7 @@ class Initialize(Hook):
 
 def model_report(trainer: Trainer) -> list[str]:
     """Returns lines: the table of the model, its parameters, and the memory of a step. Runs one batch."""
-    seen, num_samples, why = _forward_pass(trainer)
+    trace, num_samples, why = _forward_pass(trainer)
     runner = trainer.runner
     parameters = {id(p): p for p in runner.parameters()}.values()
     total, trained = (
@@ -60,11 +60,12 @@ def model_report(trainer: Trainer) -> list[str]:
     )
     frozen = f" ({trained:,} trained, {total - trained:,} frozen)" if trained != total else ""
     found = memory_estimate.estimate_memory(
-        runner, trainer.stepper.optimizers, activations=seen.activations if not why else None
+        runner, trainer.stepper.optimizers, activations=trace.activations if not why else None
     )
     return [
-        *model_summary.format_table(model_summary.module_rows(runner, seen.shapes)),
-        f"parameters: {total:,}{frozen}, {format_bytes(found.parameters)}; buffers: {format_bytes(found.buffers)}",
+        *model_summary.format_table(model_summary.module_rows(runner, trace.shapes)),
+        f"parameters: {total:,}{frozen}, {format_bytes(found.parameters)}; "
+        f"buffers: {format_bytes(found.buffers)}",
         *found.lines(num_samples=num_samples),
         *([why] if why else []),
     ]
@@ -81,7 +82,7 @@ def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
         if batch is None:
             return ForwardTrace(), 0, f"{unknown} every batch of the training set is empty"
         numbers = precision.autocast_context(trainer.stepper.precision, runner.device)
-        seen = model_summary.trace_forward(
+        trace = model_summary.trace_forward(
             runner, runner.loss, runner.to_device(batch.value), context=numbers
         )
     except Interrupted:
@@ -92,4 +93,4 @@ def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
             0,
             f"{unknown} the loss of the first batch raises {exception_summary(record_exception(error))}",
         )
-    return seen, batch.num_samples, ""
+    return trace, batch.num_samples, ""

@@ -35,17 +35,17 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         RoostError: The config, the project or a checkpoint is wrong.
         Exception: An error of the project's code.
     """
-    request, place = session.request, rank_environment.read_rank_environment()
+    request, this_rank = session.request, rank_environment.read_rank_environment()
     device = choose_device(
-        str(request.get("device", "auto")), local_rank=place.local_rank if place is not None else None
+        str(request.get("device", "auto")), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     project = str(request.get("project", ""))
     _, settings = native_project.resolved(package, project)
     # Without a checkpoint the run begins here: there is no earlier environment to compare with.
     first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
-    card_memory.limit_to_reservation(request.get("reserved_mb"), device, is_rank=place is not None)
-    ranks = rank_join.join(place, settings, device)
+    card_memory.limit_to_reservation(request.get("reserved_mb"), device, is_rank=this_rank is not None)
+    ranks = rank_join.join(this_rank, settings, device)
     with rank_join.diagnosing_lost_ranks(ranks, settings, package.path):
         rank_join.require_same_run(package, ranks)
         trainer = build_trainer(package, session, project, device, ranks)
@@ -79,8 +79,8 @@ def build_trainer(
     if session.request.get("initialize") and begins:
         experiment.hooks.append(Initialize(package))
     if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
-        begun = float((session.record or {}).get("started") or time.time())
-        experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), begun))
+        started = float((session.record or {}).get("started") or time.time())
+        experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 

@@ -215,7 +215,7 @@ def test_many_batches_are_folded_without_a_difference(monkeypatch: pytest.Monkey
         found = MetricSums(keeps_values=False)
         for number in range(10):
             found.add(number, {"x": torch.tensor([0.1 * number, 0.7])}, 2)
-        return found.told()
+        return found.totals()
 
     assert told(3) == told(1024)
     assert len(told(3)["x"][2]) == 10

@@ -187,7 +187,13 @@ def test_a_stop_of_one_rank_drops_the_evaluation_of_all(
     def fit(ranks: Ranks) -> list[Any]:
         trainer = of_rank(ranks, tmp_path, StopIn(ranks, split))
         reason = trainer.fit()
-        return [reason, trainer.progress.step, trainer.agenda.pending, trainer.has_unfinished_step, trainer.results]
+        return [
+            reason,
+            trainer.progress.step,
+            trainer.agenda.pending,
+            trainer.has_unfinished_step,
+            trainer.results,
+        ]
 
     with silent():
         first, second = team(2, fit)

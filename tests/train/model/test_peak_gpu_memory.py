@@ -24,7 +24,10 @@ def test_rows_begin_the_counting_anew_and_the_most_stays(cuda: FakeCuda) -> None
     assert peak_gpu_memory.peak_since_last_call(torch.device("cuda:1")) == 200.0 and cuda.resets == [1]
     cuda.reserved[1], cuda.allocated[1] = 310.0, 50.0
     assert peak_gpu_memory.peak_since_last_call(1) == 50.0
-    assert peak_gpu_memory.process_peak(1) == PeakMemory(310.0, 200.0) and peak_gpu_memory.process_peak(0) == PeakMemory()
+    assert (
+        peak_gpu_memory.process_peak(1) == PeakMemory(310.0, 200.0)
+        and peak_gpu_memory.process_peak(0) == PeakMemory()
+    )
 
 
 def test_a_device_without_a_number_is_the_current_one(cuda: FakeCuda) -> None:

@@ -142,7 +142,7 @@ def test_tied_weights_are_averaged_once_and_stay_tied() -> None:
     again = Average(decay=0.5)
     skeleton, leaves = state_tree.pack(average.state_dict())
     again.load_state_dict(state_tree.unpack(skeleton, leaves, to="torch"))
-    again.hold(module)
+    again.fit_to(module)
     for one in (average, again):
         found = one.state_dict()["weights"]
         assert found["a.weight"] is found["b.weight"] and torch.equal(found["a.weight"], expected)
@@ -205,7 +205,7 @@ def test_what_is_of_another_model_is_refused(messages: Messages) -> None:
         again = Average()
         again.load_state_dict(average.state_dict())
         with pytest.raises(CheckpointError, match=named) as refused:
-            again.hold(other)
+            again.fit_to(other)
         messages.check(refused.value)
 
 

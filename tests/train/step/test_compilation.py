@@ -197,7 +197,7 @@ def test_functions_made_in_each_step_are_not_kept(traced: None) -> None:
     before = num_compiled()
     for _ in range(70):
         stepper.run(lambda batch: module(batch).mean(), [torch.ones(2, 3)])
-    assert stepper._kernels is not None and len(stepper._kernels._made) <= 32
+    assert stepper._compiled is not None and len(stepper._compiled._made) <= 32
     assert num_compiled() - before == 1
 
 

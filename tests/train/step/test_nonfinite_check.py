@@ -240,15 +240,15 @@ def test_who_waits(messages: Messages) -> None:
     fused, plain_one = (Optim(adamw(nn.Linear(1, 1), fused=fused)) for fused in (True, False))
     lbfgs = Optim(torch.optim.LBFGS(nn.Linear(1, 1).parameters()))
     both = {"a": fused, "b": plain_one}
-    assert host_waits(both, scales=False, looks=False) == []
-    assert host_waits({"a": fused}, scales=True, looks=True) == []
-    (line,) = host_waits(both, scales=False, looks=True)
+    assert host_waits(both, scales=False, checks_step=False) == []
+    assert host_waits({"a": fused}, scales=True, checks_step=True) == []
+    (line,) = host_waits(both, scales=False, checks_step=True)
     assert all(name in line for name in ("optimizer 'b'", "on_non_finite", "AdamW"))
     messages.check(line)
-    (line,) = host_waits(both, scales=True, looks=True)
+    (line,) = host_waits(both, scales=True, checks_step=True)
     assert "optimizer 'b'" in line and "fp16" in line
     messages.check(line)
-    (line,) = host_waits({"main": lbfgs}, scales=False, looks=False)
+    (line,) = host_waits({"main": lbfgs}, scales=False, checks_step=False)
     assert "optimizer 'main'" in line and "LBFGS" in line
     messages.check(line)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from roost.package import records
-from roost.package.results.time_breakdown import STEP_PARTS, PARTS
+from roost.package.results.time_breakdown import PARTS, STEP_PARTS
 from roost.train.hooks import Records
 from roost.train.step.device_clock import DeviceClock
 from roost.train.step.stepper import Stepper

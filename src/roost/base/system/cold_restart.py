@@ -39,7 +39,7 @@ _warm_process: WarmProcess | None = None
 
 def enable(process: WarmProcess) -> None:
     """Allows a cold restart; called once, by the code that made this forked process a worker."""
-    global _ahead
+    global _warm_process
     _warm_process = process
 
 

@@ -3,8 +3,7 @@ only).
 
 Pids are used again, on a busy machine within seconds. A process is identified by three things: the boot of
 its machine, its pid, and the clock tick at which it started (field 22 of ``/proc/<pid>/stat``). On macOS,
-which has no
-``/proc``, only the pid is compared: best effort.
+which has no ``/proc``, only the pid is compared: best effort.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many samples a batch holds that somebody else has made."""
+"""The number of samples in a batch that the user's code has made, and a digest of its values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 _DIGEST_VALUES = 1 << 16
-"""Values of each tensor."""
+"""Values of each tensor that the digest covers."""
 
 
 def count_samples(value: Any) -> int:
-    """Samples in a batch: the leading dimension of its first tensor or array; else the length of a list, else
-    1.
-
-    0: it is empty, as None and an empty list, tuple or mapping are.
-    """
+    """Returns the leading dimension of the first tensor or array of a batch; else the length of a list, else
+    1. An empty batch (None, an empty list, tuple or mapping) has 0 samples."""
     if is_empty(value):
         return 0
     first = next(_tensors(value), None)
@@ -30,14 +27,14 @@ def count_samples(value: Any) -> int:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether nothing can be computed of it: None, an empty collection, a tensor or an array of no rows."""
+    """Whether a batch has no sample: None, an empty collection, a tensor or array without rows."""
     if isinstance(value, Tensor | np.ndarray):
         return value.ndim > 0 and value.shape[0] == 0
     return value is None or (isinstance(value, list | tuple | Mapping) and not value)
 
 
 def digest(value: Any) -> int:
-    """A number that two batches share whose tensors and arrays begin alike; never 0."""
+    """Returns a CRC-32 of the first values of all tensors and arrays in a batch; never 0."""
     found = 1
     for one in _tensors(value):
         first = one.reshape(-1)[:_DIGEST_VALUES]
@@ -48,7 +45,7 @@ def digest(value: Any) -> int:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Its tensors and arrays that have a leading dimension, in their order."""
+    """Yields the tensors and arrays that have a leading dimension, in order."""
     if isinstance(value, Tensor | np.ndarray):
         if value.ndim:
             yield value

@@ -1,4 +1,4 @@
-"""What a trainer asks of whoever gives it batches."""
+"""`Batches`: the interface by which a trainer gets the batches of a split."""
 
 from __future__ import annotations
 
@@ -12,116 +12,114 @@ from roost.train.data import batch_slices
 
 
 class Interrupted(Exception):
-    """A stop was requested while batches were waited for, or in the middle of an evaluation, whose results
-    are dropped."""
+    """A stop was requested while a batch was awaited or during an evaluation, whose results are dropped."""
 
 
 class Batch(NamedTuple):
-    """One micro-batch."""
+    """A micro-batch and its place in the epoch."""
 
     value: Any
     num_samples: int
-    """0: it is empty; it counts as a batch, and nothing is computed of it."""
-    last: bool
-    """Whether it ends its epoch."""
+    """0: the batch is empty; it counts as a batch, and nothing is computed from it."""
+    ends_epoch: bool
     is_padding: bool = False
-    """Of a rank for which a batch had no sample left: it is computed, and counts nothing."""
+    """The batch of a rank for which no sample was left: the rank computes it, and it counts as no sample."""
 
 
 class Batches(ABC):
-    """Batches of one split: of a set with a plan (`Loader`), or of what has no indices (`Stream`).
+    """The batches of one split: of a set with a plan (`Loader`), of a `Stream` or of an `ExternalLoader`.
 
     Attributes:
-        name: Of the set in words, for messages; may be empty.
-        num_workers: Worker processes; None before "auto" has measured.
+        name: Name of the set for messages; may be empty.
+        num_workers: Loader workers; None before "auto" was resolved.
     """
 
     name: str = ""
     num_workers: int | None = 0
     has_indices: bool = False
-    """Whether any batch can be asked for, so that one that fails can be passed over."""
+    """Whether any batch can be drawn directly, so that a failing batch can be skipped."""
     should_stop: Callable[[], bool] = staticmethod(lambda: False)
-    """Asked now and then while a batch is waited for; whoever waits then gets `Interrupted`."""
+    """Called regularly while a batch is awaited; True raises `Interrupted` in the waiting thread."""
 
     @property
     def num_shards(self) -> int:
-        """Parts of the set that workers go through, one each, where their number decides on the batches; 0
-        where it does not."""
+        """Shards of the set, one for each loader worker, where their number decides on the batches; else 0."""
         return 0
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches of an epoch; of a stream that is only evaluated: at most so many."""
+        """Batches of an epoch; of a stream that is only evaluated: the maximum."""
 
     @abstractmethod
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
-        """Batches without end, epoch after epoch, from batch ``batch`` of ``epoch`` on."""
+        """Yields batches endlessly, epoch after epoch, from batch ``batch`` of ``epoch``."""
 
     @abstractmethod
     def once(self) -> Generator[Batch, None, None]:
-        """The batches of one pass, always the same ones: for evaluation."""
+        """Yields the batches of one pass, the same ones each time: for evaluation."""
 
     def shard(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
-        """One rank's share of what `once` gives, for a collective evaluation: every ``world``-th batch, each
-        with its number, and as many on every rank. A batch without a number stands in where a rank has none
-        left: it is computed with the others, and counts nothing. Without indices all batches are drawn."""
+        """Yields one rank's shard of `once` for a collective evaluation: every ``world``-th batch with its
+        number, and the same count of batches on every rank. If no batch is left for a rank, it gets another
+        one without a number as padding: it is computed with the others and counts as no sample. Without
+        indices, each rank draws all batches."""
         with closing(self.once()) as batches:
             for first in itertools.count(0, world):
                 number: int | None = None
-                taken: Batch | None = None
-                for place, one in zip(range(world), batches, strict=False):
-                    if place == rank and one.num_samples:
-                        number, taken = first + place, one
-                    elif taken is None or not taken.num_samples:
-                        taken = one
-                if taken is None:
+                chosen: Batch | None = None
+                for offset, batch in zip(range(world), batches, strict=False):
+                    if offset == rank and batch.num_samples:
+                        number, chosen = first + offset, batch
+                    elif chosen is None or not chosen.num_samples:
+                        chosen = batch
+                if chosen is None:
                     return
-                yield number, taken
+                yield number, chosen
 
     def first_batch(self) -> Batch | None:
-        """The first batch of a pass that holds something; None where none does."""
+        """Returns the first non-empty batch of a pass; None if all are empty."""
         with closing(self.once()) as batches:
-            return next((one for one in batches if one.num_samples), None)
+            return next((batch for batch in batches if batch.num_samples), None)
 
     def first_samples(self, num_samples: int) -> Batch | None:
-        """The first samples as one batch, the same each time; None where there are none. Where whole batches
-        come that cannot be joined or cut, it holds fewer, or more."""
+        """Returns the first samples as one batch, the same each time; None if there are none. If the batches
+        can be neither concatenated nor sliced, the result has fewer samples, or more."""
         with closing(self.once()) as batches:
             return batch_slices.first_samples(batches, num_samples)
 
     @abstractmethod
     def excerpt(self, spans: Sequence[range]) -> Batches:
-        """The same, as if an epoch had only the batches with these numbers, ascending; for a stream, which
-        cannot jump, only their number counts."""
+        """Returns these batches as if an epoch had only the numbers in ``spans``, ascending; of a stream,
+        which cannot jump, only the total length of ``spans`` counts."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What a person should know about the order of the batches."""
+        """Describes the order of the batches in one line, for the user."""
 
     def inexact_reasons(self) -> list[str]:
-        """Why a run on these batches cannot be repeated or gone on with bit for bit, as far as can be found
-        out; asked once, at the start of a session, after `load_state_dict`."""
+        """Returns why a run on these batches cannot be repeated or resumed bit for bit, as far as that can be
+        found out. Called once, at the start of a session, after `load_state_dict`."""
         return []
 
     def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        """The indices in the set of so many batches' samples, of all ranks, in their order; none without
+        """Returns the indices of the samples of ``num_batches`` batches in order, of all ranks; none without
         indices."""
         return []
 
     def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
-        """So many batches drawn once more, in this process, whatever else is being drawn; None where that
-        cannot be done."""
+        """Draws ``num_batches`` batches again in this process, independently of other iterators; None if that
+        is not possible."""
         return None
 
-    def keep_num_shards(self, num_shards: int) -> None:  # noqa: B027  - to most it makes no difference
-        """Goes on with as many parts as the run began with."""
+    def keep_num_shards(self, num_shards: int) -> None:  # noqa: B027  - most batches do not depend on it
+        """Continues with the number of shards with which the run began."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data, as of the batch that was handed out last: what the pair (epoch, batch) does not say."""
+        """Returns the state after the newest batch as plain data: what (epoch, batch) does not say."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  - most have no state
-        """Takes over what `state_dict` gave; the next `epochs` goes on from there."""
+        """Loads the result of `state_dict`; the next `epochs` continues from there."""
 
-    def close(self) -> None:  # noqa: B027  - nor processes
-        """Ends the worker processes; they are started again when a batch is asked for."""
+    def close(self) -> None:  # noqa: B027  - most have no processes
+        """Ends the loader workers; the next batch starts them again."""

@@ -1,4 +1,4 @@
-"""Several sets as one."""
+"""Several map-style sets as one, like torch's ConcatDataset, with ``rng`` and errors that name the set."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from roost.train.data.fetch import takes_rng
 
 
 class ConcatenatedSet:
-    """The samples of several sets, one set after the other, each read as it would be alone.
+    """The samples of several sets, one set after the other, each sample read as from its own set.
 
     Args:
-        sets: Map-style, by name.
+        sets: Map-style sets by name.
 
     Attributes:
-        draws_randomness: Whether one of them does.
-        cumulative_sizes: Of each set the index behind its last sample, as in torch's ConcatDataset.
+        draws_randomness: Whether any set draws random numbers.
+        cumulative_sizes: For each set the index after its last sample, as in torch's ConcatDataset.
     """
 
     def __init__(self, sets: Mapping[str, Any]) -> None:
@@ -37,23 +37,25 @@ class ConcatenatedSet:
 
     def _read(self, index: int, rng: np.random.Generator | None) -> Any:
         number = bisect_right(self.cumulative_sizes, index)
-        (name, dataset), own = self._sets[number], index
+        (name, dataset), local_index = self._sets[number], index
         if number:
-            own -= self.cumulative_sizes[number - 1]
+            local_index -= self.cumulative_sizes[number - 1]
         try:
-            return dataset.__getitem__(own, rng=rng) if self._take_rng[number] else dataset[own]
+            if self._take_rng[number]:
+                return dataset.__getitem__(local_index, rng=rng)
+            return dataset[local_index]
         except Exception as error:
-            error.add_note(f"while reading sample {own} of {name} ({type(dataset).__name__})")
+            error.add_note(f"while reading sample {local_index} of {name} ({type(dataset).__name__})")
             raise
 
 
 class ConcatenatedSetWithRng(ConcatenatedSet):
-    """The same where one of the sets takes ``rng``."""
+    """A `ConcatenatedSet` of which at least one set takes ``rng``."""
 
     def __getitem__(self, index: int, rng: np.random.Generator | None = None) -> Any:
         return self._read(index, rng)
 
 
 def concatenate(sets: Mapping[str, Any]) -> ConcatenatedSet:
-    """The samples of several map-style sets by name, one set after the other."""
+    """Returns the samples of several map-style sets as one set, which takes ``rng`` if one of them does."""
     return (ConcatenatedSetWithRng if any(map(takes_rng, sets.values())) else ConcatenatedSet)(sets)

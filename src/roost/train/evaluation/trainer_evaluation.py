@@ -37,7 +37,9 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
         if average.count:
             with average.swapped(trainer.runner):
                 values = _measure(trainer, split)
-        _refuse_duplicates(results, of_average := {_average_key(name, key): value for key, value in values.items()})
+        _refuse_duplicates(
+            results, of_average := {_average_key(name, key): value for key, value in values.items()}
+        )
         results.update(of_average)
     trainer.stepper.timing.spent[VALIDATE] += perf_counter() - begun
     return results
@@ -60,7 +62,12 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
     ):
         for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
             values = split_evaluation.evaluate_split(
-                trainer.runner, loader, name, stop=should_stop, forward=trainer.autocast(), ranks=trainer.ranks
+                trainer.runner,
+                loader,
+                name,
+                stop=should_stop,
+                forward=trainer.autocast(),
+                ranks=trainer.ranks,
             )
             results.update({f"{name}/{key}": value for key, value in values.items()})
     return results
@@ -74,7 +81,10 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
         ContractError: ``Runner.evaluate`` gives something else than it must.
     """
     known: set[str] | None = set()
-    with split_evaluation.evaluation_mode(trainer.runner), seeding.isolated(seeding.mix(trainer.seed, "probe")):
+    with (
+        split_evaluation.evaluation_mode(trainer.runner),
+        seeding.isolated(seeding.mix(trainer.seed, "probe")),
+    ):
         for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
             found, left_out = split_evaluation.probe_metrics(
                 trainer.runner, loader, forward=trainer.autocast(), ranks=trainer.ranks

@@ -53,7 +53,9 @@ class MemoryEstimate:
         return [f"memory of a step: at least {format_bytes(self.total)}", *told]
 
 
-def estimate_memory(module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None) -> MemoryEstimate:
+def estimate_memory(
+    module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None
+) -> MemoryEstimate:
     """What a step takes.
 
     Args:

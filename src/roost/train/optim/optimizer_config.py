@@ -119,10 +119,14 @@ class _OptimBuilder:
         return msgspec.structs.replace(self._with_totals(one, ""), groups=groups, scheduler=scheduler)
 
     def _with_totals(self, one: S, prefix: str) -> S:
-        for key, name in interpolation.find_references(one.arguments, interpolation.LATE_NAMES - self.totals.keys()):
+        for key, name in interpolation.find_references(
+            one.arguments, interpolation.LATE_NAMES - self.totals.keys()
+        ):
             fix = "set max_steps or max_epochs"
             raise ConfigError(f"max_time gives no {name}", **self.location(prefix + key), fix=fix)
-        return msgspec.structs.replace(one, arguments=dict(interpolation.fill_late(one.arguments, self.totals)))
+        return msgspec.structs.replace(
+            one, arguments=dict(interpolation.fill_late(one.arguments, self.totals))
+        )
 
     def build_optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
         """The optimizer of the parameters named ``chosen``, with its groups and its schedule.
@@ -200,7 +204,9 @@ class _OptimBuilder:
             )
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
-                said = f"earlier groups have taken all that it matches ({join_names(names, MAX_LISTED_NAMES)})"
+                said = (
+                    f"earlier groups have taken all that it matches ({join_names(names, MAX_LISTED_NAMES)})"
+                )
                 print(f"warning: {at['setting']}: {said}; it is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
@@ -229,7 +235,9 @@ class _OptimBuilder:
         for number, group in enumerate(one.groups):
             self._refuse_misplaced(group.arguments, made, f"groups.{number}.")
         if one.scheduler is not None:
-            scheduler = objects.locate(one.scheduler.class_, root=self.root, **self.location("scheduler.class"))
+            scheduler = objects.locate(
+                one.scheduler.class_, root=self.root, **self.location("scheduler.class")
+            )
             self._refuse_misplaced(one.scheduler.arguments, scheduler, "scheduler.")
 
     def _refuse_misplaced(self, given: Mapping[str, Any], made: call_arguments.Target, prefix: str) -> None:
@@ -242,9 +250,13 @@ class _OptimBuilder:
             meant = synonyms.find_setting(name, section_schema.fields(OptimizerSettings))
             if meant is not None and call_arguments.rejects(made, name):
                 fix = f"did you mean {self.key}.{meant}?"
-                raise ConfigError("is no setting", received=given[name], **self.location(prefix + name), fix=fix)
+                raise ConfigError(
+                    "is no setting", received=given[name], **self.location(prefix + name), fix=fix
+                )
 
-    def _check_parameter_kinds(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> None:
+    def _check_parameter_kinds(
+        self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]
+    ) -> None:
         """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""
         if not inspect.isclass(made):
             return

@@ -77,7 +77,10 @@ class Gradients:
         self._before_waiting = before_waiting
         self._device = torch.device(device)
         self._timing, self._autocast, self._scales, self._ranks = timing, autocast, scales, ranks
-        self._reduces, self._agrees = reduces_gradients and ranks.are_several, agrees_on_failures and ranks.are_several
+        self._reduces, self._agrees = (
+            reduces_gradients and ranks.are_several,
+            agrees_on_failures and ranks.are_several,
+        )
         self._reducers: dict[tuple[int, ...], GradientReducer] = {}
         self._checked: set[str] = set()
         self._compared: set[str] = set()
@@ -174,7 +177,9 @@ class Gradients:
 
     # ---- several ranks ----------------------------------------------------------------------------------
 
-    def _compute_on_ranks(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
+    def _compute_on_ranks(
+        self, fn: LossFunction, batches: Sequence[Any], target: LossTarget
+    ) -> dict[str, Value]:
         reducer = self._reducer(target) if self._reduces else None
         try:
             sums = self._accumulated(fn, batches, target, None if self._agrees else reducer)

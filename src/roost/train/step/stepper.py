@@ -107,7 +107,9 @@ class Stepper:
             if optim.needs_closure:
                 checks_step = guard is not None and guard.checks_step
                 _check_closure(optim, keeps_back=self._scales or checks_step, ranks=ranks)
-        for line in host_waits(self.optimizers, scales=self._scales, checks_step=guard is not None and guard.checks_step):
+        for line in host_waits(
+            self.optimizers, scales=self._scales, checks_step=guard is not None and guard.checks_step
+        ):
             if device.type != "cpu":
                 print(line, flush=True)
         self._compiled = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None

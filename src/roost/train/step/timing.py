@@ -12,7 +12,15 @@ from time import perf_counter
 
 import torch
 
-from roost.package.results.time_breakdown import GPU_MB, HOST_MB, OTHER, PARTS, RATE, TimeBreakdown, column_name
+from roost.package.results.time_breakdown import (
+    GPU_MB,
+    HOST_MB,
+    OTHER,
+    PARTS,
+    RATE,
+    TimeBreakdown,
+    column_name,
+)
 from roost.train.model import peak_gpu_memory
 from roost.train.step.device_clock import DeviceClock
 
@@ -80,7 +88,8 @@ class Timing:
     def roll_back(self, steps: int, samples: int) -> None:
         """The run went back by so many steps and samples. They stay counted, as does the time they took."""
         self._session_start, self._row_start = (
-            (step - steps, count - samples, now) for step, count, now in (self._session_start, self._row_start)
+            (step - steps, count - samples, now)
+            for step, count, now in (self._session_start, self._row_start)
         )
 
     def row(self, step: int, samples: int, now: float | None = None) -> dict[str, float]:

@@ -24,8 +24,8 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True)
 class FailureContext:
-    """The package in which an error came up. Every part may be missing: it is read after a failure, and may be
-    the reason of that failure."""
+    """The package in which an error came up. Every part may be missing: it is read after a failure, and may
+    be the reason of that failure."""
 
     package: Path | None = None
 
@@ -64,8 +64,8 @@ class FailureContext:
 
 
 CauseRule = Callable[[ExceptionRecord, FailureContext], Cause | None]
-"""A rule that recognises one cause: returns it, or None for any other error. It must never be wrong: in doubt it
-returns None."""
+"""A rule that recognises one cause: returns it, or None for any other error. It must never be wrong: in doubt
+it returns None."""
 
 
 def rule_by_text(kind: str, pattern: str, description: str, fix: str) -> CauseRule:
@@ -79,14 +79,14 @@ def rule_by_text(kind: str, pattern: str, description: str, fix: str) -> CauseRu
     """
     known = re.compile(pattern)
 
-    def row(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-        match = known.match(raised.text) if raised.is_a(kind) else None
+    def rule(record: ExceptionRecord, context: FailureContext) -> Cause | None:
+        match = known.match(record.text) if record.is_a(kind) else None
         if match is None:
             return None
         groups = [group or "" for group in match.groups()]
         return Cause(description.format(*groups), fix.format(*groups))
 
-    return row
+    return rule
 
 
 def gib(num_bytes: float) -> str:

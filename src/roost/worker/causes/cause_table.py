@@ -34,27 +34,27 @@ CAUSES: tuple[CauseRule, ...] = (
 """Every rule recognises one kind of failure and no other, so the order does not matter."""
 
 
-def find(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def find(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Returns the cause of an error, or of an error it was raised ``from``; None if it is not known.
 
     An error that was only being handled at that time (``__context__``) is not examined: it may be unrelated.
     """
-    for one in _candidates(raised):
-        for row in CAUSES:
-            if cause := _try_rule(row, one, scene):
+    for one in _candidates(record):
+        for rule in CAUSES:
+            if cause := _try_rule(rule, one, context):
                 return cause
     return None
 
 
-def _try_rule(row: CauseRule, raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def _try_rule(rule: CauseRule, record: ExceptionRecord, context: FailureContext) -> Cause | None:
     try:
-        return row(raised, scene)
+        return rule(record, context)
     except Exception:  # noqa: BLE001  - the package may be gone; the error itself must be reported
         return None
 
 
-def _candidates(raised: ExceptionRecord) -> Iterator[ExceptionRecord]:
-    current: ExceptionRecord | None = raised
+def _candidates(record: ExceptionRecord) -> Iterator[ExceptionRecord]:
+    current: ExceptionRecord | None = record
     while current is not None:
         yield current
         if len(current.members) == 1:  # a group with one member is treated as that member

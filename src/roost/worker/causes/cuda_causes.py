@@ -28,11 +28,11 @@ def _torch_cuda_version() -> str | None:
     return getattr(getattr(torch, "version", None), "cuda", None)
 
 
-def no_gpu(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def no_gpu(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """The project uses CUDA where no GPU is visible."""
-    if not raised.is_a("AssertionError", "RuntimeError") or not raised.text.startswith(_NO_GPU_TEXTS):
+    if not record.is_a("AssertionError", "RuntimeError") or not record.text.startswith(_NO_GPU_TEXTS):
         return None
-    if raised.text.startswith("Torch not compiled"):
+    if record.text.startswith("Torch not compiled"):
         why, mend = f"{_torch_version()} was built without CUDA", "; install a torch with CUDA to use one"
     else:
         from roost.project.device_choice import why_no_gpu  # imports torch, which raised the error
@@ -44,9 +44,9 @@ def no_gpu(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
 _FOUND = re.compile(r"\s*The NVIDIA driver on your system is too old \(found version (\d+)\)")
 
 
-def old_driver(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def old_driver(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """torch was built for a newer CUDA than the driver supports."""
-    match = _FOUND.match(raised.text) if raised.is_a("RuntimeError", "AssertionError") else None
+    match = _FOUND.match(record.text) if record.is_a("RuntimeError", "AssertionError") else None
     if match is None:
         return None
     number = int(match[1])
@@ -59,16 +59,16 @@ def old_driver(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
     )
 
 
-def no_kernel(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def no_kernel(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Compiled code without kernels for this GPU's architecture."""
-    if not raised.is_a("RuntimeError") or "no kernel image is available for execution" not in raised.text:
+    if not record.is_a("RuntimeError") or "no kernel image is available for execution" not in record.text:
         return None
     torch = sys.modules.get("torch")
     knows = " ".join(torch.cuda.get_arch_list()) if torch is not None else ""
     return Cause(
         f"compiled code was not built for this kind of GPU ({_torch_version()}"
         + (f" is built for {knows})" if knows else ")"),
-        "install a torch that is; if the error is in your own extension, rebuild it with TORCH_CUDA_ARCH_LIST",
+        "install a torch that is; if your own extension raised it, rebuild that with TORCH_CUDA_ARCH_LIST",
     )
 
 
@@ -81,15 +81,15 @@ _TYPES = re.compile(
 )
 
 
-def two_devices(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def two_devices(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Tensors on different devices in one operation."""
-    if not raised.is_a("RuntimeError"):
+    if not record.is_a("RuntimeError"):
         return None
-    if match := _TWO_DEVICES.match(raised.text):
+    if match := _TWO_DEVICES.match(record.text):
         one, other = filter(None, match.groups())
-    elif (match := _TYPES.match(raised.text)) and match[1] != match[2]:
+    elif (match := _TYPES.match(record.text)) and match[1] != match[2]:
         one, other = ("GPU", "CPU") if match[1] else ("CPU", "GPU")
-    elif raised.text.startswith("Expected all tensors to be on the same device"):
+    elif record.text.startswith("Expected all tensors to be on the same device"):
         return Cause("one operation got tensors on different devices", _SAME_DEVICE_FIX)
     else:
         return None

@@ -21,14 +21,14 @@ _PUBLIC_NAMES = (
 )
 
 
-def no_deterministic_algorithm(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def no_deterministic_algorithm(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Only deterministic algorithms are allowed, and the operation has none."""
-    match = _REFUSED.match(raised.text) if raised.is_a("RuntimeError") else None
+    match = _REFUSED.match(record.text) if record.is_a("RuntimeError") else None
     if match is None:
         return None
     kernel, more = match.groups()
-    place = " on a GPU" if re.search("cuda|gpu", kernel + more, re.IGNORECASE) else ""
-    if scene.settings and scene.settings.get("determinism") != "strict":
+    device = " on a GPU" if re.search("cuda|gpu", kernel + more, re.IGNORECASE) else ""
+    if context.settings and context.settings.get("determinism") != "strict":
         asks, end = (
             "the project's own code",
             "remove torch.use_deterministic_algorithms(True) from the project",
@@ -37,7 +37,7 @@ def no_deterministic_algorithm(raised: ExceptionRecord, scene: FailureContext) -
         asks = "determinism: strict"
         end = "set determinism: seeded, which allows it (the run may then not repeat bit for bit)"
     return Cause(
-        f"{operation_name(kernel)} has no deterministic algorithm{place}, and {asks} allows nothing else",
+        f"{operation_name(kernel)} has no deterministic algorithm{device}, and {asks} allows nothing else",
         f"use another operation, or {end}",
     )
 
@@ -60,8 +60,8 @@ def _public_name(stem: str) -> str | None:
         return None
     module = "".join(part.capitalize() for part in stem.split("_"))
     places = (("nn", torch.nn, module), ("F", torch.nn.functional, stem), ("torch", torch, stem))
-    for shown, place, name in (*places, ("Tensor", torch.Tensor, stem)):
-        if hasattr(place, name):
+    for shown, namespace, name in (*places, ("Tensor", torch.Tensor, stem)):
+        if hasattr(namespace, name):
             return f"{shown}.{name}"
     return None
 
@@ -71,7 +71,7 @@ CAUSES: tuple[CauseRule, ...] = (
     rule_by_text(
         "RuntimeError",
         r"Deterministic behavior was enabled with [^\n]*because it uses CuBLAS",
-        "the project turns on deterministic algorithms, and cuBLAS's environment variable for them is not set",
+        "the project turns on deterministic algorithms, and the variable that cuBLAS needs is not set",
         "set determinism: strict, which sets both before CUDA starts, and remove "
         "torch.use_deterministic_algorithms(True) from the project",
     ),

@@ -12,17 +12,18 @@ _NOT_FOUND = re.compile(r"\[Errno 2\] No such file or directory: '([^']+)'\Z")
 _PORTS = re.compile(r"\('[^']*', (\d+)|\bport:? (\d+)")
 
 
-def relative_path(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
-    """A relative path that is valid in the project's folder, while the run's working directory is its package."""
-    match = _NOT_FOUND.match(raised.text) if raised.is_a("FileNotFoundError") else None
-    if match is None or scene.package is None:
+def relative_path(record: ExceptionRecord, context: FailureContext) -> Cause | None:
+    """A relative path that is valid in the project's folder, while the run's working directory is its
+    package."""
+    match = _NOT_FOUND.match(record.text) if record.is_a("FileNotFoundError") else None
+    if match is None or context.package is None:
         return None
     path, here = Path(match[1]), Path.cwd()
-    if path.is_absolute() or here.resolve() != scene.package.resolve() or path.exists():
+    if path.is_absolute() or here.resolve() != context.package.resolve() or path.exists():
         return None
     there = ""
-    if scene.project is not None and (scene.project / path).exists():
-        why = scene.left_out.get(path.as_posix(), "")
+    if context.project is not None and (context.project / path).exists():
+        why = context.left_out.get(path.as_posix(), "")
         there = f"; the project has it, and it was not copied{f' ({why})' if why else ''}"
     return Cause(
         f"there is no {path} in the package, which is the working directory of a run{there}",
@@ -30,18 +31,16 @@ def relative_path(raised: ExceptionRecord, scene: FailureContext) -> Cause | Non
     )
 
 
-def port_in_use(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def port_in_use(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """A port in use, of a server of the project or of the ranks' rendezvous."""
-    is_known = raised.is_a("OSError") and re.match(r"\[Errno (?:98|48)\] ", raised.text)
-    if not is_known and not (raised.is_a("DistNetworkError", "RuntimeError") and "EADDRINUSE" in raised.text):
+    is_known = record.is_a("OSError") and re.match(r"\[Errno (?:98|48)\] ", record.text)
+    if not is_known and not (record.is_a("DistNetworkError", "RuntimeError") and "EADDRINUSE" in record.text):
         return None
-    match = _PORTS.search(raised.text)
+    match = _PORTS.search(record.text)
     port = next(filter(None, match.groups())) if match else None
     shown = f"port {port}" if port else "the port"
     whose = f" (`ss -ltnp 'sport = :{port}'` shows whose)" if port else ""
-    return Cause(
-        f"{shown} is in use by another program{whose}", "choose another port; 0 chooses a free one"
-    )
+    return Cause(f"{shown} is in use by another program{whose}", "choose another port; 0 chooses a free one")
 
 
 CAUSES: tuple[CauseRule, ...] = (relative_path, port_in_use)

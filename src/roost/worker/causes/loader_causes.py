@@ -34,31 +34,33 @@ _FULL = re.compile(
 _BUS = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Bus error")
 
 
-def shared_memory_full(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def shared_memory_full(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """No space in shared memory, through whose files loader workers pass their batches."""
-    if not raised.is_a("RuntimeError"):
+    if not record.is_a("RuntimeError"):
         return None
-    if _FULL.match(raised.text):
+    if _FULL.match(record.text):
         return Cause(f"shared memory is full: a batch did not fit into it ({_shared_memory()})", _ENLARGE)
-    if _BUS.match(raised.text):
-        words = (
+    if _BUS.match(record.text):
+        description = (
             f"a loader worker died of a bus error: probably shared memory is too small ({_shared_memory()})"
         )
-        return Cause(words, _ENLARGE)
+        return Cause(description, _ENLARGE)
     return None
 
 
-def too_many_files(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def too_many_files(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """The limit of open files, which includes batches in shared memory."""
-    is_known = raised.is_a("OSError") and raised.text.startswith("[Errno 24] ")
-    is_loader = raised.is_a("RuntimeError") and raised.text.startswith(
+    is_known = record.is_a("OSError") and record.text.startswith("[Errno 24] ")
+    is_loader = record.is_a("RuntimeError") and record.text.startswith(
         ("Too many open files. Communication with the workers", "received 0 items of ancdata")
     )
     if not is_known and not is_loader:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     remedy = (
-        f"run `ulimit -n {hard}` before roost is started" if hard > soft else "set a higher limit of open files"
+        f"run `ulimit -n {hard}` before roost is started"
+        if hard > soft
+        else "set a higher limit of open files"
     )
     return Cause(
         f"too many files are open at once: the limit is {soft} (ulimit -n)",
@@ -73,15 +75,14 @@ CAUSES: tuple[CauseRule, ...] = (
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: Killed",
         "loader worker {0} was killed from outside, probably by the kernel because memory ran out",
-        "use fewer num_workers in that DataLoader or smaller batches; `dmesg` lists the processes that the kernel "
-        "killed",
+        "use fewer num_workers in that DataLoader or smaller batches; `dmesg` lists the killed processes",
     ),
     rule_by_text(
         "RuntimeError",
         r"DataLoader worker \(pid (\d+)\) is killed by signal: (Segmentation fault|Aborted)",
         "loader worker {0} crashed in compiled code: {1}",
-        "set num_workers=0 in that DataLoader to see where; often a library that cannot be forked, or a damaged "
-        "sample",
+        "set num_workers=0 in that DataLoader to see where; often a library that cannot be forked, or a "
+        "damaged sample",
     ),
     rule_by_text(
         "RuntimeError",

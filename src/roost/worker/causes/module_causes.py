@@ -51,24 +51,24 @@ PIP_NAMES = {
 _MISSING = re.compile(r"No module named '([^']+)'")
 
 
-def missing_module(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def missing_module(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """A ModuleNotFoundError: explained by the project, by another version, or as not installed."""
-    match = _MISSING.match(raised.text) if raised.is_a("ModuleNotFoundError") else None
+    match = _MISSING.match(record.text) if record.is_a("ModuleNotFoundError") else None
     if match is None:
         return None
     name = match[1]
-    return _not_in_package(name, scene) or _other_version(name) or _not_installed(name)
+    return _not_in_package(name, context) or _other_version(name) or _not_installed(name)
 
 
-def _not_in_package(name: str, scene: FailureContext) -> Cause | None:
+def _not_in_package(name: str, context: FailureContext) -> Cause | None:
     """A module that is in the project but not in the package, the only place a run imports from."""
-    if scene.project is None or scene.package is None:
+    if context.project is None or context.package is None:
         return None
     path = Path(*name.split("."))
     for found in (path.with_suffix(".py"), path):
-        here, there = scene.package / found, scene.project / found
+        here, there = context.package / found, context.project / found
         if there.exists() and not here.exists():
-            reason = scene.left_out.get(
+            reason = context.left_out.get(
                 found.as_posix(), "newer than the package, or in a folder that is never copied"
             )
             return Cause(
@@ -85,7 +85,9 @@ def _other_version(name: str) -> Cause | None:
         return None
     version = getattr(sys.modules[top], "__version__", None)
     shown = f"{top} {version}" if version else top
-    return Cause(f"{shown} has no module {name}", f"install the version of {top} that the code was written for")
+    return Cause(
+        f"{shown} has no module {name}", f"install the version of {top} that the code was written for"
+    )
 
 
 def _not_installed(name: str) -> Cause:

@@ -19,13 +19,13 @@ _FIRST = re.compile(r", first in step \d+ \(")
 _BACKWARD = re.compile(r"Function '(\w+)' returned nan values in its (\d+)\w\w output")
 
 
-def nonfinite_value(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def nonfinite_value(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """An error caused by NaN or infinity; the description adds the recorded history of the loss."""
-    where = _what_became_nonfinite(raised)
+    where = _what_became_nonfinite(record)
     if where is None:
         return None
-    words = ": ".join(filter(None, (where, _first_nonfinite_row(scene))))
-    return Cause(words, _fix(scene.settings)) if words else None
+    description = ": ".join(filter(None, (where, _first_nonfinite_row(context))))
+    return Cause(description, _fix(context.settings)) if description else None
 
 
 def _fix(settings: Mapping[str, Any]) -> str:
@@ -41,47 +41,48 @@ def _fix(settings: Mapping[str, Any]) -> str:
     return f"{', '.join(ways)}, or {_FIX}"
 
 
-def _what_became_nonfinite(raised: ExceptionRecord) -> str | None:
-    """Describes the value that became non-finite; empty if the error says so itself. None for any other error,
-    and for an error that names its step."""
-    text = raised.text
-    if raised.is_a("TrainingError") and _FIRST.search(text):
+def _what_became_nonfinite(record: ExceptionRecord) -> str | None:
+    """Describes the value that became non-finite; empty if the error says so itself. None for any other
+    error, and for an error that names its step."""
+    text = record.text
+    if record.is_a("TrainingError") and _FIRST.search(text):
         return None
-    if raised.is_a("TrainingError") and _ROW.match(text):
+    if record.is_a("TrainingError") and _ROW.match(text):
         return ""
-    if raised.is_a("TrainingError") and re.search(r"parameters? (is|are) not finite", text):
+    if record.is_a("TrainingError") and re.search(r"parameters? (is|are) not finite", text):
         return "the weights became NaN or infinite"
-    if raised.is_a("ValueError") and "but found invalid values:" in text:
+    if record.is_a("ValueError") and "but found invalid values:" in text:
         match = _PARAMETER.match(text)
         values = text.rpartition("but found invalid values:")[2]
         if match is None or not re.search(r"\bnan\b", values):
             return None
         return f"NaN reached the distribution {match[2]}" + (f" as its {match[1]}" if match[1] else "")
-    if raised.is_a("RuntimeError") and (match := _BACKWARD.match(text)):
+    if record.is_a("RuntimeError") and (match := _BACKWARD.match(text)):
         return f"the gradient became NaN in {match[1]}"
-    if raised.is_a("ValueError", "OverflowError") and re.match(
+    if record.is_a("ValueError", "OverflowError") and re.match(
         r"cannot convert float (NaN|infinity) to int", text
     ):
         return "a number to be converted to int is NaN or infinite"
     return None
 
 
-def _first_nonfinite_row(scene: FailureContext) -> str:
-    """Describes since which step a recorded loss is not finite; empty if the newest value of each is finite."""
-    series = scene.records.series
+def _first_nonfinite_row(context: FailureContext) -> str:
+    """Describes since which step a recorded loss is not finite; empty if the newest value of each is
+    finite."""
+    series = context.records.series
     losses = [name for name in ("train/loss", *series) if name in series and name.endswith("loss")]
     bad = next((name for name in losses if not math.isfinite(series[name][1][-1])), None)
     if bad is None:
         return ""
     steps, values = series[bad]
     last = max((i for i, value in enumerate(values) if math.isfinite(value)), default=-1)
-    words = f"{bad} is {values[-1]} since step {steps[last + 1]}"
+    description = f"{bad} is {values[-1]} since step {steps[last + 1]}"
     if last < 0:
-        return f"{words}, its first row"
+        return f"{description}, its first row"
     rates, lr = series.get("lr", ([], []))
     at = bisect_right(rates, steps[last + 1]) - 1
     rate = f", learning rate {lr[at]:.4g}" if at >= 0 else ""
-    return f"{words} (step {steps[last]}: {values[last]:.4g}{rate})"
+    return f"{description} (step {steps[last]}: {values[last]:.4g}{rate})"
 
 
 CAUSES: tuple[CauseRule, ...] = (nonfinite_value,)

@@ -12,17 +12,18 @@ from roost.worker.ranks.rank_environment import read_rank_environment
 _MATRICES = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 
 
-def wrong_number_of_features(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def wrong_number_of_features(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Shapes of a matrix product that do not fit, mostly in a Linear layer."""
-    match = _MATRICES.match(raised.text) if raised.is_a("RuntimeError") else None
+    match = _MATRICES.match(record.text) if record.is_a("RuntimeError") else None
     if match is None:
         return None
     rows, got, expected, _ = match.groups()
-    if raised.frames and raised.frames[-1].filename.endswith("/torch/nn/modules/linear.py"):
-        words = f"an nn.Linear takes {expected} features and got {got} (a batch of {rows}x{got})"
-        return Cause(words, f"flatten or reshape its input, or build it with in_features={got}")
+    if record.frames and record.frames[-1].filename.endswith("/torch/nn/modules/linear.py"):
+        description = f"an nn.Linear takes {expected} features and got {got} (a batch of {rows}x{got})"
+        return Cause(description, f"flatten or reshape its input, or build it with in_features={got}")
     return Cause(
-        f"a matrix of {rows}x{got} cannot be multiplied by one with {expected} rows", "make the two shapes fit"
+        f"a matrix of {rows}x{got} cannot be multiplied by one with {expected} rows",
+        "make the two shapes fit",
     )
 
 
@@ -34,9 +35,9 @@ _TYPES = re.compile(
 )
 
 
-def mixed_dtypes(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def mixed_dtypes(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """Two dtypes in one operation."""
-    match = _TYPES.match(raised.text) if raised.is_a("RuntimeError") else None
+    match = _TYPES.match(record.text) if record.is_a("RuntimeError") else None
     if match is None:
         return None
     one, other = filter(None, match.groups())
@@ -49,11 +50,11 @@ def mixed_dtypes(raised: ExceptionRecord, scene: FailureContext) -> Cause | None
     return Cause(f"one operation got tensors of two dtypes: {one} and {other}", fix)
 
 
-def embedding_index_out_of_range(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def embedding_index_out_of_range(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """An index that an embedding does not have; torch only says "in self"."""
-    is_known = raised.is_a("IndexError") and raised.text == "index out of range in self"
+    is_known = record.is_a("IndexError") and record.text == "index out of range in self"
     if not is_known or not any(
-        frame.filename.endswith("/torch/nn/modules/sparse.py") for frame in raised.frames
+        frame.filename.endswith("/torch/nn/modules/sparse.py") for frame in record.frames
     ):
         return None
     return Cause(
@@ -62,10 +63,10 @@ def embedding_index_out_of_range(raised: ExceptionRecord, scene: FailureContext)
     )
 
 
-def batch_norm_of_one_sample(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def batch_norm_of_one_sample(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """A batch norm in training that got one sample: mostly the last batch of an epoch, or its shard."""
     known = "Expected more than 1 value per channel when training"
-    if not raised.is_a("ValueError") or not raised.text.startswith(known):
+    if not record.is_a("ValueError") or not record.text.startswith(known):
         return None
     own = read_rank_environment()
     share = f": the shard of one of {own.world} ranks" if own is not None else ""
@@ -79,16 +80,16 @@ def batch_norm_of_one_sample(raised: ExceptionRecord, scene: FailureContext) -> 
 _ARGUMENTS = re.compile(r"(?:\w+\.)*(\w+)\.__init__\(\) (?:takes|missing|got)\b")
 
 
-def wrong_constructor_arguments(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def wrong_constructor_arguments(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """A Runner or Dataset whose ``__init__`` does not take the arguments of roost's call."""
-    match = _ARGUMENTS.match(raised.text) if raised.is_a("TypeError") else None
-    if match is None or not raised.frames:
+    match = _ARGUMENTS.match(record.text) if record.is_a("TypeError") else None
+    if match is None or not record.frames:
         return None
-    last = raised.frames[-1]
+    last = record.frames[-1]
     if library_name(last.filename) != "roost" or "/project/" not in last.filename:
         return None
     return Cause(
-        f"{match[1]}.__init__() does not take roost's arguments: a Runner gets (args, info), a Dataset (args)",
+        f"{match[1]}.__init__() does not fit roost's call: a Runner gets (args, info), a Dataset (args)",
         "remove __init__ and create everything in build(), where self.args is set",
     )
 

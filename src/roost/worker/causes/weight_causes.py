@@ -17,11 +17,11 @@ _MISMATCH = re.compile(
 _SHAPE = re.compile(r"torch\.Size\((.*)\)")
 
 
-def refused_by_weights_only(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def refused_by_weights_only(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """A file refused by torch.load with weights_only, which is its default."""
-    if not raised.is_a("UnpicklingError") or not raised.text.startswith("Weights only load failed"):
+    if not record.is_a("UnpicklingError") or not record.text.startswith("Weights only load failed"):
         return None
-    match = _REFUSED.search(raised.text)
+    match = _REFUSED.search(record.text)
     if match is None:
         return Cause(
             "torch.load cannot read the file: probably torch.save did not write it "
@@ -36,17 +36,17 @@ def refused_by_weights_only(raised: ExceptionRecord, scene: FailureContext) -> C
     )
 
 
-def state_dict_mismatch(raised: ExceptionRecord, scene: FailureContext) -> Cause | None:
+def state_dict_mismatch(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     """load_state_dict with the weights of another model."""
-    match = re.match(r"Error\(s\) in loading state_dict for (\w+):", raised.text)
-    if match is None or not raised.is_a("RuntimeError"):
+    match = re.match(r"Error\(s\) in loading state_dict for (\w+):", record.text)
+    if match is None or not record.is_a("RuntimeError"):
         return None
     missing, unexpected = (
-        _keys_after(raised.text, f"{word} key(s) in state_dict: ") for word in ("Missing", "Unexpected")
+        _keys_after(record.text, f"{word} key(s) in state_dict: ") for word in ("Missing", "Unexpected")
     )
     sizes = [
         f"{name} is {_shape(theirs)} in the file and {_shape(ours)} here"
-        for name, theirs, ours in _MISMATCH.findall(raised.text)
+        for name, theirs, ours in _MISMATCH.findall(record.text)
     ]
     parts = [f"not in the file: {join_names(missing)}"] if missing else []
     parts += [f"only in the file: {join_names(unexpected)}"] if unexpected else []

@@ -1,4 +1,4 @@
-"""The whole of a run, with two steps instead of thousands."""
+"""The check of a run: every stage of it, with two steps instead of thousands."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _SCHEDULE_SECONDS = 2.0
 
 
 class CheckRun:
-    """Does everything that a run does once, and tells each stage of it::
+    """Runs every stage of a run once, and reports each::
 
         imports, data, one sample of each set, model
         a trainer: first window of the epoch, row, save; last window, row, validation, best, save, test
         visualize
-        some more steps, to see how fast they are; the schedules, to their last step
-        a new trainer that goes on from the checkpoint: the same state, and the same bits after the next step
+        some more steps, to measure their speed; the schedules, to their last step
+        a new trainer that resumes the checkpoint: the same state, and the same bits after the next step
 
     Args:
-        package: Made for this.
-        request: Of its session.
-        reporter: Tells what is done; its stage "imports" is begun.
+        package: Package made for the check.
+        request: Request of its session.
+        reporter: Gets each stage; its stage "imports" has begun.
     """
 
     def __init__(self, package: PackageFolder, request: Mapping[str, Any], reporter: StageReporter) -> None:
@@ -68,18 +68,18 @@ class CheckRun:
         torch_settings.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
-        """Does it all.
+        """Runs all stages.
 
         Raises:
             RoostError: The config or the project is wrong.
-            Exception: Whatever the project's code raises.
+            Exception: An error of the project's code.
         """
         own = self._imports()
         data = self._data()
         trainer = self._model(data, own)
         whole = trainer.loaders
         self._samples(whole)
-        stage_hooks = self._walk_through(trainer)
+        stage_hooks = self._run_shortened(trainer)
         self._warn_of_skipped()
         self._visualize(trainer)
         self._measure(trainer, whole)
@@ -133,8 +133,8 @@ class CheckRun:
         return trainer
 
     def _trainer(self, data: Data, own: list[Hook], *, session: int) -> Trainer:
-        """As a session of a run builds it, from data that are built once."""
-        # A run at a server is no miniature.
+        """Builds a trainer as a session of a run does; the data are built only once."""
+        # A check must not create runs on the servers of mirrors.
         settings = msgspec.structs.replace(self._settings, mirrors=MirrorSettings())
         made = native_project.runner_class(settings, self._package.path, self._where)
         runner = native_project.build_runner(
@@ -143,21 +143,21 @@ class CheckRun:
         root, where = self._package.path, self._where
         native_project.begin(runner, settings, root, self._project, where, begins=session == 1)
         experiment = Experiment(runner, data, own, settings, root=root)
-        # Nobody could look into a black box: the package is removed.
+        # A black box would be of no use: the package is removed after the check.
         return trainer_assembly.assemble(experiment, self._package, session=session, has_black_box=False)
 
     def _samples(self, loaders: Mapping[str, Batches]) -> None:
         self._reporter.begin("samples")
-        with output_suppressed():  # of how many workers were chosen; it is told here
+        with output_suppressed():  # hides the lines about the number of workers, which is reported below
             found = {name: describe_first_sample(loader) for name, loader in loaders.items()}
         workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
-        told = [f"{name} {looks}" for name, looks in found.items()]
-        told += [f"{name} by {number} workers" for name, number in workers.items()]
-        self._reporter.done("; ".join(told))
+        texts = [f"{name} {sample}" for name, sample in found.items()]
+        texts += [f"{name} by {number} workers" for name, number in workers.items()]
+        self._reporter.done("; ".join(texts))
 
     # ---- the run ----------------------------------------------------------------------------------------
 
-    def _walk_through(self, trainer: Trainer) -> StageHooks:
+    def _run_shortened(self, trainer: Trainer) -> StageHooks:
         own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
         steps = min(_STEPS, trainer.total_steps)
         stage_hooks = StageHooks(self._reporter, steps=steps, place=self._package.path)
@@ -177,7 +177,7 @@ class CheckRun:
         for text in unused_optimizers(trainer):
             self._reporter.warn(text)
         if trainer.checkpoints is not None and stage_hooks.saved is None:
-            raise RoostError("no checkpoint could be written; why stands above")
+            raise RoostError("no checkpoint could be written; the reason is printed above")
         newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
         if newest is not None:
             seconds = self._reporter.seconds["save"] / (newest.id + 1)  # ids count saves
@@ -185,29 +185,30 @@ class CheckRun:
         return stage_hooks
 
     def _visualize(self, trainer: Trainer) -> None:
-        """A picture that fails does not end a run; whoever wants pictures should hear of it all the same."""
+        """Calls `Runner.visualize` once. Its failure does not end a run, so the check only warns of it."""
         is_own = type(trainer.runner).visualize is not Runner.visualize
         if not is_own or self._settings.step_mode in trainer_assembly.MEASURING:
             return
         self._reporter.begin("visualize")
         try:
             files = hooks.Visualize(self._package.path / "media").show(trainer)
-        except Exception as error:  # noqa: BLE001  - told, and passed over as a run does
+        except Exception as error:  # noqa: BLE001  - reported; a run continues after it, too
             self._reporter.fail()
-            self._reporter.warn("Runner.visualize() fails; the run goes on without what it would show")
+            self._reporter.warn("Runner.visualize() fails; the run continues without its pictures")
             failure_report.report(error, own=[self._package.path], package=self._package.path, file=None)
         else:
             self._reporter.done(", ".join(file.name for file in files) or "nothing")
 
     def _measure(self, trainer: Trainer, whole: Mapping[str, Batches]) -> None:
-        """Measures how long a step and an evaluation take, now that everything is warm."""
+        """Measures the time of a step and of an evaluation, after the first steps have warmed up
+        everything."""
         self._reporter.begin("speed")
         total = trainer.total_steps if trainer.total_steps < NEVER else None
         kinds = {"valid": hooks.Validate, "test": hooks.Test}
         seconds = {
             split: evaluation_seconds(trainer, whole, split)
             for split, kind in kinds.items()
-            # One that was stopped evaluates no more.
+            # A stopped trainer evaluates nothing more.
             if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
         }
         step = step_seconds(trainer, whole["train"])
@@ -223,7 +224,7 @@ class CheckRun:
         )
 
     def _schedules(self, trainer: Trainer) -> None:
-        """Moves the schedules to the end of the run: one may fail in its last step, after hours."""
+        """Advances the schedules to the end of the run: a schedule may fail in its last step, after hours."""
         schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
         if schedule is None or trainer.total_steps == NEVER:
             return
@@ -231,18 +232,18 @@ class CheckRun:
         optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
         first = {name: optim.lr for name, optim in optimizers.items()}
         number = _advance_schedules(schedule, trainer)
-        where = "" if number == trainer.total_steps else f", as far as step {number:,}"
+        where = "" if number == trainer.total_steps else f", up to step {number:,}"
         shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
         self._reporter.done(", ".join(shown) + where)
         for name, optim in optimizers.items():
             if not math.isfinite(optim.lr) or optim.lr < 0:
                 self._reporter.warn(f"the learning rate of {name} becomes {optim.lr}")
 
-    # ---- going on ---------------------------------------------------------------------------------------
+    # ---- resuming ---------------------------------------------------------------------------------------
 
     def _load(self, data: Data, stage_hooks: StageHooks) -> list[str]:
-        """Builds everything anew and goes on from the checkpoint of the first step; gives the reasons why a
-        run that is continued would not be exact."""
+        """Builds everything again and resumes the checkpoint of the first step; returns the reasons why a
+        continued run would be inexact."""
         assert stage_hooks.saved is not None
         self._reporter.begin("load")
         saved = fingerprints(checkpoint.read(self._package.store().path(stage_hooks.saved.id))[1])
@@ -258,24 +259,25 @@ class CheckRun:
             *([] if comparison.not_restored else ["every bit as saved"]),
             *(["the next step gives the same bits"] if comparison.differing_after_step == [] else []),
         ]
-        self._reporter.done(f"built anew: {', '.join(same)}" if same else "built anew")
+        self._reporter.done(f"built again: {', '.join(same)}" if same else "built again")
         if comparison.not_restored:
             self._reporter.warn(
-                f"after loading these are not as they were saved: {join_names(comparison.not_restored)}"
+                f"after loading, these differ from the checkpoint: {join_names(comparison.not_restored)}"
             )
         elif comparison.differing_after_step:
+            different = join_names(comparison.differing_after_step)
             self._reporter.warn(
-                f"a run that is continued gives other bits: after one step {join_names(comparison.differing_after_step)}; "
-                "something that it computes with is in no checkpoint"
+                f"a continued run gives other bits: after one step {different}; "
+                "some state that it computes with is in no checkpoint"
             )
         return trainer.inexact
 
-    # ---- telling ----------------------------------------------------------------------------------------
+    # ---- reporting --------------------------------------------------------------------------------------
 
     def _warn_of_skipped(self) -> None:
         number = len(skipped_steps.read(self._package.path / skipped_steps.NAME))
         if number:
-            self._reporter.warn(f"steps that were passed over, as the settings ask: {number} of {_STEPS}")
+            self._reporter.warn(f"steps that were skipped, as the settings request: {number} of {_STEPS}")
 
     def _peak_gpu_mb(self) -> float | None:
         if not self._device.startswith("cuda"):
@@ -284,8 +286,8 @@ class CheckRun:
 
 
 def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:
-    """Moves the schedules as the steps do that are still to come; gives the last for which there was time."""
-    begun, progress = perf_counter(), trainer.progress
+    """Advances the schedules as the remaining steps would; returns the last step for which there was time."""
+    started, progress = perf_counter(), trainer.progress
     for step in range(progress.step + 1, trainer.total_steps + 1):
         if step % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
             return step
@@ -305,4 +307,4 @@ def _note_shortened_summarize(error: BaseException) -> None:
         names.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     if "summarize" in names:
-        error.add_note("the check gives summarize() the first and the last batch of a set alone")
+        error.add_note("the check gives summarize() only the first and the last batch of a set")

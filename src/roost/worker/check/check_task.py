@@ -1,4 +1,4 @@
-"""A check: a whole run in miniature, from a package to its end."""
+"""The check task: a shortened run that goes through every stage of a run once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from roost.worker.check.stages import begin_stages
 
 
 def check(package: PackageFolder) -> str:
-    """Does once, in a package that was made for that, all that a run does; gives "finished".
+    """Runs all stages of a run once, in a package made for the check, and returns "finished".
 
     Raises:
         NotFound: The package has no session.
-        Refused: The disk that takes what the check saves is full.
+        Refused: The disk of the check's package is full.
         RoostError: The config or the project is wrong.
-        Exception: Whatever the project's code raises.
+        Exception: An error of the project's code.
     """
     live_progress.reset(package.progress)
     request, reporter = begin_stages(package)
@@ -30,7 +30,7 @@ def check(package: PackageFolder) -> str:
         reporter.fail()
         if _is_full(error, package.path):
             raise Refused(
-                f"the disk of {package.path.parent.parent} is full, where the check keeps what it saves",
+                f"the disk of {package.path.parent.parent} is full, where the check saves its files",
                 fix="make space, or name a folder on another disk: TMPDIR=/path roost check ...",
             ) from error
         raise
@@ -38,7 +38,7 @@ def check(package: PackageFolder) -> str:
 
 
 def _is_full(error: BaseException | None, place: Path) -> bool:
-    """Whether an error came from a full disk, and that one is the disk of ``place``."""
+    """Whether an error came from a full disk while writing below ``place``."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return str(error.filename or "").startswith(str(place))

@@ -1,5 +1,5 @@
-"""What a run in miniature trains on: the first and the last window of an epoch, and of each other set the
-first and the last batch."""
+"""The data of a check: the first and the last window of a training epoch, and the first and the last batch of
+each other set."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ _MAX_CHARACTERS = 120
 
 
 def first_and_last_windows(num_batches: int, batches_per_step: int = 1) -> list[range]:
-    """The batches of an epoch's first window, and of its last if that is another one; it may be short."""
+    """Returns the batch indices of an epoch's first and last window; the last may be short. One window only
+    if the epoch has only one."""
     last = (num_batches - 1) // batches_per_step * batches_per_step
     windows = [range(min(batches_per_step, num_batches)), range(last, num_batches)]
     return windows[: 2 if last else 1]
 
 
 def known_length(batches: Batches) -> int | None:
-    """Batches of an epoch; None where nobody knows, as of a stream that is only evaluated."""
+    """Returns the batches of an epoch; None if unknown, as for a stream that is only evaluated."""
     return None if isinstance(batches, SequentialBatches) and batches.num_batches is None else len(batches)
 
 
 class ObservedBatches(Batches):
-    """The batches of another one, with a memory of what the newest looks like.
+    """Wraps a loader and keeps a description of its newest batch.
 
     Args:
-        of: That one.
+        batches: The loader.
     """
 
-    def __init__(self, of: Batches) -> None:
-        self._batches, self.newest, self.name = of, "", of.name
-        self.has_indices = of.has_indices
+    def __init__(self, batches: Batches) -> None:
+        self._batches, self.newest, self.name = batches, "", batches.name
+        self.has_indices = batches.has_indices
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -94,7 +95,7 @@ class ObservedBatches(Batches):
 
 
 def describe_first_sample(batches: Batches) -> str:
-    """What a set's first sample looks like, in a batch of one; of what cannot be asked for one sample, its
+    """Describes a set's first sample, as a batch of one; for a loader that cannot give single samples, its
     first batch. A loader worker draws it if there are any."""
     if isinstance(batches, Loader) and not isinstance(batches.dataset, Mapping):
         batches = batches.with_plan(BatchPlan(1, 1, shuffle=False))
@@ -108,12 +109,13 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps,
     when everything that has an interval is due.
 
-    What the project reads (``total_steps``, ``progress.fraction``, schedules) stays that of the whole run.
+    The values that the project reads (``total_steps``, ``progress.fraction``, schedules) remain those of the
+    whole run.
 
     Args:
-        trainer: As it was assembled, before `fit`.
-        steps: After which it has reached its goal.
-        hooks: Gives the hooks to call, from those that it has.
+        trainer: Assembled, before `fit`.
+        steps: Steps to take.
+        hooks: Returns the hooks to call, given those of the trainer.
     """
     spans = {
         name: first_and_last_windows(known_length(loader) or 2) for name, loader in trainer.loaders.items()
@@ -125,16 +127,16 @@ def shorten(trainer: Trainer, *, steps: int, hooks: Callable[[Sequence[Hook]], S
     trainer.until = EndCondition(steps=steps)
     for hook in trainer.calls.hooks:
         if isinstance(hook, Averaging):
-            hook.every, hook.start = 1, 0  # else no average would begin in so few steps
+            hook.every, hook.start = 1, 0  # otherwise no average would begin within these few steps
     if trainer.checkpoints is not None:
-        trainer.checkpoints.asynchronous = False  # what a save takes is measured, and looked at where it is
+        trainer.checkpoints.asynchronous = False  # so that the time of a save is measured where it happens
     trainer.calls = CallLists(hooks(trainer.calls.hooks))
     trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
 
 
 @contextmanager
 def all_optimizers_due(stepper: Stepper, *, within: int) -> Iterator[None]:
-    """Inside, each optimizer moves once in so many steps, however seldom it does in the run."""
+    """Makes each optimizer step at least once every ``within`` steps inside, however rare its steps are."""
     often = {name: optim.every_n_steps for name, optim in stepper.optimizers.items()}
     for optim in stepper.optimizers.values():
         optim.every_n_steps = min(optim.every_n_steps, within)
@@ -146,7 +148,7 @@ def all_optimizers_due(stepper: Stepper, *, within: int) -> Iterator[None]:
 
 
 def describe_value(value: Any) -> str:
-    """What a batch looks like, in one short line: ``float32 (64, 3), int64 (64,)``."""
+    """Describes a batch in one short line: ``float32 (64, 3), int64 (64,)``."""
     text = _describe_nest(value)
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
 

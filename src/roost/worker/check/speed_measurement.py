@@ -1,4 +1,4 @@
-"""How fast a run will be, by a few steps of it."""
+"""The speed of a run, measured by a few steps and batches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from roost.worker.check.data_excerpt import ObservedBatches, known_length
 from roost.worker.check.stages import output_suppressed
 
 MEASUREMENT_LIMIT = EndCondition(steps=20, seconds=1.0)
-"""How many steps are measured: whichever comes first, but at least one."""
+"""Limit of the measured steps: the first of both, but at least one step."""
 
 
 class StepClock(Hook):
-    """Notices when each step ends."""
+    """Records the time at the end of each step."""
 
     phase = Phase.MODEL
 
@@ -39,17 +39,18 @@ class StepClock(Hook):
 
     @property
     def step_seconds(self) -> float:
-        """The mean of a step with its data; the first one, which starts the workers, only if it is alone."""
+        """Mean time of a step with its data, without the first step, which starts the loader workers (unless
+        it is the only one)."""
         first = 1 if len(self._at) > 2 else 0
         return (self._at[-1] - self._at[first]) / max(1, len(self._at) - 1 - first)
 
 
 def step_seconds(trainer: Trainer, train: Batches) -> float:
-    """The seconds of a step with its data. Takes steps, so the weights change.
+    """Measures the seconds of a step with its data. Takes steps, so the weights change.
 
     Args:
-        trainer: Has taken steps before, so that what happens once is not measured.
-        train: Draws the batches of the whole run.
+        trainer: Must have taken steps already, so that one-time work is not measured.
+        train: The unshortened loader of the run.
     """
     clock = StepClock()
     with output_suppressed():
@@ -66,27 +67,27 @@ def step_seconds(trainer: Trainer, train: Batches) -> float:
 
 
 def _recovery(trainer: Trainer) -> Recovery:
-    """Skips what the run would skip; where it would roll back it skips, too, for want of a checkpoint."""
+    """Returns the run's recovery policy, with skip instead of rollback, because there is no checkpoint."""
     given = trainer.recovery
     policy: Literal["stop", "skip"] = "stop" if given.on_non_finite == "stop" else "skip"
     return Recovery(on_non_finite=policy, on_step_error=given.on_step_error)
 
 
 def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Batches], split: str) -> float:
-    """The seconds of evaluating all sets of a split, estimated from the few batches that are left of each; of
-    a set of which nobody knows how many it has, those of these few.
+    """Estimates the seconds of an evaluation of all sets of a split, from the few batches of the shortened
+    trainer. A set of unknown length counts only with these few batches.
 
     Args:
-        trainer: Shortened, see `excerpt.shorten`.
+        trainer: Shortened by `roost.worker.check.data_excerpt.shorten`.
         whole: Its loaders before that.
         split: valid or test.
     """
     seconds = 0.0
     for name, loader in trainer.loaders.items():
         if name.partition("/")[0] == split and isinstance(loader, ObservedBatches):
-            begun = perf_counter()
+            started = perf_counter()
             with output_suppressed():
                 trainer.evaluate(name)
             num_batches = known_length(whole[name]) or len(loader)
-            seconds += (perf_counter() - begun) * num_batches / len(loader)
+            seconds += (perf_counter() - started) * num_batches / len(loader)
     return seconds

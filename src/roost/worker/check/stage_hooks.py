@@ -1,5 +1,5 @@
-"""Hooks between those of a run, which tell what the run in miniature does, and what another one that goes on
-from its checkpoint does differently."""
+"""Hooks that a check adds between those of the run: they report its stages, and compare a second run that
+resumes its checkpoint with the first."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from roost.worker.check.stages import StageReporter
 from roost.worker.check.state_fingerprints import Fingerprints, differing, fingerprints
 
 _MAX_CHECKPOINTS = 3
-"""That a reporter leaves on the disk at one time."""
+"""Most checkpoints of a check that are on the disk at one time."""
 _COMPARED_PARTS = ("model", "optimizers", "rank-0")
-"""Parts of a checkpoint that two equal runs have in common after a step; the others hold times."""
+"""Parts of a checkpoint that are equal in two equal runs after a step; the others contain times."""
 
 TrainerCallback = Callable[[Trainer], None]
 
 
 class CallbackHook(Hook):
-    """Calls functions at one place among the hooks of a trainer.
+    """Calls functions at one position among the hooks of a trainer.
 
     Args:
         number: Makes its name unique.
-        phase: The phase at whose begin, or end, it stands: before or after the other hooks of that phase.
+        phase: Its phase; it is placed before or after all other hooks of that phase.
         start, before, step, stop: Called in `on_start`, `before_step`, `on_step`, and in `on_stop` of a run
             that has finished.
     """
@@ -77,12 +77,12 @@ class CallbackHook(Hook):
 
 
 class StageHooks:
-    """Follows the run in miniature, and tells each stage of it.
+    """Follows the shortened run and reports each of its stages.
 
     Args:
-        reporter: Is told.
-        steps: Steps of that run.
-        place: The folder whose disk takes its checkpoints.
+        reporter: Gets the stages.
+        steps: Steps of the run.
+        place: Folder of its package, on the disk that takes the checkpoints.
     """
 
     def __init__(self, reporter: StageReporter, *, steps: int, place: Path) -> None:
@@ -92,10 +92,10 @@ class StageHooks:
         """The checkpoint of the first step."""
         self.final_state: Fingerprints = {}
         """The state right after the last step."""
-        self._has_tested, self._tested = False, ""
+        self._has_test, self._test_summary = False, ""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
-        """The hooks of the run, with marks between them."""
+        """Returns the hooks of the run, with callback hooks before and after their phases."""
         first = [
             CallbackHook(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
             CallbackHook(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
@@ -112,10 +112,11 @@ class StageHooks:
         return [*first, *without_console(given), *last]
 
     def _note_test(self, text: str) -> None:
-        self._tested = text
+        self._test_summary = text
 
     def _start(self, trainer: Trainer) -> None:
-        """Warns of what `Runner.evaluate` gives in vain; `Validate` has printed it."""
+        """Records a warning for each value of `Runner.evaluate` that is no metric; `Validate` has printed
+        it."""
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
             with split_evaluation.evaluation_mode(trainer.runner):
                 for name, loader in split_evaluation.split_loaders(trainer.loaders, "valid").items():
@@ -141,13 +142,13 @@ class StageHooks:
 
     def _after_step(self, trainer: Trainer) -> None:
         if trainer.runner.device.type == "cuda":
-            torch.cuda.synchronize()  # so that the time is that of the step, and an error of it comes here
+            torch.cuda.synchronize()  # so that the step's time and its errors are counted here
         loader = trainer.loaders["train"]
-        looks = loader.newest if isinstance(loader, ObservedBatches) else ""
+        description = loader.newest if isinstance(loader, ObservedBatches) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples
-        self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {looks}")
+        self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {description}")
         if trainer.progress.step == 1 and trainer.checkpoints is not None:
             self._reporter.begin("save")
             _require_space(trainer, self._place)
@@ -182,16 +183,16 @@ class StageHooks:
         self._reporter.begin("hooks")
 
     def _before_test(self, trainer: Trainer) -> None:
-        self._has_tested = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
-        if self._has_tested:
+        self._has_test = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
+        if self._has_test:
             self._reporter.begin("test")
 
     def _after_test(self, trainer: Trainer) -> None:
         found = {name: value for name, value in trainer.row.items() if name.partition("/")[0] == "test"}
-        if self._has_tested and not found:
-            return  # it failed: `fit` raises why, once all hooks were told of the end
+        if self._has_test and not found:
+            return  # the test failed: `fit` raises its error after `on_stop` of all hooks
         if found:
-            self._reporter.done(self._tested)
+            self._reporter.done(self._test_summary)
             self._reporter.record_measurements(test=found)
             self._warn_of_nonfinite(found)
         self._reporter.begin("hooks")
@@ -199,15 +200,15 @@ class StageHooks:
     def _warn_of_nonfinite(self, found: Mapping[str, float]) -> None:
         for name, value in found.items():
             if not math.isfinite(value):
-                self._reporter.warn(f"{name} is {value}, so nothing can be decided by it")
+                self._reporter.warn(f"{name} is {value}, so no hook can decide by it")
 
 
 class ReloadComparison:
-    """Compares a new trainer that goes on from a checkpoint with the one that wrote it.
+    """Compares a new trainer that resumes a checkpoint with the trainer that wrote it.
 
     Args:
-        saved: The states in that checkpoint.
-        after: The state of the first trainer right after its next step; empty: it took none.
+        saved: Fingerprints of the checkpoint.
+        after: Fingerprints of the first trainer right after its next step; empty: do not compare a step.
     """
 
     def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
@@ -215,17 +216,17 @@ class ReloadComparison:
         self.not_restored: list[str] = []
         """Names of the values that differ from the checkpoint after it was loaded."""
         self.differing_after_step: list[str] | None = None
-        """Names of the values that differ after the next step; None: there was nothing to compare."""
+        """Names of the values that differ after the next step; None: not compared."""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
-        """The hooks of the run, with a mark before them."""
+        """Returns the hooks of the run after a callback hook that compares."""
         return [
             CallbackHook(0, Phase.MODEL, start=self._start, step=self._step),
             *(hook for hook in without_console(given) if not isinstance(hook, hooks.Test)),
         ]
 
     def _start(self, trainer: Trainer) -> None:
-        # The generators are put back last, after all hooks have started: the next step compares them.
+        # The random generators are restored last, after `on_start` of all hooks: the next step compares them.
         parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
         found = fingerprints(parts)
         names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
@@ -234,12 +235,12 @@ class ReloadComparison:
     def _step(self, trainer: Trainer) -> None:
         if self._after:
             self.differing_after_step = differing(self._after, _state(trainer))
-        trainer.checkpoints = None  # nobody will go on from here
+        trainer.checkpoints = None  # no session will resume this one
         trainer.request_stop("compared")
 
 
 def without_console(given: Sequence[Hook]) -> list[Hook]:
-    """The hooks without those that only print how a run goes; pictures have a stage of their own."""
+    """Returns the hooks without the console; pictures are left out because they have a stage of their own."""
     return [
         _NoVisualize() if isinstance(hook, hooks.Visualize) else hook
         for hook in given
@@ -248,7 +249,7 @@ def without_console(given: Sequence[Hook]) -> list[Hook]:
 
 
 class _NoVisualize(Hook):
-    """Serves whoever asks for a picture, with none."""
+    """Serves requests for a picture, without showing one."""
 
     phase = Phase.EVAL
     every = ()
@@ -264,22 +265,23 @@ def _state(trainer: Trainer) -> Fingerprints:
 
 
 def _require_space(trainer: Trainer, place: Path) -> None:
-    """Makes sure that the checkpoints of a check fit, before one is written.
+    """Makes sure that the checkpoints of a check fit on the disk, before one is written.
 
     Raises:
-        Refused: The disk is too small for them.
+        Refused: The disk has not enough free space.
     """
     needed = _MAX_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
     free = shutil.disk_usage(place).free
     if needed > free:
+        sizes = f"{format_bytes(needed)}, and the disk of {place.parent} has {format_bytes(free)} left"
         raise Refused(
-            f"the check saves {format_bytes(needed)}, and the disk of {place.parent} has {format_bytes(free)} left",
+            f"the check saves {sizes}",
             fix="name a folder on a larger disk for them: TMPDIR=/path roost check ...",
         )
 
 
 def _num_bytes(state: Any) -> int:
-    """Bytes of all tensors in a nest."""
+    """Returns the bytes of all tensors in a nest."""
     if isinstance(state, Tensor):
         return state.nbytes
     if isinstance(state, Mapping):

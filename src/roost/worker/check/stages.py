@@ -1,4 +1,4 @@
-"""The stages of a check, each told in a line when it is done."""
+"""The stages of a check or data report, each printed as a line when it is done."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WARNING = "warning: "
 
 
 def begin_stages(package: PackageFolder) -> tuple[Mapping[str, Any], StageReporter]:
-    """For a task that has a package made for it: what was asked, and a reporter whose stage "imports" is
-    begun. From now on the process ends with whoever waits for it.
+    """Begins a check or data report, in a package made for it: returns the request, and a reporter whose
+    stage "imports" has begun. From now on the process ends with its caller.
 
     Raises:
         NotFound: The package has no session.
@@ -37,15 +37,15 @@ def begin_stages(package: PackageFolder) -> tuple[Mapping[str, Any], StageReport
 
 
 class StageReporter:
-    """Prints each stage with the time it took, and writes it down for the operation.
+    """Prints each stage with its duration, and writes it into the file that the operation reads.
 
-    A stage that comes several times is printed the first time only.
+    A stage that occurs several times is printed only the first time.
 
     Args:
-        package: The folder of the package that is checked.
+        package: Folder of the package made for the check.
 
     Raises:
-        OSError: The file for the operation cannot be made, or later written.
+        OSError: The file for the operation cannot be created, or later written.
     """
 
     def __init__(self, package: Path) -> None:
@@ -53,16 +53,16 @@ class StageReporter:
         self._name, self._start = "", 0.0
         self._reported: set[str] = set()
         self.seconds: dict[str, float] = {}
-        """What each stage took, all its times together."""
+        """Duration of each stage, summed over its occurrences."""
 
     def begin(self, name: str) -> None:
-        """Begins a stage; one that was not ended is dropped."""
+        """Begins a stage; a stage that has not ended is dropped."""
         self.drop()
         self._name, self._start = name, perf_counter()
         self._writer.write(FindingLine(stage=CheckStage(name=name, state="begun")))
 
     def drop(self) -> None:
-        """Ends the stage without a word: there was nothing to do, or it goes on later."""
+        """Ends the stage without printing it: there was nothing to do, or it continues later."""
         if self._name:
             self.seconds[self._name] = self._elapsed() + self.seconds.get(self._name, 0.0)
         self._name = ""
@@ -74,23 +74,23 @@ class StageReporter:
         self.report(name, summary)
 
     def report(self, name: str, summary: str = "", *, seconds: float | None = None) -> None:
-        """Prints a stage that is over; what it took is known if it was begun here."""
+        """Prints a stage that is over. Without ``seconds`` its duration is that since `begin`."""
         if name not in self._reported:
             self._reported.add(name)
             took = self.seconds.get(name, 0.0) if seconds is None else seconds
             self._print(CheckStage(name=name, state="done", seconds=round(took, 6), seen=summary))
 
     def fail(self) -> None:
-        """Ends the stage as failed; the error is told by whoever catches it."""
+        """Ends the stage as failed; the caller reports the error."""
         if self._name:
             self._print(CheckStage(name=self._name, state="failed", seconds=round(self._elapsed(), 6)))
         self._name = ""
 
     def warn(self, text: str, *, is_printed: bool = False) -> None:
-        """Something that the run would get wrong without ending.
+        """Reports a problem that does not end the run.
 
         Args:
-            text: In one line.
+            text: One line.
             is_printed: Whether it was printed already.
         """
         if not is_printed:
@@ -99,7 +99,7 @@ class StageReporter:
 
     @contextlib.contextmanager
     def recording_warnings(self) -> Iterator[None]:
-        """Counts among the warnings what is printed as one inside."""
+        """Records the lines that are printed as warnings inside."""
         with self.recording_output() as recorded:
             yield
         for line in recorded.text.splitlines():
@@ -108,26 +108,26 @@ class StageReporter:
 
     @contextlib.contextmanager
     def recording_output(self) -> Iterator[OutputRecorder]:
-        """Keeps what is printed inside, which is printed all the same."""
+        """Records what is printed inside; it is printed as well."""
         recorded = OutputRecorder(sys.stdout)
         with contextlib.redirect_stdout(recorded):
             yield recorded
 
     def record_measurements(self, **values: Any) -> None:
-        """Writes down numbers for the operation."""
+        """Writes measurements into the file that the operation reads."""
         self._writer.write(FindingLine(measured=values))
 
     def _elapsed(self) -> float:
         return perf_counter() - self._start
 
     def _print(self, stage: CheckStage) -> None:
-        seen = "failed" if stage.state == "failed" else stage.seen
-        print(f"{stage.name:<11}{stage.seconds:8.2f} s  {seen}".rstrip(), flush=True)
+        summary = "failed" if stage.state == "failed" else stage.seen
+        print(f"{stage.name:<11}{stage.seconds:8.2f} s  {summary}".rstrip(), flush=True)
         self._writer.write(FindingLine(stage=stage))
 
 
 class OutputRecorder(io.TextIOBase):
-    """Prints, and keeps what was printed as ``said``."""
+    """Prints, and keeps the printed text in ``text``."""
 
     def __init__(self, out: TextIO) -> None:
         self._out, self.text = out, ""
@@ -142,11 +142,11 @@ class OutputRecorder(io.TextIOBase):
 
 @contextlib.contextmanager
 def output_suppressed() -> Iterator[None]:
-    """Keeps back what is printed inside, because it was printed before; after an error it is printed."""
-    said = io.StringIO()
+    """Suppresses the output inside, which would repeat earlier output; after an error it is printed."""
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             yield
     except BaseException:
-        print(said.getvalue(), end="", flush=True)
+        print(output.getvalue(), end="", flush=True)
         raise

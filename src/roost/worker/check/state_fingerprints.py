@@ -1,4 +1,4 @@
-"""Fingerprints of a trainer's state, to compare two moments bit for bit without keeping both."""
+"""Fingerprints of a trainer's state, to compare two states bit for bit without keeping both in memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from roost.base import state_tree
 
 Fingerprints = dict[str, str]
-"""By the dotted names of the values, such as ``model.net.0.weight``."""
+"""Fingerprints by the dotted names of the values, such as ``model.net.0.weight``."""
 
 
 def fingerprints(states: Mapping[str, Any]) -> Fingerprints:
-    """A fingerprint of each value in the parts of a checkpoint. A sync point: it reads them all.
+    """Returns a fingerprint of each value in the parts of a checkpoint. A sync point: it reads them all.
 
-    Of the trainer's own part only the state of the hooks: the rest holds times.
+    Of the part ``trainer`` only the state of the hooks is included: the rest contains times.
 
     Raises:
-        CheckpointError: A state holds something that cannot be saved.
+        CheckpointError: A state contains a value that cannot be saved.
     """
     found: Fingerprints = {}
     for name, state in states.items():
@@ -30,7 +30,7 @@ def fingerprints(states: Mapping[str, Any]) -> Fingerprints:
 
 
 def _plain_values(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The values that stand in the skeleton itself, with their paths."""
+    """Yields the values in the skeleton itself (no tensors), with their paths."""
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(skeleton, dict):
         pairs = skeleton.items()
@@ -44,5 +44,5 @@ def _plain_values(skeleton: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def differing(one: Fingerprints, other: Fingerprints) -> list[str]:
-    """The names of the values that differ, or that only one of the two has."""
+    """Returns the names of the values that differ or are in only one of the two."""
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]

@@ -53,7 +53,7 @@ class BatchTimer:
         left = seconds
         with closing(batches):
             while left > 0:
-                begun = perf_counter()
+                started = perf_counter()
                 batch = next(batches, None)
                 if batch is None:
                     return

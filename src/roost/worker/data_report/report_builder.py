@@ -108,7 +108,7 @@ class DataReportBuilder:
             for one, dataset in data_loaders.sets(data).items()
             if one == name or (name == "train" and one.startswith("train/"))
         }
-        tells = [describe_set(one, dataset) for one, dataset in sets.items()]
+        descriptions = [describe_set(one, dataset) for one, dataset in sets.items()]
         number = _num_batches(batches)
         steps = None
         if name == "train" and number is not None:
@@ -116,10 +116,17 @@ class DataReportBuilder:
         found = None
         if isinstance(batches, Loader):
             # With several joined sets the plan's indices are not indices into one column of lengths.
-            lengths = column_of(batches.dataset, "lengths") if tells[0].lengths and len(sets) == 1 else None
+            lengths = (
+                column_of(batches.dataset, "lengths") if descriptions[0].lengths and len(sets) == 1 else None
+            )
             found = batch_sizes(batches.plan, lengths)
         return SplitReport(
-            name=name, sets=tells, plan=batches.describe(), num_batches=number, num_steps=steps, sizes=found
+            name=name,
+            sets=descriptions,
+            plan=batches.describe(),
+            num_batches=number,
+            num_steps=steps,
+            sizes=found,
         )
 
     def _note(self, split: SplitReport) -> None:

@@ -217,15 +217,13 @@ class FailingStepHook(Hook):
         except Exception as error:
             if from_box is None:
                 raise
-            _print(
-                f"the batch is taken from the black box; it can no longer be drawn from the set: {format_error(error)}"
-            )
+            _print(f"the batch is that of the black box; the set no longer gives it: {format_error(error)}")
             found = from_box
         if from_box is not None and not _same(from_box, found):
             if trainer.loaders["train"].inexact_reasons():
                 found = from_box
             else:
-                _print("the batch is drawn again; the one in the black box differs: either the step changes")
+                _print("the batch is drawn again; the one in the black box differs: the step changes")
                 _print("it in place, or the data have changed since then")
         return found
 

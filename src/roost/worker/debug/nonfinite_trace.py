@@ -147,14 +147,14 @@ class NonFiniteTracer(TorchFunctionMode):
         name = _function_name(func)
         if new and func is not torch.Tensor.backward:
             named = {id(one): self._names.get(id(one), "a tensor") for one in new}
-            said = " and ".join(f"{named[id(one)]} ({_count_nonfinite(one)})" for one in new)
+            values = " and ".join(f"{named[id(one)]} ({_count_nonfinite(one)})" for one in new)
             # Missing labels may be nan on purpose, weights never.
             is_weight = any(one.startswith(_WEIGHT_PREFIX) for one in named.values())
-            self._add_origin(number, f"{name} takes {said}", 0 if is_weight else 1)
+            self._add_origin(number, f"{name} takes {values}", 0 if is_weight else 1)
         elif "nan" in kinds - before or (kinds and not before):
             by_number = any(not math.isfinite(one) for one in _numbers(given))
-            said = f"{'nan' if 'nan' in kinds else 'inf'} of {'inf' if before else 'finite values'}"
-            self._add_origin(number, f"{name} makes {said}", 2 if by_number else 0)
+            values = f"{'nan' if 'nan' in kinds else 'inf'} of {'inf' if before else 'finite values'}"
+            self._add_origin(number, f"{name} makes {values}", 2 if by_number else 0)
 
     def _add_origin(self, number: int, text: str, priority: int) -> None:
         self.origins.append(Origin(number, text, self._project_line(), priority))
@@ -207,8 +207,8 @@ class NonFiniteTracer(TorchFunctionMode):
         outputs."""
         kinds = {kind for one in _tensors(inputs) if (kind := _nonfinite_kind(one))}
         if kinds and not any(_nonfinite_kind(one) for one in _tensors(outputs)):
-            said = "nan" if "nan" in kinds else "inf"
-            text = f"the backward of {name} makes {said} of a finite gradient"
+            values = "nan" if "nan" in kinds else "inf"
+            text = f"the backward of {name} makes {values} of a finite gradient"
             self.origins = [Origin(number, text, place, 0)]
             raise NotFinite(text, call=number)
 

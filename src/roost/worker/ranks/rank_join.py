@@ -33,48 +33,48 @@ _ANSWER_SECONDS = 1.0
 """How long a rank may take to answer where it is; shorter than the time that is left once one has failed."""
 
 
-def join(place: RankEnvironment | None, settings: Settings, device: str) -> Ranks:
+def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> Ranks:
     """Joins the process group of all ranks. Returns `ALONE` for a single process.
 
     Args:
-        place: Rank and world size; None for a single process.
+        this_rank: Rank and world size; None for a single process.
         settings: Settings of the run.
         device: Device of this rank.
 
     Raises:
         RoostError: Not all ranks came, or they cannot connect to each other.
     """
-    if place is None or place.world == 1:
+    if this_rank is None or this_rank.world == 1:
         return ALONE
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
         torch.cuda.set_device(torch.device(device))
     try:
         return ranks.join(
-            _store(place),
-            place.rank,
-            place.world,
-            local_rank=place.local_rank,
+            _store(this_rank),
+            this_rank.rank,
+            this_rank.world,
+            local_rank=this_rank.local_rank,
             backend="nccl" if is_cuda else "gloo",
             timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
         )
     except (RuntimeError, ValueError) as error:  # the classes of torch's errors of stores and groups
         first_line = str(error).partition("\n")[0]
         raise RoostError(
-            f"rank {place.rank} could not join the other {place.world - 1}: {first_line}",
+            f"rank {this_rank.rank} could not join the other {this_rank.world - 1}: {first_line}",
             fix="on several machines, use the same --rendezvous and --num-nodes, and a port that is free",
         ) from error
 
 
-def _store(place: RankEnvironment) -> Store:
+def _store(this_rank: RankEnvironment) -> Store:
     """Returns the store for the rendezvous: a file of this machine, else the address from the launcher."""
     timeout = datetime.timedelta(seconds=_JOIN_SECONDS)
     if (path := os.environ.get(RENDEZVOUS_VARIABLE)) is not None:
-        store = FileStore(path, place.world)
+        store = FileStore(path, this_rank.world)
         store.set_timeout(timeout)
         return store
     found: Store
-    found, _, _ = next(rendezvous("env://", place.rank, place.world, timeout=timeout))
+    found, _, _ = next(rendezvous("env://", this_rank.rank, this_rank.world, timeout=timeout))
     return PrefixStore("roost", found)
 
 

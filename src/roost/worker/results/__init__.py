@@ -1,0 +1,8 @@
+"""Tasks that make files from a checkpoint: exported weights and predictions.
+
+weight_mean: the weights in checkpoints, and their mean
+export_task: the export of weights into one file
+predict_task: the prediction of a set
+prediction_source: the data to predict
+prediction_writer: the files of a prediction
+"""

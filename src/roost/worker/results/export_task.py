@@ -31,8 +31,8 @@ _PLAIN_TYPES = (bool, int, float, str, bytes, type(None))
 """Types that `torch.load(..., weights_only=True)` reads, apart from tensors and containers."""
 
 
-def export(package: PackageFolder, place: Path) -> str:
-    """Exports weights as the request in the folder ``place`` describes, and returns "finished".
+def export(package: PackageFolder, folder: Path) -> str:
+    """Exports weights as the request in the folder ``folder`` describes, and returns "finished".
 
     Raises:
         NotFound: There is no such checkpoint or average, or no weight has the prefix.
@@ -41,7 +41,7 @@ def export(package: PackageFolder, place: Path) -> str:
         UsageError: The file format cannot hold these weights.
         OSError: The file cannot be written.
     """
-    request = sessions.load_json(place / analysis_folder.REQUEST) or {}
+    request = sessions.load_json(folder / analysis_folder.REQUEST) or {}
     end_with_caller(request)
     notes: list[str] = []
     mean = WeightMean()
@@ -65,11 +65,11 @@ def export(package: PackageFolder, place: Path) -> str:
         "notes": notes,
     }
     write = _write_safetensors if is_safetensors else _write_torch
-    found |= write(place / "weights", weights, found)
+    found |= write(folder / "weights", weights, found)
     if not request["overwrite"] and output.exists():
         raise _output_exists(output)
-    durable.rename(place / "weights", output)
-    durable.write(place / analysis_folder.RESULT, json.dumps(found).encode())
+    durable.rename(folder / "weights", output)
+    durable.write(folder / analysis_folder.RESULT, json.dumps(found).encode())
     return "finished"
 
 

@@ -41,15 +41,15 @@ _RESULT = "result"
 """Temporary name of the folder that becomes the prediction."""
 
 
-def predict(package: PackageFolder, place: Path) -> str:
-    """Predicts as the request in the folder ``place`` describes, and returns "finished".
+def predict(package: PackageFolder, folder: Path) -> str:
+    """Predicts as the request in the folder ``folder`` describes, and returns "finished".
 
     Raises:
         RoostError: The package cannot be loaded, there is no such data, or `predict` returns a wrong value.
         BaseException: An error of the project's code.
     """
     began = time.time()
-    request = sessions.load_json(place / analysis_folder.REQUEST) or {}
+    request = sessions.load_json(folder / analysis_folder.REQUEST) or {}
     end_with_caller(request)
     project, device = request["project"], request["device"]
     _, settings = native_project.resolved(package, project)
@@ -61,13 +61,13 @@ def predict(package: PackageFolder, place: Path) -> str:
     numbers = settings.evaluation_precision or settings.precision
     precision.require_supported(numbers, loaded.runner.device, setting="evaluation_precision")
     seeding.seed_all(seeding.mix(settings.seed, "predict"))
-    durable.make_folder(place / _RESULT)
+    durable.make_folder(folder / _RESULT)
     with (
-        PredictionWriter(place / _RESULT) as written,
+        PredictionWriter(folder / _RESULT) as written,
         split_evaluation.evaluation_mode(loaded.runner),
         precision.autocast_context(numbers, loaded.runner.device),
     ):
-        _run(loaded.runner, found, written, ProgressFile(place / "progress"), request["limit"])
+        _run(loaded.runner, found, written, ProgressFile(folder / "progress"), request["limit"])
     meta = predictions.PredictionMeta(
         package=package.path.name,
         checkpoint=info.id,
@@ -84,10 +84,10 @@ def predict(package: PackageFolder, place: Path) -> str:
         command=request["command"],
     )
     body = msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"
-    durable.write_new(place / _RESULT / predictions.META_FILE, [body])
+    durable.write_new(folder / _RESULT / predictions.META_FILE, [body])
     output = Path(request["output"]) if request["output"] else None
-    final = predictions.commit(place / _RESULT, place.parent, output)
-    durable.write(place / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
+    final = predictions.commit(folder / _RESULT, folder.parent, output)
+    durable.write(folder / analysis_folder.RESULT, json.dumps({"folder": str(final)}).encode())
     return "finished"
 
 

@@ -92,12 +92,13 @@ def _open_set(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> An
 def _unknown(typed: str, dataset: Dataset, sets: list[str]) -> NotFound:
     home = type(dataset).__name__
     if isinstance(dataset, ConfiguredDataset):
-        home = "a Dataset class of your own (dataset: Dataset.py:Dataset) in place of the section"
+        home = "a Dataset class of your own (dataset: Dataset.py:Dataset) instead of the section"
+    files = ", ".join(FILE_SUFFIXES)
     return NotFound(
         "is neither a set nor a file of arrays",
         setting="--data",
         received=typed,
-        fix=f"name a set or a file: {did_you_mean(typed, sets)}the sets are {', '.join(sets)}; a file may be {', '.join(FILE_SUFFIXES)}; "
+        fix=f"{did_you_mean(typed, sets)}name a set ({', '.join(sets)}) or a file ({files}); "
         f"or write `def predict(self, source)` in {home}, which returns the set",
     )
 

@@ -174,19 +174,19 @@ def _check_output(output: object, num_samples: int) -> dict[str, Any]:
         if not isinstance(value, np.ndarray | list | tuple) or (
             isinstance(value, np.ndarray) and not value.ndim
         ):
-            said = "()" if isinstance(value, np.ndarray) else type(value).__name__
+            received = "()" if isinstance(value, np.ndarray) else type(value).__name__
             raise ContractError(
                 "predict() must return an item for each sample of the batch",
                 setting=name,
-                received=said,
+                received=received,
                 fix=_FIX,
             )
         if len(value) != num_samples:
-            said = str(value.shape) if isinstance(value, np.ndarray) else f"{len(value)} items"
+            received = str(value.shape) if isinstance(value, np.ndarray) else f"{len(value)} items"
             raise ContractError(
                 f"predict() received a batch of {num_samples} samples and returned another first dimension",
                 setting=name,
-                received=said,
+                received=received,
                 fix=_FIX,
             )
         if isinstance(value, np.ndarray) and value.dtype.hasobject:

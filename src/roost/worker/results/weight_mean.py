@@ -100,11 +100,11 @@ class WeightMean:
 
 def _averaged_names(weights: Weights) -> Iterator[str]:
     """Yields the names of floating-point and complex tensors, each tied tensor once."""
-    seen = set()
+    yielded = set()
     for name, value in weights.items():
         is_number = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-        if is_number and id(value) not in seen:
-            seen.add(id(value))
+        if is_number and id(value) not in yielded:
+            yielded.add(id(value))
             yield name
 
 
