@@ -78,8 +78,8 @@ def test_a_library_that_is_missing_is_named_as_it_is_installed(
 
 def test_checking_imports_nothing() -> None:
     code = (
-        "import sys\nfrom roost.config.allowed_classes import check\n"
+        "import sys\nfrom roost.config.allowed_classes import require_allowed\n"
         "for path in ('roost.Arrays', 'torch.nn.Linear', 'torchmetrics.F1Score', 'roost.Sampled'):\n"
-        "    check(path)\nprint({'torch', 'sklearn', 'torchmetrics'} & set(sys.modules))"
+        "    require_allowed(path)\nprint({'torch', 'sklearn', 'torchmetrics'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
