@@ -100,7 +100,7 @@ def roosted(folder: Path, at: int) -> tuple[float, int]:
         return original(stepper, batches)
 
     one.runner.__dict__["update"] = update
-    one.fit(checkpoint=max(info.id for info in one.checkpoints.store.line() if info.step == at))
+    one.fit(checkpoint=max(info.id for info in one.checkpoints.store.lineage() if info.step == at))
     return seconds[0], reads[0]
 
 

@@ -57,7 +57,9 @@ def seconds(command: list[str], cwd: Path | None = None) -> float:
 def make_packages(root: Path, count: int) -> None:
     """Small finished packages: settings, one session, ten rows."""
     for number in range(count):
-        package = PackageFolder.create(root, name=f"run-{number:05d}", values={"max_steps": 10, "seed": number})
+        package = PackageFolder.create(
+            root, name=f"run-{number:05d}", values={"max_steps": 10, "seed": number}
+        )
         package.new_session({"kind": "train"})
         record = b'{"state": "succeeded", "exit_code": 0, "started": 1.0, "ended": 2.0, "seconds": 1.0}'
         (package.path / "sessions" / "1.json").write_bytes(record)

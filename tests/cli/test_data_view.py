@@ -7,15 +7,15 @@ import msgspec
 
 from roost.cli.data_view import bars, lines
 from roost.package.results.data_report import (
-    LengthBin,
-    LabelClasses,
-    FirstBatch,
-    SetReport,
     BatchPart,
     BatchSizes,
-    SplitReport,
     Distribution,
+    FirstBatch,
+    LabelClasses,
+    LengthBin,
     LoadingTimes,
+    SetReport,
+    SplitReport,
 )
 from tests.messages import Messages
 
@@ -26,7 +26,9 @@ SPEECH = SetReport(
     num_samples=1400,
     classes=LabelClasses(number=12, names=["a", "b"], fewest=3, most=200),
     weights=Distribution(least=0, median=1, mean=1.25, most=2, num_zero=7),
-    lengths=Distribution(least=20, median=50, mean=12345.6, most=90000, num_zero=0, bins=[LengthBin(20, 39, 1)]),
+    lengths=Distribution(
+        least=20, median=50, mean=12345.6, most=90000, num_zero=0, bins=[LengthBin(20, 39, 1)]
+    ),
     unreadable=["its targets cannot be read"],
 )
 TRAIN = SplitReport(
@@ -41,7 +43,9 @@ TRAIN = SplitReport(
     seeds="followed",
     inexact=["for a reason"],
     batch=FirstBatch(
-        num_samples=16, num_bytes=20480, parts=[BatchPart("x", "float32", [16, 80]), BatchPart("name", "16 str")]
+        num_samples=16,
+        num_bytes=20480,
+        parts=[BatchPart("x", "float32", [16, 80]), BatchPart("name", "16 str")],
     ),
     times=LoadingTimes(num_batches=88, num_empty=3, first=0.5, batch=0.0003, slowest=0.0012, sample=0.000017),
 )

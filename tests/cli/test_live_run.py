@@ -173,7 +173,7 @@ def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     made = the_package(config)
     assert code == 75, shown
     assert f"roost continue {made.path.relative_to(tmp_path)}" in shown
-    assert made.state() == "stopped" and made.store().line()[-1].step > 0
+    assert made.state() == "stopped" and made.store().lineage()[-1].step > 0
     assert "\x1b[?25h" in shown  # the cursor is back
     assert "\x1b[31m" not in shown  # NO_COLOR, which every test sets
 

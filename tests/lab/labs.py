@@ -60,7 +60,9 @@ class Lab:
     def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
         """One that waits in nobody's queue yet."""
         with self.here():
-            task = submit_command.create_command_task(["/bin/sh", "-c", script], TaskOptions(need=need or Need(), **wanted))
+            task = submit_command.create_command_task(
+                ["/bin/sh", "-c", script], TaskOptions(need=need or Need(), **wanted)
+            )
             task_file.write(task, self.state)
             return task
 

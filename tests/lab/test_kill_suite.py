@@ -137,7 +137,9 @@ def spec_of(session: Session, kind: str) -> SessionSpec:
     return spec._replace(env=spec.env | ({"LEAVE_GROUP": group} if group else {}))
 
 
-def round_of(session: Session, spec: SessionSpec, kill: Callable[[Session], None], *, num_living: int) -> None:
+def round_of(
+    session: Session, spec: SessionSpec, kill: Callable[[Session], None], *, num_living: int
+) -> None:
     """One run with everything below it, killed in one way: then all are gone, and the record says how."""
     with held(session.folder) as fd:
         session.start_spec(spec)

@@ -39,7 +39,7 @@ def leased(session: Session, spec: SessionSpec) -> subprocess.Popen[bytes]:
 
 
 def _lease() -> Leases:
-    return take([Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, LeaseHolder.own())
+    return take([Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, LeaseHolder.this_process())
 
 
 def num_held() -> int:
@@ -52,7 +52,7 @@ def forget_times(root: Path) -> None:
 
 
 def ends_are_noted(root: Path) -> bool:
-    return all(not lease.is_live and lease.ended > lease.said.since for lease in lease_files.all_leases(root))
+    return all(not lease.is_live and lease.ended > lease.record.since for lease in lease_files.all_leases(root))
 
 
 def is_stopped(pid: int) -> bool:
@@ -120,7 +120,7 @@ def test_they_are_marked_while_it_runs(session: Session, root: Path) -> None:
     forget_times(root)
     child = session.start_spec(session.spec("forever()")._replace(lease_fds=lease.fds))
     lease.close()
-    wait_for(lambda: all(found.ended > found.said.since for found in lease_files.all_leases(root)))
+    wait_for(lambda: all(found.ended > found.record.since for found in lease_files.all_leases(root)))
     assert num_held() == 2
     child.send_signal(signal.SIGQUIT)
     assert child.wait(20) == 130

@@ -14,8 +14,8 @@ from roost.operations.lifecycle.new_project import new_project
 from roost.package import snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.package.package import PackageFolder
 from roost.package.live_progress import ProgressFile
+from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 
 VALUES: dict[str, Any] = {

@@ -297,7 +297,9 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     lab.stop()
     submitted: list[str] = []
     late = [
-        threading.Thread(target=lambda: submitted.append(submit_command(["true"], TaskOptions()).tasks[0].id)),
+        threading.Thread(
+            target=lambda: submitted.append(submit_command(["true"], TaskOptions()).tasks[0].id)
+        ),
         threading.Thread(target=lambda: devices.drain("0")),
         threading.Thread(target=lab.start),
     ]

@@ -87,7 +87,9 @@ class Session:
         lock_fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.child, self.supervisor_pid = start_session(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+            self.child, self.supervisor_pid = start_session(
+                spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds
+            )
         finally:
             os.close(lock_fd)
         return self.child

@@ -5,7 +5,13 @@ import signal
 
 import pytest
 
-from roost.supervisor.exit_status import SessionOutcome, judge_outcome, final_report, status_name, killed_supervisor_outcome
+from roost.supervisor.exit_status import (
+    SessionOutcome,
+    final_report,
+    judge_outcome,
+    killed_supervisor_outcome,
+    status_name,
+)
 from tests.messages import Messages
 
 
@@ -16,7 +22,7 @@ from tests.messages import Messages
      b'{"state": "failed", "exit_code": "0", "reason": "", "error": null}'],
 )  # fmt: skip
 def test_a_line_that_means_nothing_is_no_line(report: bytes) -> None:
-    assert judge_outcome(report, 0, asked_to_stop=False, killed=False).state == "crashed"
+    assert judge_outcome(report, 0, stop_requested=False, killed=False).state == "crashed"
 
 
 @pytest.mark.parametrize("code", [2**80, -1, 256, True, 1.0, {}, None])
@@ -30,7 +36,9 @@ def test_the_last_line_that_means_something_counts() -> None:
         {"state": state, "exit_code": 0, "reason": "r", "error": None} for state in ("failed", "succeeded")
     ]
     report = b"\n".join(json.dumps(line).encode() for line in lines) + b'\n{"half": '
-    assert judge_outcome(report, 0, asked_to_stop=True, killed=True) == SessionOutcome("succeeded", 0, "r", None)
+    assert judge_outcome(report, 0, stop_requested=True, killed=True) == SessionOutcome(
+        "succeeded", 0, "r", None
+    )
 
 
 def line(state: str, exit_code: int = 0, error: str | None = None) -> bytes:
@@ -64,16 +72,21 @@ STALLED = SessionOutcome("failed", 1, "stalled", "no step")
     ],
 )
 def test_a_session_that_a_limit_asked_to_end(
-    report: bytes, status: int, limit: SessionOutcome, overdue: str | None, expected: SessionOutcome, messages: Messages
+    report: bytes,
+    status: int,
+    limit: SessionOutcome,
+    overdue: str | None,
+    expected: SessionOutcome,
+    messages: Messages,
 ) -> None:
-    found = judge_outcome(report, status, asked_to_stop=True, killed=False, limit=limit, overdue=overdue)
+    found = judge_outcome(report, status, stop_requested=True, killed=False, limit=limit, overdue=overdue)
     assert is_like(found, expected)
     if found != expected:
         messages.check(found.error)
 
 
 def test_a_kill_on_request_is_no_limit() -> None:
-    assert judge_outcome(b"", -9, asked_to_stop=True, killed=True, limit=TIME).reason == "killed"
+    assert judge_outcome(b"", -9, stop_requested=True, killed=True, limit=TIME).reason == "killed"
 
 
 def test_the_supervisor_s_own_end(messages: Messages) -> None:
@@ -104,22 +117,24 @@ def test_a_command_says_by_its_exit_code_how_it_ended(
     status: int, asked: bool, killed: bool, expected: SessionOutcome, messages: Messages
 ) -> None:
     report = line("succeeded", error="a program that writes into a pipe which is not its own")
-    found = judge_outcome(report, status, asked_to_stop=asked, killed=killed, is_command=True)
+    found = judge_outcome(report, status, stop_requested=asked, killed=killed, is_command=True)
     assert is_like(found, expected)
     if found != expected:
         messages.check(found.error)
 
 
 def test_a_command_that_its_limit_ended_is_told_so() -> None:
-    found = judge_outcome(b"", 0, asked_to_stop=True, killed=False, limit=TIME, is_command=True)
+    found = judge_outcome(b"", 0, stop_requested=True, killed=False, limit=TIME, is_command=True)
     assert found == TIME
 
 
 def test_a_command_that_could_not_be_started_says_why(messages: Messages) -> None:
     said = {"state": "failed", "exit_code": 127, "reason": "start", "error": "x: No such file or directory"}
     report = json.dumps(said).encode() + b"\n"
-    assert judge_outcome(report, 127, asked_to_stop=False, killed=False, is_command=True) == SessionOutcome(**said)
+    assert judge_outcome(report, 127, stop_requested=False, killed=False, is_command=True) == SessionOutcome(
+        **said
+    )
     by_its_worker = report.replace(b'"start"', b'"exception"')  # of a roost that the command has called
-    found = judge_outcome(by_its_worker, 1, asked_to_stop=False, killed=False, is_command=True)
+    found = judge_outcome(by_its_worker, 1, stop_requested=False, killed=False, is_command=True)
     assert found.reason == "exit" and "x: No such" not in str(found.error)
     messages.check(found.error)

@@ -27,7 +27,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from roost.supervisor import guard_start as start as module
-from roost.supervisor.session_spec import Spec
+from roost.supervisor.session_spec import SessionSpec
 """
 
 
@@ -36,7 +36,7 @@ def test_the_run_outlives_its_operation(session: Session, how: signal.Signals) -
     os.mkfifo(session.folder / "go")
     spec = session.spec("here('ready'); open('go').read(); end('succeeded', 0)")
     operation = (
-        OPERATION + "child = module.start(Spec.from_json(sys.stdin.read()), lock_fd=None)\n"
+        OPERATION + "child = module.start_session(SessionSpec.from_json(sys.stdin.read()), lock_fd=None)\n"
         "print(child.supervisor_pid, flush=True)\n"
         "signal.pause()"
     )
@@ -111,11 +111,11 @@ def test_the_caller_s_end_of_the_pipes_is_closed(session: Session) -> None:
 def test_an_interrupted_start_leaves_nothing(session: Session) -> None:
     """Ctrl-C while it waits for the supervisor: here for one that cannot come up, since it is paused."""
     interrupt = (
-        OPERATION + "hand_over = module._hand_over\n"
+        OPERATION + "hand_over = module._send_spec\n"
         "def pause(spec, child):\n"
         "    os.kill(child.pid, signal.SIGSTOP); hand_over(spec, child); print(child.pid, flush=True)\n"
-        "module._hand_over = pause\n"
-        "module.start(Spec.from_json(sys.stdin.read()), lock_fd=None)"
+        "module._send_spec = pause\n"
+        "module.start_session(SessionSpec.from_json(sys.stdin.read()), lock_fd=None)"
     )
     command = [sys.executable, "-I", "-S", "-c", interrupt]
     spec = session.spec("forever()")

@@ -19,7 +19,9 @@ def test_a_session_s_record(tmp_path: Path) -> None:
     found = SessionRecord.load(str(path))
     assert found is not None
     assert found.fields == record.fields
-    assert process_identity.is_alive(found.fields["pid"], found.fields["start_ticks"], found.fields["boot_id"])
+    assert process_identity.is_alive(
+        found.fields["pid"], found.fields["start_ticks"], found.fields["boot_id"]
+    )
     found.note_worker_end(-9, seconds=1.23456)
     assert found.write_end(END) == []
     said = json.loads(path.read_bytes())

@@ -14,7 +14,7 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.supervisor.limits import SessionLimits
-from roost.supervisor.session_restart import planned_session, with_remaining_time, pause_seconds
+from roost.supervisor.session_restart import pause_seconds, planned_session, with_remaining_time
 from tests.supervisor.real_sessions import Session
 from tests.waiting import wait_for
 

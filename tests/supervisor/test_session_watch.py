@@ -158,7 +158,7 @@ def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
     with watching(session) as (watch, record), subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.read(1)
-        assert watch.tick(watch.next) is None
+        assert watch.tick(watch.next_tick) is None
         child.kill()
         watch.finish()
     assert record.fields["peak_tree_memory_mb"] > 1
@@ -166,20 +166,20 @@ def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
 
 def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:
     with watching(session) as (watch, _):
-        assert watch.tick(began := watch.next) is None
+        assert watch.tick(began := watch.next_tick) is None
         assert watch.growth_fds == [], "most runs that end at once are looked at once"
-        assert began < watch.next < began + 0.1
-        assert watch.tick(began := watch.next) is None
-        assert watch.next == began + 1, "nothing was printed: it may sleep"
+        assert began < watch.next_tick < began + 0.1
+        assert watch.tick(began := watch.next_tick) is None
+        assert watch.next_tick == began + 1, "nothing was printed: it may sleep"
         with open(session.output, "ab", buffering=0) as run:
             run.write(bytes(2**23))
             wait_for(lambda: select.select(watch.growth_fds, [], [], 0)[0])
             watch.note_growth(*watch.growth_fds)
             assert watch.tick(began + 0.01) is None
             assert session.output.stat().st_blocks * 512 < 1.5 * 2**20
-            assert watch.next < began + 0.1
-            assert watch.tick(watch.next) is None
-            assert watch.next > began + 1, "and sleeps again"
+            assert watch.next_tick < began + 0.1
+            assert watch.tick(watch.next_tick) is None
+            assert watch.next_tick > began + 1, "and sleeps again"
 
 
 def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +190,8 @@ def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest
     session.output.write_bytes(bytes(2**22))
     with watching(session) as (watch, record):
         for _ in range(3):
-            assert watch.tick(watch.next) is None
-        assert watch.tick(watch.next - 0.001) is None
+            assert watch.tick(watch.next_tick) is None
+        assert watch.tick(watch.next_tick - 0.001) is None
         assert watch.growth_fds == []
     assert "not supported" in record.fields["output_not_cut"]
     assert session.output.read_bytes().count(b"cannot take the middle out") == 1

@@ -87,7 +87,9 @@ def start(root: Path, overrides: list[str], *, ranks: RankRequest | None = None)
     given = [f"save_root={root}", *overrides]
     device = "cpu" if ranks is not None else None
     return run(
-        RunRequest(config=PROJECT / "config.yaml", overrides=given, device=device, ranks=ranks or RankRequest())
+        RunRequest(
+            config=PROJECT / "config.yaml", overrides=given, device=device, ranks=ranks or RankRequest()
+        )
     )
 
 
@@ -150,7 +152,9 @@ def after_seconds(seconds: float) -> Moment:
     return reached
 
 
-def kill_when(started: StartedSession, moment: Moment, kill: Callable[[StartedSession], None] = kill_group) -> bool:
+def kill_when(
+    started: StartedSession, moment: Moment, kill: Callable[[StartedSession], None] = kill_group
+) -> bool:
     """Kills at the moment; False when the run ended before."""
     assert started.process is not None
     deadline = time.monotonic() + 60
@@ -180,7 +184,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
     """What must be equal: the final state (weights, optimizer, generators, hooks with best list and
     patience, counters) as digests, and every recorded value."""
     opened = PackageFolder.open(package)
-    newest = opened.store().line()[-1]
+    newest = opened.store().lineage()[-1]
     _, states = checkpoint.read(checkpoint.checkpoint_folder(opened.checkpoints, newest.id))
     trainer, columns = states["trainer"], opened.records()
     for name in _NOT_EXACT:
@@ -188,7 +192,7 @@ def fingerprint(package: Path) -> dict[str, Any]:
     rows = [{k: v for k, v in row.items() if is_exact(k)} for row in columns.rows]
     passed_over = skipped_steps.read(package / skipped_steps.NAME, columns.starts)
     monitor = opened.settings()["checkpoint"]["best"][0]["monitor"]
-    best = retention.best_checkpoints(opened.store().line(), retention.BestRule(monitor=monitor, top_k=2))
+    best = retention.best_checkpoints(opened.store().lineage(), retention.BestRule(monitor=monitor, top_k=2))
     return {
         "step": newest.step,
         "inexact": trainer.pop("inexact"),

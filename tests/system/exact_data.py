@@ -77,7 +77,7 @@ def _cut(package: PackageFolder, end: str, workers: int) -> None:
         look = live_progress.read(package.progress)
         assert look is not None
         step = look.steps_per_epoch + _OFFSETS[end]
-        wait_for(lambda: package.store().line()[-1].step == step)
+        wait_for(lambda: package.store().lineage()[-1].step == step)
     _END_BY.get(end, _kill)(package, pid)
 
 

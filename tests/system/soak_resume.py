@@ -69,7 +69,7 @@ def cut(
         hard, soft = [*hard, "rank"], ["stop", "stop-one"]
     for leg in itertools.count():
         # Without a checkpoint it begins anew, with the number that it is asked for.
-        has_begun = bool(package.store().line())
+        has_begun = bool(package.store().lineage())
         asked = workers if is_stream and not has_begun else chance.choice([0, 0, 1, 2, 2])
         pids = cell.fork(package, [f"data.num_workers={asked}"])
         by = chance.choice(soft if chance.random() < gentle else hard)

@@ -78,7 +78,9 @@ def test_the_program_killed_leaves_no_process(number: signal.Signals, tmp_path: 
     os.kill(program.pid, number)
     program.wait(10)
     boot = process_identity.boot_id()
-    wait_for(lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 30)
+    wait_for(
+        lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 30
+    )
     (analysis,) = analysis_folder.read_all(package.path / "analysis")
     assert analysis.state == "stopped" and analysis.record is not None
     assert analysis.record["reason"] == "killed"

@@ -236,4 +236,4 @@ def test_a_loss_that_becomes_nan_keeps_the_row_and_saves_nothing_bad(
 ) -> None:
     _, package = packages["loss is NaN"]
     assert str(package.records().rows[-1]["train/loss"]) == "nan"
-    assert package.store().line() == []
+    assert package.store().lineage() == []

@@ -27,13 +27,13 @@ def trained(tmp_path: Path) -> PackageFolder:
 
 
 def line(made: PackageFolder) -> list[int]:
-    return [info.id for info in made.store().line()]
+    return [info.id for info in made.store().lineage()]
 
 
 @pytest.mark.soak
 def test_the_new_branch_goes_on(tmp_path: Path) -> None:
     made = trained(tmp_path)
-    steps = [info.step for info in made.store().line()]
+    steps = [info.step for info in made.store().lineage()]
     assert line(made) == [0, 1, 2]
     assert roost("continue", made.path, "-c", 0).returncode == 0
     assert line(made) == [0, 3, 4]
@@ -48,7 +48,7 @@ def test_the_new_branch_goes_on(tmp_path: Path) -> None:
 
 def test_a_branch_that_was_killed_before_its_first_save_goes_on(tmp_path: Path) -> None:
     made = trained(tmp_path)
-    first = made.store().line()[0].step
+    first = made.store().lineage()[0].step
     assert roost("continue", made.path, "-c", 0, "--detach").returncode == 0
     record = json.loads((made.path / "sessions" / "2.json").read_text())
     for pid in (record["guard_pid"], record["pid"], record["worker_pid"]):

@@ -159,7 +159,9 @@ def test_ended_in_the_middle(number: signal.Signals, place: Path, tmp_path: Path
     program.send_signal(number)
     program.wait(20)
     boot = process_identity.boot_id()
-    wait_for(lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 20)
+    wait_for(
+        lambda: not any(process_identity.is_alive(pid, ticks, boot) for pid, ticks in started.items()), 20
+    )
     assert program.stdout is not None and program.stderr is not None
     with program.stdout, program.stderr:
         told = program.stderr.read()

@@ -15,7 +15,7 @@ _STOPPING = "early_stopping={monitor: valid/likelihood, mode: max, patience: 2, 
 
 def step(package: Path) -> int:
     """Of the newest checkpoint."""
-    return PackageFolder.open(package).store().line()[-1].step
+    return PackageFolder.open(package).store().lineage()[-1].step
 
 
 @pytest.mark.soak

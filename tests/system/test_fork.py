@@ -48,7 +48,7 @@ def same(new: Path, old: Path, *, but: str = "") -> None:
 
 
 def middle(source: PackageFolder) -> int:
-    steps = [info.step for info in source.store().line()]
+    steps = [info.step for info in source.store().lineage()]
     return steps[len(steps) // 2]
 
 
@@ -83,7 +83,7 @@ def test_killed_before_its_first_save(tmp_path: Path, source: PackageFolder) -> 
 def test_a_fork_of_a_fork(tmp_path: Path, source: PackageFolder) -> None:
     first = fork(ForkRequest(package=source.path, step=middle(source), save_root=tmp_path, overrides=[ALL]))
     assert exact.wait(first) == 0
-    later = PackageFolder.open(first.package).store().line()[3].step
+    later = PackageFolder.open(first.package).store().lineage()[3].step
     second = fork(ForkRequest(package=first.package, step=later))
     assert exact.wait(second) == 0
     same(second.package, source.path)
@@ -108,7 +108,7 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
     before, new, whole = rates(StartedSession(source.path)), rates(started), rates(fresh)
     assert {s: lr for s, lr in new.items() if s <= step} == {s: lr for s, lr in before.items() if s <= step}
     assert {s: lr for s, lr in new.items() if s > step} == {s: lr for s, lr in whole.items() if s > step}
-    newest = PackageFolder.open(started.package).store().line()[-1]
+    newest = PackageFolder.open(started.package).store().lineage()[-1]
     path = checkpoint.checkpoint_folder(started.package / "Checkpoints", newest.id)
     (group,) = checkpoint.read(path, only=["optimizers"])[1]["optimizers"]["main"]["optimizer"][
         "param_groups"
@@ -117,7 +117,9 @@ def test_another_learning_rate_is_as_if_it_had_been_so(tmp_path: Path, source: P
 
 
 @pytest.mark.timeout(120)
-def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(tmp_path: Path, source: PackageFolder) -> None:
+def test_a_forced_session_takes_another_learning_rate_as_a_fork_does(
+    tmp_path: Path, source: PackageFolder
+) -> None:
     step, changed = middle(source), ["optimizers.main.lr=1e-3", "+optimizers.main.weight_decay=0"]
     forked = fork(ForkRequest(package=source.path, step=step, save_root=tmp_path, overrides=changed))
     assert exact.wait(forked) == 0
@@ -154,7 +156,7 @@ def test_the_same_by_its_step(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="3", checkpoint="{every: 1ep, fast: 9}", test_at_end="none")
     assert roost("run", config, "--name", "a").returncode == 0
     made = PackageFolder.open(tmp_path / "p" / "runs" / "a")
-    steps = [info.step for info in made.store().line()]
+    steps = [info.step for info in made.store().lineage()]
     wrong = roost("continue", made.path, "--iter", 1)
     newest_first = ", ".join(map(str, reversed(steps)))
     assert wrong.returncode == 3 and f" {newest_first}" in wrong.stderr

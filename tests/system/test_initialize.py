@@ -56,7 +56,7 @@ def config(folder: Path, **settings: str) -> Path:
 
 def state(path: Path) -> Any:
     package = PackageFolder.open(path)
-    newest = package.store().line()[-1]
+    newest = package.store().lineage()[-1]
     _, states = checkpoint.read(package.store().path(newest.id), only=["model", "optimizers", "rank-0"])
     skeleton, leaves = state_tree.pack(states)
     return newest.step, skeleton, {name: bytes(leaf.data) for name, leaf in leaves.items()}
@@ -99,7 +99,7 @@ def test_runs_from_the_same_weights(tmp_path: Path) -> None:
     assert re.search(r"frozen: 2 .*\b6 .*\b54 .*\b73 .*: net\.0\.\*", said.stdout)
     first, trained = (
         checkpoint.read(PackageFolder.open(runs / name).store().path(id))[1]["model"]["state"]
-        for name, id in (("first", 0), ("a", PackageFolder.open(runs / "a").store().line()[-1].id))
+        for name, id in (("first", 0), ("a", PackageFolder.open(runs / "a").store().lineage()[-1].id))
     )
     assert torch.equal(first["net.0.weight"], trained["net.0.weight"])
     assert not torch.equal(first["net.3.weight"], trained["net.3.weight"])

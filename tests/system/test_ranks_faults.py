@@ -101,7 +101,7 @@ def assert_goes_on(ended: Ended) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     package = PackageFolder.open(ended.package)
-    assert package.state() == "succeeded" and package.store().line()[-1].step == 24
+    assert package.state() == "succeeded" and package.store().lineage()[-1].step == 24
 
 
 def assert_told_once(ended: Ended, words: str) -> None:
@@ -136,7 +136,7 @@ def test_a_rank_is_killed_while_it_writes_its_part_of_a_checkpoint(tmp_path: Pat
 def test_all_stop_at_one_step_when_one_is_asked_to(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "loss", "is stopped").end()
     assert (ended.code, ended.record["state"]) == (75, "stopped") and ended.seconds < BOUND_SECONDS
-    newest = PackageFolder.open(ended.package).store().line()[-1]
+    newest = PackageFolder.open(ended.package).store().lineage()[-1]
     assert newest.reason == "signal" and newest.ranks == 2 and newest.step < 24
     assert ended.causes() == []
     assert_nothing_left(ended.package)
@@ -246,7 +246,7 @@ def test_a_rank_has_no_disk(tmp_path: Path, rank: int) -> None:
     """The others hear of each save that it cannot make; the last one fails the run."""
     ended = start(tmp_path, 2, "save", "has no disk", rank=rank, at=8).end()
     assert ended.code == 1 and "checkpoint" in ended.record["error"]
-    assert [info.step for info in PackageFolder.open(ended.package).store().line()] == [4]
+    assert [info.step for info in PackageFolder.open(ended.package).store().lineage()] == [4]
     assert_nothing_left(ended.package)
     assert_goes_on(ended)
 

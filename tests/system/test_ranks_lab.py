@@ -134,7 +134,7 @@ def test_a_stop_is_saved_and_ends_both_machines(endless: Path) -> None:
         told = [one.communicate(timeout=60)[0] for one in machines]
     assert [one.returncode for one in machines] == [75, 75], told
     assert [record(package, name)["state"] for name in ("1", "1.node-1")] == ["stopped", "stopped"]
-    newest = PackageFolder.open(package).store().line()[-1]
+    newest = PackageFolder.open(package).store().lineage()[-1]
     assert newest.reason == "signal" and re.search(rf" step {newest.step}$", told[0], re.MULTILINE)
     assert not any("Traceback" in text for text in told)
     assert living_in(endless.parent) == []

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child s
 def all_cards_held(lab: Lab) -> Iterator[None]:
     """Until everybody has told what he wants."""
     with lab.here():
-        lease = leases.take(inventory.read_cards(), None, LeaseHolder.own())
+        lease = leases.take(inventory.read_cards(), None, LeaseHolder.this_process())
     try:
         yield
     finally:
@@ -32,7 +32,7 @@ def all_cards_held(lab: Lab) -> Iterator[None]:
 
 def wait_for_wants(lab: Lab, *counts: int) -> None:
     with lab.here():
-        wait_for(lambda: sorted(len(post.told.wants) for post in demand.read_demands()) == sorted(counts))
+        wait_for(lambda: sorted(len(post.record.wants) for post in demand.read_demands()) == sorted(counts))
 
 
 def in_order_of_starts(*labs: Lab) -> str:

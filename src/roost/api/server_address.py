@@ -98,7 +98,9 @@ def _own(folder: Path, port: int | None) -> str:
     """That of this user's own server, if it listens at this port: whoever else does would get his account."""
     try:
         state_folder.require_owner_and_mode(folder / TOKEN, 0o600)
-        found = bytes(safe_read.read(folder / TOKEN, max_bytes=_MOST_BYTES)).decode("ascii", "replace").strip()
+        found = (
+            bytes(safe_read.read(folder / TOKEN, max_bytes=_MOST_BYTES)).decode("ascii", "replace").strip()
+        )
     except FileNotFoundError:
         found = ""
     own = background_process.about(folder / ABOUT, _Served)

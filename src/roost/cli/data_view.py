@@ -9,7 +9,16 @@ import click
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
-from roost.package.results.data_report import LengthBin, LabelClasses, FirstBatch, SetReport, BatchSizes, SplitReport, Distribution, LoadingTimes
+from roost.package.results.data_report import (
+    BatchSizes,
+    Distribution,
+    FirstBatch,
+    LabelClasses,
+    LengthBin,
+    LoadingTimes,
+    SetReport,
+    SplitReport,
+)
 
 _BAR = 30
 """Characters of the fullest bin."""

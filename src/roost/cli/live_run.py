@@ -316,7 +316,9 @@ def _is_of_another_model(package: PackageFolder, session: Session) -> bool:
     """Whether a fork has only what it was made with, and that does not fit."""
     if _MISFIT not in (session.error or "") or lineage.parent_of(package) is None:
         return False
-    return all(info.session == lineage.INHERITED_SESSION for info in checkpoint.read_manifests(package.checkpoints))
+    return all(
+        info.session == lineage.INHERITED_SESSION for info in checkpoint.read_manifests(package.checkpoints)
+    )
 
 
 def _failed_in(package: PackageFolder, session: Session, shown: str) -> str:

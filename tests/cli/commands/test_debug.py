@@ -86,7 +86,9 @@ def test_before_the_step_and_on_into_its_error(failed: PackageFolder, terminals:
     assert terminal.end()[0] == 0
 
 
-def test_ctrl_c_before_torch_is_there(failed: PackageFolder, tmp_path: Path, terminals: list[Terminal]) -> None:
+def test_ctrl_c_before_torch_is_there(
+    failed: PackageFolder, tmp_path: Path, terminals: list[Terminal]
+) -> None:
     (tmp_path / "torch.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
     terminal = Terminal("debug", failed.path, "-CPU", PYTHONPATH=str(tmp_path))
     terminals.append(terminal)
@@ -105,7 +107,7 @@ def test_beside_the_run(tmp_path: Path, terminals: list[Terminal]) -> None:
     assert roost("run", config, "--detach", "checkpoint.every=4").returncode == 0
     made = only(tmp_path / "p")
     try:
-        wait_for(lambda: made.store().line(), 60)
+        wait_for(lambda: made.store().lineage(), 60)
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         terminal = Terminal("debug", made.path, "6", "-CPU", TMPDIR=str(scratch))

@@ -22,7 +22,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> PackageFolder:
     return trained(tmp_path_factory.mktemp("trained"), checkpoint={"every": "2", "fast": 9, "best": best})
 
 
-def test_the_file_on_stdout_and_the_rest_beside_it(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
+def test_the_file_on_stdout_and_the_rest_beside_it(
+    made: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
     said = roost("export", made.path, "--weights", "net.pt", "--prefix", "net.", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stdout == "net.pt\n"
@@ -51,7 +53,9 @@ def test_records(made: PackageFolder, tmp_path: Path) -> None:
     assert json.loads(said.stdout)["rows"] == 6 and json.loads(said.stdout)["torn"] == 0
 
 
-def test_records_with_lines_that_cannot_be_read(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
+def test_records_with_lines_that_cannot_be_read(
+    made: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
     moved = shutil.copytree(made.path, tmp_path / "copy", symlinks=True)
     with (moved / "records" / "1.jsonl").open("ab") as file:
         file.write(b"garbage\n")

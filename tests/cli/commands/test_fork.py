@@ -18,7 +18,7 @@ def test_it_is_shown(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="2", checkpoint="{every: 1ep, fast: 9}", test_at_end="none")
     assert roost("run", config, "--name", "a").returncode == 0
     runs = tmp_path / "p" / "runs"
-    steps = [info.step for info in PackageFolder.open(runs / "a").store().line()]
+    steps = [info.step for info in PackageFolder.open(runs / "a").store().lineage()]
     said = roost("fork", "runs/a", "--at", steps[0], "--name", "b", "max_epochs=3", cwd=runs.parent)
     assert said.returncode == 0 and f"step {steps[0]} (checkpoint 0)" in said.stderr, said.stderr
     assert f" step {steps[0]}" in said.stdout

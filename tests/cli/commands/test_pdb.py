@@ -86,7 +86,7 @@ def test_ctrl_c_at_the_prompt_saves_and_stops_once_it_goes_on(
     os.write(terminal.fd, b"c\n")
     code, shown = terminal.end()
     assert code == 75, shown
-    assert only(tmp_path / "p").store().line()[-1].step >= 3
+    assert only(tmp_path / "p").store().lineage()[-1].step >= 3
 
 
 def test_without_the_flag_a_breakpoint_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) 
     task = begun(lab, local, f"echo $CUDA_VISIBLE_DEVICES >> seen; {FOREVER}", number_of_cards=2)
     wait_for(lambda: lab.lines("seen"))
     assert lab.lines("seen") == [[",".join(task.cards)]]
-    assert [lease_files.live_leases(card)[0].said.task for card in task.cards] == [task.id] * 2
+    assert [lease_files.live_leases(card)[0].record.task for card in task.cards] == [task.id] * 2
     with pytest.raises(CardsBusy):
         begun(lab, local, FOREVER, number_of_cards=1)
     local.ask(task, now=True)

@@ -57,7 +57,9 @@ def test_a_time_and_what_else_is_waited_for_are_both_told(messages: Messages) ->
     one, conditions = [task("a", begin=NOW + 5, after=("x",))], Conditions()
     both = conditions.reasons(one, state(x=RUNNING))["a"]
     alone = conditions.reasons(one, state(x=SUCCEEDED))["a"]
-    assert says(both, "begin", format_clock(NOW + 5), "x", "running") and says(alone, "begin", format_clock(NOW + 5))
+    assert says(both, "begin", format_clock(NOW + 5), "x", "running") and says(
+        alone, "begin", format_clock(NOW + 5)
+    )
     for reason in (both, alone):
         messages.check(reason.replace(format_clock(NOW + 5), "<time>"))
     assert says(conditions.reasons(one, state(x=FAILED))["a"], "dependency", "x", "failed")

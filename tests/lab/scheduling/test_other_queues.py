@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from roost.devices import demand, lease_files
-from roost.devices.demand import DemandFile, QueueDemand, DemandRecord, CardDemand
+from roost.devices.demand import CardDemand, DemandFile, DemandRecord, QueueDemand
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, Rules, State
 from roost.lab.queue.task import RUNNING, STOPPING, Task
@@ -241,7 +241,7 @@ def test_others_are_not_woken_at_each_look_by_what_is_about_to_end(users: Users,
         told.add(path.stat().st_ino)
         machine.go_on(1)
     (posted,) = demand.read_demands()
-    assert len(told) == 1 and posted.told.ends == {"a": NOW + 70}
+    assert len(told) == 1 and posted.record.ends == {"a": NOW + 70}
     machine.close()
 
 
@@ -262,7 +262,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
     bob.look(State(now=NOW, pending=()), [])  # it has seen no card yet
-    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
+    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])
@@ -285,7 +285,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     assert machine.starts[2:] == ["b"], "and is believed again once he has taken something"
     bob.live.clear()
     bob.add(task("b2"))
-    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     machine.ledger.decayed["ann"] = 1e6
     machine.settle(without=["bob"])
     assert machine.starts[3:] == []
@@ -297,7 +297,7 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
     machine = Machine(users, ["ann", "bob"], 1)
     machine.ledger.decayed["ann"] = 50.0
     bob, ann = machine.daemons["bob"], machine.daemons["ann"]
-    bob.neighbours._post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     ann.add(*many("ann", 1, since=NOW - 2 * 86400))
     machine.settle(without=["bob"])
     machine.now -= 86400
@@ -310,7 +310,7 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
 def test_an_old_claim_is_no_older_than_may_be(users: Users) -> None:
     post = DemandFile()
     users.give(post, "bob")
-    post.tell(DemandRecord(wants=(CardDemand(cards=2, since=0.0), CardDemand(cards=1, mb=5, since=NOW))))
+    post.publish(DemandRecord(wants=(CardDemand(cards=2, since=0.0), CardDemand(cards=1, mb=5, since=NOW))))
     neighbours = Neighbours()
     joined = neighbours.joined(State(now=NOW, pending=()), [])
     assert [one.submitted for one in joined.pending] == [NOW - 86400, NOW]
@@ -328,12 +328,12 @@ def test_only_what_waits_for_room_is_told(users: Users) -> None:
     ann.add(task("waits", gb=8, opportunistic=True), task("first", priority=3))
     machine.settle()
     (posted,) = demand.read_demands()
-    assert [(one.mb, one.priority, one.opportunistic) for one in posted.told.wants] == [
+    assert [(one.mb, one.priority, one.opportunistic) for one in posted.record.wants] == [
         (None, 3, False),
         (8192, 0, True),
     ]
     machine.settle()
     (posted,) = demand.read_demands()
-    assert posted.told.ends == {"runs": NOW + 500}
+    assert posted.record.ends == {"runs": NOW + 500}
     machine.close()
     assert demand.read_demands() == []

@@ -19,7 +19,7 @@ import pytest
 from roost.base.errors import Refused, RoostError
 from roost.devices import demand, inventory, lease_files
 from roost.devices.card import Card
-from roost.devices.demand import DemandFile, DemandRecord, CardDemand
+from roost.devices.demand import CardDemand, DemandFile, DemandRecord
 from roost.devices.lease import LeaseHolder, take
 from roost.lab.executors.executor import Seen
 from roost.lab.executors.local_executor import Local
@@ -235,7 +235,7 @@ def test_an_opportunistic_one_is_asked_at_once_to_make_room(lab: Lab, store: Sto
 
 
 def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> None:
-    leases = take(inventory.read_cards(), None, LeaseHolder.own())
+    leases = take(inventory.read_cards(), None, LeaseHolder.this_process())
     task = lab.queue("exit 0", need=Need(cards=1))
     with scheduling(store) as scheduler:
         scheduler.run()
@@ -257,8 +257,8 @@ def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: 
     with scheduling(store) as scheduler:
         assert scheduler.run() == 5.0
         assert store.task(task.id).reason.startswith("cards:")
-        (posted,) = demand.read_demands(but=post.token)
-        assert [want.cards for want in posted.told.wants] == [4]
+        (posted,) = demand.read_demands(exclude=post.token)
+        assert [want.cards for want in posted.record.wants] == [4]
         post.withdraw()
         scheduler.run()
         assert store.task(task.id).session == 1
@@ -321,7 +321,7 @@ def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
 def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_itself(
     lab: Lab, store: Store
 ) -> None:
-    leases = [take([card], None, LeaseHolder.own()) for card in inventory.read_cards()]
+    leases = [take([card], None, LeaseHolder.this_process()) for card in inventory.read_cards()]
     lab.queue("exit 0", need=Need(cards=1))
 
     def fail(_: Task) -> None:
@@ -333,7 +333,7 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
             with pytest.raises(Refused, match=r"GPU 0 .*File too large"):
-                take([inventory.read_cards()[0]], 1, LeaseHolder.own(), under=leases[0].token)
+                take([inventory.read_cards()[0]], 1, LeaseHolder.this_process(), parent_token=leases[0].token)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert scheduler.fd is not None and select.select([scheduler.fd], [], [], 10)[0]

@@ -41,7 +41,7 @@ def command(code: str, **env: str) -> Plan:
 def test_a_command_sees_its_cards_and_its_leases_alone(lab: Lab) -> None:
     with lab.here():
         cards = inventory.read_cards()[:2]
-        held = lease.take(cards, 1_000, LeaseHolder.own("t", ""))
+        held = lease.take(cards, 1_000, LeaseHolder.this_process("t", ""))
         with closing(held):
             package = begin(
                 lab.folder,
@@ -100,7 +100,9 @@ def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
 ) -> None:
     asked: list[SessionSpec] = []
-    monkeypatch.setattr("roost.supervisor.guard_start.start_session", lambda spec, lock_fd: asked.append(spec))
+    monkeypatch.setattr(
+        "roost.supervisor.guard_start.start_session", lambda spec, lock_fd: asked.append(spec)
+    )
     package = PackageFolder.create(tmp_path, values={}, request={})
     plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
     session_start.begin(package, -1, plan)

@@ -58,7 +58,7 @@ def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with here.store() as store:
         store.start(task, [card], 4000)
     held = take(card, mb=500)
-    own = lease.take([card], 600, LeaseHolder.own())
+    own = lease.take([card], 600, LeaseHolder.this_process())
     gone = lease.take([card], 700, LeaseHolder(4_000_000, 1, process_identity.boot_id(), "/runs/b", ""))
     first, second, third = shown()
     for one in (held, own, gone):

@@ -254,7 +254,7 @@ def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
     wait_for(lambda: len(demand.read_demands()) == 1)
     events = interactive_lease.lease_cards(LeaseRequest(count=2, wait=True))
     assert isinstance(next(events), LeaseWait)
-    assert sorted(len(post.told.wants) for post in demand.read_demands()) == [1, 1]
+    assert sorted(len(post.record.wants) for post in demand.read_demands()) == [1, 1]
     after = here.submit("echo after >> order", need=Need(cards=2))
     wait_for(lambda: here.one(after).reason != "")
     first.leases.close()
@@ -270,7 +270,7 @@ def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
 def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> None:
     first = taken(count=2)
     post = demand.DemandFile()
-    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
+    post.publish(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
     events = interactive_lease.lease_cards(LeaseRequest(wait=True))
     assert isinstance(next(events), LeaseWait)
     first.leases.close()
@@ -283,7 +283,7 @@ def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> 
 
 def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None:
     first, post = taken(), demand.DemandFile()
-    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
+    post.publish(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
     (found,) = interactive_lease.lease_cards(LeaseRequest(wait=True))
     assert isinstance(found, LeasedCards), "a card that is kept for another one, as without --wait"
     for one in (first, found):

@@ -20,7 +20,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.package.results import black_box
-from roost.package.results.black_box import FailureNote, DebugTarget
+from roost.package.results.black_box import DebugTarget, FailureNote
 from tests.messages import Messages
 from tests.operations.packages import package, record_rows, session
 
@@ -143,11 +143,11 @@ def test_it_holds_a_card_that_nobody_else_has(
     made = package(tmp_path / "runs")
     box(made, 12)
     first, other = inventory.read_cards()
-    taken = leases.take([first], None, LeaseHolder.own())
+    taken = leases.take([first], None, LeaseHolder.this_process())
     program, _ = asked(made)
     assert program.env["ROOST_LEASE"] == program.leases.token
     (lease,) = lease_files.live_leases(other.id)
-    assert (lease.token, lease.said.package) == (program.leases.token, str(made.path))
+    assert (lease.token, lease.record.package) == (program.leases.token, str(made.path))
     with pytest.raises(leases.CardsBusy) as refused:
         asked(made)
     assert all(fact in str(refused.value) for fact in ("GPU 0", "-CPU"))

@@ -57,9 +57,9 @@ def test_what_is_made(tmp_path: Path) -> None:
         "mine": 2,
     }
     assert new.provenance["optimizers.main.lr"] == new.provenance["mine"] == "command line"
-    assert new.manifest["files"] == made.manifest["files"] and not new.changed()
+    assert new.manifest["files"] == made.manifest["files"] and not new.changed_files()
     (info,) = checkpoint.read_manifests(new.checkpoints)
-    assert (info.id, info.step, info.session) == (1, 20, 0) and new.kept() == {1}
+    assert (info.id, info.step, info.session) == (1, 20, 0) and new.kept_ids() == {1}
     assert checkpoint.verify(checkpoint.checkpoint_folder(new.checkpoints, 1)) == info
     assert [row["step"] for row in new.records().rows] == [10, 20]
     assert (new.path / "environment.json").read_text() == (made.path / "environment.json").read_text()
@@ -115,7 +115,7 @@ def test_code_that_was_changed_in_the_package_runs_and_is_named(tmp_path: Path, 
     with (made.path / "Model" / "Runner.py").open("a") as file:
         file.write("# changed\n")
     new = forked(made)
-    assert (new.path / "Model" / "Runner.py").read_text().endswith("# changed\n") and not new.changed()
+    assert (new.path / "Model" / "Runner.py").read_text().endswith("# changed\n") and not new.changed_files()
     (inexact,) = new.sessions()[0].request["inexact"]
     assert inexact.startswith("Model/Runner.py ")
     messages.check(inexact)
@@ -235,7 +235,9 @@ def test_bad_input_makes_nothing(
 
 
 def test_packages_that_cannot_be_forked(tmp_path: Path, messages: Messages) -> None:
-    python = PackageFolder.create(tmp_path / "a", name="python", values={"lr": 0.1}, request={"kind": "python"})
+    python = PackageFolder.create(
+        tmp_path / "a", name="python", values={"lr": 0.1}, request={"kind": "python"}
+    )
     with pytest.raises(Refused) as refused:
         fork(ForkRequest(package=python.path))
     assert "roost.open_package" in str(refused.value)

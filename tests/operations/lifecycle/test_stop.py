@@ -43,7 +43,7 @@ def test_saves_and_ends(tmp_path: Path) -> None:
         assert isinstance(ended, StopResult) and ended.was_running and ended.state == "stopped"
         assert started.process is not None and started.process.wait(10) == 75
         made = PackageFolder.open(started.package)
-        assert ended.step == made.store().line()[-1].step > 3
+        assert ended.step == made.store().lineage()[-1].step > 3
 
 
 def test_ends_at_once(tmp_path: Path) -> None:

@@ -121,7 +121,9 @@ def test_the_one_before_a_truncated_one(finished: PackageFolder, tmp_path: Path)
     assert (found["state"], found["exit_code"]) == ("failed", 1) and f"state_{newest}.ckpt" in found["error"]
 
 
-def test_by_its_name_from_the_project_or_else_from_the_package(finished: PackageFolder, tmp_path: Path) -> None:
+def test_by_its_name_from_the_project_or_else_from_the_package(
+    finished: PackageFolder, tmp_path: Path
+) -> None:
     own, project = finished.path / "AnalyzeScripts", tmp_path / "project"
     own.mkdir(exist_ok=True)
     (own / "look.py").write_text("def experience(self): return 'of the package'")

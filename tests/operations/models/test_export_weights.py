@@ -27,16 +27,18 @@ def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights
     return found
 
 
-def test_of_a_package_without_its_project(finished: PackageFolder, tmp_path: Path, messages: Messages) -> None:
+def test_of_a_package_without_its_project(
+    finished: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
     """Its project was deleted, and it was copied to another path."""
     before = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()}
     found = exported(finished, tmp_path / "net.pt")
     assert (found.state, found.exit_code, found.error) == ("succeeded", 0, None)
     newest = checkpoint.ids(finished.checkpoints)[-1]
     assert [one["id"] for one in found.checkpoints] == [newest]
-    state = checkpoint.read(checkpoint.checkpoint_folder(finished.checkpoints, newest), only=["model"])[1]["model"][
-        "state"
-    ]
+    state = checkpoint.read(checkpoint.checkpoint_folder(finished.checkpoints, newest), only=["model"])[1][
+        "model"
+    ]["state"]
     written = torch.load(tmp_path / "net.pt", weights_only=True)
     assert state.keys() == written.keys() and all(torch.equal(state[name], written[name]) for name in state)
     assert {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()} == before

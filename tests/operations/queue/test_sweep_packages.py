@@ -31,7 +31,7 @@ def test_all_of_them_in_their_order(tmp_path: Path, messages: Messages) -> None:
     )
     assert [package.path.name for package in made] == [f"seed={n}" for n in range(20)]
     assert [package.args["seed"] for package in made] == list(range(20))
-    assert made[19].request["command"] == ["roost"] and made[19].changed() == []
+    assert made[19].request["command"] == ["roost"] and made[19].changed_files() == []
     assert [re.findall(r"\d+", text) for text in heard] == [[str(n), "20"] for n in range(2, 21)]
     messages.check(heard[-1])
 
@@ -49,7 +49,7 @@ def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(
     assert "'seed=0'" in str(refused.value)
     messages.check(refused.value)
     (unnamed,) = sweep_packages.create_packages([(asked[0][0], None)], command=[])
-    assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed() == []
+    assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed_files() == []
 
 
 def test_what_nobody_takes_does_not_stay(tmp_path: Path) -> None:

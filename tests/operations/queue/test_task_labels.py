@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def said(store: Store, text: str) -> str:
-    return TaskLabels(store, [text]).said(text)
+    return TaskLabels(store, [text]).replace_ids(text)
 
 
 def test_a_name_that_one_task_has_stands_alone(store: Store) -> None:

@@ -68,7 +68,9 @@ def test_steps_that_were_skipped(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     assert show(made.path).skipped == []
     for step in (7, 12, 29):
-        told = SkippedStep(session=1, step=step, epoch=0, batch=step - 1, kind="error", error="no", samples=[3])
+        told = SkippedStep(
+            session=1, step=step, epoch=0, batch=step - 1, kind="error", error="no", samples=[3]
+        )
         skipped_steps.append(made.path / skipped_steps.NAME, told)
     assert [one.step for one in show(made.path).skipped] == [7, 12, 29]
     session(made, "stopped")

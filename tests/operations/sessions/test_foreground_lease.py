@@ -62,7 +62,7 @@ def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     started = run(RunRequest(config=endless(tmp_path / "p")))
     (lease,) = lease_files.live_leases("SIM-1")
-    assert (lease.said.mb, lease.said.package) == (None, str(started.package))
+    assert (lease.record.mb, lease.record.package) == (None, str(started.package))
     assert lease_files.live_leases("SIM-0") == []
     wait_for(lambda: f"ROOST_LEASE={lease.token}".encode() in environment_of(started))  # once it is itself
     kill(started)
@@ -75,7 +75,7 @@ def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: py
 def test_where_it_is_held_nothing_is_made(tmp_path: Path, messages: Messages) -> None:
     config = endless(tmp_path / "p")
     first = run(RunRequest(config=config, name="first"))
-    other = leases.take(CARDS[1:], 1, LeaseHolder.own())
+    other = leases.take(CARDS[1:], 1, LeaseHolder.this_process())
     name = lease_files.user_name(os.geteuid())
     with pytest.raises(CardsBusy) as refused:
         run(RunRequest(config=config, name="second"))
@@ -86,7 +86,7 @@ def test_where_it_is_held_nothing_is_made(tmp_path: Path, messages: Messages) ->
     kill(run(RunRequest(config=config, name="third", device="cpu")))
     kill(first)
     other.close()
-    with_lease = leases.take(CARDS, 1, LeaseHolder.own())
+    with_lease = leases.take(CARDS, 1, LeaseHolder.this_process())
     with pytest.raises(CardsBusy):
         continue_(ContinueRequest(package=tmp_path / "p" / "runs" / "first"))
     with_lease.close()
@@ -94,7 +94,7 @@ def test_where_it_is_held_nothing_is_made(tmp_path: Path, messages: Messages) ->
 
 def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
     source = package(tmp_path / "runs")
-    lease = leases.take(CARDS, None, LeaseHolder.own())
+    lease = leases.take(CARDS, None, LeaseHolder.this_process())
     with pytest.raises(CardsBusy):
         fork(ForkRequest(package=source.path, overrides=["max_epochs=9"], name="other"))
     assert not (tmp_path / "runs" / "other").exists()
@@ -105,7 +105,7 @@ def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     lock_fd = made.lock()
     needs = cards_of_session({"device": "auto"})
-    lease = leases.take(CARDS[:1], 1, LeaseHolder.own())
+    lease = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     with pytest.raises(CardsBusy):
         start_session(made, lock_fd, {"device": "auto"}, parse_settings(VALUES), session_cards=needs)
     assert made.sessions() == []
@@ -117,7 +117,7 @@ def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOST_COLD", "1")
-    lease = leases.take(CARDS[:1], 1, LeaseHolder.own())
+    lease = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     started = run(RunRequest(config=endless(tmp_path / "p")))
     assert any("GPU 0" in note and "GPU 1" in note for note in started.notes)
     assert len(lease_files.live_leases("SIM-1")) == 1
@@ -158,7 +158,7 @@ def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
 
 
 def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    outer = leases.take(CARDS, None, LeaseHolder.own())
+    outer = leases.take(CARDS, None, LeaseHolder.this_process())
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
     foreground_lease.require_unleased(CARDS)
@@ -169,9 +169,9 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
 def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     assert choose_one_card("cpu") == SessionCards() and choose_one_card("cpu").ids is None
     assert choose_one_card("auto").ids == ["SIM-0"]
-    first = leases.take(CARDS[:1], 1, LeaseHolder.own())
+    first = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     assert choose_one_card("cuda").ids == ["SIM-1"]
-    second = leases.take(CARDS[1:], None, LeaseHolder.own())
+    second = leases.take(CARDS[1:], None, LeaseHolder.this_process())
     with pytest.raises(CardsBusy, match=r"GPU \d ") as refused:
         choose_one_card("auto")
     assert "-CPU" in str(refused.value)
@@ -187,7 +187,7 @@ def test_whoever_looks_at_a_package_holds_a_card(finished: PackageFolder, tmp_pa
     predicting = PredictRequest(package=finished.path, source="valid", project=finished.path)
     started = analyze(looking)
     (lease,) = lease_files.live_leases("SIM-0")
-    assert (lease.said.mb, lease.said.package) == (None, str(finished.path))
+    assert (lease.record.mb, lease.record.package) == (None, str(finished.path))
     with check(CheckRequest(config=project(tmp_path / "p"))), pytest.raises(CardsBusy):
         assert len(lease_files.live_leases("SIM-1")) == 1
         before = sorted(path for path in finished.path.rglob("*"))

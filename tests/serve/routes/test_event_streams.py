@@ -207,7 +207,9 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             assert not there.new()
 
 
-def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(server: Server, printed: PackageFolder) -> None:
+def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(
+    server: Server, printed: PackageFolder
+) -> None:
     truth, path = printed.output.read_bytes(), f"/runs/{id_of(printed.path)}/log/follow"
     for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
         *pieces, end = list(stream)

@@ -38,7 +38,9 @@ def test_what_a_terminal_or_a_run_sets_is_not_read_at_the_start() -> None:
     "name", ["TERMINFO", "RANKS", "_X", "LD_PRELOAD", "PYTHONHASHSEED", "OMP_NUM_THREADS"]
 )
 def test_anything_else_makes_another(name: str) -> None:
-    assert environment_key.environment_key(COMMAND, ENV | {name: "1"}) != environment_key.environment_key(COMMAND, ENV)
+    assert environment_key.environment_key(COMMAND, ENV | {name: "1"}) != environment_key.environment_key(
+        COMMAND, ENV
+    )
 
 
 def test_so_do_the_command_and_what_the_caller_may_do() -> None:

@@ -98,16 +98,16 @@ gone = process_identity.ProcessStat("X", 0, 0, 0)
 
 def test_it_is_as_one_that_was_started(session: Session, template: GuardTemplate) -> None:
     started = fork(session, None)
-    started.finish()
+    started.wait_until_recorded()
     found = people(session)
     end(session)
-    assert not isinstance(started.child, ForkedGuard)
-    started.child.wait()
+    assert not isinstance(started.guard, ForkedGuard)
+    started.guard.wait()
     for name in ("ready", "sessions/1.json"):
         (session.folder / name).unlink()
     forked = fork(session, template)
-    forked.finish()
-    assert isinstance(forked.child, ForkedGuard)
+    forked.wait_until_recorded()
+    assert isinstance(forked.guard, ForkedGuard)
     assert people(session) == found
     assert end(session)["state"] == "stopped"
 
@@ -118,10 +118,10 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(
     template.open()
     before = len(list(Path("/proc/self/fd").iterdir()))
     coming = fork(session, template, "end('succeeded', 0)")
-    assert isinstance(coming.child, ForkedGuard)
-    coming.finish()
+    assert isinstance(coming.guard, ForkedGuard)
+    coming.wait_until_recorded()
     assert (
-        coming.child.wait() == 1 and coming.child.poll() == 1
+        coming.guard.wait() == 1 and coming.guard.poll() == 1
     )  # it is the daemon's: how it ended is not told
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     wait_for(lambda: not session.locked())
@@ -132,19 +132,19 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(session: Session, templa
     spec = session.spec(FOREVER)._replace(output=str(session.folder / "no" / "where"))
     coming = starting.spawn_guard(spec, lock_fd=None, template=template)
     with pytest.raises(RoostError, match=r"session 1 .*No such file or directory"):
-        coming.finish()
-    assert isinstance(coming.child, ForkedGuard) and session.living() == []
+        coming.wait_until_recorded()
+    assert isinstance(coming.guard, ForkedGuard) and session.living() == []
 
 
 def test_one_that_comes_up_too_late_is_ended(session: Session, template: GuardTemplate) -> None:
     coming = starting.spawn_guard(session.spec(FOREVER), lock_fd=None, template=template, timeout_seconds=0.0)
     with pytest.raises(RoostError, match="0 s"):
-        coming.finish()
+        coming.wait_until_recorded()
     wait_for(lambda: session.living() == [])
 
 
 def test_what_it_has_forked_goes_on_without_it(session: Session, template: GuardTemplate) -> None:
-    fork(session, template).finish()
+    fork(session, template).wait_until_recorded()
     session.wait_until("ready")
     template.close()
     assert session.locked() and "guard_lost" not in end(session)
@@ -158,10 +158,10 @@ def test_without_it_a_guard_is_started_and_the_next_comes_from_another(
     template._process.kill()
     template._process.wait()
     coming = fork(session, template)
-    coming.finish()
-    assert not isinstance(coming.child, ForkedGuard)
+    coming.wait_until_recorded()
+    assert not isinstance(coming.guard, ForkedGuard)
     end(session)
-    coming.child.wait()
+    coming.guard.wait()
     forked = template.fork([])
     assert forked is not None
     with forked.stdin, forked.stderr, closing(forked):
@@ -177,8 +177,8 @@ def test_one_that_does_not_answer_is_not_waited_for(
     assert template._process is not None
     template._process.send_signal(signal.SIGSTOP)
     coming = fork(session, template, "end('succeeded', 0)")
-    coming.finish()
-    assert not isinstance(coming.child, ForkedGuard) and coming.child.wait(20) == 0
+    coming.wait_until_recorded()
+    assert not isinstance(coming.guard, ForkedGuard) and coming.guard.wait(20) == 0
 
 
 def test_a_guard_that_is_told_nothing_runs_nothing(template: GuardTemplate) -> None:

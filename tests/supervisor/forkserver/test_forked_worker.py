@@ -49,7 +49,11 @@ def became(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProc
         "become._PROGRAM = 'roost_worker'\n"
         f"runpy.run_path({str(ROOT / 'tests' / 'lab' / 'becoming.py')!r}, run_name='becoming')"
     )
-    env = {**os.environ, "ROOST_TOKEN": forked_worker.TOKEN_PLACEHOLDER, "PYTHONPATH": f"{ROOT / 'src'}:{folder}"}
+    env = {
+        **os.environ,
+        "ROOST_TOKEN": forked_worker.TOKEN_PLACEHOLDER,
+        "PYTHONPATH": f"{ROOT / 'src'}:{folder}",
+    }
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
@@ -89,7 +93,7 @@ def test_it_ends_as_an_interpreter_ends(tmp_path: Path, code: str, returncode: i
 
 
 def test_without_room_for_a_token_there_is_none(tmp_path: Path) -> None:
-    code = "import os; from roost.supervisor.forkserver import forked_worker as become; become.Warm(os.environ, prepare=list)"  # noqa: E501
+    code = "import os; from roost.supervisor.forkserver import forked_worker as become; become.WarmWorker(os.environ, prepare=list)"  # noqa: E501
     env = {**os.environ, "ROOST_TOKEN": "short", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert "OSError: " in done.stderr and "ROOST_TOKEN=000" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
 from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_worker import UNUSABLE_EXIT_CODE, TOKEN_PLACEHOLDER
+from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE
 from tests.supervisor.forkserver import test_warm_templates
 from tests.supervisor.forkserver.test_warm_templates import PROJECT, begun, forks, is_warm
 from tests.system import exact

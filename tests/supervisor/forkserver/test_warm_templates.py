@@ -276,7 +276,7 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
         known.process.kill()
         known.process.wait()
         assert not forks(spec())
-        kept.keep(spec())
+        kept.ensure_template(spec())
         [known] = kept._started.values()
         wait_for(lambda: forks(spec()), timeout_seconds=60)
         known.process.send_signal(signal.SIGSTOP)

@@ -67,22 +67,22 @@ def tree(folder: Path) -> Iterator[Tree]:
 def test_the_largest_sum_that_was_seen(tmp_path: Path) -> None:
     with tree(tmp_path) as run:
         peak = ProcessTreePeak(run.pid)
-        peak.look(100.0)
-        bare = peak.mb
+        peak.sample(100.0)
+        bare = peak.peak_mb
         assert 0 < bare < 64
         run.tell(b"p")
-        peak.look(100.4)
-        assert peak.mb == bare, "too early for another look"
-        peak.look(200.0)
-        assert bare + 64 <= peak.mb < bare + 80
+        peak.sample(100.4)
+        assert peak.peak_mb == bare, "too early for another look"
+        peak.sample(200.0)
+        assert bare + 64 <= peak.peak_mb < bare + 80
         run.tell(b"s")
-        peak.look(300.0)
-        most = peak.mb
+        peak.sample(300.0)
+        most = peak.peak_mb
         assert bare + 128 <= most < bare + 160
         run.tell(b"0")
         run.tell(b"0")
-        peak.look(400.0)
-        assert peak.mb == most
+        peak.sample(400.0)
+        assert peak.peak_mb == most
 
 
 def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
     with tree(tmp_path) as run:
         run.tell(b"f")
         peak = ProcessTreePeak(run.pid)
-        peak.look(1.0)
-        assert 0 < peak.mb < 64
+        peak.sample(1.0)
+        assert 0 < peak.peak_mb < 64
 
 
 def test_who_is_gone_has_none() -> None:

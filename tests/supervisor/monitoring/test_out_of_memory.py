@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from roost.supervisor.exit_status import SessionOutcome, judge_outcome
-from roost.supervisor.monitoring.out_of_memory import OomKills, count_oom_kills, explain_out_of_memory, is_killed_status
+from roost.supervisor.monitoring.out_of_memory import (
+    OomKills,
+    count_oom_kills,
+    explain_out_of_memory,
+    is_killed_status,
+)
 from tests.messages import Messages
 
-KILLED = judge_outcome(b"", -signal.SIGKILL, asked_to_stop=False, killed=False, is_command=True)
+KILLED = judge_outcome(b"", -signal.SIGKILL, stop_requested=False, killed=False, is_command=True)
 NOTHING = OomKills(3, False)
 
 

@@ -53,12 +53,12 @@ def running(code: str, *, registered: bool = True) -> Iterator[tuple[int, int, i
 
 def test_a_process_tells_where_it_is() -> None:
     with running("def train_step(): told()\ntrain_step()") as (pid, ours, theirs):
-        (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+        (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.pid == pid
         assert look.state in "RS"
         assert look.name.startswith("python")
         assert b"in train_step" in look.stacks
-        assert b"--- process %d (python" % pid in look.text()
+        assert b"--- process %d (python" % pid in look.format()
 
 
 def test_all_threads_and_more_than_a_pipe_holds() -> None:
@@ -72,7 +72,7 @@ def test_all_threads_and_more_than_a_pipe_holds() -> None:
         found = [b""]
 
         def all_are_deep() -> bool:
-            (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+            (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
             found[0] = look.stacks
             return look.stacks.count(b"in told") == 41
 
@@ -85,7 +85,7 @@ def test_a_forked_child_tells_its_own() -> None:
     code = "def loader(): told()\nif os.fork() == 0: loader()\nwhile True: signal.pause()"
     with running(code) as (pid, ours, theirs):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        parent, child = sample_processes([pid, int(children[0])], read_fd=ours, their_fd=theirs)
+        parent, child = sample_processes([pid, int(children[0])], read_fd=ours, workers_fd=theirs)
         assert b"in loader" not in parent.stacks
         assert b"in loader" in child.stacks
 
@@ -93,11 +93,11 @@ def test_a_forked_child_tells_its_own() -> None:
 def test_who_cannot_answer_is_not_asked() -> None:
     """The signal would end a program that never registered; the stacks would go into somebody else's file."""
     with running("told()", registered=False) as (pid, ours, theirs):
-        (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+        (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.stacks == b""
-        assert b'File "' not in look.text() and str(pid).encode() in look.text()
+        assert b'File "' not in look.format() and str(pid).encode() in look.format()
     with running("os.dup2(os.open('/dev/null', os.O_WRONLY), fd)\ntold()") as (pid, ours, theirs):
-        (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+        (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.stacks == b""
 
 
@@ -105,7 +105,7 @@ def test_a_paused_process_is_named_and_left_alone() -> None:
     with running("told()") as (pid, ours, theirs):
         os.kill(pid, 19)
         wait_for(lambda: (stat := process_identity.read_stat(pid)) is not None and stat.state == "T")
-        (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+        (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert (look.state, look.stacks) == ("T", b"")
         os.kill(pid, 18)
         wait_for(lambda: (stat := process_identity.read_stat(pid)) is not None and stat.state == "S")
@@ -114,7 +114,7 @@ def test_a_paused_process_is_named_and_left_alone() -> None:
 
 def test_a_process_that_holds_the_gil_in_c() -> None:
     with running("import time\nos.write(1, b'1')\nsum(range(10**12))") as (pid, ours, theirs):
-        (look,) = sample_processes([pid], read_fd=ours, their_fd=theirs)
+        (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert b'File "<string>"' in look.stacks
 
 
@@ -122,6 +122,6 @@ def test_who_has_gone_meanwhile() -> None:
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", ""]) as child:
         child.wait()
     ours, theirs = os.pipe()
-    assert sample_processes([child.pid], read_fd=ours, their_fd=theirs) == []
+    assert sample_processes([child.pid], read_fd=ours, workers_fd=theirs) == []
     os.close(ours)
     os.close(theirs)

@@ -9,7 +9,13 @@ import pytest
 
 from roost.package.live_progress import ProgressFile
 from roost.supervisor.monitoring.process_stacks import ProcessSample
-from roost.supervisor.monitoring.stall_watch import StallWatch, append_stacks, stall_as_json, describe_stall, format_stall
+from roost.supervisor.monitoring.stall_watch import (
+    StallWatch,
+    append_stacks,
+    describe_stall,
+    format_stall,
+    stall_as_json,
+)
 from tests.messages import Messages
 
 
@@ -26,7 +32,7 @@ class Run:
         found = []
         for _ in range(round(seconds / tick)):
             self.now += tick
-            found.append(self.watch.look(self.now))
+            found.append(self.watch.check(self.now))
         return found
 
 
@@ -71,7 +77,7 @@ def test_a_suspended_machine_has_not_stalled(run: Run) -> None:
 def test_our_own_words_are_no_progress(run: Run) -> None:
     run.after(11)
     os.write(run.fd, b"roost: no step and no output\n")
-    run.watch.pass_over_output()
+    run.watch.skip_own_output()
     assert not any(run.after(30))
     os.write(run.fd, b"x")
     assert run.after(30).count(True) == 1
@@ -80,7 +86,7 @@ def test_our_own_words_are_no_progress(run: Run) -> None:
 def test_a_board_that_is_no_file(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     watch = StallWatch(str(tmp_path), [fd], 1.0, now=0.0)
-    assert not watch.look(0.0)
+    assert not watch.check(0.0)
     os.close(fd)
 
 
@@ -94,7 +100,7 @@ def test_what_is_written_down(tmp_path: Path, messages: Messages) -> None:
     stall = describe_stall(
         looks,
         workers=[10],
-        board=str(tmp_path / "progress"),
+        progress_file=str(tmp_path / "progress"),
         idle_seconds=1800.04,
         stacks=str(tmp_path / "stalls.txt"),
     )
@@ -116,5 +122,5 @@ def test_what_is_written_down(tmp_path: Path, messages: Messages) -> None:
 
 
 def test_without_a_board(tmp_path: Path) -> None:
-    stall = describe_stall([], workers=[1], board="", idle_seconds=1.0, stacks="")
+    stall = describe_stall([], workers=[1], progress_file="", idle_seconds=1.0, stacks="")
     assert (stall.step, stall.phase, stall.stopped) == (None, None, False)

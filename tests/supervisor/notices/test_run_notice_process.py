@@ -62,7 +62,9 @@ def test_of_its_restarts_the_last_one_is_told(session: Session, web: Web) -> Non
 def test_its_stall_is_told_while_it_runs(session: Session, web: Web) -> None:
     set_up(session, web, least_minutes=1000)
     child = session.start_spec(
-        noticed(session, "here('ready'); forever()", limits=SessionLimits(stall_seconds=0.2, grace_seconds=0.1))
+        noticed(
+            session, "here('ready'); forever()", limits=SessionLimits(stall_seconds=0.2, grace_seconds=0.1)
+        )
     )
     ((name, state, why),) = told(web)
     assert (name, state) == (session.folder.name, "stalled") and re.search(r"\b0\.2\d* s\b", why)
@@ -82,7 +84,9 @@ def test_nobody_is_sent_where_nobody_is_told(
     set_up(session, web)
     run_notice_process.send_end_notice(spec, None)
     assert len(sent) == 1
-    run_notice_process.send_end_notice(spec._replace(session_file=str(session.folder / "gone" / "1.json")), None)
+    run_notice_process.send_end_notice(
+        spec._replace(session_file=str(session.folder / "gone" / "1.json")), None
+    )
     assert len(sent) == 1, "its package was moved"
 
 

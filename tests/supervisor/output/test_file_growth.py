@@ -23,16 +23,16 @@ def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
         growth = FileGrowth(file.fileno())
         assert growth.fd == -1, "its end would take longer than that of a run that does nothing"
         file.write(b"before")
-        assert growth.expect()
+        assert growth.watch_next_write()
         assert not told(growth)
         for _ in range(3):
             file.write(b"x")
         assert told(growth)
-        growth.take()
+        growth.clear()
         file.write(b"unexpected")
         assert not told(growth)
         (tmp_path / "out").unlink()  # the run still prints into it
-        assert growth.expect()
+        assert growth.watch_next_write()
         file.write(b"again")
         assert told(growth)
     os.close(growth.fd)
@@ -41,8 +41,8 @@ def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
 def test_where_nobody_tells(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab") as file:
         growth = FileGrowth(file.fileno())
-        assert growth.expect()
+        assert growth.watch_next_write()
     os.close(growth.fd)
-    assert not growth.expect(), "the descriptor is of nothing"
+    assert not growth.watch_next_write(), "the descriptor is of nothing"
     growth.fd = -1
-    assert not growth.expect()
+    assert not growth.watch_next_write()

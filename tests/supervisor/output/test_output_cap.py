@@ -42,7 +42,7 @@ def test_a_growing_file_stays_small_and_whole_at_both_ends(tmp_path: Path) -> No
             piece = numbered(2**14, start=i * 2**14)  # a quarter of a MB
             everything += piece
             file.write(piece)
-            assert 0.05 <= cap.look() <= 1
+            assert 0.05 <= cap.check() <= 1
             assert on_disk(path) < 1.5 * MB
             kept = path.read_bytes()
             assert len(kept) == len(everything), "offsets do not move"
@@ -73,7 +73,7 @@ def test_a_hole_of_an_earlier_session(tmp_path: Path) -> None:
     path.write_bytes(numbered(2**18))  # 4 MB
     with open(path, "ab") as file:
         punch_hole(file.fileno(), MB, 2 * MB)
-        OutputCap(file.fileno(), MB).look()
+        OutputCap(file.fileno(), MB).check()
     assert on_disk(path) < 1.2 * MB
 
 
@@ -137,7 +137,7 @@ def test_a_short_file_is_not_touched(tmp_path: Path, size: int) -> None:
 
 def test_what_is_no_file_has_no_size(tmp_path: Path) -> None:
     fd = os.open(os.devnull, os.O_WRONLY)
-    assert OutputCap(fd, 0).look() == 1
+    assert OutputCap(fd, 0).check() == 1
     os.close(fd)
     assert shorten_file(os.devnull, 0) == 0
 
@@ -147,11 +147,11 @@ def test_a_file_that_somebody_emptied(tmp_path: Path) -> None:
     with open(path, "ab", buffering=0) as file:
         cap = OutputCap(file.fileno(), MB)
         file.write(bytes(4 * MB))
-        cap.look()
+        cap.check()
         file.truncate(0)
-        cap.look()
+        cap.check()
         file.write(b"x" * 4 * MB)
-        cap.look()
+        cap.check()
     assert on_disk(path) < 1.5 * MB
 
 
@@ -163,7 +163,7 @@ def test_a_disk_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = tmp_path / "out"
     path.write_bytes(bytes(4 * MB))
     with open(path, "ab") as file, pytest.raises(OSError, match="not supported"):
-        OutputCap(file.fileno(), MB).look()
+        OutputCap(file.fileno(), MB).check()
     assert shorten_file(str(path), MB) > 0
 
 

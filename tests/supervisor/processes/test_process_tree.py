@@ -64,7 +64,8 @@ def test_descendants_and_their_end() -> None:
         assert kill_tree(root.pid, include_root=False) == NUM_BELOW
         assert descendants(root.pid) == []
         assert not any(
-            process_identity.is_alive(pid, ticks, process_identity.boot_id()) for pid, ticks in started.items()
+            process_identity.is_alive(pid, ticks, process_identity.boot_id())
+            for pid, ticks in started.items()
         )
         root.send_signal(signal.SIGCONT)
         assert root.poll() is None
@@ -77,7 +78,8 @@ def test_the_root_too_and_its_status_is_told() -> None:
         started = {pid: process_identity.start_ticks(pid) for pid in [root.pid, *descendants(root.pid)]}
         assert kill_tree(root.pid, include_root=True, on_reaped=reaped.__setitem__) == NUM_BELOW + 1
         assert not any(
-            process_identity.is_alive(pid, ticks, process_identity.boot_id()) for pid, ticks in started.items()
+            process_identity.is_alive(pid, ticks, process_identity.boot_id())
+            for pid, ticks in started.items()
         )
     assert reaped == {root.pid: signal.SIGKILL}
 

@@ -115,7 +115,9 @@ def _lines(found: ExportedWeights) -> list[str]:
     of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
     average = f", the average {found.averaged}" if found.averaged else ""
-    lines = [f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"]
+    lines = [
+        f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"
+    ]
     if found.prefix is not None:
         others = len(found.left_out)
         lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")

@@ -44,7 +44,9 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     def at_limit() -> None:
         terminal.say(f"its time ({terminal.duration(seconds)}) is over: it was asked to end")
 
-    for event in interactive_lease.lease_cards(interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)):
+    for event in interactive_lease.lease_cards(
+        interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)
+    ):
         if isinstance(event, interactive_lease.LeaseWait):
             terminal.say(f"{event.why}; waiting")
         else:

@@ -228,7 +228,9 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
         raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
     need = Need(
         cards=gpus or 0,
-        memory_mb=parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None,
+        memory_mb=parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB)
+        if memory is not None
+        else None,
         whole=options["whole"],
         cores=options["cpus"],
         time_limit=seconds,

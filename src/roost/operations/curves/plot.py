@@ -123,7 +123,9 @@ def _opened(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]
     return opened
 
 
-def _found(opened: Sequence[PackageFolder], names: Sequence[str], read: Callable[[PackageFolder], Columns]) -> Picture:
+def _found(
+    opened: Sequence[PackageFolder], names: Sequence[str], read: Callable[[PackageFolder], Columns]
+) -> Picture:
     """What is to be drawn, where each name means something."""
     found = picture(opened, names, read=read)
     for name in names:

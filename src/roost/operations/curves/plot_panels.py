@@ -192,7 +192,7 @@ def _rank(panel: Panel) -> tuple[int, str]:
 
 
 def _run(package: PackageFolder, columns: Columns) -> Run:
-    line = package.store().line() if package.checkpoints.is_dir() else []
+    line = package.store().lineage() if package.checkpoints.is_dir() else []
     best = set(package.derived.get("ckpt_best", []))
     seen = live_progress.read(package.progress)
     parent = lineage.parent_of(package)

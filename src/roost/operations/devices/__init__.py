@@ -1,0 +1,5 @@
+"""Operations on the cards of this machine.
+
+devices: the list of cards, the rules of the lab for them, and drains
+interactive_lease: `roost lease`, cards for a program of the user
+"""

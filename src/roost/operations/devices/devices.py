@@ -1,4 +1,5 @@
-"""``devices`` and ``drain``: the cards of this machine, who is on them, and which of them the lab may use."""
+"""The operations ``devices`` and ``drain``: the cards of this machine, their users, and the rules by which
+the lab may use them."""
 
 from __future__ import annotations
 
@@ -34,17 +35,19 @@ class TaskOnCard(msgspec.Struct, frozen=True):
     name: str
     state: str
     mb: int | None
-    """What it holds; None: the whole card."""
+    """The memory that it holds; None: the whole card."""
     short: str = ""
-    """As much of the id as tells it from all others."""
+    """The shortest unique prefix of the id."""
 
 
 class LeaseOnCard(msgspec.Struct, frozen=True):
-    """A lease that no task of this lab holds: of another user, or of a run at a terminal."""
+    """A lease that no task of this lab holds: of another user, or of a session or `roost lease` at a
+    terminal."""
 
     user: str
     pid: int | None
-    """Of who took it, as long as that one lives: of a run, of `roost lease`. A task is nobody's child."""
+    """The process that took the lease, while it lives (a run, `roost lease`); None for a lease of a task,
+    which the daemon took."""
     mb: int | None
     since: float
     package: str
@@ -60,7 +63,7 @@ class ForeignProcess(msgspec.Struct, frozen=True):
 
 
 class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A card. What the driver does not tell is None, or 0 for memory."""
+    """A card and what is on it. Values that the driver does not report are None, or 0 for memory."""
 
     number: int
     id: str
@@ -73,30 +76,30 @@ class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str
     part_of: str
     exclusive: bool
-    """The driver lets one process at a time compute on it, so nobody shares it."""
+    """Whether the driver lets only one process at a time compute on it, so that it cannot be shared."""
     allowed: bool
     drained: bool
     windows: list[Window]
-    """Times in which nothing may run there, that are not over."""
+    """Drain windows that are not over."""
     tasks: list[TaskOnCard]
     leases: list[LeaseOnCard]
     processes: list[ForeignProcess]
 
 
 class DeviceList(msgspec.Struct, frozen=True):
-    """The machine."""
+    """The cards of the machine and the rules of the lab."""
 
     cards: list[CardStatus]
     most_per_card: int | None
     foreign: str
     keep_free_mb: int
-    """Of each card, at least 2 %."""
+    """Memory kept free on each card, at least 2 %."""
     cores: int
-    """For tasks of the CPU; each takes one unless it says how many."""
+    """CPU cores for tasks without cards; each takes one unless it requests more."""
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be changed; None: nothing."""
+    """A change of the lab's rules; fields that are None stay as they are."""
 
     allowed: str | None = None
     """``0,2``, or `ALL`."""
@@ -104,15 +107,15 @@ class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
     foreign: Literal["avoid", "fit", "ignore"] | None = None
     keep_free_mb: int | None = None
     cores: int | Literal["any"] | None = None
-    """`ANY`: as many as the machine has cores."""
+    """`ANY`: as many as the machine has."""
 
 
 def show() -> DeviceList:
-    """The cards as they are now. No queue is made for that.
+    """Returns the cards as they are now, without creating a queue.
 
     Raises:
-        Refused: The driver does not tell, the lab's folder will not do, or its queue is gone.
-        RoostError: As `roost.devices.inventory.read_cards`, or the queue cannot be read.
+        Refused: The driver does not answer, the lab's folder cannot be used, or its queue is missing.
+        RoostError: As `roost.devices.inventory.look`, or the queue cannot be read.
     """
     cards = inventory.read_cards()
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
@@ -124,41 +127,42 @@ def show() -> DeviceList:
     return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
 
 
-def change(asked: DeviceChange) -> None:
-    """Changes how the lab uses the cards, and has the daemon look at it. Whatever runs goes on.
+def change(request: DeviceChange) -> None:
+    """Changes how the lab uses the cards and wakes the daemon. Running tasks continue.
 
     Raises:
-        UsageError: A list means no cards, or no card has as much memory; then nothing was changed.
-        RoostError: As `show`.
+        UsageError: A list names no cards, or no card has that much memory; then nothing was changed.
+        RoostError: As for `show`.
     """
     new: dict[str, Any] = {}
-    if asked.allowed is not None:
-        chosen = None if asked.allowed == ALL else _parse_cards(asked.allowed, "-d")
+    if request.allowed is not None:
+        chosen = None if request.allowed == ALL else _parse_cards(request.allowed, "-d")
         new["allowed"] = None if chosen is None else [card.id for card in chosen]
-    if asked.most_per_card is not None:
-        new["most_per_card"] = None if asked.most_per_card == ANY else asked.most_per_card
-    if asked.foreign is not None:
-        new["foreign"] = asked.foreign
-    if asked.keep_free_mb is not None:
-        new["safety_mb"] = _checked_reserve(asked.keep_free_mb)
-    if asked.cores is not None:
-        new["cores"] = None if asked.cores == ANY else asked.cores
+    if request.most_per_card is not None:
+        new["most_per_card"] = None if request.most_per_card == ANY else request.most_per_card
+    if request.foreign is not None:
+        new["foreign"] = request.foreign
+    if request.keep_free_mb is not None:
+        new["safety_mb"] = _checked_reserve(request.keep_free_mb)
+    if request.cores is not None:
+        new["cores"] = None if request.cores == ANY else request.cores
     _edit_rules(lambda rules: {**rules, **new})
 
 
 def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = None) -> list[Card]:
-    """Lets nothing more begin on cards; gives them. Whatever runs there goes on.
+    """Keeps new tasks off cards, and returns these cards. Running tasks continue.
 
     Args:
-        text: Which, as ``0,2``, or `ALL`; also of those that are not there any more when it is taken back.
-        off: Take it back, that of a time too.
-        window: Only what has ended before the first of these moments, or begins after the second one (unix
-            seconds, as `wanted.parse_window` gives them), may run there. None: nothing begins from now on.
+        text: The cards as ``0,2``, or `ALL`; with ``off``, `ALL` includes cards that the machine no longer
+            has.
+        off: Whether to end the drain, with all its windows.
+        window: Begin and end in unix seconds, as `resources.parse_window` returns them: only tasks that end
+            before the begin, or start after the end, may run there. None: no task starts from now on.
 
     Raises:
-        UsageError: The list means no cards; then nothing was changed.
+        UsageError: The list names no cards; then nothing was changed.
         NotFound: There are no cards.
-        RoostError: As `show`.
+        RoostError: As for `show`.
     """
     now = time.time()
     cards = _parse_cards(text, "CARD")
@@ -201,7 +205,7 @@ def _edit_rules(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     with lab.changed() as store:
         with state_folder.exclusive_lock(
             store.folder
-        ):  # two who change different things at once both have it
+        ):  # two changes of different rules at the same time must both take effect
             _write_rules(store, edited(store.settings().get(RULES, {})))
         store.wake()
 
@@ -211,10 +215,10 @@ def _write_rules(store: Store, rules: dict[str, Any]) -> None:
 
 
 def _parse_cards(text: str, setting: str) -> list[Card]:
-    """The cards of ``0,2``, of ids or beginnings of ids, or of `ALL`; each once."""
+    """Returns the cards named by numbers (``0,2``), by ids or beginnings of ids, or by `ALL`; each once."""
     cards = inventory.read_cards()
     if not cards:
-        raise NotFound("this machine has no GPU, or its driver does not tell of one (nvidia-smi shows it)")
+        raise NotFound("this machine has no GPU, or its driver reports none (see nvidia-smi)")
     if text == ALL:
         return cards
     chosen: dict[str, Card] = {}
@@ -222,7 +226,7 @@ def _parse_cards(text: str, setting: str) -> list[Card]:
         alike = [card for card in cards if _matches(entry, card)]
         if len(alike) != 1:
             none = f"there is no GPU {entry}" if entry else "an entry of the list is empty"
-            what = "this means several GPUs" if alike else none
+            what = "this fits several GPUs" if alike else none
             raise UsageError(
                 f"{what}, and nothing was changed",
                 setting=setting,
@@ -259,14 +263,14 @@ def _card_status(
         drained=card.id in rules.drained,
         windows=[one for one in rules.reserved if one.card == card.id and one.end > time.time()],
         tasks=[TaskOnCard(task.id, task.name, task.state, task.reserved_mb, short[task.id]) for task in ours],
-        leases=[_lease_on_card(one) for one in leases if one.said.task not in ids and not one.blocked],
+        leases=[_lease_on_card(one) for one in leases if one.record.task not in ids and not one.blocked],
         processes=[ForeignProcess(user.pid, user.name, user.memory_mb) for user in rest.users],
     )
 
 
 def _lease_on_card(one: CardLease) -> LeaseOnCard:
-    said = one.said
-    # Who has taken it for a task is the daemon, which goes and comes while the task runs.
-    is_there = not said.task and process_identity.is_alive(said.pid, said.start_ticks, said.boot_id)
-    pid = said.pid if is_there else None
-    return LeaseOnCard(one.user, pid, said.mb, said.since, said.package, said.task)
+    record = one.record
+    # The daemon takes the leases of tasks, and may be restarted while a task runs.
+    is_owner_alive = not record.task and process_identity.is_alive(record.pid, record.start_ticks, record.boot_id)
+    pid = record.pid if is_owner_alive else None
+    return LeaseOnCard(one.user, pid, record.mb, record.since, record.package, record.task)

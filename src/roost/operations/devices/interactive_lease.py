@@ -1,4 +1,5 @@
-"""``lease``: cards for what a person starts: a shell, a notebook, a program that knows nothing of roost."""
+"""The operation ``lease``: cards for a program that the user starts, such as a shell, a notebook, or one that
+does not use roost."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ from roost.lab.sessions.session_start import CARDS_VARIABLE
 from roost.supervisor.processes.process_tree import descendants, kill_tree
 
 _POLL_SECONDS = 1.0
-"""How often a card that is waited for is looked at, should nobody tell that it is free."""
+"""How often cards are checked while waiting, in case no process announces that one is free."""
 _GRACE_SECONDS = 60.0
-"""Between the end of its time and the end of it."""
+"""Between SIGTERM at the time limit and SIGKILL."""
 _TICK_SECONDS = 0.05
 _FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
@@ -41,77 +42,77 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseRequest:
-    """What is asked for."""
+    """A request for cards."""
 
     count: int = 1
-    """How many cards."""
+    """The number of cards."""
     mb: int | None = None
-    """Of each; None: whole cards."""
+    """Memory of each card; None: whole cards."""
     wait: bool = False
-    """Whether to wait until as many are free."""
+    """Whether to wait until enough cards are free."""
     time_limit: float | None = None
-    """Seconds for which they are wanted; None: nobody knows."""
+    """Seconds for which the cards are needed; None: unknown."""
 
 
 @dataclass(frozen=True)
 class LeaseWait:
-    """Not enough is free."""
+    """An event: not enough cards are free."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class LeasedCards:
-    """Cards that are ours until `run_command` ends."""
+    """Cards that this process holds until `run_command` ends."""
 
     cards: Sequence[Card]
     leases: Leases
 
 
 def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
-    """Takes free cards, those with the most free memory first.
+    """Leases free cards, those with the most free memory first.
 
     Yields:
-        Why it waits, whenever that changes; in the end the cards.
+        A `LeaseWait` whenever the reason for waiting changes; at last the `LeasedCards`.
 
     Raises:
-        Busy: Too few are free, and it is not to wait.
-        Refused: The machine does not have as much, or as `roost.devices.lease.take`.
+        Busy: Too few cards are free, and the request is not to wait.
+        Refused: The machine does not have that much, or as `roost.devices.lease.take`.
         RoostError: As `roost.devices.visible_cards.cards`.
     """
     try:
-        taken = _lease_free_cards(request, visible_cards.cards())
+        leased = _lease_free_cards(request, visible_cards.cards())
     except CardsBusy:
         if not request.wait:
             raise
     else:
-        yield taken
+        yield leased
         return
-    with closing(_QueuedLease(request)) as turn:
-        said = ""
+    with closing(_QueuedLease(request)) as queued:
+        reported = ""
         while True:
-            is_next = turn.is_next()
+            is_next = queued.is_next()
             try:
                 if is_next:
-                    taken = _lease_free_cards(request, visible_cards.cards())
+                    leased = _lease_free_cards(request, visible_cards.cards())
                     break
-                why = f"{_format_request(request)} asked for, and tasks of others come first"
+                why = f"{_format_request(request)} requested, and tasks of other users come first"
             except CardsBusy as busy:
                 why = busy.message
-            if why != said:
-                said = why
+            if why != reported:
+                reported = why
                 yield LeaseWait(why)
-            turn.wait()
-    yield taken
+            queued.wait()
+    yield leased
 
 
 class _QueuedLease:
-    """The place of a lease among all that wait for cards on this machine, in whatever queue."""
+    """A waiting lease among all tasks that wait for cards of this machine, in any queue."""
 
     def __init__(self, request: LeaseRequest) -> None:
         self._neighbours = Neighbours()
         self._rules = Rules(allowed=tuple(card.id for card in visible_cards.cards()))
-        self._want = Task(
+        self._task = Task(
             id="lease",
             name="a lease",
             package="",
@@ -127,13 +128,13 @@ class _QueuedLease:
         )
 
     def is_next(self) -> bool:
-        """Whether what is free, if anything is, is not for others who wait."""
+        """Whether the free cards, if there are any, are not reserved for other waiting tasks."""
         self._neighbours.watch()
         cards, now = inventory.read_cards(), time.time()
         found = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
         state = State(
             now=now,
-            pending=[self._want],
+            pending=[self._task],
             cards=without_all_holders(cards, found),
             usage=usage_ledger.decayed_usage(now, leases=found),
             rules=self._rules,
@@ -143,54 +144,57 @@ class _QueuedLease:
         self._neighbours.answer(joined, whole)
         if self._neighbours.ours(whole).placements:
             return True
-        return not whole.placements and word_of(whole.reasons[self._want.id]) != RESERVATION
+        return not whole.placements and word_of(whole.reasons[self._task.id]) != RESERVATION
 
     def wait(self) -> None:
-        """Until there may be more."""
+        """Waits until more cards may be free."""
         fd = self._neighbours.fd
         select.select([fd] if fd is not None else [], [], [], _POLL_SECONDS)
 
     def close(self) -> None:
-        """It waits no more."""
+        """Leaves the queue of waiting leases."""
         self._neighbours.rest()
 
 
 def run_command(
     command: Sequence[str],
-    taken: LeasedCards,
+    leased: LeasedCards,
     *,
     time_limit: float | None = None,
     at_limit: Callable[[], None] = lambda: None,
 ) -> int:
-    """Runs a command on the cards, at this terminal; gives its exit code, above 128 if a signal ended it.
+    """Runs a command on the cards at this terminal, and returns its exit code, or 128 + n if signal n ended
+    it.
 
-    The command has copies of the descriptors, so that it keeps the cards when we are killed. We stay, because
-    some programs (sudo) close what they do not know.
+    The command inherits copies of the lease descriptors, so it keeps the cards if this process is killed.
+    This process stays, because some programs (sudo) close descriptors that they do not know.
 
     Args:
-        command: And its arguments.
-        taken: The cards.
-        time_limit: Seconds after which it, and what it has started, is asked to end (SIGTERM); a minute later
-            it is killed. None: as long as it takes.
-        at_limit: Called when it is asked to.
+        command: The program and its arguments.
+        leased: The cards.
+        time_limit: Seconds after which the command and its child processes get SIGTERM, and a minute later
+            SIGKILL. None: no limit.
+        at_limit: Called when SIGTERM is sent.
 
     Raises:
         NotFound: There is no such program.
-        OSError: It cannot be started.
+        OSError: The program cannot be started.
     """
     child: subprocess.Popen[bytes] | None = None
-    asked: list[int] = []
+    received: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
-        asked.append(signum)
-        if child is not None and signum in _FORWARDED_SIGNALS:  # the others the terminal sends to both of us
+        received.append(signum)
+        if (
+            child is not None and signum in _FORWARDED_SIGNALS
+        ):  # the terminal itself sends the other signals to both processes
             child.send_signal(signum)
 
-    # Handlers, as what is ignored would be ignored by the command too.
+    # Handlers, not SIG_IGN, because the command would inherit ignored signals.
     before = {signum: signal.signal(signum, note) for signum in (*_FORWARDED_SIGNALS, *_TERMINAL_SIGNALS)}
     try:
-        child = subprocess.Popen(command, env=_environment(taken), pass_fds=taken.leases.fds)
-        for signum in set(asked) & set(_FORWARDED_SIGNALS):
+        child = subprocess.Popen(command, env=_environment(leased), pass_fds=leased.leases.fds)
+        for signum in set(received) & set(_FORWARDED_SIGNALS):
             child.send_signal(signum)
         code = child.wait() if time_limit is None else _wait_with_limit(child, time_limit, at_limit)
     except FileNotFoundError as error:
@@ -199,7 +203,7 @@ def run_command(
     finally:
         for signum, action in before.items():
             signal.signal(signum, action)
-        taken.leases.close()
+        leased.leases.close()
         wakeup.send(state_folder.lab_folder())  # a task may wait for these cards
     return code if code >= 0 else 128 - code
 
@@ -210,13 +214,15 @@ def _wait_with_limit(child: subprocess.Popen[bytes], seconds: float, at_limit: C
     at_limit()
     deadline = time.monotonic() + _GRACE_SECONDS
     below = {pid: process_identity.start_ticks(pid) for pid in descendants(child.pid)}
-    for pid in (child.pid, *below):  # a shell passes nothing on
+    for pid in (child.pid, *below):  # a shell forwards no signals
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
     try:
         child.wait(_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGSTOP)  # a shell would go on once what it waits for is killed
+        child.send_signal(
+            signal.SIGSTOP
+        )  # a shell would continue with its next command once its child is killed
         kill_tree(child.pid, include_root=False)
         child.kill()
     _wait_or_kill(below, deadline)
@@ -224,10 +230,11 @@ def _wait_with_limit(child: subprocess.Popen[bytes], seconds: float, at_limit: C
 
 
 def _wait_or_kill(given: Mapping[int, int | None], deadline: float) -> None:
-    """Waits for processes, which hold the cards as long as they live, and kills those that are left then.
+    """Waits for processes, which hold the cards as long as they live, and kills those that live at the
+    deadline.
 
     Args:
-        given: By pid, when they started.
+        given: Start time by pid.
         deadline: In monotonic seconds.
     """
     boot_id = process_identity.boot_id()
@@ -239,9 +246,9 @@ def _wait_or_kill(given: Mapping[int, int | None], deadline: float) -> None:
         time.sleep(_TICK_SECONDS)
 
 
-def _environment(taken: LeasedCards) -> dict[str, str]:
-    cards = ",".join(card.id for card in taken.cards)
-    return {**os.environ, CARDS_VARIABLE: cards, **taken.leases.environment()}
+def _environment(leased: LeasedCards) -> dict[str, str]:
+    cards = ",".join(card.id for card in leased.cards)
+    return {**os.environ, CARDS_VARIABLE: cards, **leased.leases.environment()}
 
 
 def _lease_free_cards(request: LeaseRequest, cards: Sequence[Card]) -> LeasedCards:
@@ -254,7 +261,9 @@ def _lease_free_cards(request: LeaseRequest, cards: Sequence[Card]) -> LeasedCar
     if len(free) < request.count:
         raise _cards_busy(large, free, request)
     chosen = visible_cards.most_free(free, request.count)
-    return LeasedCards(chosen, lease.take(chosen, request.mb, LeaseHolder.own(), reserve_mb=reserve_mb))
+    return LeasedCards(
+        chosen, lease.take(chosen, request.mb, LeaseHolder.this_process(), reserve_mb=reserve_mb)
+    )
 
 
 def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
@@ -262,7 +271,7 @@ def _is_large_enough(card: Card, mb: int | None, reserve_mb: int) -> bool:
 
 
 def _is_unused(card: Card, mb: int | None) -> bool:
-    """Whether those who hold no lease leave it."""
+    """Whether processes without a lease leave enough of the card."""
     if mb is None:
         return not _foreign_users(card)
     return not card.total_mb or mb <= card.free_mb
@@ -277,8 +286,8 @@ def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseR
     if len(large) < len(cards):
         here = f"{len(large) or 'none'} of {len(cards)} {'have' if len(large) > 1 else 'has'} as much"
     return Refused(
-        f"{_format_request(request)} asked for, and {here}",
-        fix="ask for less; `roost devices` shows what there is",
+        f"{_format_request(request)} requested, and {here}",
+        fix="request less; `roost devices` lists the cards",
     )
 
 
@@ -288,21 +297,19 @@ def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseReque
     for card in cards:
         if card not in free:
             numbers.setdefault(_format_users(card, found[card.id]), []).append(f"GPU {card.number}")
-    each = [f"{join_names(named)}: {whom}" for whom, named in numbers.items()]
+    each = [f"{join_names(named)}: {users}" for users, named in numbers.items()]
     are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
     return CardsBusy(
-        f"{_format_request(request)} asked for, and {are}: {'; '.join(each)}",
+        f"{_format_request(request)} requested, and {are}: {'; '.join(each)}",
         held=found,
-        fix="write --wait to wait for it, or ask for less",
+        fix="add --wait, or request less",
     )
 
 
 def _format_users(card: Card, holders: Sequence[lease_files.CardLease]) -> str:
-    strangers = _foreign_users(card)
+    foreign = _foreign_users(card)
     free = f"{format_memory(card.free_mb)} are free"
-    return (
-        join_names([*map(str, holders), *(f"used without a lease by {user}" for user in strangers)]) or free
-    )
+    return join_names([*map(str, holders), *(f"used without a lease by {user}" for user in foreign)]) or free
 
 
 def _format_request(request: LeaseRequest) -> str:

@@ -21,7 +21,7 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, mirror_folders, live_progress, resume_gate, snapshot
+from roost.package import lineage, live_progress, mirror_folders, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files, require_runner

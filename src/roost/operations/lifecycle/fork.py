@@ -161,7 +161,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     """Which layer set which key: those of the package, its sessions, and this command line."""
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
-        if session.counts(source.path / "records"):
+        if session.is_effective(source.path / "records"):
             after = layers.apply_overrides(values, session.request.get("overrides", []))
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
@@ -215,7 +215,7 @@ def _target_root(
 
 def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
     """The checkpoint that is asked for, where it is the end of a finished run and no limit is changed."""
-    line = plan.source.store().line()
+    line = plan.source.store().lineage()
     if not line or plan.source.state() != "succeeded":
         return None
     if request.step not in (None, line[-1].step) or request.checkpoint not in (None, line[-1].id):
@@ -227,7 +227,7 @@ def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
 def _nothing_to_do(source: PackageFolder, goal: Manifest) -> Refused:
     name, limit = reached_limit(source)
     ended = f", where {name}: {limit} ended it" if name is not None else ""
-    before = [one.step for one in source.store().line() if one.step < goal.step]
+    before = [one.step for one in source.store().lineage() if one.step < goal.step]
     earlier = f", or go on from an earlier step: --at {before[-1]}" if before else ""
     return Refused(
         f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
@@ -265,7 +265,11 @@ def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[PackageFolde
 
 
 def _other_checkpoints(folder: Path, path: Path) -> list[Manifest]:
-    return [info for info in checkpoint.read_manifests(folder) if checkpoint.checkpoint_folder(folder, info.id) != path]
+    return [
+        info
+        for info in checkpoint.read_manifests(folder)
+        if checkpoint.checkpoint_folder(folder, info.id) != path
+    ]
 
 
 def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple[PackageFolder, Manifest]:

@@ -73,7 +73,7 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
 
 def _is_running(session: Session) -> bool:
     """Its guard ends last, whatever the record tells of the supervisor."""
-    return session.state == "running" or session.guard_lives
+    return session.state == "running" or session.guard_is_alive
 
 
 def _step(package: PackageFolder) -> int | None:

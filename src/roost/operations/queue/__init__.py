@@ -1,0 +1,16 @@
+"""Operations on the queue: to submit tasks, list them, explain them and change them.
+
+resources: the options of a task and whether this machine can meet them
+new_tasks: new rows of the queue, queued all or none
+submit: trainings become tasks
+sweep: overrides with several values, expanded to combinations
+sweep_packages: the packages of a sweep
+submit_command: a command of the user becomes a task
+memory_profile: the key under which the memory use of a task is learned
+list_tasks: the rows of `roost tasks`
+why: the reason why a task is pending, or how it ended
+task_control: requests to stop, kill, hold and release tasks, and their priority
+task_labels: names and shortened ids of tasks in texts
+seed_statistics: mean and standard deviation over the seeds of a sweep
+sleep_limit: the longest sleep of the daemon
+"""

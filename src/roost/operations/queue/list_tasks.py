@@ -1,4 +1,4 @@
-"""``tasks``: what waits and runs, and what has ended last."""
+"""The operation ``tasks``: pending and live tasks, and the last ones that have ended."""
 
 from __future__ import annotations
 
@@ -25,45 +25,44 @@ from roost.package import live_progress
 _MAX_ENDED = 5
 """A sweep counts as one."""
 _MAX_ENDED_READ = 100
-"""So many that have ended are looked at for those that did last: some take longer than others."""
+"""The most recently submitted ended tasks, of which those that ended last are chosen: run times differ."""
 _SWEEPS_PER_QUERY = 500
-"""In one question to the queue."""
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One task."""
+    """A task in the list of `roost tasks`."""
 
     id: str
     short: str
-    """As much of the id as tells it from all others."""
+    """The shortest unique prefix of the id."""
     name: str
     package: str
     user: str
     state: str
     reason: str
-    """Why it waits, or did not succeed."""
+    """Why the task is pending, or did not succeed."""
     priority: int
     held: bool
     after: tuple[str, ...]
-    """Those that must have succeeded before."""
+    """Ids of tasks that must succeed first."""
     after_any: tuple[str, ...]
-    """Those that must have ended before, however."""
+    """Ids of tasks that must end first, with any outcome."""
     sweep: str | None
-    """The sweep that it is one of."""
+    """The id of its sweep."""
     sweep_name: str | None
-    """What that is called; None: by what its tasks are called together."""
+    """The name of the sweep; None: derived from the names of its tasks."""
     num_cards: int
     cores: int | None
-    """Of the CPU, of a task without cards; None: it counts as one."""
+    """CPU cores of a task without cards; None: counts as one."""
     memory_mb: int | None
-    """Of each card: that it has, or asks for; None: the whole."""
+    """Memory of each card, reserved or requested; None: the whole card."""
     whole: bool
-    """Whether it is to share its cards with nobody."""
+    """Whether the task shares its cards with no other."""
     time_limit: float | None
     """Seconds."""
     opportunistic: bool
     cards: tuple[str, ...]
-    """That it has."""
+    """The cards that the task holds."""
     attempt: int
     session: int | None
     stop_asked: str
@@ -73,58 +72,58 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ended: float | None
     exit_code: int | None
     step: int | None = None
-    """Of a training that runs: where it is. Like the next two None where that is not known (yet)."""
+    """Progress of a running training. This and the next two are None where it is not (yet) known."""
     total_steps: int | None = None
     left: float | None = None
-    """Seconds that it still takes, by its pace so far, or until its time limit."""
+    """Seconds until the end, estimated from the speed so far, or until the time limit."""
 
     def seconds(self, now: float) -> float:
-        """How long it has waited, runs, or ran."""
+        """How long the task has waited, has been running, or ran."""
         if self.started is None:
             return max(0.0, (self.ended or now) - self.submitted)
         return max(0.0, (self.ended or now) - self.started)
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """The tasks of one sweep, together."""
+    """The tasks of one sweep as one entry of the list."""
 
     id: str
     short: str
     tasks: tuple[TaskRow, ...]
-    """At least two; of a list of some states, or of one user, not all."""
+    """At least two; not all tasks where the list is restricted to some states or to one user."""
     total: int
-    """How many it has."""
+    """The number of tasks of the whole sweep."""
 
     def seconds(self, now: float) -> float:
-        """How long it takes since it was submitted, until the last of its tasks has ended."""
+        """The time from the first submission to the last end, or to now."""
         ends = [now if task.ended is None else task.ended for task in self.tasks]
         return max(0.0, max(ends) - min(task.submitted for task in self.tasks))
 
     @property
     def name(self) -> str:
-        """That it was given; else what all are called by, up to the key whose values differ first: ``lr`` of
-        ``lr-1e-3`` and ``lr-1e-4``."""
+        """The given name; else the common prefix of the names of the tasks, up to the first key whose values
+        differ: ``lr`` for ``lr-1e-3`` and ``lr-1e-4``."""
         if (given := self.tasks[0].sweep_name) is not None:
             return given
-        common = os.path.commonprefix([task.name for task in self.tasks])  # noqa: RUF071  - they are no paths
+        common = os.path.commonprefix([task.name for task in self.tasks])  # noqa: RUF071  - the names are not paths
         before, line, last = common.rpartition("_")
         return f"{before}{line}{last.partition('-')[0]}".rstrip("_")
 
     @property
     def reason(self) -> str:
-        """Why those wait that do, all that are held back first; as of one of the others."""
+        """Why its pending tasks wait: held tasks first, then the reason of one of the others."""
         waits = [task for task in self.tasks if task.state == PENDING]
         held = sum(task.held for task in waits)
         other = next((task.reason for task in waits if not task.held), "")
         if not held:
             return other
         count = f"{held} of them " if other else ""
-        hint = f"{HELD}: {count}until somebody releases them (roost release {self.short})"
+        hint = f"{HELD}: {count}until they are released (roost release {self.short})"
         return f"{hint}; {other}" if other else hint
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many are in each state, of those that some are in."""
+        """The number of tasks in each state that occurs."""
         states = [task.state for task in self.tasks]
         return {state: states.count(state) for state in (*LIVE, PENDING, *ENDED) if state in states}
 
@@ -136,14 +135,14 @@ def list_tasks(
     user: str | None = None,
     max_pending: int | None = None,
 ) -> list[TaskRow]:
-    """The tasks of the queue, in the order in which they were submitted.
+    """Returns the tasks of the queue in the order of submission.
 
     Args:
-        all_tasks: Those too that have ended long ago; else the last few, and whole sweeps.
-        states: Only those of these, however long ago.
-        user: Only his.
-        max_pending: Without the two above: so many of those that wait, the first ones; a sweep counts as
-            one. All when None.
+        all_tasks: Whether to include all ended tasks; otherwise the last few, and whole sweeps.
+        states: Only tasks in these states, however old.
+        user: Only tasks of this user.
+        max_pending: Limits the pending tasks to the first ones where neither of the first two is given; a
+            sweep counts as one. None: no limit.
 
     Raises:
         Refused: The queue cannot be opened.
@@ -156,17 +155,17 @@ def list_tasks(
         else:
             found = _recent_tasks(store, user, max_pending)
         short = store.beginnings(id for task in found for id in (task.id, task.sweep) if id)
-        told = TaskLabels(store, (task.reason for task in found))
+        labels = TaskLabels(store, (task.reason for task in found))
     now = time.time()
-    return [_row(task, short, told.said(task.reason) if task.reason else "", now) for task in found]
+    return [_row(task, short, labels.replace_ids(task.reason) if task.reason else "", now) for task in found]
 
 
 def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int, int]:
-    """How many more tasks there are, of one user or of all: of those that wait, and of those that have ended.
+    """Returns how many pending and how many ended tasks are not in a list.
 
     Args:
-        rows: All that is shown.
-        user: Whose count.
+        rows: The list.
+        user: Count only tasks of this user.
 
     Raises:
         Refused: The queue cannot be opened.
@@ -181,12 +180,12 @@ def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int,
 
 
 def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
-    """By what numbers people know the cards that these tasks have: those of `roost devices`. A card that the
-    driver does not report of has none."""
+    """Returns the numbers by which `roost devices` shows the cards of these tasks. A card that the driver
+    does not list has none."""
     held = {card for row in rows for card in row.cards}
-    if not held:  # the driver is not asked for nothing
+    if not held:  # saves the query of the driver
         return {}
-    from roost.devices import inventory  # most lists have no cards, and do not wait for it
+    from roost.devices import inventory  # imported late: most lists have no cards
 
     try:
         return {card.id: card.number for card in inventory.read_cards() if card.id in held}
@@ -195,7 +194,8 @@ def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
 
 
 def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
-    """The same, with the tasks of a sweep together where its first one was, unless that is the only one.
+    """Returns the list with the tasks of a sweep as one entry at the place of the first, unless only one of
+    its tasks is listed.
 
     Raises:
         Refused: The queue cannot be opened.
@@ -221,7 +221,7 @@ def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
 
 
 def needs_daemon(rows: Sequence[TaskRow]) -> bool:
-    """Whether one of them has not ended, and nobody looks after it."""
+    """Whether a task has not ended and no daemon is running."""
     return (
         any(row.state not in ENDED for row in rows)
         and daemon_presence.about(state_folder.lab_folder()) is None
@@ -237,9 +237,10 @@ def _recent_tasks(store: Store, user: str | None, max_pending: int | None) -> li
     waiting = store.tasks(states=[PENDING], user=user, oldest=max_pending)
     found = {task.id: task for task in (*waiting, *store.tasks(states=LIVE, user=user), *last.values())}
     sweeps = sorted({task.sweep for task in found.values() if task.sweep is not None})
-    left = ENDED if max_pending is None else None  # of a sweep, if all that wait and live are there already
+    # Of a sweep: without a limit its unended tasks are in the list already.
+    states = ENDED if max_pending is None else None
     for start in range(0, len(sweeps), _SWEEPS_PER_QUERY):
-        some = store.tasks(states=left, sweeps=sweeps[start : start + _SWEEPS_PER_QUERY], user=user)
+        some = store.tasks(states=states, sweeps=sweeps[start : start + _SWEEPS_PER_QUERY], user=user)
         found |= {task.id: task for task in some}
     return sorted(found.values(), key=lambda task: (task.submitted, task.id))
 
@@ -261,7 +262,7 @@ def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskR
 
 
 def _progress(task: Task, now: float) -> dict[str, Any]:
-    """Where a training is, as its worker tells it."""
+    """Reads the progress record of a running training."""
     seen = live_progress.read(Path(task.package) / "progress")
     if seen is None or task.started is None or seen.wall < task.started:  # of the attempt before
         return {}

@@ -1,4 +1,5 @@
-"""Under which a task's memory is remembered: what its package runs, and with which settings."""
+"""The key under which the memory use of a task is learned: a digest of the code of its package and of its
+settings."""
 
 from __future__ import annotations
 
@@ -12,17 +13,16 @@ from roost.lab.sessions.session_plan import Plan
 from roost.package.package import PackageFolder
 
 _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"])
-"""Of other files the config names those that matter, and its settings are in the profile."""
+"""Other files that matter are named by the config, whose settings are in the profile."""
 
 
 def profile_of(package: PackageFolder, plan: Plan) -> tuple[str, float | None]:
-    """`roost.lab.memory.memory_prediction.profile` of a session that is planned. That of a command is empty:
-    nobody measures
-    what it takes.
+    """Returns the memory profile of a planned session (`roost.lab.memory.memory_prediction.profile`). It is
+    empty for a command, whose memory use is not measured.
 
     Args:
-        package: The session's.
-        plan: What is started.
+        package: The package of the session.
+        plan: The session plan.
 
     Raises:
         NotFound: A file of the package cannot be read.

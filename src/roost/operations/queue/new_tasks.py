@@ -1,4 +1,4 @@
-"""What waits: the rows of new tasks, queued, all or none."""
+"""New rows of the queue: made from packages, and queued all or none."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from roost.package import package_name
 from roost.package.package import PackageFolder
 
 _THREADS_VARIABLE = "OMP_NUM_THREADS"
-"""Of a task that says how many cores it takes: most libraries take all of the machine unless told."""
+"""Set for a task with a number of CPU cores: by default most libraries use all cores of the machine."""
 
 
 @dataclass(frozen=True)
 class NewTasks:
-    """Tasks that wait now, by what was asked."""
+    """The tasks that a submission has queued."""
 
     tasks: Sequence[Task]
     notes: Sequence[str] = ()
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
 
 def new_task(
@@ -44,7 +44,7 @@ def new_task(
     sweep: str | None = None,
     sweep_name: str | None = None,
 ) -> Task:
-    """The row of a package that waits."""
+    """Returns the pending row of a package. Nothing is queued yet."""
     now = time.time()
     if options.need.cores is not None and _THREADS_VARIABLE not in plan.env:
         plan = msgspec.structs.replace(
@@ -52,7 +52,7 @@ def new_task(
         )
     profile, scale = "", None
     if options.need.cards:
-        from roost.operations.queue import memory_profile  # 20 ms, which a task of the CPU need not wait for
+        from roost.operations.queue import memory_profile  # takes 20 ms, which a CPU task need not spend
 
         profile, scale = memory_profile.profile_of(package, plan)
     return Task(
@@ -78,33 +78,33 @@ def new_task(
 
 
 def require_unused_name(root: Path, name: str | None) -> None:
-    """Makes sure that a new package may have this name: the same command typed twice is no second run of it.
-    Of two who ask at the same time, one is refused when the package is made.
+    """Checks that a new package may have this name: the same command typed twice is not a second run of the
+    package. Of two calls at the same time, one is refused when its package is made.
 
     Args:
-        root: Where it is to lie.
-        name: None: no name was asked for.
+        root: The folder of the new package.
+        name: None: no name was requested.
 
     Raises:
-        Refused: There is one, or a task waits with it.
-        UsageError: It is no name.
+        Refused: The folder exists, or an unended task has that package.
+        UsageError: The text is not a valid name.
     """
     if name is None:
         return
     if os.path.lexists(path := root / package_name.checked_name(name)):
         raise package_name.name_taken_error(root, name)
-    require_unqueued(path)  # somebody has removed what a task waits with
+    require_unqueued(path)  # the package of a pending task may have been removed
 
 
 def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
-    """Queues tasks, all or none; what was made for those that are not is removed.
+    """Queues tasks, all or none; on failure removes what was made for tasks that are not in the queue.
 
     Args:
-        tasks: Each is made when it is asked for.
-        is_new: Whether their packages were made for them.
+        tasks: An iterator makes each task (and its package) when it is consumed.
+        is_new: Whether the packages were made for these tasks.
 
     Raises:
-        Refused, RoostError, OSError: As `lab.enqueue`, or what making them raises.
+        Refused, RoostError, OSError: As `lab.enqueue`, or raised by the iterator.
     """
     made: list[Task] = []
     try:
@@ -118,26 +118,26 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
 
 
 def _undo(tasks: Sequence[Task], *, is_new: bool) -> None:
-    # Where nobody can report what is queued, nothing is removed: a task without its package is worse.
+    # If the queue cannot be read, nothing is removed: a task without its package is worse.
     with contextlib.suppress(RoostError), lab.opened() as store:
         states = store.states([task.id for task in tasks])
         for task in tasks:
             if task.id not in states and is_new:
-                with contextlib.suppress(OSError):  # it stays: nobody runs it
+                with contextlib.suppress(OSError):  # the folder remains; no task runs it
                     durable.remove_folder(Path(task.package))
             elif task.id not in states:
                 task_file.remove(task)
 
 
 def require_unqueued(package: Path) -> None:
-    """Makes sure that no task waits or runs with a package.
+    """Checks that no task of a package is pending or live.
 
     Raises:
-        Refused: One does.
+        Refused: There is such a task.
     """
     with lab.opened() as store:
         unended = store.packages([PENDING, *LIVE])
-    this, links_in = package.resolve(), functools.cache(_symlinks_in)  # many lie in one folder
+    this, links_in = package.resolve(), functools.cache(_symlinks_in)  # many packages are in one folder
     for id, state, path in unended:
         folder, _, name = path.rpartition("/")
         if (name == this.name or name in links_in(folder)) and Path(path).resolve() == this:
@@ -149,5 +149,5 @@ def _symlinks_in(folder: str) -> frozenset[str]:
     try:
         with os.scandir(folder) as found:
             return frozenset(one.name for one in found if one.is_symlink())
-    except OSError:  # it is gone, with all that was in it
+    except OSError:  # the folder was removed
         return frozenset()

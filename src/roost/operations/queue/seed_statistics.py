@@ -1,4 +1,4 @@
-"""What the runs of a sweep that differ in their seed alone have in common: means and how far they scatter."""
+"""Mean and standard deviation over the runs of a sweep that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import NamedTuple
 from roost.operations.reading.package_row import Row
 
 _SEED = re.compile(r"(?<![^ _])seed([=-])-?\d+")
-"""As `roost.operations.queue.sweep.label` writes it; with ``=`` of a name that somebody gave."""
+"""As `roost.operations.queue.sweep.label` writes it; with ``=`` in a name that the user gave."""
 
 
 class MeanStd(NamedTuple):
-    """Of several values."""
+    """Mean and standard deviation of several values."""
 
     mean: float
     std: float
-    """The sample's: of n values, divided by n - 1."""
+    """Of the sample: the sum of squares of n values is divided by n - 1."""
 
 
 class SeedStatistics(NamedTuple):
-    """Runs that differ in their seed alone, and have succeeded."""
+    """Statistics over succeeded runs that differ only in their seed."""
 
     name: str
     runs: int
     metric: str
     last: MeanStd | None
-    """Of the newest values."""
+    """Over the newest values."""
     best: MeanStd | None
-    """Of those in the best checkpoints; None without a rule."""
+    """Over the values of the best checkpoints; None without a rule for them."""
 
 
 def statistics_over_seeds(rows: Sequence[Row]) -> list[SeedStatistics]:
-    """Each group of at least two runs, where its first one stands."""
+    """Returns the statistics of each group of at least two runs, in the order of their first runs."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.group is not None and row.metric is not None and row.state == "succeeded":

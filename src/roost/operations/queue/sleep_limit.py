@@ -1,4 +1,4 @@
-"""``change_delay``: how long the lab's daemon sleeps at most when nobody wakes it."""
+"""The operation ``change_delay``: the longest sleep of the lab's daemon when no event wakes it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from roost.operations import lab
 
 
 def change_delay(seconds: int) -> None:
-    """Changes it, and has the daemon take it over. What is submitted or ends wakes the daemon anyway.
+    """Changes the longest sleep of the daemon and wakes the daemon. Submissions and ends of tasks wake it
+    anyway.
 
     Raises:
-        UsageError: It is too short or too long; then nothing was changed.
+        UsageError: The time is too short or too long; then nothing was changed.
         RoostError: The queue cannot be written.
     """
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         fix = f"give {LEAST_SECONDS} to {MOST_SECONDS} seconds"
-        raise UsageError("is no delay for the lab", setting="new_delay", received=seconds, fix=fix)
+        raise UsageError("is not a valid delay", setting="new_delay", received=seconds, fix=fix)
     with lab.changed() as store:
         store.set(SETTING, seconds)
         store.wake()

@@ -1,4 +1,4 @@
-"""``submit``: makes packages and puts them into the lab's queue."""
+"""The operation ``submit``: makes the packages of trainings and queues them as tasks."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ from roost.package.package_draft import TrainingDraft, prepare_training
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitRequest:
-    """A training that is asked for, or a sweep of them."""
+    """A request to queue one training, or a sweep of trainings."""
 
     config: Path
     tuning: Path | None = None
     overrides: Sequence[str] = ()
-    """As `run` takes them, and several values of one (`roost.operations.queue.sweep`)."""
+    """As for `run`; an override may also name several values (`roost.operations.queue.sweep`)."""
     description: str | None = None
     name: str | None = None
-    """The package's name, or the beginning of those of a sweep."""
+    """The name of the package, or the prefix of the names of a sweep's packages."""
     options: TaskOptions = field(default_factory=TaskOptions)
     command: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """A training of which everything is known, and nothing was made."""
+    """A checked training; nothing of it is on disk yet."""
 
     plan: TrainingDraft
     name: str | None
@@ -75,31 +75,31 @@ def _ignore(_: str) -> None:
 
 
 def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -> NewTasks:
-    """Makes the package of each training, all or none, and queues them.
+    """Makes the package of each training, all or none, and queues the tasks.
 
     Args:
-        request: What is asked.
-        report: Hears how far it is, at each task of a sweep.
+        request: What to submit.
+        report: Called with a line of progress at each task of a sweep.
 
     Raises:
-        NotFound: There is no such config, or no such task to wait for.
+        NotFound: The config, or a task that is a dependency, does not exist.
         ConfigError: The config, or a file it names, is wrong.
-        UsageError: What is asked contradicts itself.
-        Refused: A task could never start; or the lab will not do.
+        UsageError: Options contradict each other.
+        Refused: A task could never start; or the lab's folder cannot be used.
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
     prepared = _prepare(request, report)
-    lab.ensure()  # before anything is made: its daemon may be of another version
+    lab.ensure()  # before anything is made, because the running daemon may be of another version
     return NewTasks(enqueue(_create_tasks(prepared, request, report)), prepared[0].plan.left_out())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
-    """What `check` is asked before: whether it would run; of a sweep, with each value of each setting once,
-    but for the seed.
+    """Returns the requests of `check` that precede a submission; for a sweep, requests in which each value of
+    each setting but the seed occurs once.
 
     Raises:
-        UsageError: The sweep means nothing.
+        UsageError: The overrides of the sweep are wrong.
     """
     options = request.options
     on_cpu = options.simulated or not (options.need.cards or options.cards_from_settings)
@@ -116,15 +116,15 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
 
 
 def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
-    """Queues the next session of a package, checked as `continue` does.
+    """Queues the next session of a package, after the same checks as `continue`.
 
     Args:
-        request: As of `continue`; ``device`` is cpu, or None, and ``ranks`` does not count.
-        options: What it asks of the lab; where it does not say, as the session before.
+        request: As for `continue`; ``device`` is cpu or None, and ``ranks`` is ignored.
+        options: The options of the task; where one is not set, that of the session before counts.
 
     Raises:
-        Refused: A task of this package waits or runs, the run is finished, or as `continue`.
-        NotFound, ConfigError, UsageError, RoostError, OSError: As `submit`.
+        Refused: A task of this package is pending or running, the run is finished, or as for `continue`.
+        NotFound, ConfigError, UsageError, RoostError, OSError: As for `submit`.
     """
     if options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
@@ -133,7 +133,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
     options.check_dependencies()
     with state_folder.exclusive_lock(
         package.path
-    ):  # two who submit it at the same time would both see it free
+    ):  # two submissions at the same time would both find no task of it
         require_unqueued(package.path)
         lock_fd = lock_package(package)
         try:
@@ -141,7 +141,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         finally:
             os.close(lock_fd)
         if ready is None:
-            fix = f"to go on, {raise_limit_fix(package)}"
+            fix = f"to continue, {raise_limit_fix(package)}"
             raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
         given = None if options.cards_from_settings else options.need.cards
         asked = with_previous_layout(
@@ -163,7 +163,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
 
 
 def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[PreparedTask]:
-    """Every training of what is asked, all of them checked."""
+    """Returns all trainings of a request, checked."""
     combinations = sweep.expand(request.overrides)
     if len(combinations) == 1 and request.options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
@@ -189,14 +189,14 @@ def _prepare_one(
     settings = plan.settings
     if settings.step_mode in ("dry", "no_optim"):
         raise Refused(
-            "only measures: there is no reason to wait for it",
+            "only measures, so it need not wait in the queue",
             setting="step_mode",
             received=settings.step_mode,
             where=config.where("step_mode"),
-            fix="use roost run",
+            fix="use `roost run`",
         )
     options = _with_settings(request.options, settings).with_card_count(settings.devices)
-    if like is None:  # before its settings are compared with cards that no machine has
+    if like is None:  # before rank_request compares the settings with cards that no machine has
         require_satisfiable([options.need])
     computing = task_plan.rank_request(options, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, computing, command=request.command, description=plan.description)
@@ -204,7 +204,8 @@ def _prepare_one(
 
 
 def _with_settings(options: TaskOptions, settings: Settings) -> TaskOptions:
-    """With the time limit of the settings, which the supervisor keeps, and their strategy if it has none."""
+    """Returns the options with the time limit of the settings, which the supervisor enforces, and with their
+    strategy unless the options have one."""
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
     need = msgspec.structs.replace(options.need, time_limit=seconds)
@@ -224,12 +225,13 @@ def _create_tasks(
 
 
 def _package_name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:
-    """Tasks of a sweep are called by what makes them differ."""
+    """Returns the name of a package; that of a sweep's task ends with the values that make it differ."""
     label = sweep.label(request.overrides, overrides)
     return package_name.folder_name("_".join(filter(None, [request.name, label]))) if label else request.name
 
 
 def _was_on_cpu(package: PackageFolder) -> bool:
-    """Whether the session before had no card; of simulated ones it only says that it has them."""
+    """Whether the session before had no card. With simulated cards the device is always cpu, and only
+    ``cards`` says that there were some."""
     found = package.sessions()
     return previous_device(package) == "cpu" and not (found and found[-1].request.get("cards"))

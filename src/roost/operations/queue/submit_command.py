@@ -1,4 +1,5 @@
-"""``submit -- COMMAND``: any command of the user becomes a task. Nothing here loads what trainings need."""
+"""The operation ``submit -- COMMAND``: queues any command of the user as a task. This module does not import
+what trainings need."""
 
 from __future__ import annotations
 
@@ -22,9 +23,8 @@ from roost.operations.sessions.caller_environment import callers_environment
 from roost.package.package import PackageFolder
 from roost.supervisor.limits import SessionLimits
 
-"""Where the package of a command goes."""
 _MAX_NAME_CHARS = 48
-"""Characters of a command by which its task is called."""
+"""The length of a command line in the name of its task."""
 
 
 def submit_command(
@@ -35,24 +35,24 @@ def submit_command(
     description: str | None = None,
     folder: Path | None = None,
 ) -> NewTasks:
-    """Queues a command, which runs where it was typed.
+    """Queues a command, which runs in the folder in which it was typed.
 
     Args:
-        command: And its arguments.
-        options: What it asks of the lab.
-        name: The package's; None: the time.
-        description: A few words about it; None: the command itself.
-        folder: Where it runs; None: the current one.
+        command: The program and its arguments.
+        options: The options of the task.
+        name: The name of the package; None: the time.
+        description: A few words about the task; None: the command line.
+        folder: The working directory; None: the current one.
 
     Raises:
-        NotFound: There is no such program, or no such task to wait for.
-        UsageError: What is asked contradicts itself.
-        Refused: A task could never start; or the lab will not do.
+        NotFound: The program, or a task that is a dependency, does not exist.
+        UsageError: Options contradict each other.
+        Refused: A task could never start; or the lab's folder cannot be used.
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
     if options.strategy is not None or options.most_parallel is not None:
-        raise UsageError("a strategy and --max-parallel are for trainings", fix="leave them out")
+        raise UsageError("a strategy and --max-parallel apply to trainings only", fix="leave them out")
     options.check_values()
     options.check_dependencies()
     options = options.with_card_count(None)
@@ -76,14 +76,12 @@ def create_command_task(
     description: str | None = None,
     folder: Path | None = None,
 ) -> Task:
-    """Makes the package of a command; it holds no code, only what the command prints and how it ends.
-
-    Args:
-        command, options, name, description, folder: As of `submit_command`.
+    """Makes the package of a command and returns its row. The package has no code; it holds the output of the
+    command and its outcome.
 
     Raises:
-        Refused: The name is taken.
-        OSError: It cannot be written.
+        Refused: The name is in use.
+        OSError: The package cannot be written.
     """
     folder = folder or Path.cwd()
     plan = command_plan(command, time_limit=options.need.time_limit, folder=folder)
@@ -105,40 +103,40 @@ def create_command_task(
 
 
 def _task_name(command: Sequence[str]) -> str:
-    """How the task of a command is called that nobody has given a name."""
+    """Returns the name of a command's task where the user gave none: the command line, shortened."""
     line = shlex.join(command)
     return line if len(line) <= _MAX_NAME_CHARS else f"{line[: _MAX_NAME_CHARS - 1]}…"
 
 
 def require_program(command: Sequence[str], folder: Path) -> None:
-    """Makes sure that there is the program of a command, as far as the caller sees it.
+    """Checks that the program of a command exists, as far as the caller can see it.
 
     Args:
-        command: And its arguments.
-        folder: Where it will run.
+        command: The program and its arguments.
+        folder: The working directory of the command.
 
     Raises:
-        NotFound: There is none.
-        Refused: It is a file that cannot be executed.
+        NotFound: The program does not exist.
+        Refused: The program is a file that cannot be executed.
     """
     program = command[0]
     place = str(folder / program) if "/" in program else program
     if shutil.which(place, path=callers_environment().get("PATH", os.defpath)) is not None:
         return
     if (folder / program).is_file():
-        fix = f"write what runs it: `-- python {program}`; or make it executable"
+        fix = f"name the interpreter: `-- python {program}`; or make the file executable"
         raise Refused("cannot be executed", setting="--", received=program, fix=fix)
-    fix = "write it as a shell would find it, or its whole path"
+    fix = "write the program as a shell would find it, or its whole path"
     raise NotFound("there is no such program", setting="--", received=program, fix=fix)
 
 
 def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Path) -> Plan:
-    """The plan of a command of the user, which runs where it was typed, in the environment that it had there.
+    """Returns the session plan of a command of the user, with the caller's environment.
 
     Args:
-        command: And its arguments.
+        command: The program and its arguments.
         time_limit: Seconds.
-        folder: Where it runs.
+        folder: The working directory.
     """
     return Plan(
         request={"kind": "command", "command": list(command)},

@@ -1,4 +1,4 @@
-"""Sweeps: overrides that name several values, and every combination of them."""
+"""Sweeps: overrides that name several values are expanded to all combinations."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _RANGE_OF_NUMBERS = re.compile(rf"{_NUMBER}\.\.{_NUMBER}")
 _NOT_NAME_CHARS = re.compile(r"[^\w.+-]+")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 MAX_TASKS = 10_000
-"""Tasks of one sweep."""
+"""The most tasks of one sweep."""
 
 
 def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every combination of what the overrides name, the last one changing fastest; one if none names several.
+    """Returns every combination of the values that the overrides name, the last override changing fastest;
+    one combination if none names several values.
 
     ``x.lr=1e-3,1e-4`` are two values, ``seed=0..4`` are five. A comma inside brackets or quotes separates
     nothing: ``betas=[0.9,0.99]`` is one value.
 
     Args:
-        overrides: As `run` takes them.
+        overrides: As for `run`.
 
     Raises:
-        UsageError: A value is empty or comes twice, a range is empty or not of whole numbers, a key of
+        UsageError: A value is empty or occurs twice, a range is empty or not of whole numbers, a key of
             several values is given again, or there are too many combinations.
     """
     _require_no_repetition(overrides)
@@ -36,19 +37,19 @@ def expand(overrides: Sequence[str]) -> list[tuple[str, ...]]:
     number = math.prod(map(len, choices))
     if number > MAX_TASKS:
         fix = f"name fewer values: {' x '.join(str(len(found)) for found in choices if len(found) > 1)}"
-        raise UsageError(f"this sweep has {number:,} tasks, and {MAX_TASKS:,} are the most", fix=fix)
+        raise UsageError(f"this sweep has {number:,} tasks, and at most {MAX_TASKS:,} are allowed", fix=fix)
     return list(itertools.product(*choices))
 
 
 def covering_combinations(overrides: Sequence[str], *, fixed_key: str) -> list[tuple[str, ...]]:
-    """The fewest combinations of `expand` in which every value of every key occurs.
+    """Returns the fewest combinations of `expand` in which every value of every key occurs.
 
     Args:
-        overrides: As of `expand`.
-        but: A key of which the first value suffices.
+        overrides: As for `expand`.
+        fixed_key: A key of which only the first value is used.
 
     Raises:
-        UsageError: As `expand`.
+        UsageError: As for `expand`.
     """
     expand(overrides)
     choices = [_choices(override) for override in overrides]
@@ -58,24 +59,25 @@ def covering_combinations(overrides: Sequence[str], *, fixed_key: str) -> list[t
 
 
 def varied_keys(overrides: Sequence[str]) -> list[str]:
-    """The keys that have several values."""
+    """Returns the keys that have several values."""
     return [override.partition("=")[0] for override in overrides if len(_choices(override)) > 1]
 
 
 def label(overrides: Sequence[str], combination: Sequence[str]) -> str:
-    """What tells one combination from the others, fit for a folder: ``lr-1e-3_seed-0``; empty for one that is
-    alone. A key is called by its last name, unless two would be the same.
+    """Returns the part of a folder name that distinguishes one combination from the others, such as
+    ``lr-1e-3_seed-0``; empty if there is only one. A key is shortened to its last name unless two keys would
+    be the same.
 
     Args:
-        overrides: As of `expand`.
-        combination: Of its.
+        overrides: As for `expand`.
+        combination: One result of `expand`.
     """
     keys = [key.lstrip("+") for key in varied_keys(overrides)]
     lasts = [key.rpartition(".")[2] for key in keys]
     named = {key: last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)}
     pairs = [one.partition("=") for one in combination]
     found = [(named[key], value) for one, _, value in pairs if (key := one.lstrip("+")) in named]
-    # Whatever a shell, or our own command line, would read as more than a name.
+    # Replaces characters that a shell or roost's command line would not read as part of a name.
     return "_".join("-".join(_NOT_NAME_CHARS.sub("_", text).strip("_") for text in pair) for pair in found)
 
 
@@ -84,12 +86,13 @@ def _key(override: str) -> str:
 
 
 def _require_no_repetition(overrides: Sequence[str]) -> None:
-    """What comes later on a command line holds, so all values of a sweep but the last one would be lost."""
+    """Raises if a key with several values is given again: the last override of a key is the effective one, so
+    all but the last task would be lost."""
     keys = [_key(override) for override in overrides]
     for place, override in enumerate(overrides):
         others = (*keys[:place], *keys[place + 1 :])
         if any(f"{keys[place]}.".startswith(f"{other}.") for other in others) and len(_choices(override)) > 1:
-            what = "is given twice, and the last one alone would hold"
+            what = "is given twice, and only the last one would have an effect"
             raise _usage_error(
                 keys[place], override.partition("=")[2], what, "give it once, with all its values"
             )
@@ -108,7 +111,7 @@ def _choices(override: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no bracket and no quotes."""
+    """Returns the parts between commas that are in no brackets and no quotes."""
     parts, open_brackets, quote = [""], [""], ""
     for letter in text:
         if quote:
@@ -123,15 +126,15 @@ def _split(text: str) -> list[str]:
             parts.append("")
             continue
         parts[-1] += letter
-    # What was opened and never closed is text, and its commas are its own.
+    # With an unclosed bracket or quote the whole text is one value.
     return [text] if quote or len(open_brackets) > 1 else parts
 
 
 def _range(key: str, text: str) -> list[str]:
     found = _RANGE.fullmatch(text.strip())
     if found is None and _RANGE_OF_NUMBERS.fullmatch(text.strip()):
-        fix = f"write its values: {key}={text.strip().replace('..', ',')}; a text goes into quotes"
-        raise _usage_error(key, text, "a range is of whole numbers", fix)
+        fix = f"write its values: {key}={text.strip().replace('..', ',')}; put a text into quotes"
+        raise _usage_error(key, text, "a range consists of whole numbers", fix)
     if found is None:
         return [text]
     first, last = int(found[1]), int(found[2])

@@ -1,4 +1,5 @@
-"""The packages of a sweep, several at a time: most of what one takes is waiting for the disk."""
+"""Makes the packages of a sweep with several threads, because most of the time goes into waiting for the
+disk."""
 
 from __future__ import annotations
 
@@ -19,20 +20,21 @@ def create_packages(
     command: Sequence[str],
     report: Callable[[str], None] = lambda _: None,
 ) -> Generator[PackageFolder]:
-    """Makes them. Whoever takes fewer than all of them is left with those alone that were taken.
+    """Makes the packages of a sweep. If the caller closes the generator early, packages that it has not
+    received are removed.
 
     Args:
-        plans: What each is made of, of one project, and its name. That of a single one is refused if it is
-            taken; those of several get suffixes.
-        command: As it was typed.
-        report: Hears how far it is.
+        plans: What each package is made of, all of one project, and its name. A single name that is in use is
+            refused; names of several get suffixes.
+        command: The command line as typed.
+        report: Called with a line of progress for each package.
 
     Yields:
-        Each, in their order.
+        The packages, in the order of ``plans``.
 
     Raises:
-        Refused: The name is taken.
-        OSError: One cannot be written.
+        Refused: The name is in use.
+        OSError: A package cannot be written.
     """
     (plan, name), *others = plans
     first = plan.create(name, exactly=name is not None and not others, command=command)
@@ -53,10 +55,11 @@ def create_packages(
 
 
 def _remove(making: Sequence[Future[PackageFolder]]) -> None:
-    """Ends what is being made; what failed has removed itself."""
+    """Cancels the packages that are being made and removes the finished ones; a failed one has removed
+    itself."""
     for one in making:
         one.cancel()
     for one in making:
         if not one.cancelled() and one.exception() is None:
-            with contextlib.suppress(OSError):  # it stays: nobody runs it
+            with contextlib.suppress(OSError):  # the folder remains; no task runs it
                 durable.remove_folder(one.result().path)

@@ -1,5 +1,5 @@
-"""``stop``, ``kill``, ``hold``, ``release``, ``priority``: orders to tasks, and to packages that run without
-the lab."""
+"""The operations ``stop``, ``kill``, ``hold``, ``release`` and ``priority``: requests to tasks, and to
+packages that run without the lab."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ _TICK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class StopProgress:
-    """How it goes with one of those that were asked to end."""
+    """The progress of one stop request, or its result."""
 
     package: Path
     task: Task | None
-    """As it was last seen; None: a package that runs without the lab."""
+    """The task as last read; None: a package that runs without the lab."""
     event: StopPending | StopResult
 
     @property
     def can_continue(self) -> bool:
-        """Whether `roost continue` knows what to do with it, as it does not with a command."""
+        """Whether `roost continue` can resume the package; it cannot resume a command."""
         return (sessions.load_json(self.package / "request.json") or {}).get("kind") != "command"
 
 
 def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[StopProgress]:
-    """Asks tasks and packages to save and end, then tells how that goes until all of them have.
+    """Requests tasks and packages to save and end, then reports until all have ended.
 
     Args:
-        named: Paths of packages, or tasks as `meant.tasks` finds them. All are looked up before the first is
-            asked.
-        now: End them at once.
+        named: Paths of packages, or tasks as `resolve.tasks` finds them. All are looked up before the first
+            request is sent.
+        now: Kill them instead.
 
     Yields:
-        `StopPending` several times a second for each that has not ended, one `StopResult` for each.
+        `StopPending` several times a second for each that has not ended, and one `StopResult` for each.
 
     Raises:
-        NotFound: One is not there.
-        UsageError: One may mean several.
-        Refused: A task that was named has ended, or the daemon is of another version.
-        RoostError: As `stop`; or the daemon did not start.
+        NotFound: A task or package does not exist.
+        UsageError: A text fits several tasks.
+        Refused: A named task has ended, or the daemon is of another version.
+        RoostError: As for `stop`; or the daemon did not start.
     """
     tasks: dict[str, Task] = {}
     packages: list[Path] = []
@@ -61,48 +61,47 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
         path, found = _find_target(one)
         tasks |= {task.id: task for task in found}
         packages += [] if path is None else [path]
-    runs = [(path, stop(path, now=now)) for path in packages]
-    begun = [(path, run, next(run)) for path, run in runs]
+    stops = [(path, stop(path, now=now)) for path in packages]
+    started = [(path, events, next(events)) for path, events in stops]
     if tasks:
         yield from _stop_tasks(list(tasks.values()), KILL if now else STOP)
-    for path, run, first in begun:
+    for path, events, first in started:
         yield StopProgress(path, None, first)
-        yield from (StopProgress(path, None, event) for event in run)
+        yield from (StopProgress(path, None, event) for event in events)
 
 
 def request_stop(named: str, *, now: bool = False) -> list[Task]:
-    """Asks a task, or those of a sweep that have not ended, to save and end; waits for nobody. Gives whom.
-    For the arguments and what it raises see `stop_all`; a package that is no task is not found.
-    """
+    """Requests a task, or all unended tasks of a sweep, to save and end, without waiting; returns these
+    tasks. Arguments and errors as for `stop_all`, but a package that is no task is not found."""
     found = _unended(resolve.tasks(named), named)
-    with closing(_stop_tasks(found, KILL if now else STOP)) as told:
-        next(told)
+    with closing(_stop_tasks(found, KILL if now else STOP)) as progress:
+        next(progress)
     return found
 
 
 class TaskChange(NamedTuple):
-    """What became of one task."""
+    """The result of a change to one task."""
 
     task: Task
-    """As it is then."""
+    """The task after the change."""
     unchanged: bool
-    """There was nothing to change."""
+    """Whether the task already was as requested."""
 
 
 def change(
     named: Sequence[str], *, held: bool | None = None, priority: int | None = None
 ) -> list[TaskChange]:
-    """Holds tasks back, lets them go, or gives them another priority.
+    """Holds or releases tasks, or changes their priority.
 
     Args:
-        named: Tasks, as `meant.tasks` finds them. All are looked up before the first is changed.
-        held: Whether they are held back; as before when None.
-        priority: Higher comes first; as before when None.
+        named: Tasks as `resolve.tasks` finds them. All are looked up before the first is changed.
+        held: Whether to hold them; None: leave it.
+        priority: Higher comes first; None: leave it.
 
     Raises:
-        NotFound: One is not there.
-        UsageError: One may mean several.
-        Refused: One has ended, then none is changed; or the daemon is of another version.
+        NotFound: A task does not exist.
+        UsageError: A text fits several tasks.
+        Refused: A task has ended, then none is changed; or the daemon is of another version.
         RoostError: The daemon did not start.
     """
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.tasks(one), one)}
@@ -122,14 +121,14 @@ def _change_task(store: Store, id: str, held: bool | None, priority: int | None)
 
 
 def _require_current_daemon() -> None:
-    """One of another version would not do as it is told. None is started yet: it might start what is about to
-    be held back or stopped."""
+    """Checks the version of the running daemon, as one of another version would not follow the request.
+    Starts no daemon yet: it might start the very tasks that are about to be held or stopped."""
     if daemon_presence.about(state_folder.lab_folder()) is not None:
         lab.ensure()
 
 
 def _find_target(text: str) -> tuple[Path | None, list[Task]]:
-    """The package that runs without the lab, or the tasks."""
+    """Returns the package that runs without the lab, or else the tasks."""
     if resolve.is_package(text):
         task = resolve.unended(Path(text))
         return (Path(text), []) if task is None else (None, [task])
@@ -143,55 +142,56 @@ def _find_target(text: str) -> tuple[Path | None, list[Task]]:
 
 
 def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
-    """Those that can be given an order: of a sweep, all that have not ended.
+    """Returns the tasks that can be stopped or changed: of a sweep, all that have not ended.
 
     Raises:
-        Refused: There is none.
+        Refused: All have ended.
     """
     if len(tasks) == 1:
         task_lookup.require_unended(tasks[0], text)
-    left = [task for task in tasks if task.state not in ENDED]
-    if not left:
+    unended = [task for task in tasks if task.state not in ENDED]
+    if not unended:
         raise Refused(
             "all tasks of the sweep have ended", received=text, fix="`roost tasks --all --each` lists them"
         )
-    return left
+    return unended
 
 
 def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None, None]:
     _require_current_daemon()
     with lab.changed() as store:
-        left: dict[str, float] = {}
-        with store.together():  # or what waits would start in the place of what ends
+        requested_at: dict[str, float] = {}
+        with store.together():  # or pending tasks would start on the cards of those that end
             for task in tasks:
-                with suppress(Refused):  # it has ended meanwhile
+                with suppress(Refused):  # the task has ended meanwhile
                     store.ask(task.id, how)
-                left[task.id] = time.monotonic()
+                requested_at[task.id] = time.monotonic()
     with lab.opened() as store:
         if any(task.state in LIVE for task in tasks):
             lab.ensure()
         else:
             store.wake()
-        yield from _wait_for_end(store, {task.id: task for task in tasks}, left)
+        yield from _wait_for_end(store, {task.id: task for task in tasks}, requested_at)
 
 
-def _wait_for_end(store: Store, seen: dict[str, Task], left: dict[str, float]) -> Iterator[StopProgress]:
-    while left:
-        states = store.states(list(left))
-        for id, asked in list(left.items()):
+def _wait_for_end(
+    store: Store, tasks: dict[str, Task], requested_at: dict[str, float]
+) -> Iterator[StopProgress]:
+    while requested_at:
+        states = store.states(list(requested_at))
+        for id, moment in list(requested_at.items()):
             if states.get(id) in LIVE:
-                yield _progress_of(seen[id], time.monotonic() - asked)
+                yield _progress_of(tasks[id], time.monotonic() - moment)
                 continue
-            del left[id]
+            del requested_at[id]
             task = store.task(id)
             ran = task.started is not None
             yield StopProgress(
                 Path(task.package), task, StopResult(task.session, task.state, _step(task), ran)
             )
-        if left:
-            if (
-                daemon_presence.about(state_folder.lab_folder()) is None
-            ):  # it was killed, and nobody else would go on
+        if requested_at:
+            # A daemon that was killed meanwhile must be started again: no other process ends the tasks.
+            if daemon_presence.about(state_folder.lab_folder()) is None:
                 lab.ensure()
             time.sleep(_TICK_SECONDS)
 

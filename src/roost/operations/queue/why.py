@@ -1,4 +1,4 @@
-"""``why``: why a task waits, or how it ended, and what happened to it."""
+"""The operation ``why``: the reason why a task is pending, or how it ended, and its events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roost.package import sessions
 
 
 class TaskEvent(msgspec.Struct, frozen=True):
-    """One thing that happened to a task."""
+    """An event in the history of a task."""
 
     at: float
     kind: str
@@ -34,34 +34,34 @@ class TaskEvent(msgspec.Struct, frozen=True):
 
 
 class TaskExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a task."""
+    """The state of a task, with the reason and the events."""
 
     id: str
     name: str
     package: str
     state: str
     reason: str
-    """As `roost tasks --json` tells it; may be empty."""
+    """The same as in `roost tasks --json`; may be empty."""
     why: str
-    """One line; never empty."""
+    """One line for the user; never empty."""
     command: list[str]
-    """Of a command of the user, with its arguments; else empty."""
+    """The command of the user with its arguments; empty for a training."""
     can_go_on: bool
-    """Whether `roost continue` would go on where it ended: a training that did not succeed, with which nobody
-    has gone on since."""
+    """Whether `roost continue` would resume it: a training that did not succeed and that no later session has
+    continued."""
     events: list[TaskEvent]
-    """The oldest first; the oldest of all tasks' are forgotten."""
+    """In order of time; the oldest events of the queue are deleted."""
 
 
 def why(text: str) -> list[TaskExplanation]:
-    """What is known of the task that is meant; of a sweep, of each.
+    """Explains the named task, or each task of the named sweep.
 
     Args:
-        text: Its id, the beginning of one, its name, or the path of its package.
+        text: An id or the beginning of one, a name, or the path of a package.
 
     Raises:
-        NotFound: There is none.
-        UsageError: It may mean several.
+        NotFound: There is no such task.
+        UsageError: The text fits several tasks.
         Refused: The queue cannot be opened.
     """
     tasks = resolve.tasks(text)
@@ -70,41 +70,41 @@ def why(text: str) -> list[TaskExplanation]:
     with Store.open() as store:
         events = {task.id: store.events(task=task.id) for task in tasks}
         texts = [text for task in tasks for text in (task.reason, *(event.text for event in events[task.id]))]
-        told = TaskLabels(store, [*texts, *(task.id for task in tasks)])
-    return [_explanation(task, events[task.id], numbers, told, is_watched=is_watched) for task in tasks]
+        labels = TaskLabels(store, [*texts, *(task.id for task in tasks)])
+    return [_explanation(task, events[task.id], numbers, labels, is_watched=is_watched) for task in tasks]
 
 
 def _explanation(
-    task: Task, events: list[Event], numbers: Mapping[str, int], told: TaskLabels, *, is_watched: bool
+    task: Task, events: list[Event], numbers: Mapping[str, int], labels: TaskLabels, *, is_watched: bool
 ) -> TaskExplanation:
-    line = told.said(_state_line(task, numbers)) + _guard_note(task)
+    line = labels.replace_ids(_state_line(task, numbers)) + _guard_note(task)
     if task.need.opportunistic and task.state not in ENDED:
-        line += "; it is opportunistic: it makes room for others"
+        line += "; it is opportunistic: it gives way to other tasks"
     if not is_watched and task.state not in ENDED:
-        line += "; nobody looks after it: `roost lab start`"
+        line += "; no daemon is running: `roost lab start`"
     return TaskExplanation(
         id=task.id,
         name=task.name,
         package=task.package,
         state=task.state,
-        reason=told.said(task.reason),
+        reason=labels.replace_ids(task.reason),
         why=line,
         command=list(task.plan["argv"]) if task.plan.get("is_command") else [],
         can_go_on=_can_continue(task),
-        events=[TaskEvent(event.at, event.kind, told.said(event.text)) for event in events],
+        events=[TaskEvent(event.at, event.kind, labels.replace_ids(event.text)) for event in events],
     )
 
 
 def _guard_note(task: Task) -> str:
-    """What became of the process that watches over the session, if somebody killed that alone."""
+    """Returns a note if the session's guard was killed while the session continued without it."""
     if task.session is None or task.state == PENDING:
         return ""
     record = sessions.load_json(Path(task.package) / "sessions" / f"{task.session}.json") or {}
     lost = sessions.unix_seconds(record.get("guard_lost"))
     if lost is None:
         return ""
-    went = "went" if task.state in ENDED else "goes"
-    return f"; its guard was killed at {format_clock(lost, seconds=True)}, and it {went} on unwatched"
+    continued = "continued" if task.state in ENDED else "continues"
+    return f"; its guard was killed at {format_clock(lost, seconds=True)}, and it {continued} without one"
 
 
 def _can_continue(task: Task) -> bool:
@@ -118,8 +118,8 @@ def _can_continue(task: Task) -> bool:
 
 def _state_line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state == PENDING:
-        hint = f" (`roost stop {task.id}` takes it out of the queue)" if is_hopeless(task.reason) else ""
-        return f"{task.reason}{hint}" if task.reason else "the lab has not looked at it yet"
+        hint = f" (`roost stop {task.id}` removes it from the queue)" if is_hopeless(task.reason) else ""
+        return f"{task.reason}{hint}" if task.reason else "the daemon has not considered it yet"
     if task.state in ENDED:
         return _end_line(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
@@ -128,20 +128,20 @@ def _state_line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.reserved_mb is not None:
         where = f"with {format_memory(task.reserved_mb)} {where}"
     if task.stop_asked:
-        return f"{task.state} {where}: it was asked {ASKED[task.stop_asked]}"
+        return f"{task.state} {where}: it was requested {ASKED[task.stop_asked]}"
     if task.state in (STARTING, RUNNING):
-        began = f" since {format_clock(task.started)}" if task.started is not None else ""
-        return f"{task.state} {where}{began}, attempt {task.attempt}"
-    return f"{task.state} {where}: it saves and ends"
+        since = f" since {format_clock(task.started)}" if task.started is not None else ""
+        return f"{task.state} {where}{since}, attempt {task.attempt}"
+    return f"{task.state} {where}: it is saving and will end"
 
 
 def _end_line(task: Task) -> str:
-    told = [task.reason] if task.reason else []
-    if not told and task.state != SUCCEEDED and task.exit_code is not None:
-        told.append(f"exit code {task.exit_code}")
+    parts = [task.reason] if task.reason else []
+    if not parts and task.state != SUCCEEDED and task.exit_code is not None:
+        parts.append(f"exit code {task.exit_code}")
     if task.started is not None and task.ended is not None:
-        told.append(f"it ran for {format_duration(max(0.0, task.ended - task.started))}")
-    if not told:
-        told.append("somebody asked it to" if task.state == STOPPED else f"attempt {task.attempt}")
+        parts.append(f"it ran for {format_duration(max(0.0, task.ended - task.started))}")
+    if not parts:
+        parts.append("it was requested to stop" if task.state == STOPPED else f"attempt {task.attempt}")
     ended = f" at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(task.ended))}" if task.ended else ""
-    return f"{task.state}{ended}: {'; '.join(told)}"
+    return f"{task.state}{ended}: {'; '.join(parts)}"

@@ -287,4 +287,6 @@ def checked_settings(package: PackageFolder, project: Path) -> Settings:
         DamagedPackage: As `settings`.
         ConfigError: They do not fit this version.
     """
-    return check_settings(settings(package), project=project, package=str(package.path), where=setting_locations(package))
+    return check_settings(
+        settings(package), project=project, package=str(package.path), where=setting_locations(package)
+    )

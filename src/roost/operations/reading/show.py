@@ -331,7 +331,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointShown]:
     if not package.checkpoints.is_dir():
         return []
     derived = package.derived
-    line = package.store().line()
+    line = package.store().lineage()
     newest = line[-1].id if line else None
     on_line = {info.id for info in line}
     return [

@@ -154,7 +154,7 @@ def _of_package(request: ShowDataRequest) -> TrainingDraft:
 def _overrides(package: PackageFolder) -> list[str]:
     """Those of its sessions that hold, in their order."""
     records = package.path / "records"
-    counting = [session for session in package.sessions() if session.counts(records)]
+    counting = [session for session in package.sessions() if session.is_effective(records)]
     return [text for session in counting for text in session.request.get("overrides", [])]
 
 

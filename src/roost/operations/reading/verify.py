@@ -53,7 +53,7 @@ def verify(package: Path | str) -> Iterator[Finding]:
 def _missing(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
     if package.state() not in ("starting", "running"):
-        for id in sorted(package.kept() - set(ids)):
+        for id in sorted(package.kept_ids() - set(ids)):
             yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
 
 
@@ -72,7 +72,7 @@ def _checkpoint(path: Path) -> Finding:
 
 def _code(package: PackageFolder) -> Iterator[Finding]:
     manifest = package.manifest
-    changed, forced = package.changed(), package.forced()
+    changed, forced = package.changed_files(), package.forced_changes()
     for name in changed:
         digest = snapshot.file_digest(package.path / name)
         good = forced.get(name) == digest

@@ -57,7 +57,7 @@ def _first_or_free(found: SessionCards, count: int) -> SessionCards:
         if len(free) < count:
             return first
         chosen = visible_cards.most_free(free, count)
-        taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.held])
+        taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.leases])
         other = join_names([f"GPU {card.number}" for card in chosen])
         note = f"somebody holds {taken}: on {other}, and it sees no other"
         return SessionCards(chosen, [*found.notes, note], hide_others=True)
@@ -81,7 +81,7 @@ def choose_one_card(device: str) -> SessionCards:
     try:
         require_unleased(chosen.cards)
     except CardsBusy as busy:
-        raise CardsBusy(busy.message, held=busy.held, fix="wait, or compute on the CPU: -CPU") from None
+        raise CardsBusy(busy.message, leases=busy.leases, fix="wait, or compute on the CPU: -CPU") from None
     return chosen
 
 
@@ -123,10 +123,10 @@ def take_leases(cards: Sequence[Card], package: Path | None) -> Leases:
         return Leases("", ())
     try:
         under = os.environ.get(LEASE_VARIABLE, "")
-        return lease.take(cards, None, LeaseHolder.own(package=str(package or "")), under=under)
+        return lease.take(cards, None, LeaseHolder.this_process(package=str(package or "")), parent_token=under)
     except CardsBusy as busy:
         fix = "wait, or let the lab begin it in its turn: `roost submit`; or compute on the CPU: -CPU"
-        raise CardsBusy(busy.message, held=busy.held, fix=fix) from None
+        raise CardsBusy(busy.message, leases=busy.leases, fix=fix) from None
 
 
 def prefer_unleased(found: Sequence[Card], count: int) -> list[Card]:

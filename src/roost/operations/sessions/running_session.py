@@ -89,7 +89,7 @@ def follow(
                 has_ended = session.state not in ("starting", "running")
                 if has_ended and (guard_is_gone or not _awaits_guard(session)):
                     break
-                guard_is_gone = has_ended and not session.guard_lives  # then once more: it may have told all
+                guard_is_gone = has_ended and not session.guard_is_alive  # then once more: it may have told all
                 yield b""
                 time.sleep(_TICK_SECONDS)
             while (number := next_session(session)) == NOT_YET:
@@ -116,7 +116,9 @@ def _following_session(running: RunningSession, number: int, output: Output) -> 
     request = folder / f"{number}.request.json"
     offset = output.offset
     if output.was_replaced():  # by a shorter one
-        offset = int((sessions.load_json(request) or {}).get("output_offsets", {}).get(running.output.name, 0))
+        offset = int(
+            (sessions.load_json(request) or {}).get("output_offsets", {}).get(running.output.name, 0)
+        )
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 

@@ -29,7 +29,9 @@ def give(folders: Iterable[Path]) -> None:
 
 def folders() -> list[Path]:
     """All that are there, each once."""
-    found = dict.fromkeys([*_given, *(path.resolve() for path in package_roots.read(state_folder.lab_folder()))])
+    found = dict.fromkeys(
+        [*_given, *(path.resolve() for path in package_roots.read(state_folder.lab_folder()))]
+    )
     return [folder for folder in found if folder.is_dir()]
 
 
