@@ -113,8 +113,8 @@ SCENARIOS: dict[Callable[[Session], None], tuple[str, str] | None] = {
     both_killed: None,
 }
 KINDS = [pytest.param("cgroup", marks=pytest.mark.needs_cgroup), "walk"]
-ROUNDS, SOAK_ROUNDS = 4, 84
-"""Of each scenario: 24 and 504 with a cgroup, and as many without."""
+ROUNDS, SOAK_ROUNDS = 1, 84
+"""Of each scenario: 6 and 504 with a cgroup, and as many without."""
 
 
 @contextmanager

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import random
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from roost.operations.cache_folder import cache_folder
 from roost.operations.curves import history_cache
@@ -57,12 +60,16 @@ def grow(draw: random.Random, folder: Path, number: int, step: int, rows: int) -
     return step
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_is_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+@settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # each example has a folder of its own
+)
+@given(draw=st.randoms(use_true_random=True))
+def test_is_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
     monkeypatch.setattr(history_cache, "_PIECE_BYTES", 700)
-    draw = random.Random(seed)
-    folder = tmp_path / "records"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
     step = 0
     for number in range(draw.randint(0, 1), draw.randint(2, 5)):
         step = grow(draw, folder, number, step, draw.randint(0, 80))

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roost.operations.curves import record_columns
 from roost.operations.curves.record_columns import Lines, Part, joined, part_of, repeated, whole
@@ -62,23 +64,24 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_as_one_by_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    draw = random.Random(seed)
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(draw=st.randoms(use_true_random=True), kinds=st.integers(1, len(BODIES)))
+def test_as_one_by_one(draw: random.Random, kinds: int) -> None:
     lines, step = [], 0
     for _ in range(120):
         step += draw.choice([0, 1, 1, 1, 5])
-        body = draw.choice(STRANGE) if draw.random() < 0.05 else draw.choice(BODIES[: 1 + seed % 5])
+        body = draw.choice(STRANGE) if draw.random() < 0.05 else draw.choice(BODIES[:kinds])
         line = body % (step, draw.random()) if "%" in body else body
         lines += [line] * draw.choice([1] * 20 + [2])
     data = ("\n".join(lines) + "\n").encode()
-    monkeypatch.setattr(record_columns, "_FIRST_BYTES", len(data))
-    expected, slow = taken(data, 1)
-    monkeypatch.setattr(record_columns, "_FIRST_BYTES", 1000)
-    for pieces in (1, 2, 7, 40):
-        found, quick = taken(data, pieces)
-        assert content(found) == content(expected)
-        assert (quick.torn, quick.before) == (slow.torn, slow.before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_columns, "_FIRST_BYTES", len(data))
+        expected, slow = taken(data, 1)
+        patch.setattr(record_columns, "_FIRST_BYTES", 1000)
+        for pieces in (1, 2, 7, 40):
+            found, quick = taken(data, pieces)
+            assert content(found) == content(expected)
+            assert (quick.torn, quick.before) == (slow.torn, slow.before)
 
 
 def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

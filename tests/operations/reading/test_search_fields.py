@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from roost.operations.reading import search_fields
 from roost.package import records
@@ -35,14 +38,20 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert search_fields.facts(tmp_path) == ({}, {})
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(
+    max_examples=10,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # each example has a folder of its own
+)
+@given(draw=st.randoms(use_true_random=True))
 def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: random.Random
 ) -> None:
     monkeypatch.setattr(search_fields, "_WHOLE_BYTES", 600)
     monkeypatch.setattr(search_fields, "_HALF_BYTES", 300)
-    draw = random.Random(seed)
-    folder = tmp_path / "records"
+    package_folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    folder = package_folder / "records"
     folder.mkdir()
     step = 0
     for number in range(1, draw.randint(2, 4)):
@@ -60,9 +69,10 @@ def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
                 step = draw.randint(0, step)
                 writer.go_back(step)
         writer.close()
-    assert repr(search_fields.newest(tmp_path)) == repr(search_fields.newest(tmp_path))
+    newest = search_fields.newest(package_folder)
+    assert repr(newest) == repr(search_fields.newest(package_folder))
     whole = records.fold(folder).last()
-    assert json.dumps(search_fields.newest(tmp_path), sort_keys=True) == json.dumps(whole, sort_keys=True)
+    assert json.dumps(newest, sort_keys=True) == json.dumps(whole, sort_keys=True)
 
 
 def test_what_was_validated_long_ago_is_found_by_a_checkpoint(
