@@ -10,11 +10,11 @@ from roost.config import settings
 
 _HEAD = """# Settings
 
-Every key of a config that roost names; `NAME` is a name of yours. All other keys at the top are your own.
+All settings of a config; `NAME` is a name that you choose. Other keys at the top of a config are your own.
 In an optimizer, a parameter group and a scheduler every other key is an argument of the class.
-`roost run CONFIG --explain KEY` tells the same for one key, and where its value comes from.
+`roost run CONFIG --explain KEY` shows one key, with its value and where it was set.
 
-| key | values | default | what it is |
+| key | values | default | meaning |
 |---|---|---|---|
 """
 _SAMPLE: dict[str, Any] = {
@@ -36,7 +36,7 @@ _LISTED = {
 
 
 def markdown() -> str:
-    """The page."""
+    """Returns the page."""
     known = settings.defaults(_SAMPLE)
     return _HEAD + "".join(_row(key, known) for key in _keys())
 

@@ -136,8 +136,8 @@ def test_refusal_comes_before_any_import() -> None:
 def test_floors_0_and_1_do_not_import_torch() -> None:
     code = """
         import sys
-        import roost.base.config_files, roost.base.text.suggestions, roost.config.objects, roost.config.interpolation
-        import roost.config.layers, roost.config.settings
+        import roost.base.config_files, roost.base.text.suggestions, roost.config.interpolation
+        import roost.config.layers, roost.config.objects, roost.config.settings
         raise SystemExit("torch" in sys.modules)
     """
     assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == 0
@@ -489,7 +489,9 @@ def test_what_is_called_later(project: Path) -> None:
 def test_a_setting_of_its_own_may_say_how_many_inputs(project: Path) -> None:
     spec = {"class": "torch.nn.MSELoss"}
     with pytest.raises(ConfigError) as refused:
-        build_callable(spec, project, "it", lambda key: f"line of {key}", inputs=1, inputs_setting="runner.inputs")
+        build_callable(
+            spec, project, "it", lambda key: f"line of {key}", inputs=1, inputs_setting="runner.inputs"
+        )
     assert (refused.value.setting, refused.value.where) == ("runner.inputs", "line of runner.inputs")
     assert "torch.nn.MSELoss" in str(refused.value)
 

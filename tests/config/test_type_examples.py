@@ -52,10 +52,10 @@ def plain_settings(struct: type[Struct], key: str = "") -> dict[str, Any]:
     """All that take something else than a section, by a key, as one would write it down."""
     found = {}
     for name, part in section_schema.fields(struct).items():
-        if part.shape == "plain" and part.has_plain:
+        if part.form == "plain" and part.has_plain:
             found[f"{key}{name}"] = part
         elif part.struct is not None:
-            inner = {"one": "", "named": "one.", "listed": "0."}[part.shape]
+            inner = {"one": "", "named": "one.", "listed": "0."}[part.form]
             found |= plain_settings(part.struct, f"{key}{name}.{inner}")
     return found
 

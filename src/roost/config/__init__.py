@@ -1,0 +1,16 @@
+"""Floor 1: the settings of a run, from files and overrides to typed settings and objects.
+
+settings: all settings: types, defaults, help, and the checks of a merged config
+sections: the structs of the sections
+section_schema: reading structs from values; keys, defaults and help of a struct
+layers: files and overrides, merged in layers, with the origin of each setting
+interpolation: ``${...}`` in settings
+conflicts: settings that contradict each other
+synonyms: names of settings in other trainers, for suggestions
+type_examples: fixes for values of the wrong type
+user_options: ``options``, the user's own declared keys
+yaml_project_checks: checks of a Runner and a Dataset that a config describes
+allowed_classes: the classes and functions that a config may name
+call_arguments: arguments of a config against the signature of a class
+objects: classes and functions by their paths, and objects built from them
+"""

@@ -1,4 +1,4 @@
-"""What a config may name of libraries: whole parts of a few, and some classes and functions by name."""
+"""The classes and functions of libraries that a config may name: some libraries whole, others by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match, did_you_mean
 
 ALLOWED_LIBRARIES = ("torch.optim", "torch.nn", "torchvision", "torchmetrics")
-"""Libraries, or parts of them, whose classes and functions a config may name."""
+"""Libraries, or parts of libraries, of which a config may name every class and function."""
 
 _LOADERS = ("digits", "iris", "wine", "breast_cancer", "diabetes")
 ALLOWED_NAMES = (
@@ -22,24 +22,25 @@ ALLOWED_NAMES = (
     "torch.utils.data.ConcatDataset",
     "torch.utils.data.StackDataset",
     "torch.utils.data.Subset",
-    # These read files that come with the library. Its fetch_* and load_files would read pickles, and others
-    # of its functions anything.
+    # These read files that are part of the library. Its fetch_* and load_files would read pickles, and other
+    # functions any file.
     *(f"sklearn.datasets.load_{name}" for name in _LOADERS),
 )
-"""What else a config may name, each by its whole path."""
+"""Further classes and functions that a config may name, each by its whole path."""
 
 _PACKAGES = {"sklearn": "scikit-learn"}
-"""How a library is called where it is installed from, if not as it is imported."""
+"""The names under which libraries are installed, where these differ from the imported names."""
 _REPLACEMENTS = {"TensorDataset": "roost.Arrays", "DataLoader": "roost.Arrays"}
-"""What does here what somebody would take elsewhere."""
+"""roost's counterparts of classes that a config may not name."""
 
 
 class ClassPathError(ConfigError):
-    """Ours, to be told from an error that the project's own code raises while it is imported."""
+    """A path that cannot be used. A separate class, because the project's code may itself raise a
+    `ConfigError` while it is imported."""
 
 
 def is_allowed(path: str) -> bool:
-    """Whether a config may name what stands at a dotted path. Nothing is imported."""
+    """Whether a config may name a dotted path. Nothing is imported."""
     return path in ALLOWED_NAMES or _is_below(path)
 
 
@@ -48,28 +49,30 @@ def _is_below(name: object) -> bool:
 
 
 def require_allowed(path: str) -> None:
-    """Makes sure that a config may name the path. Nothing is imported.
+    """Checks that a config may name a dotted path. Nothing is imported.
 
     Raises:
-        Unfit: It may not; proposes what was probably meant.
+        ClassPathError: The path is not allowed; the fix suggests a similar one.
     """
     if path in ALLOWED_NAMES:
         return
     if not any(path.startswith(prefix + ".") for prefix in ALLOWED_LIBRARIES):
+        last = path.rpartition(".")[2]
+        suggestion = _file_suggestion(path) or _name_suggestion(path) or _torch_suggestion(last)
         raise ClassPathError(
-            f"{path!r} is not something that a config may name",
-            fix=f"{_file_suggestion(path) or _name_suggestion(path) or _torch_suggestion(path.rpartition('.')[2])}write a path below "
-            f"{', '.join(ALLOWED_LIBRARIES)}, or one of a file, which may import it: Model/Net.py:Net",
+            f"a config may not name {path!r}",
+            fix=f"{suggestion}write a path below "
+            f"{', '.join(ALLOWED_LIBRARIES)}, or the path of a file that imports it: Model/Net.py:Net",
         )
     if not all(part.isidentifier() and not part.startswith("_") for part in path.split(".")):
-        raise ClassPathError(f"{path!r} is no path of a class")
+        raise ClassPathError(f"{path!r} is not the path of a class")
 
 
 def import_allowed(path: str) -> object:
-    """What stands at a dotted path.
+    """Imports the class or function at a dotted path.
 
     Raises:
-        Unfit: A config may not name it, or there is nothing.
+        ClassPathError: The path is not allowed, or there is no such class or function.
     """
     require_allowed(path)
     parts = path.split(".")
@@ -77,13 +80,15 @@ def import_allowed(path: str) -> object:
     for i, part in enumerate(parts[1:], 1):
         here = ".".join(parts[:i])
         found = _member(found, part, here)
-        # Also what a module merely imported (`torch.optim.adam.torch.hub.load`) would be reachable.
+        # Otherwise modules that a module has imported (`torch.optim.adam.torch.hub.load`) would be reachable.
         if isinstance(found, types.ModuleType) and found.__name__ != f"{here}.{part}":
             raise ClassPathError(
-                f"{path!r} leads out of {parts[0]}'s own modules", fix="name the class itself"
+                f"{path!r} leads to another library than {parts[0]}", fix="name the class by its own path"
             )
     if path not in ALLOWED_NAMES and not _is_below(getattr(found, "__module__", None)):
-        raise ClassPathError(f"{path!r} comes from {getattr(found, '__module__', None)}", fix="name a class")
+        raise ClassPathError(
+            f"{path!r} is defined in {getattr(found, '__module__', None)}", fix="name a class"
+        )
     return found
 
 
@@ -94,7 +99,7 @@ def _file_suggestion(path: str) -> str:
 
 
 def _name_suggestion(path: str) -> str:
-    """One of those that have whole names."""
+    """Suggests one of `ALLOWED_NAMES`."""
     last = path.rpartition(".")[2]
     ends = {name.rpartition(".")[2]: name for name in ALLOWED_NAMES}
     meant = _REPLACEMENTS.get(last) or ends.get(closest_match(last, ends) or "")
@@ -102,8 +107,8 @@ def _name_suggestion(path: str) -> str:
 
 
 def _torch_suggestion(name: str) -> str:
-    """Where in torch there is something of this name; only where torch is loaded already, because to look for
-    it is no reason to load it."""
+    """Suggests a class of torch with a similar name, but only if torch is already imported: a suggestion is
+    no reason to import it."""
     homes = [home for home in ("torch.optim", "torch.optim.lr_scheduler", "torch.nn") if home in sys.modules]
     known = {
         other: f"{home}.{other}"

@@ -1,4 +1,5 @@
-"""Whether arguments of a config fit a class or function: their names, their types, which one is at fault."""
+"""Checks of a config's arguments against the signature of a class or function: names, types, and which
+argument a library rejects."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ Target = Callable[..., Any]
 
 
 class SpecLocation(NamedTuple):
-    """Where a spec stands, for messages."""
+    """The setting and location of a spec, for messages."""
 
     setting: str | None
     where: Callable[[str], object]
 
     def error_context(self, name: str | None = None) -> dict[str, Any]:
-        """Setting and place of the spec, or of one of its keys, as a `ConfigError` takes them."""
+        """Returns ``setting`` and ``where`` of the spec, or of one of its keys, as arguments of a
+        `ConfigError`."""
         key = ".".join(filter(None, (self.setting, name))) or None
         return {"setting": key, "where": self.where(key) if key is not None else None}
 
@@ -45,7 +47,7 @@ def rejects(made: Target, name: str) -> bool:
 
 
 def describe_arguments(made: Target) -> str | None:
-    """``its arguments: a, b=1``; None where Python does not know them."""
+    """Returns ``its arguments: a, b=1``; None if Python does not know the signature."""
     signature = _signature(made)
     return _describe_signature(signature) if signature is not None else None
 
@@ -53,17 +55,17 @@ def describe_arguments(made: Target) -> str | None:
 def check_names(
     path: str, made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any], place: SpecLocation
 ) -> None:
-    """Makes sure that every argument has a place, and that none is missing.
+    """Checks that the class or function takes every argument, and that no required one is missing.
 
     Args:
-        path: How the config names ``made``.
+        path: The path of ``made`` in the config.
         made: A class or a function.
-        given: What the config gives.
-        runtime: What roost gives.
-        place: Of the spec.
+        given: Arguments from the config.
+        runtime: Arguments from roost.
+        place: The location of the spec.
 
     Raises:
-        ConfigError: Names the argument and shows the signature.
+        ConfigError: An argument is unknown or missing; the text has its name and the signature.
     """
     signature = _signature(made)
     if signature is None:
@@ -87,16 +89,17 @@ def check_names(
     for name in runtime:
         if name not in named and not is_open:
             raise ConfigError(
-                f"{path} takes no {name!r}, which roost gives", **place.error_context("class"), fix=shape
+                f"{path} takes no {name!r}, which roost passes", **place.error_context("class"), fix=shape
             )
     for name, one in named.items():
         if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
             at = place.error_context("class")
-            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"give it; {shape}")
+            raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"add it; {shape}")
 
 
 def call(made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
-    """Calls a class or function with arguments by name; a list of the name of its ``*args`` is spread."""
+    """Calls a class or function with arguments by name; a list under the name of its ``*args`` is
+    unpacked."""
     signature = _signature(made)
     spread = _var_positional(signature) if signature is not None else None
     if signature is None or spread is None or spread not in given:
@@ -111,18 +114,19 @@ def call(made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> 
 def check_inputs(
     path: str, made: Target, given: Mapping[str, Any], inputs: int, place: SpecLocation, setting: str
 ) -> None:
-    """Makes sure that a function can be called with so many values and, by name, what the config gives.
+    """Checks that a function can be called with ``inputs`` positional values and the config's arguments by
+    name.
 
     Args:
-        path: How the config names it.
+        path: The path of the function in the config.
         made: The function.
         given: Arguments by name.
-        inputs: How many values.
-        place: Of the spec.
-        setting: What says how many.
+        inputs: The number of positional values.
+        place: The location of the spec.
+        setting: The setting that determines the number.
 
     Raises:
-        ConfigError: It cannot; shows the signature.
+        ConfigError: The function cannot be called so; the text has its signature.
     """
     signature = _signature(made)
     if signature is None:
@@ -148,13 +152,13 @@ def check_inputs(
 
 
 def _var_positional(signature: inspect.Signature) -> str | None:
-    """The name of ``*args``."""
+    """Returns the name of ``*args``; None if the signature has none."""
     kinds = {one.kind: name for name, one in signature.parameters.items()}
     return kinds.get(inspect.Parameter.VAR_POSITIONAL)
 
 
 def _before_var_positional(signature: inspect.Signature) -> list[str]:
-    """The arguments that stand before ``*args``, and so are given by their place."""
+    """Returns the arguments before ``*args``, which must be given by position."""
     by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [name for name, one in signature.parameters.items() if one.kind is by_place]
 
@@ -176,7 +180,7 @@ def _check_var_positional(
             raise ConfigError(
                 f"{path} takes {name!r} before its {spread!r}",
                 **place.error_context(spread),
-                fix=f"give {name}, too",
+                fix=f"add {name}",
             )
 
 
@@ -186,7 +190,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def _signature(made: Target) -> inspect.Signature | None:
     try:
         return inspect.signature(made)
-    except ValueError:  # written in C, without one
+    except ValueError:  # written in C, without a signature
         return None
 
 
@@ -207,13 +211,14 @@ def _describe_signature(signature: inspect.Signature) -> str:
 
 
 def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -> dict[str, Any]:
-    """The arguments with the types that a library's class asks for: lists as tuples, 1e3 as a whole number.
+    """Returns the arguments converted to the types of a library's annotations: lists to tuples, 1e3 to an
+    integer.
 
-    Python itself checks no annotation, so `step_size: "3"` would fail in the midst of the run, and
+    Python does not check annotations, so `step_size: "3"` would fail in the middle of the run, and
     `amsgrad: "no"` never.
 
     Raises:
-        ConfigError: A value is of another type; names it and shows the signature.
+        ConfigError: A value has another type; the text has the argument and the signature.
     """
     signature, hints = _signature(made), _hints(made)
     if signature is None:
@@ -245,7 +250,7 @@ def _quotes_hint(value: object) -> str:
 
 def _hints(made: Target) -> dict[str, Any]:
     function = made.__init__ if inspect.isclass(made) else made
-    # Torch imports these for the type checker alone.
+    # Torch imports these only for the type checker.
     names = {name: getattr(collections.abc, name) for name in ("Callable", "Iterable", "Sequence")}
     try:
         return typing.get_type_hints(function, localns=names)
@@ -254,10 +259,10 @@ def _hints(made: Target) -> dict[str, Any]:
 
 
 def _convert(value: Any, kind: Any) -> Any:
-    """The value as an annotation asks for it; what is no builtin type is passed over.
+    """Converts a value to the type of an annotation; annotations that are not builtin types are ignored.
 
     Raises:
-        TypeError: It is certainly of another type.
+        TypeError: The value certainly has another type.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
@@ -295,7 +300,7 @@ def _convert_union(value: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def _convert_number(value: Any, kind: type) -> Any:
-    if isinstance(value, list):  # one for each group, though the annotation forgets it
+    if isinstance(value, list):  # one number for each group, although the annotation does not say so
         return [_convert_number(one, kind) for one in value]
     is_whole = isinstance(value, float) and value.is_integer()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -303,7 +308,7 @@ def _convert_number(value: Any, kind: type) -> Any:
     if kind is int and isinstance(value, float):
         if not is_whole:
             raise TypeError
-        return int(value)  # `T_max: 1e4` is a float in YAML, and what is meant is plain
+        return int(value)  # `T_max: 1e4` is a float in YAML, but clearly means an integer
     return value
 
 
@@ -322,16 +327,17 @@ def _items(value: Any) -> list[Any]:
     return list(value)
 
 
-# --- which one is at fault ------------------------------------------------------------------------------
+# --- the argument at fault ------------------------------------------------------------------------------
 
 
 def find_bad_argument(spec: Mapping[str, Any], attempt: Callable[[dict[str, Any]], object]) -> str | None:
-    """The one argument of a spec without which, or with 1 in its place, ``attempt`` does not fail; None when
-    that is none or several. A library that refuses a value does not say in which argument it stood."""
+    """Returns the one argument of a spec without which, or with 1 as its value, ``attempt`` succeeds; None if
+    there is no such argument, or several. Needed because a library that rejects a value does not name the
+    argument."""
     names = [name for name in spec if name != "class"]
-    guilty = [name for name in names if any(_succeeds(attempt, other) for other in _variations(spec, name))]
-    suspects = names if len(names) == 1 else guilty
-    return suspects[0] if len(suspects) == 1 else None
+    bad = [name for name in names if any(_succeeds(attempt, other) for other in _variations(spec, name))]
+    candidates = names if len(names) == 1 else bad
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _variations(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
@@ -343,6 +349,6 @@ def _variations(spec: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
 def _succeeds(attempt: Callable[[dict[str, Any]], object], spec: dict[str, Any]) -> bool:
     try:
         attempt(spec)
-    except Exception:  # noqa: BLE001  - whatever it is, this is not the argument to blame
+    except Exception:  # noqa: BLE001  - any error: this is not the argument at fault
         return False
     return True

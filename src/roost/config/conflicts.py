@@ -1,4 +1,4 @@
-"""Settings that cannot go together, found before anything is built."""
+"""Checks for settings that contradict each other, before anything is built."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def check(settings: Settings, where: Callable[[str], str | None]) -> None:
-    """That no two settings contradict each other, and none needs another one that is left out.
+    """Checks that no two settings contradict each other, and that none needs another one that is missing.
 
     Args:
-        settings: All.
-        where: Where a dotted key was set, for messages.
+        settings: All settings.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: Names both.
+        ConfigError: The text names both settings.
     """
     if settings.compile_dynamic and settings.step_mode != "compile":
         raise ConfigError(
-            "is for step_mode: compile alone",
+            "applies only to step_mode: compile",
             setting="compile_dynamic",
             received=True,
             where=where("compile_dynamic"),
-            fix="set step_mode: compile, or leave it out",
+            fix="set step_mode: compile, or remove compile_dynamic",
         )
     _check_devices(settings.devices, where)
     _check_rates(settings.optimizers, where)
@@ -42,21 +42,21 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
 
 
 def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[str], str | None]) -> None:
-    """That nothing of the settings needs one process, where there are several.
+    """Checks that every setting works with several ranks.
 
     Args:
-        settings: All.
-        strategy: ddp or fsdp, wherever it was asked for.
-        world: Number of ranks, of all machines.
-        where: Where a dotted key was set, for messages.
+        settings: All settings.
+        strategy: ddp or fsdp, from the config or the command line.
+        world: World size: the number of ranks on all machines.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: Names what needs one.
+        ConfigError: A setting needs a single process; the text names it.
     """
     if strategy == "fsdp" and settings.on_step_error == "skip":
         raise ConfigError(
-            "cannot be together with strategy: fsdp: a rank whose step fails holds no whole weights, and the "
-            "others wait for its share of theirs",
+            "cannot be combined with strategy: fsdp: a rank whose step fails has only shards of the weights, "
+            "and the others wait for its shards",
             setting="on_step_error",
             received="skip",
             where=where("on_step_error"),
@@ -64,7 +64,7 @@ def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[
         )
     if strategy == "fsdp" and settings.step_mode == "compile":
         raise ConfigError(
-            "cannot be together with strategy: fsdp: nobody has shown yet that both train the same",
+            "cannot be combined with strategy: fsdp: it is not verified yet that both give the same training",
             setting="step_mode",
             received="compile",
             where=where("step_mode"),
@@ -74,42 +74,44 @@ def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[
         if optimizer.class_.rpartition(".")[2] == "LBFGS":
             key = f"optimizers.{name}.class"
             raise ConfigError(
-                f"evaluates the loss by itself, as often as it likes: {world} ranks cannot follow it",
+                f"evaluates the loss itself, as often as it needs: {world} ranks cannot do this in step",
                 setting=key,
                 received=optimizer.class_,
                 where=where(key),
-                fix="take another optimizer, or one process: strategy: single",
+                fix="use another optimizer, or one process: strategy: single",
             )
     _check_batch_share(settings.data, world, where)
 
 
 def _check_batch_share(data: DataSettings, world: int, where: Callable[[str], str | None]) -> None:
-    """Of what a mix draws at once there is a batch of each set, and of tokens nobody knows the samples."""
+    """Checks that each rank gets at least one sample. Not checked for a mix, which draws a batch from each
+    set, and for batches by tokens, whose number of samples is not known."""
     size = data.batch_size or (BATCH_SIZE if data.max_tokens is None else None)
     if size is not None and size < world and data.mix is None:
         raise ConfigError(
-            f"is the whole batch, of which each rank takes its share: {world} ranks need {world} at least",
+            f"is the whole batch, of which each rank gets a shard: {world} ranks need at least {world}",
             setting="data.batch_size",
             received=size,
             where=where("data.batch_size"),
-            fix=f"set data.batch_size: {world} or more, or ask for at most {size} devices",
+            fix=f"set data.batch_size: {world} or more, or request at most {size} devices",
         )
 
 
 def refuse_backend(values: Mapping[str, Any], where: Callable[[str], str | None]) -> None:
-    """That nobody chooses a backend of torch.distributed, at the top of a config: nothing would read it.
+    """Checks that the top of a config does not choose a backend of torch.distributed: the key would have no
+    effect.
 
     Raises:
-        ConfigError: Somebody does.
+        ConfigError: The config chooses one.
     """
     for key in _BACKEND_KEYS:
         if values.get(key) in _BACKENDS:
             raise ConfigError(
-                "there is no choice: ranks on GPUs talk by NCCL, ranks on the CPU by gloo, as NCCL has none",
+                "the backend cannot be chosen: ranks on GPUs use NCCL, ranks on the CPU use gloo",
                 setting=key,
                 received=values[key],
                 where=where(key),
-                fix="leave it out; a key of your own needs another name",
+                fix="remove it; a key of your own needs another name",
             )
 
 
@@ -118,20 +120,20 @@ _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
 _NUMERIC_ARGUMENTS = ("lr", "weight_decay", "momentum", "dampening", "eps", "alpha", "rho", "lr_decay")
-"""Arguments of torch's own optimizers that are never text; the others only torch can tell."""
+"""Arguments of torch's own optimizers that are always numbers; torch itself checks the other ones."""
 
 
 def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[str], str | None]) -> None:
-    """A list is no learning rate, of whatever class; who writes one means a sweep. A text is no number of
-    torch's own optimizers: told here, and not once a card was waited for."""
+    """Checks the numbers of optimizers before the run waits for a card. A list as the learning rate of any
+    class is probably meant as a sweep; a text is not a number for torch's own optimizers."""
     for name, optimizer in optimizers.items():
         for argument in _NUMERIC_ARGUMENTS if optimizer.class_.startswith("torch.optim.") else ():
             value = optimizer.arguments.get(argument)
             if isinstance(value, str) and "${" not in value:
                 key = f"optimizers.{name}.{argument}"
                 fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
-                what = "expected a number"
-                raise ConfigError(what, setting=key, received=value, where=where(key), fix=fix)
+                problem = "expected a number"
+                raise ConfigError(problem, setting=key, received=value, where=where(key), fix=fix)
         found = optimizer.arguments.get("lr")
         if isinstance(found, list):
             key = f"optimizers.{name}.lr"
@@ -141,7 +143,7 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
                 setting=key,
                 received=found,
                 where=where(key),
-                fix=f"write one; several make a sweep of `roost submit`: {sweep}",
+                fix=f"write one number; for a sweep, give several to `roost submit`: {sweep}",
             )
 
 
@@ -163,21 +165,21 @@ def _check_devices(devices: Devices, where: Callable[[str], str | None]) -> None
         )
 
 
-def _check_statistics(asked: StatisticsSettings, where: Callable[[str], str | None]) -> None:
-    if not (asked.gradients or asked.weights or asked.updates):
+def _check_statistics(statistics: StatisticsSettings, where: Callable[[str], str | None]) -> None:
+    if not (statistics.gradients or statistics.weights or statistics.updates):
         raise ConfigError(
             "gradients, weights and updates are all false, so nothing would be recorded",
             setting="statistics",
             where=where("statistics"),
-            fix="set one of them, or leave the section out",
+            fix="set one of them, or remove the section",
         )
-    if not asked.params:
+    if not statistics.params:
         raise ConfigError(
             "names no parameters",
             setting="statistics.params",
-            received=asked.params,
+            received=statistics.params,
             where=where("statistics.params"),
-            fix='"*" stands for all; or leave the section out',
+            fix='write "*" for all, or remove the section',
         )
 
 
@@ -186,20 +188,20 @@ def _check_order(data: DataSettings, where: Callable[[str], str | None]) -> None
     for name, value in others.items():
         if data.weighted and value is not None:
             raise ConfigError(
-                f"cannot be together with data.weighted{_at(where('data.weighted'))}: samples drawn by "
-                "weight come in no other order, in batches of one size",
+                f"cannot be combined with data.weighted{_at(where('data.weighted'))}: samples drawn by "
+                "weight have a random order and batches of one size",
                 setting=f"data.{name}",
                 received=value,
                 where=where(f"data.{name}"),
-                fix="leave out one of the two",
+                fix="remove one of the two",
             )
     if not data.count_padding and not any(one.max_tokens for one in (data, data.valid, data.test)):
         raise ConfigError(
-            "says how data.max_tokens counts, which is not set",
+            "determines how data.max_tokens counts, but data.max_tokens is not set",
             setting="data.count_padding",
             received=False,
             where=where("data.count_padding"),
-            fix="set data.max_tokens, or leave it out",
+            fix="set data.max_tokens, or remove data.count_padding",
         )
 
 
@@ -210,11 +212,11 @@ def _check_mix(data: DataSettings, where: Callable[[str], str | None]) -> None:
     if mix.mode != "weighted":
         if mix.weights:
             raise ConfigError(
-                "are for data.mix.mode: weighted alone",
+                "apply only to data.mix.mode: weighted",
                 setting="data.mix.weights",
                 received=mix.weights,
                 where=where(f"data.mix.weights.{next(iter(mix.weights))}"),
-                fix=f"set data.mix.mode: weighted (it is {mix.mode}), or leave them out",
+                fix=f"set data.mix.mode: weighted (it is {mix.mode}), or remove them",
             )
         return
     if not mix.weights:
@@ -223,7 +225,7 @@ def _check_mix(data: DataSettings, where: Callable[[str], str | None]) -> None:
             setting="data.mix.mode",
             received="weighted",
             where=where("data.mix.mode"),
-            fix="give the share of each set, as in `weights: {clean: 3, noisy: 1}`",
+            fix="give the share of each set, such as `weights: {clean: 3, noisy: 1}`",
         )
     others = {
         "weighted": data.weighted or None,
@@ -234,12 +236,12 @@ def _check_mix(data: DataSettings, where: Callable[[str], str | None]) -> None:
     for name, value in others.items():
         if value is not None:
             raise ConfigError(
-                f"cannot be together with data.mix.mode: weighted{_at(where('data.mix.mode'))}: it draws "
+                f"cannot be combined with data.mix.mode: weighted{_at(where('data.mix.mode'))}: it draws "
                 "each batch from all sets, in shuffled order, in batches of one size",
                 setting=f"data.{name}",
                 received=value,
                 where=where(f"data.{name}"),
-                fix="leave it out, or take another data.mix.mode",
+                fix="remove it, or use another data.mix.mode",
             )
 
 

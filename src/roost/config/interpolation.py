@@ -1,6 +1,7 @@
-"""``${...}`` in settings: other settings, folders of the run, the environment, counts of the data.
+"""Interpolation of ``${...}`` in settings: other settings, folders of the run, the environment, counts of the
+data.
 
-Settings are saved as they were written and resolved at start, so a package can be moved.
+Settings are saved as written and resolved at start, so that a package can be moved.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from roost.base.errors import ConfigError
 from roost.base.text.suggestions import did_you_mean
 
 LATE_NAMES = frozenset({"total_steps", "steps_per_epoch"})
-"""Names that only the data can give; they wait until `fill_late`."""
+"""Names whose values depend on the data; `fill_late` replaces them."""
 
 MAX_REPEATED = 100_000
-"""Values that references may repeat, counted each time."""
+"""Limit of the values that references insert; a value inserted several times counts each time."""
 MAX_TEXT = 2**20
+"""Limit of characters of a text with references inside."""
 _MAX_CHAIN = 64
 
 _REFERENCE = re.compile(r"(?P<escape>\$?)\$\{\s*(?P<name>[^{}]*?)\s*\}|\$?\$\{")
@@ -33,27 +35,28 @@ def resolve(
     late: frozenset[str] = LATE_NAMES,
     where: Where = lambda key: None,
 ) -> dict[str, Any]:
-    """New values with every reference replaced.
+    """Returns new values with every reference replaced.
 
-    ``${a.b}`` is another setting, ``${name}`` something of ``context``, ``${env:NAME}`` a variable of the
-    environment, a text. A text that is one reference takes the referenced value with its type; inside a
-    longer text the value is formatted. ``$${`` is a plain ``${``.
+    ``${a.b}`` is another setting, ``${name}`` a value of ``context``, ``${env:NAME}`` an environment variable
+    (a text). A text that consists of one reference becomes the referenced value with its type; inside a
+    longer text the value is formatted. ``$${`` is a literal ``${``.
 
     Args:
         values: The settings.
-        context: Values by name, such as ``project`` and ``package``; they go before settings of that name.
-        late: Names that stay as they stand, escapes of them too, unless ``context`` has them (see `fill_late`).
-        where: Where a dotted key was set, for messages.
+        context: Values by name, such as ``project`` and ``package``; they take precedence over settings of
+            the same name.
+        late: Names that stay unresolved, also in escapes, unless ``context`` has them (see `fill_late`).
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: A reference is malformed, unknown, endless or far too large.
+        ConfigError: A reference is malformed, unknown, circular, or expands to too much.
     """
     resolver = _Resolver(values, context, late - context.keys(), where)
     return {key: resolver.value(value, (key,), ()) for key, value in values.items()}
 
 
 def fill_late(values: Any, context: Mapping[str, object]) -> Any:
-    """Puts in what `resolve` left waiting: only the names of ``context``, and nothing else, is replaced."""
+    """Replaces the references that `resolve` left: only those to names of ``context``."""
     if isinstance(values, Mapping):
         return {key: fill_late(value, context) for key, value in values.items()}
     if isinstance(values, list):
@@ -67,7 +70,7 @@ def fill_late(values: Any, context: Mapping[str, object]) -> Any:
 
 
 def find_references(values: Any, names: Set[str], key: str = "") -> Iterator[tuple[str, str]]:
-    """The dotted key of each text that refers to one of ``names``, and that name; for what `fill_late` lacks."""
+    """Yields the dotted key of each text that refers to one of ``names``, and that name."""
     if isinstance(values, Mapping | list):
         for name, value in values.items() if isinstance(values, Mapping) else enumerate(values):
             yield from find_references(value, names, f"{key}.{name}" if key else str(name))
@@ -91,14 +94,12 @@ class _Resolver:
         self._repeated = 0
 
     def value(self, value: Any, path: tuple[str, ...], chain: tuple[str, ...]) -> Any:
-        """A value with all its references replaced.
-
-        ``chain`` holds the keys whose references led here.
-        """
+        """Returns a value with all its references replaced; ``chain`` has the keys whose references led
+        here."""
         self._repeated += bool(chain)
         if self._repeated > MAX_REPEATED:
             key = ".".join(path)
-            raise ConfigError("references repeat too much", setting=key, where=self._where(key))
+            raise ConfigError("references insert too many values", setting=key, where=self._where(key))
         if isinstance(value, Mapping):
             return {key: self.value(inner, (*path, key), chain) for key, inner in value.items()}
         if isinstance(value, list):
@@ -118,7 +119,7 @@ class _Resolver:
             made += [text[end : match.start()], self._inside(match, chain)]
             end, size = match.end(), size + len(made[-1])
             if size > MAX_TEXT:
-                raise ConfigError("the text grows too long", setting=key, where=self._where(key))
+                raise ConfigError("the text becomes too long", setting=key, where=self._where(key))
         return "".join(made) + text[end:]
 
     def _inside(self, match: re.Match[str], chain: tuple[str, ...]) -> str:
@@ -129,10 +130,10 @@ class _Resolver:
         value = self._referenced(match, chain)
         if isinstance(value, Mapping | list):
             key = chain[-1]
-            fix = "refer to one of its values, or let the reference be the whole text"
+            fix = "refer to one of its values, or make the reference the whole text"
             raise ConfigError(
-                f"{match[0]} is a {'section' if isinstance(value, Mapping) else 'list'}, which cannot stand "
-                "inside a text",
+                f"{match[0]} is a {'section' if isinstance(value, Mapping) else 'list'}, which cannot be "
+                "inserted into a text",
                 setting=key,
                 where=self._where(key),
                 fix=fix,
@@ -146,7 +147,7 @@ class _Resolver:
         if name in self._context:
             return self._context[name]
         if not name:
-            fix = "write ${name}, or $${ for a plain ${"
+            fix = "write ${name}, or $${ for a literal ${"
             raise ConfigError(
                 "a reference is malformed",
                 setting=key,
@@ -186,7 +187,7 @@ class _Resolver:
             f"there is no setting ${{{name}}} to refer to",
             setting=key,
             where=self._where(key),
-            fix=did_you_mean(name, known).strip() or "add it, or write $${ for a plain ${",
+            fix=did_you_mean(name, known).strip() or "add it, or write $${ for a literal ${",
         )
 
     def _check_chain(self, key: str, chain: tuple[str, ...]) -> None:
@@ -195,7 +196,7 @@ class _Resolver:
             raise ConfigError(f"settings refer to each other: {ring}", setting=key, where=self._where(key))
         if len(chain) > _MAX_CHAIN:
             raise ConfigError(
-                f"more than {_MAX_CHAIN} references lead on to each other",
+                f"a chain of more than {_MAX_CHAIN} references",
                 setting=key,
                 where=self._where(key),
             )

@@ -1,7 +1,7 @@
-"""What was asked: files and overrides, merged in layers, each setting with the place it came from.
+"""A config, merged from layers of files and overrides, with the origin of each setting.
 
-From lowest to highest: roost's defaults, those of the options that a config declares, included files, the
-root file, a tuning file, the command line.
+The layers from lowest to highest: roost's defaults, the defaults of the options that a config declares,
+included files, the root file, a tuning file, the command line.
 Sections are merged key by key; lists and single values are replaced.
 """
 
@@ -19,7 +19,7 @@ from roost.base.errors import ConfigError, NotFound
 from roost.config import settings, synonyms, user_options
 
 MAX_FILES = 256
-"""Files read for one config, those included twice counted twice."""
+"""Limit of the files of one config; a file that is included twice counts twice."""
 
 Values = dict[str, Any]
 Key = tuple[str, ...]
@@ -31,33 +31,33 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""Stands for the value of a key that is not set, which is not the same as null."""
+"""The value of a key that is not set, in contrast to null."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One file, one override, or the defaults."""
+    """A layer of a config: a file, an override, or the defaults."""
 
     label: str
     values: Values
     located: ConfigFile | None = None
     removed: Key = ()
-    """The key that this layer takes away (``~a.b``)."""
+    """The key that this layer removes (``~a.b``)."""
 
     def label_of(self, path: Key) -> str:
-        """The layer's name, with the line of the key if it is a file."""
+        """Returns the layer's name; for a file, with the line of the key."""
         place = self.located.where(path) if self.located is not None else None
         return self.label if place is None else str(place)
 
 
 @dataclass(frozen=True)
 class Config:
-    """A merged config; interpolations are left as they were written."""
+    """A merged config; interpolations are as written."""
 
     path: Path
     """The root file, absolute."""
     values: Values
-    """Every setting. Interpolations stand unresolved; ``include`` is gone."""
+    """Every setting, with unresolved interpolations and without ``include``."""
     files: list[Path]
     """Every file that was read, absolute, the root first."""
     layers: tuple[Layer, ...]
@@ -74,31 +74,31 @@ class Config:
         return holders[-1].label_of(path)
 
     def explain(self, key: str) -> list[tuple[str, Any]]:
-        """What each layer says of a dotted key or section, from lowest to highest.
+        """Returns the value of a dotted key or section in each layer that has one, from lowest to highest.
 
-        A layer that takes the key away, or puts a single value in place of the section around it, gives
-        `ABSENT`.
+        The value is `ABSENT` for a layer that removes the key, or replaces the section around it by a single
+        value.
         """
         path = tuple(key.split("."))
-        said: list[tuple[str, Any]] = []
+        found: list[tuple[str, Any]] = []
         for layer in self.layers:
             value = _value_at(layer.values, path)
             if value is not ABSENT:
-                said.append((layer.label_of(path), value))
-            elif said and said[-1][1] is not ABSENT and _removes(layer, path):
-                said.append((layer.label_of(path), ABSENT))
-        return said
+                found.append((layer.label_of(path), value))
+            elif found and found[-1][1] is not ABSENT and _removes(layer, path):
+                found.append((layer.label_of(path), ABSENT))
+        return found
 
     def where(self, key: str) -> str | None:
-        """Where a dotted key was set last, or the nearest section around it; None for a default.
+        """Returns where a dotted key, or the nearest section around it, was set last; None for a default.
 
-        For a section a file goes before the command line: there a person sees the whole of it.
+        For a section a file takes precedence over the command line, because it shows the whole section.
         """
         path = tuple(key.split("."))
-        asked = [layer for layer in self.layers if layer.label != "default"]
+        set_layers = [layer for layer in self.layers if layer.label != "default"]
         for length in range(len(path), 0, -1):
             inner = path[:length]
-            if holders := [layer for layer in asked if _value_at(layer.values, inner) is not ABSENT]:
+            if holders := [layer for layer in set_layers if _value_at(layer.values, inner) is not ABSENT]:
                 files = [layer for layer in holders if layer.located is not None]
                 is_section = isinstance(_value_at(self.values, inner), Mapping)
                 return (files if is_section and files else holders)[-1].label_of(inner)
@@ -116,7 +116,7 @@ class ConfigDifference:
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """A config's files, the root first, read once for any number of command lines."""
+    """The files of a config, the root first, read once for any number of command lines."""
 
     path: Path
     paths: list[Path]
@@ -124,10 +124,10 @@ class ConfigSource:
     """From lowest to highest, the defaults included."""
 
     def config(self, overrides: Iterable[str] = ()) -> Config:
-        """Merges them with what a command line says.
+        """Merges the files with the overrides of a command line.
 
         Raises:
-            ConfigError: An override does not fit.
+            ConfigError: An override is not valid.
         """
         layers = list(self.layers)
         values = _merge_layers(layers)
@@ -135,27 +135,27 @@ class ConfigSource:
             layer = _parse_override(text, values)
             layers.append(layer)
             values = _apply_layer(values, layer)
-        layers[1] = _option_defaults(layers)  # the command line may have changed what is declared
+        layers[1] = _option_defaults(layers)  # the command line may have changed the declared options
         return Config(self.path, _merge_layers(layers), self.paths, tuple(layers))
 
 
 def load(path: Path | str, *, tuning: Path | str | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Reads a config with all that it includes.
+    """Reads a config with all files that it includes.
 
     Args:
         path: The root file.
-        tuning: A second file, above the root file; it may include others, which then are above it too.
-        overrides: ``a.b=c`` sets a key, ``+a.b=c`` adds one, ``~a.b`` takes one away.
+        tuning: A second file, above the root file; files that it includes are above the root file, too.
+        overrides: ``a.b=c`` sets a key, ``+a.b=c`` adds one, ``~a.b`` removes one.
 
     Raises:
         NotFound: The root or the tuning file does not exist.
-        ConfigError: A file cannot be read or included, or an override does not fit.
+        ConfigError: A file cannot be read or included, or an override is not valid.
     """
     return load_files(path, tuning=tuning).config(overrides)
 
 
 def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigSource:
-    """Reads what `load` reads; arguments and errors are the same."""
+    """Reads the files for `load`, with the same arguments and errors."""
     root = Path(os.path.normpath(Path(path).absolute()))
     reader = _Reader(root.parent)
     layers = reader.layers(root)
@@ -167,14 +167,14 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
 
 
 def _option_defaults(layers: Sequence[Layer]) -> Layer:
-    """The defaults of the options that the layers declare."""
+    """Returns the layer of the defaults of the options that the layers declare."""
     return Layer(
         user_options.LAYER_LABEL, user_options.defaults(_merge_layers(layers), settings.setting_names())
     )
 
 
 def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Values:
-    """New values with the overrides of a command line applied, in their order.
+    """Returns new values with the overrides of a command line applied in their order.
 
     Raises:
         ConfigError: As `load` does.
@@ -186,9 +186,9 @@ def apply_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> Valu
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[ConfigDifference]:
-    """The keys, sorted, whose values differ. Numbers are compared as numbers, and nan equals nan.
+    """Returns the keys whose values differ, sorted. Numbers are compared as numbers, and nan equals nan.
 
-    Where one side has a section and the other a single value, both the section's keys and its name differ.
+    If one side has a section and the other a single value, both the section's keys and its name differ.
     """
     before = {".".join(path): _value_at(old, path) for path in _leaves(old)}
     after = {".".join(path): _value_at(new, path) for path in _leaves(new)}
@@ -200,7 +200,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[ConfigDi
 
 
 def _value_at(values: Any, path: Key) -> Any:
-    """The value at a path, through sections and, by number, lists; else `ABSENT`."""
+    """Returns the value at a path, through sections and, by index, lists; else `ABSENT`."""
     for name in path:
         if isinstance(values, Mapping):
             values = values.get(name, ABSENT)
@@ -230,7 +230,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> Values:
-    """``low`` with ``high`` laid over it: sections key by key, everything else replaced; both untouched."""
+    """Returns ``low`` merged with ``high``: sections key by key, all other values replaced; does not change
+    its arguments."""
     merged = dict(low)
     for name, value in high.items():
         below = merged.get(name)
@@ -269,7 +270,7 @@ def _removes(layer: Layer, path: Key) -> bool:
 
 
 class _Reader:
-    """Reads a file and those it includes, lowest first."""
+    """Reads a file and the files that it includes, the lowest layer first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -282,7 +283,7 @@ class _Reader:
         return list(self._read)
 
     def layers(self, path: Path, chain: tuple[Path, ...] = (), included_at: object = None) -> list[Layer]:
-        """The layers of a file: those of its includes, then its own."""
+        """Returns the layers of a file: first those of its includes, then its own."""
         self._check_chain(path, chain, included_at)
         located = self._located(path, included_at)
         found: list[Layer] = []
@@ -338,12 +339,14 @@ _COMMAND_LINE = "command line"
 
 
 def _parse_override(text: str, values: Values) -> Layer:
-    """Reads one override and checks it against the values it is for."""
+    """Parses one override and checks it against the values to which it is applied."""
     sign = text[:1] if text[:1] in ("+", "~") else ""
     key, equals, value = text.removeprefix(sign).partition("=")
     path = tuple(key.strip().split("."))
     if bool(equals) == (sign == "~"):
-        raise ConfigError("is no override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)")
+        raise ConfigError(
+            "is not an override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)"
+        )
     _check_path(path, text)
     key = ".".join(path)
     if sign != "+" and _value_at(values, path) is ABSENT:
@@ -368,9 +371,9 @@ def _parse_value(text: str, key: str) -> Any:
 def _check_path(path: Key, text: str) -> None:
     for name in path:
         if not name.strip() or name.startswith("__") or len(path) > MAX_DEPTH:
-            raise ConfigError("is no dotted key", received=text, fix="write names joined by single dots")
+            raise ConfigError("is not a dotted key", received=text, fix="write names joined by single dots")
     if path[0] == "include":
-        raise ConfigError("include works in files only", received=text, fix="give a tuning file")
+        raise ConfigError("include is allowed only in files", received=text, fix="give a tuning file")
 
 
 def _check_sections(path: Key, values: Values) -> None:
@@ -378,7 +381,7 @@ def _check_sections(path: Key, values: Values) -> None:
         around = _value_at(values, path[:length])
         if around is not ABSENT and around is not None and not isinstance(around, Mapping):
             outer = ".".join(path[:length])
-            fix = "a list is replaced whole" if isinstance(around, list) else f"remove it first: ~{outer}"
+            fix = "replace the whole list" if isinstance(around, list) else f"remove it first: ~{outer}"
             raise ConfigError(
                 "is not a section", setting=outer, received=around, where=_COMMAND_LINE, fix=fix
             )
@@ -394,7 +397,7 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:
         near, add = "", f"use +{meant}={value}"
     elif key.startswith("optimizers.") and synonyms.find_setting(key, candidates) is not None:
-        add = ""  # what has another name here is no argument of an optimizer
+        add = ""  # a synonym of a setting is not an argument of the optimizer
     use = "" if sign == "~" else add
     raise ConfigError(
         f"there is no setting {key!r}",

@@ -1,7 +1,7 @@
-"""Objects from settings: a class by its path, made with the arguments beside it.
+"""Objects from settings: a class by its path, called with the arguments next to it.
 
-A config may only name classes and functions of a few libraries and of the project itself. Everything else
-is refused before anything is imported, so reading a config can never reach ``os.system``.
+A config may only name classes and functions of a few libraries and of the project itself. All other paths
+are refused before anything is imported, so reading a config can never reach ``os.system``.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from roost.config.allowed_classes import ClassPathError
 from roost.config.call_arguments import SpecLocation
 
 Where = Callable[[str], object]
-"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+"""Returns where a dotted key was set, such as ``config.yaml:12``."""
 
 
 def locate(
     path: str, *, root: Path | None = None, setting: str | None = None, where: object = None
 ) -> Callable[..., Any]:
-    """The class or function that a setting names.
+    """Imports the class or function that a setting names.
 
     Args:
         path: ``torch.optim.AdamW``, or ``Model/Net.py:Net`` for a file of the project.
-        root: The project's or package's folder; the working folder if left out. Files are imported as
-            modules below it (``Model.Net``), so it comes first on ``sys.path``, then the file's folder.
+        root: The project's or package's folder; the working folder if None. Files are imported as modules
+            below it (``Model.Net``), so it comes first on ``sys.path``, then the file's folder.
         setting: The setting that names it, for messages.
         where: Where it was set, for messages.
 
     Raises:
-        ConfigError: The path is not one that a config may name, or there is nothing there. An error inside
-            the project's own file passes through.
+        ConfigError: A config may not name the path, or there is no such class or function. An error inside
+            the project's own file is not caught.
     """
     try:
         cold_restart.restart_if_needed(root)
@@ -56,13 +56,15 @@ def locate(
         else:
             found, named = allowed_classes.import_allowed(path), path
         cold_restart.restart_if_needed(root)
-        # A file of the project may also have an object that is called, made at its end.
-        is_made = callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
-        if not is_made:
+        # A file of the project may also define a callable object.
+        is_callable = (
+            callable(found) if ".py:" in path else inspect.isclass(found) or inspect.isroutine(found)
+        )
+        if not is_callable:
             raise ClassPathError(f"{named} is neither a class nor a function")
     except ClassPathError as error:
-        asked = {} if setting is None else {"setting": setting, "received": path}
-        raise ConfigError(error.message, where=where, fix=error.fix, **asked) from None
+        origin = {} if setting is None else {"setting": setting, "received": path}
+        raise ConfigError(error.message, where=where, fix=error.fix, **origin) from None
     made: Any = found
     return made  # type: ignore[no-any-return]
 
@@ -75,14 +77,14 @@ def build(
     /,
     **runtime: Any,
 ) -> Any:
-    """The object that ``{"class": path, **arguments}`` describes.
+    """Builds the object that ``{"class": path, **arguments}`` describes.
 
     Args:
         spec: The path, see `locate`, and arguments from the config.
         root: The project's folder.
         setting: The dotted key of the spec, for messages.
-        where: Where a dotted key was set, for messages.
-        **runtime: Arguments that nobody typed, such as ``params``; no message shows their values.
+        where: Returns where a dotted key was set, for messages.
+        **runtime: Arguments from roost, such as ``params``; messages do not show their values.
 
     Raises:
         ConfigError: There is no such class, or it does not take these arguments.
@@ -100,12 +102,19 @@ def build_callable(
     inputs: int,
     inputs_setting: str | None = None,
 ) -> Callable[..., Any]:
-    """What ``{"class": path, **arguments}`` describes, to be called later with so many ``inputs``, as the
-    setting ``inputs_setting`` says (its own ``inputs`` if left out): a class is made, a function gets the arguments
-    beside its path.
+    """Returns a callable from ``{"class": path, **arguments}``: an instance of the class, or the function
+    with the arguments bound.
+
+    Args:
+        spec: As for `build`.
+        root: As for `build`.
+        setting: As for `build`.
+        where: As for `build`.
+        inputs: The number of positional values with which the callable will be called.
+        inputs_setting: The setting that determines this number; ``inputs`` of the spec if None.
 
     Raises:
-        ConfigError: As `build` does; or it cannot be called so.
+        ConfigError: As `build`; or the callable does not take this number of values.
     """
     builder = _Builder(Path.cwd() if root is None else root, where)
     place, path = SpecLocation(setting, where), str(spec.get("class"))
@@ -117,7 +126,9 @@ def build_callable(
         found = builder.build(spec, setting, {})
         if not callable(found):
             raise ConfigError(
-                f"{path} makes what cannot be called", **place.error_context("class"), fix="name a function"
+                f"an instance of {path} cannot be called",
+                **place.error_context("class"),
+                fix="name a function",
             )
         call_arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, inputs_setting)
         return found  # type: ignore[no-any-return]
@@ -128,7 +139,7 @@ def build_callable(
 
 
 FILE_CLASS_PATH = re.compile(r"[\w/.-]+\.py:\w+")
-"""How a class or function of a file of the project is named."""
+"""The path of a class or function in a file of the project."""
 
 
 class _Builder(NamedTuple):
@@ -142,7 +153,8 @@ class _Builder(NamedTuple):
         runtime: Mapping[str, Any],
         offered: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
-        """See `build`; a spec inside another one takes what it can of ``offered``, that of the outer one."""
+        """See `build`. A nested spec also gets those values of ``offered``, from the outer spec, that it
+        takes."""
         place, path = SpecLocation(setting, self.where), spec.get("class")
         if not isinstance(path, str):
             raise ConfigError(
@@ -168,30 +180,33 @@ class _Builder(NamedTuple):
         except ConfigError:
             raise
         except Exception as error:
-            if raised_in_project(error, self.root):  # a function of the project that a library's class calls
+            if raised_in_project(
+                error, self.root
+            ):  # raised by a function of the project that a library's class called
                 raise
-            guilty = call_arguments.find_bad_argument(
+            bad_argument = call_arguments.find_bad_argument(
                 whole, lambda other: call_arguments.call(made, other, runtime)
             )
-            at = place.error_context("class") if guilty is None else place.error_context(guilty)
+            at = place.error_context("class" if bad_argument is None else bad_argument)
             raise ConfigError(
-                f"{path} does not take {'these arguments' if guilty is None else 'this'}: {describe_error(error)}",
-                received=given if guilty is None else given[guilty],
+                f"{path} does not take {'these arguments' if bad_argument is None else 'this'}: "
+                f"{describe_error(error)}",
+                received=given if bad_argument is None else given[bad_argument],
                 fix=call_arguments.describe_arguments(made),
-                **{**at, **({"setting": setting} if guilty is None else {})},
+                **{**at, **({"setting": setting} if bad_argument is None else {})},
             ) from error
 
     def objects(
         self, given: Mapping[str, Any], place: SpecLocation, offered: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What the arguments of a spec stand for."""
+        """Builds the arguments of a spec."""
         return {
             name: self._object(one, place.error_context(name)["setting"], offered)
             for name, one in given.items()
         }
 
     def _object(self, value: Any, key: str, offered: Mapping[str, Any]) -> Any:
-        """What a value stands for: a class with its arguments, a function by its path, or itself."""
+        """Builds one value: a class with its arguments, a function by its path, or the value itself."""
         if isinstance(value, Mapping):
             if "class" in value:
                 return self.build(value, key, {}, offered)
@@ -205,7 +220,7 @@ class _Builder(NamedTuple):
 
 
 def raised_in_project(error: BaseException, root: Path) -> bool:
-    """Whether code of the project at ``root`` stood on the way to an error."""
+    """Whether a frame of the error's traceback is code of the project at ``root``."""
     frames = traceback.walk_tb(error.__traceback__)
     files = [frame.f_code.co_filename for frame, _ in frames if not _is_roost(frame.f_globals)]
     folder = f"{root.absolute()}/"
@@ -217,34 +232,36 @@ def _is_roost(names: Mapping[str, Any]) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in words: the text of a ValueError speaks for itself, another kind is named too."""
+    """Returns a description of an error: the text of a ValueError, or the class and the text of another
+    error."""
     if isinstance(error, ZeroDivisionError):
-        return "it divides by zero"
+        return "it causes a division by zero"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def unload_project(root: Path) -> dict[str, types.ModuleType]:
-    """Unloads every module of a project, so that another one can be loaded in the same process; gives them.
+    """Unloads every module of a project, so that another one can be loaded in the same process; returns the
+    modules.
 
-    Two packages have modules of the same names; without this the second would run code of the first. A worker
-    serves one package and never calls it; it is for who loads several.
+    Two packages have modules of the same names; without this call the second package would run code of the
+    first. A worker serves one package and never calls this function; processes that load several packages do.
     """
     folders = tuple({f"{root.absolute()}/", f"{root.resolve()}/"})
 
     def is_below(place: object) -> bool:
-        # A virtual environment may lie in the project's folder, and torch must not be loaded twice.
+        # A virtual environment may be inside the project's folder, and torch must not be loaded twice.
         return f"{place}/".startswith(folders) and not is_installed(str(place))
 
-    doomed = []
+    unloaded = []
     for name, module in sys.modules.items():
         known = getattr(module, "__dict__", {})
         places = [known.get("__file__"), *known.get("__path__", [])]
         if name != "__main__" and any(map(is_below, places)):
-            doomed.append(name)
-    taken = {name: sys.modules.pop(name) for name in doomed}
+            unloaded.append(name)
+    modules = {name: sys.modules.pop(name) for name in unloaded}
     sys.path[:] = [entry for entry in sys.path if not is_below(entry)]
     importlib.invalidate_caches()
-    return taken
+    return modules
 
 
 # --- files of the project -----------------------------------------------------------------------------
@@ -255,17 +272,17 @@ def _from_file(path: str, root: Path) -> tuple[object, str]:
     pure = PurePosixPath(file_name)
     if pure.is_absolute() or ".." in pure.parts:
         raise ClassPathError(
-            f"{path!r} leads out of the project", fix="write the path below the project's folder"
+            f"{path!r} leads out of the project", fix="write a path below the project's folder"
         )
     parts = pure.with_suffix("").parts
     if not all(part.isidentifier() for part in (*parts, name)):
         raise ClassPathError(
-            f"{path!r} is no name that Python can import", fix="use letters, digits and _ only"
+            f"{path!r} is not a name that Python can import", fix="use only letters, digits and _"
         )
     file = root.absolute() / pure
     if not file.is_file():
         near = difflib.get_close_matches(file_name, _python_files(root), n=1)
-        fix = f"did you mean {near[0]}:{name}?" if near else f"make it, or name a file below {root}"
+        fix = f"did you mean {near[0]}:{name}?" if near else f"create it, or name a file below {root}"
         raise ClassPathError(f"there is no file {file_name}", fix=fix)
     _put_on_path(root.absolute(), file.parent)
     module = _import_file(".".join(parts), file)
@@ -277,7 +294,7 @@ def _from_file(path: str, root: Path) -> tuple[object, str]:
 
 
 def _is_candidate(value: object, module: types.ModuleType) -> bool:
-    """Whether somebody may have meant it: a class, or a function that was not merely imported."""
+    """Whether to suggest the object in an error: a class, or a function that the module defines itself."""
     return inspect.isclass(value) or (inspect.isfunction(value) and value.__module__ == module.__name__)
 
 
@@ -287,17 +304,18 @@ def _python_files(root: Path) -> list[str]:
 
 
 def _put_on_path(root: Path, folder: Path) -> None:
-    """Root first, so that a project's modules go before installed ones; the file's folder right after."""
-    wanted = list(dict.fromkeys((str(root), str(folder))))
-    sys.path[:] = [wanted[0], *wanted[1:], *(entry for entry in sys.path if entry not in wanted)]
+    """Puts the root first, so that a project's modules take precedence over installed ones, then the
+    folder."""
+    first = list(dict.fromkeys((str(root), str(folder))))
+    sys.path[:] = [*first, *(entry for entry in sys.path if entry not in first)]
     importlib.invalidate_caches()
 
 
 def _import_file(name: str, file: Path) -> types.ModuleType:
-    """Imports ``file`` as ``name`` and as nothing else.
+    """Imports ``file`` as the module ``name``.
 
-    Not by the path: a folder ``Dataset/`` without ``__init__.py`` would lose to the ``Dataset.py`` inside it,
-    because that folder is on the path too.
+    ``sys.path`` is not searched: that folder is on the path, too, so a file ``Dataset/Dataset.py`` would be
+    found in place of a folder ``Dataset/`` without ``__init__.py``.
     """
     loaded = sys.modules.get(name)
     if loaded is not None and _is_module_of(loaded, file):

@@ -1,4 +1,4 @@
-"""How a frozen struct describes a section of a config: reading values into it, its keys, defaults and help.
+"""Sections of a config as frozen structs: reading values, and listing keys, defaults and help.
 
 A field named ``arguments`` takes every key of the section that the struct does not name.
 """
@@ -19,35 +19,36 @@ from roost.base.text.suggestions import closest_match
 from roost.config import synonyms, type_examples
 
 Where = Callable[[str], str | None]
-"""Gives the place where a dotted key was set, such as ``config.yaml:12``."""
+"""Returns where a dotted key was set, such as ``config.yaml:12``."""
 
 S = TypeVar("S", bound=Struct)
 
 
 _SectionForm = Literal["plain", "one", "named", "listed"]
+"""The forms of a field: a plain value, one section, sections by name, or a list of sections."""
 
 
 class _Field(NamedTuple):
-    """One field of a struct."""
+    """The schema of one field of a section."""
 
     name: str
     kind: Any
-    shape: _SectionForm
-    """The first that its type names."""
+    form: _SectionForm
+    """The form of the first section in its type."""
     struct: type[Struct] | None
     optional: bool
     has_plain: bool
-    """Whether it may be something else than a section, such as a text."""
+    """Whether the field also takes a value that is not a section, such as a text."""
     required: bool
     default: Any
     help: str | None
     fix: str | None
-    """What to do about a value that it does not take."""
+    """The fix for a value of the wrong type."""
 
 
 @functools.cache
 def fields(struct: type[Struct]) -> dict[str, _Field]:
-    """The fields of a struct by the keys that a config gives them."""
+    """Returns the fields of a struct by their keys in a config."""
     found = msgspec.structs.fields(struct)
     return {info.encode_name: _field(info) for info in found if info.name != "arguments"}
 
@@ -64,14 +65,14 @@ def _field(info: Any) -> _Field:
     default = info.default if info.default_factory is NODEFAULT else info.default_factory()
     members = [member for member in _members(kind) if member is not type(None)]
     plain: tuple[_SectionForm, None] = ("plain", None)
-    shape, struct = next(filter(None, map(_section_form, members)), plain)
+    form, struct = next(filter(None, map(_section_form, members)), plain)
     has_plain = _takes_plain(kind)
     optional = len(members) < len(_members(kind))
-    return _Field(info.name, info.type, shape, struct, optional, has_plain, info.required, default, help, fix)
+    return _Field(info.name, info.type, form, struct, optional, has_plain, info.required, default, help, fix)
 
 
 def _section_form(kind: Any) -> tuple[_SectionForm, type[Struct]] | None:
-    """How a type holds sections; None where it holds none."""
+    """Returns the form of the sections in a type, and their struct; None if it has no sections."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         return "one", kind
     if get_origin(kind) not in (dict, list):
@@ -82,7 +83,7 @@ def _section_form(kind: Any) -> tuple[_SectionForm, type[Struct]] | None:
 
 
 def _takes_plain(kind: Any) -> bool:
-    """Whether a type takes something that is neither null nor a section."""
+    """Whether a type takes a value that is neither null nor a section."""
     return any(_section_form(member) is None for member in _members(kind) if member is not type(None))
 
 
@@ -95,35 +96,35 @@ def _join(key: str, name: object) -> str:
 
 
 def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, is_open: bool = False) -> S:
-    """A section as its struct.
+    """Returns a section as its struct.
 
     Args:
-        struct: What the section may hold.
-        values: What it holds.
-        key: The section's dotted key, empty for the whole config.
-        where: Where a dotted key was set, for messages.
-        is_open: Whether keys that the struct does not name are passed over: they are the user's.
+        struct: The struct with the section's keys.
+        values: The values of the section.
+        key: The section's dotted key; empty for the whole config.
+        where: Returns where a dotted key was set, for messages.
+        is_open: Whether keys that the struct does not have are ignored, because they are the user's.
 
     Raises:
-        ConfigError: A key is unknown or missing, or has the wrong type or range.
+        ConfigError: A key is unknown or missing, or its value has the wrong type or range.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(
-            "is a section", setting=key, received=values, where=where(key), fix="write its keys"
+            "is a section", setting=key, received=values, where=where(key), fix="write its keys below it"
         )
     found = fields(struct)
     extra = {name: value for name, value in values.items() if name not in found}
     if extra and not is_open and not _takes_arguments(struct):
         _refuse_unknown(next(iter(extra)), key, found, where)
     made = {}
-    for name, part in found.items():
+    for name, field in found.items():
         inner = _join(key, name)
-        # `checkpoint:` with nothing below it is null in YAML, and means its defaults.
-        is_empty = values.get(name) is None and (part.shape != "plain" or part.default == [])
+        # `checkpoint:` with nothing below it is null in YAML and means the defaults.
+        is_empty = values.get(name) is None and (field.form != "plain" or field.default == [])
         if name in values and not is_empty:
-            made[part.name] = _value(part, values[name], inner, where)
-        elif part.required:
-            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"give it: {part.help}")
+            made[field.name] = _value(field, values[name], inner, where)
+        elif field.required:
+            raise ConfigError("is missing", setting=inner, where=where(key), fix=f"set it: {field.help}")
     if _takes_arguments(struct):
         _refuse_misspelled(extra, key, found, where)
         made["arguments"] = extra
@@ -131,8 +132,8 @@ def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, i
 
 
 def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str], where: Where) -> None:
-    """What is nearly a setting is no argument of the class. Short names are passed over: an argument may well
-    be called like one of them."""
+    """Refuses arguments of the class that are nearly names of settings. Short names are not compared: an
+    argument may well have a similar one."""
     long = [name for name in known if len(name) > 8]
     for name in arguments:
         if (meant := closest_match(name, long, max_distance=2)) is not None:
@@ -143,30 +144,28 @@ def _refuse_misspelled(arguments: Iterable[str], key: str, known: Iterable[str],
             )
 
 
-def _value(part: _Field, value: Any, key: str, where: Where) -> Any:
-    kind = get_args(part.kind)[0] if hasattr(part.kind, "__metadata__") else part.kind
+def _value(field: _Field, value: Any, key: str, where: Where) -> Any:
+    kind = get_args(field.kind)[0] if hasattr(field.kind, "__metadata__") else field.kind
     found = [(member, _section_form(member)) for member in _members(kind)]
-    for member, shape in found:
-        if shape is not None and isinstance(value, _FORM_TYPES[shape[0]]):
-            return _sections(member, *shape, value, key, where)
-    if part.struct is None or part.has_plain:
-        return _plain(part, value, key, where)
-    if part.shape == "one":
-        return read_section(part.struct, value, key=key, where=where)  # which says what is wrong
-    fix = _FORM_FIXES[part.shape]
+    for member, form in found:
+        if form is not None and isinstance(value, _FORM_TYPES[form[0]]):
+            return _sections(member, *form, value, key, where)
+    if field.struct is None or field.has_plain:
+        return _plain(field, value, key, where)
+    if field.form == "one":
+        return read_section(field.struct, value, key=key, where=where)  # raises the error
+    fix = _FORM_FIXES[field.form]
     raise ConfigError(
-        f"expected {describe_type(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+        f"expected {describe_type(field.kind)}", setting=key, received=value, where=where(key), fix=fix
     )
 
 
 _FORM_TYPES: dict[_SectionForm, type] = {"one": Mapping, "named": dict, "listed": list}
 
 
-def _sections(
-    kind: Any, shape: _SectionForm, struct: type[Struct], value: Any, key: str, where: Where
-) -> Any:
-    """A section, or several by name or in a list."""
-    if shape == "one":
+def _sections(kind: Any, form: _SectionForm, struct: type[Struct], value: Any, key: str, where: Where) -> Any:
+    """Reads a section, or several sections by name or in a list."""
+    if form == "one":
         return read_section(struct, value, key=key, where=where)
     inner = get_args(kind)[-1]
     has_plain = _takes_plain(inner)
@@ -174,32 +173,32 @@ def _sections(
     made = {}
     for name, item in items:
         if has_plain and not isinstance(item, Mapping):
-            part = _Field(str(name), inner, "plain", None, False, True, True, None, None, None)
-            made[name] = _plain(part, item, _join(key, name), where)
+            field = _Field(str(name), inner, "plain", None, False, True, True, None, None, None)
+            made[name] = _plain(field, item, _join(key, name), where)
         else:
             made[name] = read_section(struct, item, key=_join(key, name), where=where)
-    return made if shape == "named" else list(made.values())
+    return made if form == "named" else list(made.values())
 
 
-def _plain(part: _Field, value: Any, key: str, where: Where) -> Any:
-    # `max_steps: 1e6` is a float in YAML, and what is meant is plain.
+def _plain(field: _Field, value: Any, key: str, where: Where) -> Any:
+    # `max_steps: 1e6` is a float in YAML, but clearly means an integer.
     is_whole = isinstance(value, float) and value.is_integer()
     for candidate in (value, int(value)) if is_whole else (value,):
         try:
-            return msgspec.convert(candidate, part.kind)
+            return msgspec.convert(candidate, field.kind)
         except msgspec.ValidationError:
             continue
-    meant = synonyms.find_choice(value, _choices(part.kind))
-    fix = part.fix or type_examples.suggest_value(part.kind, part.default, value)
+    meant = synonyms.find_choice(value, _choices(field.kind))
+    fix = field.fix or type_examples.suggest_value(field.kind, field.default, value)
     if meant is not None:
         fix = f"did you mean {meant!r}?"
     raise ConfigError(
-        f"expected {describe_type(part.kind)}", setting=key, received=value, where=where(key), fix=fix
+        f"expected {describe_type(field.kind)}", setting=key, received=value, where=where(key), fix=fix
     )
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values that a type names."""
+    """Returns the literal values of a type."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     is_made_of = hasattr(kind, "__metadata__") or get_origin(kind) in (Union, types.UnionType)
@@ -208,7 +207,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 _FORM_FIXES = {
     "named": "write a name, and its keys below it",
-    "listed": "write a list, each item with its keys",
+    "listed": "write a list of sections",
 }
 _FORM_NAMES = {"one": "a section", "named": "names, each with a section", "listed": "a list of sections"}
 
@@ -224,15 +223,15 @@ _NAMES: dict[Any, str] = {
 
 
 def describe_type(kind: Any) -> str:
-    """A type in words, for messages: ``a number or null``, ``a list, each a whole number``."""
+    """Returns a description of a type for messages: ``a number or null``, ``a list, each a whole number``."""
     if metas := getattr(kind, "__metadata__", ()):
         signs = {"ge": " >=", "gt": " >", "le": " <=", "lt": " <", "min_length": ", at least"}
         bounds = [f"{sign} {limit}" for meta in metas for name, sign in signs.items()
                   if (limit := getattr(meta, name)) is not None]  # fmt: skip
         return describe_type(get_args(kind)[0]) + " and".join(bounds)
     origin, inner = get_origin(kind), get_args(kind)
-    if (shape := _section_form(kind)) is not None and not (inner and _takes_plain(inner[-1])):
-        return _FORM_NAMES[shape[0]]
+    if (form := _section_form(kind)) is not None and not (inner and _takes_plain(inner[-1])):
+        return _FORM_NAMES[form[0]]
     if origin is Literal:
         return " or ".join(repr(choice) for choice in inner)
     if origin is dict:
@@ -244,7 +243,7 @@ def describe_type(kind: Any) -> str:
     if origin is collections.abc.Callable:
         return "a function (Schedules.py:NAME)"
     if origin in (Union, types.UnionType):
-        # What is no builtin type, such as a tensor, no config can give.
+        # A config cannot give values that are not of a builtin type, such as tensors.
         plain = [one for one in inner if one in _NAMES or _section_form(one) or get_origin(one) is not None]
         return " or ".join(dict.fromkeys(map(describe_type, plain or inner)))
     return _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
@@ -254,64 +253,64 @@ def _refuse_unknown(name: str, key: str, known: Mapping[str, Any], where: Where)
     raise ConfigError(
         f"{key} has no setting {name!r}",
         where=where(_join(key, name)),
-        fix=f"{synonyms.did_you_mean(name, known)}it knows {', '.join(known)}",
+        fix=f"{synonyms.did_you_mean(name, known)}the settings are {', '.join(known)}",
     )
 
 
 def known_keys(struct: type[Struct], values: Any, *, key: str = "") -> Iterator[str]:
-    """Every dotted key that a struct names, given the names that ``values`` holds (those of optimizers)."""
+    """Yields every dotted key of a struct, with the names that ``values`` has (for example of optimizers)."""
     given = values if isinstance(values, Mapping) else {}
-    for name, part in fields(struct).items():
+    for name, field in fields(struct).items():
         inner, value = _join(key, name), given.get(name)
         yield inner
-        if part.struct is not None and part.shape == "one":
-            yield from known_keys(part.struct, value, key=inner)
-        elif part.struct is not None and part.shape == "named" and isinstance(value, Mapping):
+        if field.struct is not None and field.form == "one":
+            yield from known_keys(field.struct, value, key=inner)
+        elif field.struct is not None and field.form == "named" and isinstance(value, Mapping):
             for own in value:
                 yield _join(inner, own)
-                yield from known_keys(part.struct, value[own], key=_join(inner, own))
+                yield from known_keys(field.struct, value[own], key=_join(inner, own))
 
 
 def defaults(struct: type[Struct], values: Any) -> dict[str, Any]:
-    """What is assumed for the settings that ``values`` may leave out, of those that are not empty.
+    """Returns the defaults of the settings that ``values`` may leave out, without empty ones.
 
-    A section that is optional has defaults only where ``values`` holds that section.
+    An optional section has defaults only if ``values`` has that section.
     """
     made: dict[str, Any] = {}
     given = values if isinstance(values, Mapping) else {}
-    for name, part in fields(struct).items():
+    for name, field in fields(struct).items():
         value = given.get(name)
-        if part.struct is None:
-            made[name] = None if part.required else part.default
-        elif part.shape == "one" and (isinstance(value, Mapping) or not (part.optional or part.has_plain)):
-            made[name] = defaults(part.struct, value)
-        elif part.shape == "named" and isinstance(value, Mapping):
-            made[name] = {own: defaults(part.struct, item) for own, item in value.items()}
+        if field.struct is None:
+            made[name] = None if field.required else field.default
+        elif field.form == "one" and (isinstance(value, Mapping) or not (field.optional or field.has_plain)):
+            made[name] = defaults(field.struct, value)
+        elif field.form == "named" and isinstance(value, Mapping):
+            made[name] = {own: defaults(field.struct, item) for own, item in value.items()}
     return {name: value for name, value in made.items() if value is not None and value not in ([], {})}
 
 
 def describe(root: type[Struct], key: str) -> str | None:
-    """One line of help for a dotted key, or None if the struct does not name it."""
+    """Returns one line of help for a dotted key; None if the struct does not have the key."""
     return _help_and_values(root, key)[0]
 
 
 def allowed_values(root: type[Struct], key: str) -> str | None:
-    """What a dotted key takes, in the words of the messages, or None if the struct does not name it."""
+    """Returns a description of the values of a dotted key; None if the struct does not have the key."""
     return _help_and_values(root, key)[1]
 
 
 def _help_and_values(root: type[Struct], key: str) -> tuple[str | None, str | None]:
-    """Help of a dotted key, and what it takes."""
+    """Returns the help of a dotted key, and a description of its values."""
     struct: type[Struct] | None = root
     text = values = None
     names = [name for name in key.split(".") if not name.isdigit()]
     while names:
-        part = fields(struct).get(names.pop(0)) if struct is not None else None
-        if part is None:
+        field = fields(struct).get(names.pop(0)) if struct is not None else None
+        if field is None:
             is_argument = struct is not None and _takes_arguments(struct)
             return ("an argument of the class" if is_argument else None), None
-        struct, text, values = part.struct, part.help, describe_type(part.kind)
-        if part.shape == "named" and names:
+        struct, text, values = field.struct, field.help, describe_type(field.kind)
+        if field.form == "named" and names:
             names.pop(0)
             values = _FORM_NAMES["one"]
     return text, values

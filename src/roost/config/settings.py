@@ -1,4 +1,4 @@
-"""The settings that roost names (DESIGN, section 4): their types, ranges, defaults and one line of help.
+"""The settings of roost (DESIGN, section 4): types, ranges, defaults and one line of help each.
 
 Every other key at the top level is the user's. In an optimizer, a parameter group and a scheduler every
 other key is an argument of the class.
@@ -41,41 +41,45 @@ from roost.config.sections.yaml_project import (
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
 MAX_DEVICES = 1024
 Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Natural]
-"""How many GPUs, or which of those that are visible, counted from 0; of a CPU, how many processes."""
+"""The number of GPUs, or the indices of the visible GPUs, from 0; on the CPU, the number of processes."""
 
 
 class StateSettings(Struct, frozen=True, kw_only=True):
-    """What roost reads of every config: where its package goes, and what that one keeps."""
+    """The settings of every config: the folder of its package, and the checkpoints that are kept."""
 
-    save_root: Annotated[str, help_text("folder that takes the packages")] = "runs"
-    description: Annotated[str | None, help_text("a few words about the run")] = None
-    checkpoint: Annotated[CheckpointSettings, help_text("when to save, what to keep")] = CheckpointSettings()
+    save_root: Annotated[str, help_text("folder in which packages are made")] = "runs"
+    description: Annotated[str | None, help_text("short description of the run")] = None
+    checkpoint: Annotated[CheckpointSettings, help_text("when to save and what to keep")] = (
+        CheckpointSettings()
+    )
 
 
 S = TypeVar("S", bound=StateSettings)
 
 
 class Settings(StateSettings, frozen=True, kw_only=True):
-    """Everything roost itself reads of a config that trains."""
+    """All settings of a config that trains."""
 
     runner: Annotated[
-        str | RunnerSettings, help_text("the Runner class, as Runner.py:Runner, or what describes one")
+        str | RunnerSettings,
+        help_text("the Runner class, such as Runner.py:Runner, or a section that describes one"),
     ]
     dataset: Annotated[
         str | DatasetSettings,
-        help_text("the Dataset class, as Dataset.py:Dataset, or what describes one"),
+        help_text("the Dataset class, such as Dataset.py:Dataset, or a section that describes one"),
     ]
     hooks: Annotated[
-        list[str | ObjectSettings], help_text("your own Hook classes, as Hooks.py:Rules, or with arguments")
+        list[str | ObjectSettings],
+        help_text("Hook classes of the project, such as Hooks.py:Rules, or with arguments"),
     ] = []
     options: Annotated[
-        dict[str, OptionSettings], help_text("keys of yours, checked and shown by `roost run CONFIG --help`")
+        dict[str, OptionSettings], help_text("your own keys, checked and shown by `roost run CONFIG --help`")
     ] = {}
     init_from: Annotated[
-        str | InitSettings | list[str | InitSettings] | None, help_text("weights that the run begins with")
+        str | InitSettings | list[str | InitSettings] | None, help_text("initial weights")
     ] = None
-    freeze: Annotated[Patterns, help_text("globs over the names of parameters that are not trained")] = []
-    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], help_text("seed of all randomness")] = 0
+    freeze: Annotated[Patterns, help_text("globs over the names of the parameters that are not trained")] = []
+    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], help_text("seed of all random numbers")] = 0
     seed_mode: Annotated[
         Literal["per_rank", "same"], help_text("whether dropout and noise differ between ranks")
     ] = "per_rank"
@@ -83,92 +87,100 @@ class Settings(StateSettings, frozen=True, kw_only=True):
     devices: Annotated[
         Devices,
         help_text(
-            "GPUs of the run: how many, or which; on the CPU the number of processes",
+            "GPUs of the run: their number or indices; on the CPU the number of processes",
             fix="write auto, 2, or [0, 2]",
         ),
     ] = "auto"
     strategy: Annotated[
         Literal["single", "ddp", "fsdp"] | None,
-        help_text("one process, or one a device; left out: ddp with several devices, else single"),
+        help_text("how ranks share the work; by default ddp with several devices, else single"),
     ] = None
     sync_batch_norm: Annotated[
-        bool, help_text("whether batch norm takes its mean over all ranks' samples; on GPUs alone")
+        bool, help_text("whether batch norm uses the samples of all ranks; only on GPUs")
     ] = False
     rank_timeout: Annotated[
-        str, help_text("time that one rank waits for another before the run fails", fix=HAS_UNIT)
+        str, help_text("longest time that a rank waits for another rank before the run fails", fix=HAS_UNIT)
     ] = "30min"
     max_epochs: Annotated[Positive | None, help_text("epochs after which the run ends")] = None
     max_steps: Annotated[Positive | None, help_text("optimizer steps after which the run ends")] = None
     max_time: Annotated[
         str | None, help_text("time after which the run ends, such as 1h30min", fix=HAS_UNIT)
     ] = None
-    precision: Annotated[Literal[32, "bf16", "fp16"], help_text("numbers of forward and backward")] = 32
+    precision: Annotated[
+        Literal[32, "bf16", "fp16"], help_text("precision of the forward and backward pass")
+    ] = 32
     evaluation_precision: Annotated[
-        Literal[32, "bf16", "fp16"] | None, help_text("numbers of validation and test; precision if left out")
+        Literal[32, "bf16", "fp16"] | None,
+        help_text("precision of validation and test; by default that of precision"),
     ] = None
     step_mode: Annotated[
         Literal["eager", "compile", "dry", "no_optim"],
-        help_text("how a step is taken; dry only loads, no_optim moves no weight"),
+        help_text("how a step is computed; dry: data loading only; no_optim: no optimizer step"),
     ] = "eager"
     compile_dynamic: Annotated[
-        bool, help_text("with step_mode: compile, one kernel for all shapes of batches")
+        bool, help_text("with step_mode: compile, whether one kernel serves all batch shapes")
     ] = False
     on_non_finite: Annotated[
-        Literal["stop", "skip", "rollback"], help_text("what a loss or gradient of NaN or infinity does")
+        Literal["stop", "skip", "rollback"],
+        help_text("what to do about a loss or gradient that is NaN or infinite"),
     ] = "stop"
     on_step_error: Annotated[
-        Literal["raise", "skip"], help_text("what an error in a step does, out of memory included")
+        Literal["raise", "skip"], help_text("what to do about an error in a step, out of memory included")
     ] = "raise"
     max_skipped_steps: Annotated[Natural, help_text("steps that may be skipped before the run fails")] = 100
     determinism: Annotated[
-        Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits on a GPU, too")
+        Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits also on a GPU")
     ] = "seeded"
     gradient_accumulation_steps: Annotated[Positive, help_text("micro-batches of one step")] = 1
     validate_every: Annotated[Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
     log_every: Annotated[Every, help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[
-        Positive | None, help_text("first validation samples that it is given; the first batch if left out")
+        Positive | None, help_text("number of validation samples for it; by default the first batch")
     ] = None
     test_at_end: Annotated[
-        Literal["best", "last", "none"], help_text("checkpoint that is tested at the end")
+        Literal["best", "last", "none"], help_text("checkpoint that is tested at the end of the run")
     ] = "best"
     data: Annotated[DataSettings, help_text("how samples become batches")] = DataSettings()
     optimizers: Annotated[dict[str, OptimizerSettings], help_text("optimizers by name")] = {}
-    early_stopping: Annotated[EarlyStoppingSettings | None, help_text("ends a run that got no better")] = None
+    early_stopping: Annotated[
+        EarlyStoppingSettings | None, help_text("ends a run that no longer improves")
+    ] = None
     averages: Annotated[
-        dict[str, AverageSettings], help_text("averaged weights by name, beside those that are trained")
+        dict[str, AverageSettings], help_text("averages of the trained weights, by name")
     ] = {}
     statistics: Annotated[
-        StatisticsSettings | None, help_text("sizes of gradients and weights in the rows, as stats/...")
+        StatisticsSettings | None, help_text("norms of gradients and weights in the rows, as stats/...")
     ] = None
     profile: Annotated[
-        ProfileSettings | None, help_text("steps that torch's profiler looks at; kept in the package")
+        ProfileSettings | None, help_text("steps recorded by torch's profiler; stored in the package")
     ] = None
-    mirrors: Annotated[MirrorSettings, help_text("where else rows and media go")] = MirrorSettings()
-    limits: Annotated[LimitSettings, help_text("what a session may use")] = LimitSettings()
+    mirrors: Annotated[MirrorSettings, help_text("other tools to which rows and media are copied")] = (
+        MirrorSettings()
+    )
+    limits: Annotated[LimitSettings, help_text("limits of a session")] = LimitSettings()
 
 
 class _Options(Struct, frozen=True, kw_only=True):
-    """The one section that is read even of a config that is not whole."""
+    """The section that can be read even from an incomplete config."""
 
-    options: Annotated[dict[str, OptionSettings], help_text("keys of yours")] = {}
+    options: Annotated[dict[str, OptionSettings], help_text("your own keys")] = {}
 
 
 def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None) -> Settings:
-    """The settings of a merged config; keys at the top that roost does not name are passed over.
+    """Returns the settings of a merged config; unknown keys at the top are the user's and are ignored.
 
     Args:
-        values: `Config.values`, interpolations resolved but for those that wait for the data.
-        where: Where a dotted key was set, for messages (`Config.where`).
+        values: `Config.values`, with interpolations resolved except those that depend on the data.
+        where: Returns where a dotted key was set, for messages (`Config.where`).
 
     Raises:
-        ConfigError: A key is unknown or nearly one of roost's, is missing, has the wrong type or range, or
-            nothing ends the run.
+        ConfigError: A key is unknown, similar to a setting of roost, missing, or of the wrong type or range,
+            or no setting limits the length of the run.
     """
     if values.get("step_mode") == "cudagraph":
         raise ConfigError(
-            "is not there yet: nobody has run it on a GPU so far, and what was never run is not offered",
+            "is not available yet: it has not been verified on a GPU",
             setting="step_mode",
             received="cudagraph",
             where=where("step_mode"),
@@ -185,10 +197,10 @@ def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None
 
 
 def parse_state_settings(values: Mapping[str, Any], *, where: Where = lambda key: None) -> StateSettings:
-    """What roost reads of a config that trains nothing; every other key is the user's.
+    """Returns the settings of a config that does not train; every other key is the user's.
 
     Raises:
-        ConfigError: A key is nearly one of roost's, or has the wrong type or range.
+        ConfigError: A key is similar to a setting of roost, or has the wrong type or range.
     """
     return _read(StateSettings, values, where)
 
@@ -214,38 +226,38 @@ def _read(struct: type[S], values: Mapping[str, Any], where: Where) -> S:
 def declared_options(
     values: Mapping[str, Any], *, where: Where = lambda key: None
 ) -> dict[str, OptionSettings]:
-    """The options that a merged config declares.
+    """Returns the options that a merged config declares.
 
     Raises:
-        ConfigError: One is declared wrongly.
+        ConfigError: A declaration is not valid.
     """
     return section_schema.read_section(_Options, {"options": values.get("options")}, where=where).options
 
 
 def setting_names() -> list[str]:
-    """The keys at the top of a config that roost names."""
+    """Returns the keys of roost at the top of a config."""
     return [*section_schema.fields(Settings), "include"]
 
 
 def describe(key: str) -> str | None:
-    """One line of help for a dotted key, or None if it is the user's."""
+    """Returns one line of help for a dotted key; None for a key of the user."""
     return section_schema.describe(Settings, key)
 
 
 def allowed_values(key: str) -> str | None:
-    """What a dotted key takes, in the words of the messages, or None if it is the user's."""
+    """Returns a description of the values of a dotted key; None for a key of the user."""
     return section_schema.allowed_values(Settings, key)
 
 
 def known_keys(values: Mapping[str, Any]) -> Iterator[str]:
-    """Every dotted key that roost names, given the names that ``values`` holds (those of optimizers)."""
+    """Yields every dotted key of roost, with the names that ``values`` has (for example of optimizers)."""
     yield from section_schema.known_keys(Settings, values)
 
 
 def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What roost assumes for the settings that ``values`` may leave out, of those that are not empty.
+    """Returns roost's defaults of the settings that ``values`` may leave out, without empty ones.
 
-    A section that is optional has defaults only where ``values`` holds that section.
+    An optional section has defaults only if ``values`` has that section.
     """
     return section_schema.defaults(Settings, values)
 
@@ -266,8 +278,8 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
 
 
 def _refuse_misplaced(values: Mapping[str, Any], where: Where) -> None:
-    """A setting of ``data`` at the top: nobody would read it. Where ``data`` has it too it is a value that is
-    written once, and used there as ``${num_workers}``."""
+    """Refuses a setting of ``data`` at the top, where it would have no effect. It is accepted if ``data`` has
+    the setting, too: then it is a value to which ``data`` may refer as ``${num_workers}``."""
     inside = values.get("data") or {}
     for key in values:
         if (ours := synonyms.data_setting(key)) is not None and ours not in inside:
@@ -283,8 +295,8 @@ def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
     for key in values:
         if (meant := synonyms.find_setting(key, limits)) is not None:
             fix = f"did you mean {meant!r}? {key!r} is a key of your own"
-            raise ConfigError("nothing ends the run", where=where(key), fix=fix)
-    raise ConfigError("nothing ends the run", fix="set max_epochs, max_steps or max_time")
+            raise ConfigError("no setting limits the length of the run", where=where(key), fix=fix)
+    raise ConfigError("no setting limits the length of the run", fix="set max_epochs, max_steps or max_time")
 
 
 def _check(settings: Settings, where: Where) -> None:
@@ -316,21 +328,21 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
         key = f"averages.{name}"
         if not re.fullmatch(r"[\w-]+", name):
             raise ConfigError(
-                "is no name of an average: it becomes part of names such as valid/ema/loss",
+                "is not a name for an average: it becomes part of names such as valid/ema/loss",
                 setting=key,
                 where=where(key),
-                fix="take letters, digits, _ and - alone",
+                fix="use only letters, digits, _ and -",
             )
         _check_interval(average.every, f"{key}.every", where)
         start = functools.partial(parse_start, average.start, setting=f"{key}.start")
         _check_syntax(start, average.start, f"{key}.start", where)
         if average.method == "swa" and average.decay != AverageSettings().decay:
             raise ConfigError(
-                "is for method: ema alone; with swa all weights count the same",
+                "applies only to method: ema; with swa all weights count equally",
                 setting=f"{key}.decay",
                 received=average.decay,
                 where=where(f"{key}.decay"),
-                fix="leave it out, or set method: ema",
+                fix="remove it, or set method: ema",
             )
 
 

@@ -1,4 +1,5 @@
-"""What other trainers call a setting, or a value, of roost's: nobody finds those by their letters."""
+"""Names of settings and values in other trainers, for suggestions that a comparison of letters cannot
+give."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _NAMES = {
     "limit_valid_batches": ("limit_val_batches",),
     "mix": ("combine", "combined_loader"),
 }
-"""A name of ours, and how others call it."""
+"""The names of roost, each with its names in other trainers."""
 _VALUES = {
     "fp16": ("16", "16-mixed", "16-true", "float16", "half", "amp"),
     "bf16": ("bf16-mixed", "bf16-true", "bfloat16"),
@@ -40,21 +41,22 @@ _VALUES = {
     "compile": ("compiled", "torch.compile"),
 }
 _OPTIMIZER_ARGUMENTS = ("lr", "weight_decay")
-"""Those of them that are no setting of roost's, but an argument of torch's optimizers."""
+"""The names that are not settings of roost, but arguments of torch's optimizers."""
 _DATA_KEYS = (
     *("num_workers", "drop_last", "sort_by_length", "steps_per_epoch", "loader_timeout"),
     *("limit_train_batches", "limit_valid_batches", "limit_test_batches"),
     *("prefetch_factor", "batch_sampler", "limit_val_batches"),
 )
-"""Keys that at the top of a config can only mean a setting of ``data``; ``sampler`` or ``timeout`` may be the
-user's."""
+"""Keys that at the top of a config can only mean a setting of ``data``. (``sampler`` or ``timeout`` may be
+keys of the user.)"""
 _NAME_OF_SYNONYM = {other: ours for ours, others in _NAMES.items() for other in others}
 _VALUE_OF_SYNONYM: dict[str, Any] = {other: ours for ours, others in _VALUES.items() for other in others}
 
 
 def find_setting(key: str, candidates: Collection[str]) -> str | None:
-    """Which of the candidates is called ``key`` elsewhere; None if none is, or several in other sections than
-    that of ``key``, equally deep. All may be dotted keys: their last names count."""
+    """Returns the candidate that another trainer calls ``key``; None if there is none, or if there are
+    several at the same depth outside of the section of ``key``. Dotted keys are compared by their last
+    names."""
     section, dot, last = key.rpartition(".")
     if last not in _NAME_OF_SYNONYM:
         return None
@@ -67,26 +69,28 @@ def find_setting(key: str, candidates: Collection[str]) -> str | None:
 
 
 def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
-    """The candidates that end with ``key``, of those the outermost: ``optimizers.main.lr`` for ``lr``."""
+    """Returns the outermost candidates that end with ``key``: ``optimizers.main.lr`` for ``lr``."""
     found = [one for one in candidates if one.endswith(f".{key}")]
     outermost = min((one.count(".") for one in found), default=0)
     return [one for one in found if one.count(".") == outermost]
 
 
 def data_setting(key: str) -> str | None:
-    """The setting of ``data`` that a key at the top can only mean; None if it may be the user's."""
+    """Returns the setting of ``data`` that a key at the top must mean; None if the key may be the user's."""
     return _NAME_OF_SYNONYM.get(key, key) if key in _DATA_KEYS else None
 
 
 def optimizer_argument(key: str) -> str | None:
-    """The dotted key of an optimizer's argument that others call so; None for one that roost would know."""
+    """Returns the dotted key of an optimizer's argument for its name in another trainer; None if there is
+    none."""
     section, _, last = key.rpartition(".")
     ours = _NAME_OF_SYNONYM.get(last) if section.startswith("optimizers.") else None
     return f"{section}.{ours}" if ours in _OPTIMIZER_ARGUMENTS else None
 
 
 def find_choice(given: object, choices: Sequence[Any]) -> Any:
-    """Which of the choices is called like that elsewhere, or was misspelled; None if none is."""
+    """Returns the choice that another trainer calls ``given``, or that is similar to it; None if there is
+    none."""
     meant = _VALUE_OF_SYNONYM.get(str(given).lower())
     if meant in choices:
         return meant
@@ -95,8 +99,8 @@ def find_choice(given: object, choices: Sequence[Any]) -> Any:
 
 
 def did_you_mean(key: str, candidates: Collection[str]) -> str:
-    """``did you mean 'x'? `` for a fix: what others call so, else what has that name further inside, else
-    what is most like it, else nothing."""
+    """Returns ``did you mean 'x'? `` for a fix, with the first of: the setting that another trainer calls
+    ``key``, a setting of that name in a section, the most similar one. An empty text if there is none."""
     inside = nested_keys(key, candidates)
     if len(inside) in (2, 3) and find_setting(key, candidates) is None:
         return f"did you mean {' or '.join(map(repr, inside))}? "

@@ -1,4 +1,4 @@
-"""How a setting of the wrong type is mended: what would be right."""
+"""Fixes for settings of the wrong type: an example of a valid value."""
 
 from __future__ import annotations
 
@@ -22,29 +22,26 @@ _LISTS = (list, collections.abc.Iterable, collections.abc.Sequence)
 
 
 def suggest_value(kind: Any, default: Any, received: Any) -> str | None:
-    """What to write in its place.
+    """Returns a fix with a value that the setting accepts; None if no value of the type is known.
 
     Args:
         kind: The setting's type.
-        default: What it is without a word; that is the example if it says something.
-        received: What was written, which is none of the type.
-
-    Returns:
-        Words; None where no value of the type is known.
+        default: The setting's default; it is the example unless it is empty.
+        received: The value that was given, which is not of the type.
     """
     if isinstance(received, str) and _fits(received, kind, strict=False):
         return f"write {received} without quotes"
-    says_nothing = default is NODEFAULT or default in (None, "", [], {}) or isinstance(default, Struct)
+    is_empty = default is NODEFAULT or default in (None, "", [], {}) or isinstance(default, Struct)
     is_number = isinstance(received, int | float) and not isinstance(received, bool)
-    if says_nothing and is_number and _fits(str(received), kind):
+    if is_empty and is_number and _fits(str(received), kind):
         return f"write it in quotes: {str(received)!r}"
-    given = () if says_nothing else (default,)
+    given = () if is_empty else (default,)
     found = next((one for one in (*given, *_example_values(kind)) if _fits(one, kind)), None)
     return None if found is None else f"write for example {_as_yaml(found)}"
 
 
 def _example_values(kind: Any) -> Iterator[Any]:
-    """Values that a type may take."""
+    """Yields example values of a type."""
     origin, inner = get_origin(kind), get_args(kind)
     if hasattr(kind, "__metadata__"):
         yield from _example_values(inner[0])
@@ -67,11 +64,11 @@ def _example_values(kind: Any) -> Iterator[Any]:
 def _fits(value: Any, kind: Any, *, strict: bool = True) -> bool:
     try:
         msgspec.convert(value, kind, strict=strict)
-    except (msgspec.ValidationError, TypeError):  # the latter of a type that no config can give
+    except (msgspec.ValidationError, TypeError):  # TypeError for a type that no config can give
         return False
     return True
 
 
 def _as_yaml(value: Any) -> str:
-    """As in a config."""
+    """Returns a value as written in a config."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""``options``: keys of the user's own at the top of a config, declared with type, default and help."""
+"""``options``: the user's own keys at the top of a config, declared with type, default and help."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.config.section_schema import Where
 from roost.config.sections.yaml_project import OptionSettings
 
 LAYER_LABEL = "option"
-"""The layer of the defaults, above roost's own."""
+"""The label of the layer with the defaults of options, above roost's own defaults."""
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
@@ -24,7 +24,7 @@ _NUMBERS = ("int", "float")
 
 
 def defaults(values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
-    """The defaults of the options that ``values`` declare; a name that is ``taken`` by a setting has none."""
+    """Returns the defaults of the options that ``values`` declare, except for names ``taken`` by settings."""
     return {
         name: one["default"]
         for name, one in _declared(values).items()
@@ -33,7 +33,7 @@ def defaults(values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any
 
 
 def names(values: Mapping[str, Any]) -> list[str]:
-    """The options that ``values`` declare."""
+    """Returns the names of the options that ``values`` declare."""
     return list(_declared(values))
 
 
@@ -45,16 +45,17 @@ def _declared(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def check(
     declared: Mapping[str, OptionSettings], values: Mapping[str, Any], taken: Collection[str], where: Where
 ) -> None:
-    """That every option is declared well, and has a value that it takes.
+    """Checks the declarations of all options, and that each option has a valid value.
 
     Args:
-        declared: The section.
-        values: All settings, interpolations resolved.
-        taken: Names of roost's own settings.
-        where: Where a dotted key was set, for messages.
+        declared: The section ``options``.
+        values: All settings, with resolved interpolations.
+        taken: Names of roost's settings.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: Names the option, its value, where that was set, and what it takes.
+        ConfigError: A declaration or value is not valid; the text has the option, its value, where it was
+            set, and the valid values.
     """
     for name, one in declared.items():
         _check_declaration(name, one, taken, where)
@@ -72,22 +73,22 @@ def _default(name: str) -> str:
 def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], where: Where) -> None:
     place = where(f"options.{name}.type")
     if name in taken or not re.fullmatch(r"\w[\w-]*", name):
-        why = "is a setting of roost's" if name in taken else "is no name"
-        fix = "take another name, of letters, digits and _"
-        raise ConfigError(f"{name!r} {why}", setting="options", where=place, fix=fix)
+        reason = "is a setting of roost" if name in taken else "is not a valid name"
+        fix = "use another name, of letters, digits and _"
+        raise ConfigError(f"{name!r} {reason}", setting="options", where=place, fix=fix)
     for bound in ("min", "max"):
         if getattr(one, bound) is not None and one.type not in _NUMBERS:
             raise ConfigError(
-                f"is for int and float, and this option is of type {one.type}",
+                f"applies only to int and float, but this option is of type {one.type}",
                 setting=f"options.{name}.{bound}",
                 received=getattr(one, bound),
                 where=where(f"options.{name}.{bound}"),
-                fix="leave it out",
+                fix="remove it",
             )
     for number, choice in enumerate(one.choices):
         if not _is_of(one, choice):
             raise ConfigError(
-                f"is no value of type {one.type}",
+                f"is not a value of type {one.type}",
                 setting=f"options.{name}.choices.{number}",
                 received=choice,
                 where=where(f"options.{name}.choices"),
@@ -99,7 +100,7 @@ def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], w
             setting=f"options.{name}.min",
             received=one.min,
             where=where(f"options.{name}.min"),
-            fix="exchange them",
+            fix="exchange min and max",
         )
     if one.default is not None:
         _check_value(name, one, one.default, where(_default(name)))
@@ -123,7 +124,7 @@ def _fits(one: OptionSettings, value: Any) -> bool:
         return False
     if one.type not in _NUMBERS:
         return True
-    number: Any = value  # what is not a number (nan) is within no bounds
+    number: Any = value  # nan is outside of all bounds
     return (one.min is None or number >= one.min) and (one.max is None or number <= one.max)
 
 
@@ -133,7 +134,7 @@ def _is_of(one: OptionSettings, value: Any) -> bool:
 
 
 def describe_values(one: OptionSettings) -> str:
-    """What an option takes, in words: ``a whole number >= 1 and <= 512``."""
+    """Returns a description of an option's values: ``a whole number >= 1 and <= 512``."""
     if one.choices:
         return " or ".join(repr(choice) for choice in one.choices)
     bounds = [f" {sign} {limit:g}" for sign, limit in ((">=", one.min), ("<=", one.max)) if limit is not None]
@@ -157,12 +158,12 @@ def _refuse_missing(
     others = [key for key in values if key not in known]
     meant = closest_match(name, others, max_distance=2) if len(name) > 3 else None
     if meant is not None:
-        fix = f"{meant!r} is no option; write {name}"
+        fix = f"{meant!r} is not an option; write {name}"
     else:
-        about = f" ({one.help})" if one.help else ""
-        fix = f"give {name}=..., {describe_values(one)}{about}"
+        help_suffix = f" ({one.help})" if one.help else ""
+        fix = f"give {name}=..., {describe_values(one)}{help_suffix}"
     raise ConfigError(
-        "has no default, and nobody gives it",
+        "has no default and no value",
         setting=name,
         where=where(meant) if meant is not None else where(f"options.{name}.type"),
         fix=fix,

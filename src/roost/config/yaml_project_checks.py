@@ -1,4 +1,4 @@
-"""Whether a Runner and a Dataset that a config describes fit together; found before anything is built."""
+"""Checks of a Runner and a Dataset that a config describes, before anything is built."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from roost.config.settings import Settings
 
 _RESERVED_NAMES = ("loss", "weight", "skipped", "id", "grad_norm")
-"""Names under which a step records something else."""
+"""Names that a step records already."""
 _NAME = re.compile(r"\w[\w-]*")
 
 
 def check(settings: Settings, where: Where) -> None:
-    """Makes sure of both.
+    """Checks the sections ``runner`` and ``dataset``, if the config has them.
 
     Raises:
-        ConfigError: Names the key, where it was set, and what would do.
+        ConfigError: A key is not valid; the text has the key, where it was set, and a valid value.
     """
     if isinstance(settings.runner, RunnerSettings):
         _check_names(settings.runner, list(settings.optimizers), where)
@@ -36,7 +36,7 @@ def check(settings: Settings, where: Where) -> None:
             if (given := getattr(settings.dataset, split)) is not None:
                 _check_sets(f"dataset.{split}", given, where)
         if settings.dataset.collate == {}:
-            fix = "name a function (Data.py:pad), or leave it out"
+            fix = "name a function (Data.py:pad), or remove it"
             raise ConfigError("names no function", **_at("dataset.collate", where), fix=fix)
 
 
@@ -50,28 +50,32 @@ def _at(key: str, where: Where) -> dict[str, Any]:
 def _check_names(runner: RunnerSettings, optimizers: list[str], where: Where) -> None:
     if not runner.losses:
         raise ConfigError(
-            "is empty, and a model is trained by its losses",
+            "is empty, but a model is trained by its losses",
             **_at("runner.losses", where),
-            fix="write one: `label: {class: torch.nn.CrossEntropyLoss}`",
+            fix="add one: `label: {class: torch.nn.CrossEntropyLoss}`",
         )
     taken = {*_RESERVED_NAMES, *(f"{name}_{what}" for name in optimizers for what in ("loss", "grad_norm"))}
     if len(runner.losses) == 1:
-        taken -= {"loss"}  # it is recorded as that, whatever its name
+        taken -= {"loss"}  # a single loss is recorded as `loss`, whatever its name
     for kind, names in (("losses", runner.losses), ("metrics", runner.metrics)):
         for name in names:
             key = f"runner.{kind}.{name}"
             if not _NAME.fullmatch(name):
-                fix = "take letters, digits, _ and - alone"
-                raise ConfigError(f"{name!r} is no name", setting=key, where=where(f"{key}.class"), fix=fix)
+                fix = "use only letters, digits, _ and -"
+                raise ConfigError(
+                    f"{name!r} is not a valid name", setting=key, where=where(f"{key}.class"), fix=fix
+                )
             if kind == "losses" and not math.isfinite(weight := runner.losses[name].weight):
                 at = _at(f"{key}.weight", where)
-                raise ConfigError("is no finite number", received=weight, **at, fix="write one, such as 0.5")
+                raise ConfigError(
+                    "is not a finite number", received=weight, **at, fix="write one, such as 0.5"
+                )
             if name in taken or (kind == "metrics" and name in (*runner.losses, "loss")):
                 raise ConfigError(
-                    f"{name!r} is the name under which something else is recorded",
+                    f"the name {name!r} is already used in the records",
                     setting=key,
                     where=where(f"{key}.class"),
-                    fix="take another name",
+                    fix="use another name",
                 )
 
 
@@ -92,13 +96,14 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
                 fix = f"{did_you_mean(loss, runner.losses)}there are {', '.join(runner.losses)}"
                 raise ConfigError(f"there is no loss {loss!r}", received=losses, **_at(key, where), fix=fix)
         if len(set(losses)) < len(losses):
-            fix = f"name each once; runner.losses.{losses[0]}.weight makes it count more"
+            fix = f"name each once; set runner.losses.{losses[0]}.weight to make it count more"
             raise ConfigError("names a loss twice", received=losses, **_at(key, where), fix=fix)
-    moved = {loss for losses in runner.updates.values() for loss in losses}
+    updates = f"runner.updates{_location_suffix('runner.updates', where)}"
+    used = {loss for losses in runner.updates.values() for loss in losses}
     for loss in runner.losses:
-        if loss not in moved:
+        if loss not in used:
             raise ConfigError(
-                f"no optimizer moves on it: runner.updates{_location_suffix('runner.updates', where)} leaves it out",
+                f"no optimizer uses it: {updates} does not name it",
                 setting=f"runner.losses.{loss}",
                 where=where(f"runner.losses.{loss}.class"),
                 fix="add it there, or remove it",
@@ -106,7 +111,7 @@ def _check_updates(runner: RunnerSettings, optimizers: list[str], where: Where) 
     for name in optimizers:
         if name not in runner.updates:
             raise ConfigError(
-                f"it moves on no loss: runner.updates{_location_suffix('runner.updates', where)} leaves it out",
+                f"it uses no loss: {updates} does not name it",
                 setting=f"optimizers.{name}",
                 where=where(f"optimizers.{name}.class"),
                 fix="add it there, or remove it",
@@ -125,7 +130,8 @@ _OF_ALL = ("batch", "output", "model")
 
 
 def _parts(runner: RunnerSettings) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
-    """Each setting that names parts, these, and what they may begin with."""
+    """Yields each setting that names parts of a batch, with these parts and the names with which they may
+    begin."""
     yield "runner.inputs", _as_list(runner.inputs), _OF_BATCH
     for name, loss in runner.losses.items():
         yield f"runner.losses.{name}.inputs", _as_list(loss.inputs), _OF_ALL
@@ -144,9 +150,9 @@ def _check_parts(key: str, texts: list[str], roots: tuple[str, ...], where: Wher
         root, *names = text.split(".")
         if root not in roots or not all(names) or (root == "model" and names):
             raise ConfigError(
-                f"{text!r} is no part of {' or '.join(roots)}",
+                f"{text!r} is not a part of {' or '.join(roots)}",
                 **_at(key, where),
-                fix=f"{did_you_mean(root, roots)}write it as batch.0, batch.image or output.logits",
+                fix=f"{did_you_mean(root, roots)}write it like batch.0, batch.image or output.logits",
             )
 
 

@@ -72,8 +72,9 @@ def test_the_environment_tells_where(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_alone_keeps_others_out_until_the_end(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom roost.base.system import state_folder\nfolder = Path(sys.argv[1])\n"  # noqa: E501
-        "print('asks', flush=True)\nwith state_folder.exclusive_lock(folder):\n    print((folder / 'x').exists())"
+        "import sys\nfrom pathlib import Path\nfrom roost.base.system import state_folder\n"
+        "folder = Path(sys.argv[1])\nprint('asks', flush=True)\n"
+        "with state_folder.exclusive_lock(folder):\n    print((folder / 'x').exists())"
     )
     with state_folder.exclusive_lock(tmp_path):
         argv = [sys.executable, "-c", program, str(tmp_path)]
@@ -115,7 +116,8 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, number: int, messages: Messag
 def test_a_state_on_a_read_only_disk(tmp_path: Path) -> None:
     """Both where there is a lab and where there is none; what is read is read."""
     code = (
-        "from roost.base.system import state_folder; from roost.lab.queue import rebuild\nfrom roost.base.errors import Refused\n"  # noqa: E501
+        "from roost.base.system import state_folder; from roost.lab.queue import rebuild\n"
+        "from roost.base.errors import Refused\n"
         "for _ in range(2):\n"
         "    try:\n        with rebuild.undisturbed(state_folder.lab_folder()): pass\n"
         "    except Refused as error: print(error)\n"

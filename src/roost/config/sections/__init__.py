@@ -1,0 +1,12 @@
+"""The structs of the sections of a config.
+
+field_types: types and help texts of fields
+data: ``data``
+optimizers: ``optimizers``
+checkpoint: ``checkpoint``
+limits: ``limits``
+init_from: ``init_from``
+monitoring: ``early_stopping``, ``averages``, ``statistics`` and ``profile``
+mirrors: ``mirrors``
+yaml_project: ``runner``, ``dataset``, ``hooks`` and ``options`` as sections
+"""

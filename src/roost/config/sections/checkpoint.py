@@ -10,22 +10,26 @@ from roost.config.sections.field_types import Every, Natural, Positive, help_tex
 
 
 class BestSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``checkpoint.best``."""
+    """An entry of ``checkpoint.best``: a track of the best checkpoints by a metric."""
 
-    monitor: Annotated[str, help_text("recorded value that decides, such as valid/loss")]
-    mode: Annotated[Literal["min", "max"], help_text("whether small or large values are good")]
-    top_k: Annotated[Positive, help_text("checkpoints kept")] = 1
+    monitor: Annotated[str, help_text("metric that decides, such as valid/loss")]
+    mode: Annotated[Literal["min", "max"], help_text("whether smaller or larger values are better")]
+    top_k: Annotated[Positive, help_text("number of best checkpoints kept")] = 1
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True):
     """``checkpoint``: when to save and what to keep."""
 
     every: Annotated[
-        Every | Annotated[list[Every], Meta(min_length=1)], help_text("when to save; one or several")
+        Every | Annotated[list[Every], Meta(min_length=1)], help_text("when to save; one interval or several")
     ] = "1ep"
-    fast: Annotated[Natural, help_text("newest checkpoints kept")] = 2
-    slow: Annotated[Natural, help_text("checkpoints kept of every slow_every-th save")] = 0
-    slow_every: Annotated[Positive, help_text("scheduled saves between two of the slow track")] = 100
-    held: Annotated[Natural, help_text("checkpoints kept of those a hook asked to hold")] = 1
-    best: Annotated[list[BestSettings], help_text("checkpoints kept for a recorded value")] = []
-    asynchronous: Annotated[bool, help_text("whether training goes on while one is written")] = True
+    fast: Annotated[Natural, help_text("number of newest checkpoints kept")] = 2
+    slow: Annotated[Natural, help_text("number of newest checkpoints kept of every slow_every-th save")] = 0
+    slow_every: Annotated[
+        Positive, help_text("scheduled saves from one checkpoint of the slow track to the next")
+    ] = 100
+    held: Annotated[Natural, help_text("number of newest checkpoints kept that a hook requested to hold")] = 1
+    best: Annotated[list[BestSettings], help_text("best checkpoints kept, by metric")] = []
+    asynchronous: Annotated[bool, help_text("whether training continues while a checkpoint is written")] = (
+        True
+    )

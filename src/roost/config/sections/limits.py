@@ -1,4 +1,4 @@
-"""``limits``: what a session may use, held by its supervisor."""
+"""``limits``: the limits of a session, enforced by its supervisor."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from roost.config.sections.field_types import HAS_UNIT, Natural, Positive, help_
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True):
-    """``limits``: what a session may use, held by its supervisor."""
+    """``limits``: the limits of a session, enforced by its supervisor."""
 
     wall_time: Annotated[
         str | None,
-        help_text("time within which a session saves and has ended, such as 11h30min", fix=HAS_UNIT),
+        help_text("time within which a session must save and end, such as 11h30min", fix=HAS_UNIT),
     ] = None
     grace: Annotated[
-        str, help_text("time to save in, once a limit was reached; then it is killed", fix=HAS_UNIT)
+        str, help_text("time to save after a limit was reached; then the session is killed", fix=HAS_UNIT)
     ] = "60s"
     stall_timeout: Annotated[
         str | None,
-        help_text("time without a step or output after which all stacks are kept; null: never", fix=HAS_UNIT),
+        help_text(
+            "time without a step or output after which all stacks are recorded; null: never", fix=HAS_UNIT
+        ),
     ] = "30min"
-    on_stall: Annotated[Literal["report", "end"], help_text("whether a stalled run is ended, too")] = "report"
-    output_mb: Annotated[Positive, help_text("of more output only the first and the last half are kept")] = (
-        200
-    )
-    core_mb: Annotated[Natural, help_text("largest core dump")] = 0
+    on_stall: Annotated[
+        Literal["report", "end"], help_text("report: record the stacks only; end: also end the run")
+    ] = "report"
+    output_mb: Annotated[
+        Positive, help_text("MB of output kept; of more, the beginning and the end, half each")
+    ] = 200
+    core_mb: Annotated[Natural, help_text("largest core dump in MB")] = 0

@@ -1,6 +1,6 @@
-"""A Runner, a Dataset and hooks that a config describes, with no class of the project's own; and its options.
+"""Sections that describe a Runner, a Dataset and hooks without classes of the project; and ``options``.
 
-Wherever a ``class`` is named, every key that is not named here is an argument of it.
+In a section with a ``class``, every key that is not named here is an argument of the class.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class ObjectSettings(Struct, frozen=True, kw_only=True):
 
 
 class LossSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``runner.losses``."""
+    """An entry of ``runner.losses``."""
 
     class_: Annotated[str, help_text("path of the class or function")] = field(name="class")
-    weight: Annotated[float, help_text("factor in the sum")] = 1.0
-    inputs: Annotated[Patterns | None, help_text("what it is called with; [output, batch.1] if left out")] = (
+    weight: Annotated[float, help_text("factor in the sum of losses")] = 1.0
+    inputs: Annotated[Patterns | None, help_text("arguments of the call; by default [output, batch.1]")] = (
         None
     )
     arguments: dict[str, Any] = {}
 
 
 class MetricSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``runner.metrics``."""
+    """An entry of ``runner.metrics``."""
 
     class_: Annotated[str, help_text("path of a function, or of a class of torchmetrics")] = field(
         name="class"
     )
-    inputs: Annotated[Patterns | None, help_text("what it is called with; [output, batch.1] if left out")] = (
+    inputs: Annotated[Patterns | None, help_text("arguments of the call; by default [output, batch.1]")] = (
         None
     )
     in_training: Annotated[
-        bool | None, help_text("whether it is measured in training, too; only functions are, if left out")
+        bool | None, help_text("whether it is also computed in training; by default only for functions")
     ] = None
     arguments: dict[str, Any] = {}
 
@@ -50,44 +50,45 @@ class MetricSettings(Struct, frozen=True, kw_only=True):
 class RunnerSettings(Struct, frozen=True, kw_only=True):
     """``runner`` as a section."""
 
-    model: Annotated[ObjectSettings, help_text("the module that is trained")]
-    losses: Annotated[dict[str, LossSettings], help_text("losses by name; trained is their weighted sum")]
+    model: Annotated[ObjectSettings, help_text("the module to train")]
+    losses: Annotated[dict[str, LossSettings], help_text("losses by name; their weighted sum is minimized")]
     inputs: Annotated[
-        Patterns | None, help_text("parts of a batch that the model is called with; batch.0 if left out")
+        Patterns | None, help_text("parts of a batch with which the model is called; by default batch.0")
     ] = None
-    metrics: Annotated[dict[str, MetricSettings], help_text("what is measured, by name")] = {}
+    metrics: Annotated[dict[str, MetricSettings], help_text("metrics by name")] = {}
     updates: Annotated[
-        dict[str, list[str]], help_text("of several optimizers: the losses that each moves on, in this order")
+        dict[str, list[str]],
+        help_text("with several optimizers: the losses of each one, in the order of their updates"),
     ] = {}
     predicts: Annotated[
         dict[str, str],
-        help_text("what `roost predict` writes, by name: parts of the output; all if left out"),
+        help_text("parts of the output that `roost predict` writes, by name; by default all"),
     ] = {}
     visualize: Annotated[
-        str | None, help_text("a function (runner, batch) that gives media by name: Pictures.py:show")
+        str | None, help_text("a function (runner, batch) that returns media by name: Pictures.py:show")
     ] = None
 
 
 class DatasetSettings(Struct, frozen=True, kw_only=True):
-    """``dataset`` as a section. A set is a class with its arguments; several have names."""
+    """``dataset`` as a section. A set is a class with its arguments; several sets have names."""
 
-    train: Annotated[dict[str, Any], help_text("the training set; several by name")]
-    valid: Annotated[dict[str, Any] | None, help_text("the validation set; several by name")] = None
-    test: Annotated[dict[str, Any] | None, help_text("the test set; several by name")] = None
+    train: Annotated[dict[str, Any], help_text("the training set; several sets by name")]
+    valid: Annotated[dict[str, Any] | None, help_text("the validation set; several sets by name")] = None
+    test: Annotated[dict[str, Any] | None, help_text("the test set; several sets by name")] = None
     collate: Annotated[
-        str | dict[str, Any] | None, help_text("function that joins samples to a batch: Data.py:pad")
+        str | dict[str, Any] | None, help_text("function that makes a batch of samples: Data.py:pad")
     ] = None
-    info: Annotated[dict[str, Any], help_text("handed to the Runner as self.info")] = {}
+    info: Annotated[dict[str, Any], help_text("passed to the Runner as self.info")] = {}
 
 
 class OptionSettings(Struct, frozen=True, kw_only=True):
-    """One entry of ``options``: a key of yours at the top of the config, checked and explained."""
+    """An entry of ``options``: the user's own key at the top of the config, with checks and help."""
 
-    type: Annotated[Literal["int", "float", "str", "bool", "list"], help_text("what it takes")]
-    default: Annotated[Any, help_text("its value where nobody gives one; without it, it must be given")] = (
+    type: Annotated[Literal["int", "float", "str", "bool", "list"], help_text("type of the value")]
+    default: Annotated[Any, help_text("value if none is given; without a default the option is required")] = (
         None
     )
     help: Annotated[str, help_text("one line for `roost run CONFIG --help`")] = ""
-    choices: Annotated[list[Any], help_text("the only values that it takes")] = []
-    min: Annotated[float | None, help_text("its least value")] = None
-    max: Annotated[float | None, help_text("its largest value")] = None
+    choices: Annotated[list[Any], help_text("the allowed values")] = []
+    min: Annotated[float | None, help_text("smallest allowed value")] = None
+    max: Annotated[float | None, help_text("largest allowed value")] = None
