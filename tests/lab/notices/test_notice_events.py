@@ -29,6 +29,9 @@ def test_where_the_settings_are(monkeypatch: pytest.MonkeyPatch, env: dict[str, 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody whom the system does not know")
 def test_who_has_no_home_has_no_settings() -> None:
     """As in a container: the daemon of his lab must run all the same."""
-    program = "import os, pwd; from roost.supervisor.notices import notice_folders as place;os.setuid(54321); print(place.receivers_file(os.environ))"  # noqa: E501
+    program = (
+        "import os, pwd; from roost.supervisor.notices.notice_folders import receivers_file\n"
+        "os.setuid(54321); print(receivers_file(os.environ))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={}, cwd="/")
     assert done.stdout == "~/.config/roost/notices.yaml\n", done.stderr

@@ -76,7 +76,8 @@ def test_signals_that_the_caller_ignores_are_ignored_by_a_worker() -> None:
 
 def test_who_was_started_by_posix_spawn_finds_the_same() -> None:
     script = f"import sys; sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})\n"
-    script += f"from roost.supervisor.forkserver import environment_key as surroundings; print(surroundings.key({COMMAND}, {ENV}), flush=True)"  # noqa: E501
+    script += "from roost.supervisor.forkserver.environment_key import environment_key\n"
+    script += f"print(environment_key({COMMAND}, {ENV}), flush=True)"
     command = [sys.executable, "-I", "-S", "-c", script]
     usual = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     read_fd, its_fd = os.pipe()

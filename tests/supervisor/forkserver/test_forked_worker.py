@@ -93,7 +93,10 @@ def test_it_ends_as_an_interpreter_ends(tmp_path: Path, code: str, returncode: i
 
 
 def test_without_room_for_a_token_there_is_none(tmp_path: Path) -> None:
-    code = "import os; from roost.supervisor.forkserver import forked_worker as become; become.WarmWorker(os.environ, prepare=list)"  # noqa: E501
+    code = (
+        "import os; from roost.supervisor.forkserver.forked_worker import WarmWorker\n"
+        "WarmWorker(os.environ, prepare=list)"
+    )
     env = {**os.environ, "ROOST_TOKEN": "short", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert "OSError: " in done.stderr and "ROOST_TOKEN=000" in done.stderr

@@ -271,6 +271,7 @@ def _card_status(
 def _lease_on_card(one: CardLease) -> LeaseOnCard:
     record = one.record
     # The daemon takes the leases of tasks, and may be restarted while a task runs.
-    is_owner_alive = not record.task and process_identity.is_alive(record.pid, record.start_ticks, record.boot_id)
+    owner = (record.pid, record.start_ticks, record.boot_id)
+    is_owner_alive = not record.task and process_identity.is_alive(*owner)
     pid = record.pid if is_owner_alive else None
     return LeaseOnCard(one.user, pid, record.mb, record.since, record.package, record.task)

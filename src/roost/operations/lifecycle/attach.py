@@ -1,4 +1,4 @@
-"""``attach``: follows a session that somebody else started, or oneself from a terminal that is gone."""
+"""The operation ``attach``: follows a running session, from any terminal of its user."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from roost.operations.sessions.running_session import RunningSession, newest_ses
 
 
 def attach(package: Path | str, *, lines: int = 10) -> RunningSession:
-    """What runs in a package now, to be followed from its last ``lines`` lines of output on.
+    """Returns the running session of a package, to be followed from its last ``lines`` lines of output on.
 
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
-        Refused: Nothing runs in it, or something that does not print into it.
-        RoostError: It has been starting for too long.
+        Refused: No session is running, or it does not print into the package.
+        RoostError: The session has been starting for too long.
     """
     opened = package_schema.opened(package)
     session = newest_session(opened)
     if session is None or session.state != "running":
-        ended = f"session {session.number} has ended: {session.state}" if session else "it has never run"
+        ended = f"session {session.number} has ended: {session.state}" if session else "it has had no session"
         raise Refused(
-            f"nothing runs in this package; {ended}",
+            f"no session of this package is running; {ended}",
             where=opened.path,
-            fix="look with `roost show` or `roost logs`, or go on with "
+            fix="see `roost show` or `roost logs`, or continue with "
             f"`roost continue {quote(str(opened.path))}`",
         )
     if session.is_python:
         raise Refused(
-            "a program of Python has the package open, and prints elsewhere",
+            "a Python program has the package open, and prints elsewhere",
             where=opened.path,
-            fix="look where it was started; `roost show` names its pid",
+            fix="look at the terminal where it was started; `roost show` gives its pid",
         )
     return running_session(opened, session.number, offset=tail_offset(opened.output, lines))

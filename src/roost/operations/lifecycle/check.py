@@ -1,4 +1,4 @@
-"""``check``: a whole run in miniature, before hours go into the real one."""
+"""The operation ``check``: a whole run in miniature, before a long run is started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roost.supervisor.guard_start import GuardProcess
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRequest:
-    """What is asked."""
+    """A request to check a config."""
 
     config: Path
     tuning: Path | None = None
@@ -38,21 +38,21 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class RunningCheck:
-    """A check that runs."""
+    """A check whose worker is running."""
 
     running: RunningSession
     process: GuardProcess
     settings: Settings
     root: Path
-    """Where the packages of the run would go."""
+    """The folder in which the packages of the run would be."""
     notes: list[str] = field(default_factory=list)
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
     def outcome(self, ended: Session) -> CheckOutcome:
-        """What came of it; to be asked before its block is left.
+        """Returns the result of the check; to be called before the block of `check` is left.
 
         Args:
-            ended: Its session, with the supervisor's record.
+            ended: The ended session of the check, with the supervisor's record.
         """
         record = ended.record or {}
         findings = check_findings.read(self.running.package)
@@ -78,33 +78,33 @@ class RunningCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOutcome:
-    """What came of a check."""
+    """The result of a check."""
 
     is_ready: bool
     state: str
     exit_code: int
     reason: str | None
     error: str | None
-    """In one line."""
+    """One line."""
     failed: str | None
     """The stage that failed, or in which the process died."""
     findings: CheckFindings
     warnings: list[str]
-    """Those of the findings, and what is wrong with the estimate."""
+    """The warnings of the findings and of the estimate."""
     estimate: RunEstimate | None
-    """None unless it is ready."""
+    """None unless the run is ready."""
 
 
 @contextmanager
 def check(request: CheckRequest) -> Iterator[RunningCheck]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts the check there.
 
-    Nothing is written into ``save_root``. The check ends with the block, and when this process is gone.
+    Nothing is written into ``save_root``. The check ends with the block, or when this process is gone.
 
     Raises:
         NotFound: There is no such config.
         ConfigError: The config, or a file it names, is wrong.
-        Busy: Others hold all GPUs.
+        CardsBusy: Other processes hold all GPUs.
         OSError: The project cannot be copied, or no package could be made in ``save_root``.
         RoostError: The supervisor did not start.
     """
@@ -124,21 +124,21 @@ def _disk_warnings(estimate: RunEstimate | None, root: Path) -> list[str]:
     if estimate is None or estimate.fits:
         return []
     return [
-        f"the disk of {root} is too small for up to {estimate.checkpoints:,} checkpoints at one time; keep "
-        "fewer (checkpoint.fast, slow, best), or choose another save_root"
+        f"the disk of {root} is too small for up to {estimate.checkpoints:,} checkpoints at the same time; "
+        "keep fewer (checkpoint.fast, slow, best), or choose another save_root"
     ]
 
 
 def _nearest_existing(root: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """Returns the folder, or the nearest one above it that exists."""
     return next(path for path in (root, *root.parents) if path.exists())
 
 
 def _require_writable(root: Path) -> None:
-    """Makes sure that `run` could make a package there. It makes a folder for an instant, because the rights
-    alone do not tell; no reader takes its name for a package.
+    """Checks that `run` could make a package in the folder. It makes a folder for an instant, because the
+    permission bits alone do not show it; no reader takes its name for that of a package.
 
     Raises:
-        OSError: It could not.
+        OSError: The folder cannot be written.
     """
     durable.discard(durable.make_staging_folder(_nearest_existing(root) / root.name))

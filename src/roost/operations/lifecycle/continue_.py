@@ -1,4 +1,4 @@
-"""``continue``: another session of a package that stands."""
+"""The operation ``continue``: another session of an existing package."""
 
 from __future__ import annotations
 
@@ -33,42 +33,43 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ContinueRequest:
-    """What is asked."""
+    """A request to continue a package."""
 
     package: Path
     checkpoint: int | None = None
-    """Go on from this one; None: the newest good one."""
+    """Continue from this checkpoint; None: the newest good one."""
     step: int | None = None
-    """Go on from the checkpoint of this step; instead of ``checkpoint``."""
+    """Continue from the checkpoint of this step, instead of ``checkpoint``."""
     overrides: Sequence[str] = ()
     description: str | None = None
     device: str | None = None
-    """auto, cpu or cuda; None: as the session before."""
+    """auto, cpu or cuda; None: as in the session before."""
     force: bool = False
     project: Path | None = None
-    """Where the project is now, for links to what was not copied; None: where it was."""
+    """The current folder of the project, for links to what was not copied; None: the folder at the start of
+    the run."""
     initialize: bool = False
-    """Where it has no checkpoint yet: save step 0, tell the model, and end."""
+    """For a package without checkpoints: save step 0, describe the model, and end."""
     ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
-    """A terminal for the run itself, for pdb; none when empty."""
+    """A terminal for the run itself, for pdb; empty: none."""
     command: CommandLine = ()
 
 
 def continue_(request: ContinueRequest) -> StartedSession:
-    """Starts another session, which goes on from the newest good checkpoint.
+    """Starts another session, which resumes from the newest good checkpoint.
 
-    A finished run has nothing to do unless something was changed or a checkpoint named: then ``session``
-    of the answer is None.
+    A finished run has nothing to do unless a setting was changed or a checkpoint was named: then ``session``
+    of the result is None.
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
         DamagedPackage: A file of the package is not as roost writes it.
         Refused: The package is in use, the change needs ``force``, or this machine lacks the devices.
         ConfigError: An override is wrong.
-        UsageError: What is asked contradicts itself.
-        OSError: The session cannot be written down.
+        UsageError: Options contradict each other.
+        OSError: The request of the session cannot be written.
     """
     package = package_schema.opened(request.package, to_go_on=True)
     if request.step is not None:
@@ -84,17 +85,17 @@ def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) 
     ready = next_session(package, request)
     if ready is None:
         return StartedSession(package.path, notes=[finished_note(package)])
-    decided = plan_ranks(
+    layout = plan_ranks(
         with_previous_layout(request.ranks, package, request.overrides),
         ready.settings,
         device=request.device or previous_device(package),
         terminal=request.terminal,
         where=ready.where,
     )
-    session_cards = require_startable(decided.request, ready.settings)
-    notes = [*ready.announce(), *decided.notes]
+    session_cards = require_startable(layout.request, ready.settings)
+    notes = [*ready.prepare_package(), *layout.notes]
     started = start_session(
-        package, lock_fd, ready.body(decided.request), ready.settings, session_cards=session_cards
+        package, lock_fd, ready.request_body(layout.request), ready.settings, session_cards=session_cards
     )
     started.notes = [*notes, *started.notes]
     return started
@@ -102,21 +103,21 @@ def _start_next(package: PackageFolder, lock_fd: int, request: ContinueRequest) 
 
 @dataclass(frozen=True)
 class NextSession:
-    """Another session of a package, against which nothing speaks; nothing was made for it."""
+    """A checked further session of a package; nothing was made for it yet."""
 
     package: PackageFolder
     request: ContinueRequest
     settings: Settings
-    """Those that will be in effect."""
+    """The settings that will be effective."""
     project: Path
     where: Where
-    _found: resume_gate.ResumeGate
+    _gate: resume_gate.ResumeGate
 
-    def body(self, computing: Mapping[str, Any]) -> dict[str, Any]:
-        """Its request.
+    def request_body(self, layout: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the request of the session.
 
         Args:
-            computing: The part of it that tells what it computes with.
+            layout: The part of the request about devices and ranks.
         """
         return {
             "kind": "train",
@@ -124,19 +125,20 @@ class NextSession:
             "overrides": list(self.request.overrides),
             "checkpoint": self.request.checkpoint,
             "project": str(self.project),
-            **computing,
+            **layout,
             "description": self.request.description,
-            "force": self._found.needs_force,
-            "inexact": self._found.reasons(),
-            "changed": self._found.changed_files,
+            "force": self._gate.needs_force,
+            "inexact": self._gate.reasons(),
+            "changed": self._gate.changed_files,
             "initialize": self.request.initialize,
             "terminal": self.request.terminal,
         }
 
-    def announce(self) -> list[str]:
-        """Gets the package ready for it: its links, its description; gives what a person should hear."""
+    def prepare_package(self) -> list[str]:
+        """Prepares the package for the session (its links and its description); returns notes for the
+        user."""
         notes = [
-            *_change_notes(self._found),
+            *_change_notes(self._gate),
             *_code_notes(self.package, self.project),
             *_renew_links(self.package, self.project),
         ]
@@ -146,11 +148,11 @@ class NextSession:
 
 
 def next_session(package: PackageFolder, request: ContinueRequest) -> NextSession | None:
-    """Another session, checked but for what it computes with; None: the run is finished. The caller holds
-    the package's lock.
+    """Returns another session, checked except for its devices and ranks; None if the run is finished. The
+    caller holds the lock of the package.
 
     Raises:
-        CheckpointError: The one that is asked for is damaged.
+        CheckpointError: The named checkpoint is damaged.
         Refused: A change needs ``force``.
         ConfigError: An override is wrong.
         NotFound: There is no such project.
@@ -158,7 +160,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     require_runner(package)
     found = resume_gate.check(package, request.overrides)
     if request.checkpoint is not None:
-        checkpoint.verify(package.store().path(request.checkpoint))  # or the session would fail on it
+        checkpoint.verify(package.store().path(request.checkpoint))  # otherwise the session would fail on it
     if package.state() == "succeeded" and request.checkpoint is None and not (found.safe or found.refused):
         return None
     found.require(force=request.force)
@@ -174,12 +176,12 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
 
 
 def finished_note(package: PackageFolder) -> str:
-    """That there is nothing to do, and what would raise the limit at which the run ended."""
-    return f"the run is finished, there is nothing to do; to go on, {raise_limit_fix(package)}"
+    """Returns the note that a run is finished, with the setting that would prolong it."""
+    return f"the run is finished, there is nothing to do; to continue, {raise_limit_fix(package)}"
 
 
 def raise_limit_fix(package: PackageFolder) -> str:
-    """The limit at which a run ended, doubled: ``raise the limit: max_steps=1600``."""
+    """Returns the fix that doubles the limit at which a run ended: ``raise the limit: max_steps=1600``."""
     name, limit = reached_limit(package)
     if name is None:
         return "raise a limit, such as max_epochs"
@@ -187,7 +189,7 @@ def raise_limit_fix(package: PackageFolder) -> str:
 
 
 def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]:
-    """The setting at which a finished run ended, and its value; None where nobody knows."""
+    """Returns the setting at which a finished run ended, and its value; None where that is unknown."""
     settings, seen = package.settings(), live_progress.read(package.progress)
     ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
     waits = settings.get("early_stopping")
@@ -200,28 +202,29 @@ def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]
 
 
 def previous_device(package: PackageFolder) -> str:
-    """The device that the newest session was asked to use."""
-    asked = [session.request.get("device") for session in package.sessions()]
-    return str(next(filter(None, reversed(asked)), "auto"))  # a program of Python asks for none
+    """Returns the device that the newest session requested."""
+    devices = [session.request.get("device") for session in package.sessions()]
+    return str(next(filter(None, reversed(devices)), "auto"))  # a Python program requests none
 
 
 def _change_notes(found: resume_gate.ResumeGate) -> list[str]:
-    """What is changed; what is inexact the run says itself."""
+    """Returns the changed settings. Reasons why the run becomes inexact are reported by the run itself."""
     return [f"changed: {resume_gate.format_difference(one)}" for one in found.safe]
 
 
 def _code_notes(package: PackageFolder, project: Path) -> list[str]:
-    """Whoever mends the project, and not the package, must hear which of the two runs."""
+    """Returns a note if the code of the project differs from that of the package: a user who has edited the
+    project must know that the package's code runs."""
     names = [name for name in package.manifest["files"] if name.endswith(".py")]
     names = [name for name in names if _files_differ(project / name, package.path / name)]
     if not names:
         return []
     verbs = ("differs", "runs") if len(names) == 1 else ("differ", "run")
-    return [f"the project's {join_names(names, _MAX_NAMES)} {verbs[0]}; the package's own {verbs[1]}"]
+    return [f"the project's {join_names(names, _MAX_NAMES)} {verbs[0]}; the package's own code {verbs[1]}"]
 
 
 def _files_differ(one: Path, other: Path) -> bool:
-    """Whether both are there and differ; nobody has to be able to read the project by now."""
+    """Whether both files exist and differ. The project may be unreadable by now."""
     try:
         return not filecmp.cmp(one, other, shallow=False)
     except OSError:
@@ -229,9 +232,9 @@ def _files_differ(one: Path, other: Path) -> bool:
 
 
 def _renew_links(package: PackageFolder, project: Path) -> list[str]:
-    """Points the links of a package to where the project is now; gives a note for each that still leads
-    nowhere."""
+    """Points the links of a package to the current folder of the project; returns a note for each link that
+    is still broken."""
     return [
-        f"{name} was not copied, and its link leads nowhere; if the run needs it: --project DIR"
+        f"{name} was not copied, and its link is broken; if the run needs it, add --project DIR"
         for name in snapshot.renew_links(package.path, package.manifest, project)
     ]

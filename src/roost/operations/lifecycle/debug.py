@@ -1,4 +1,5 @@
-"""``debug``: what the person's own process becomes to stop in one step of a package."""
+"""The operation ``debug``: prepares the program that replaces the user's own process and stops in one step of
+a package."""
 
 from __future__ import annotations
 
@@ -27,38 +28,38 @@ from roost.package.results.black_box import BlackBox, DebugTarget
 
 @dataclass(frozen=True, kw_only=True)
 class DebugRequest:
-    """What is asked."""
+    """A request to stop in one step."""
 
     package: Path
     step: int | None = None
     """Counted from 1; None: the one that failed last."""
     checkpoint: int | None = None
-    """Replay from this one; None: the black box, or the newest checkpoint before the step."""
+    """Replay from this checkpoint; None: the black box, or the newest checkpoint before the step."""
     replay: bool = False
-    """Take the steps before it once more, whatever state the black box holds."""
+    """Replay the steps before it, even if the black box holds the state."""
     begin: bool = False
     """Stop before the step, not where it fails."""
     device: str | None = None
-    """auto, cpu or cuda; None: as the session of the step."""
+    """auto, cpu or cuda; None: as in the session of the step."""
     project: Path | None = None
-    """Where the project is now; None: where it was."""
+    """The current folder of the project; None: the folder at the start of the run."""
 
 
 @dataclass(frozen=True)
 class DebugProgram:
-    """A program that takes the place of the caller's, with its terminal."""
+    """A program that replaces the caller's process and uses its terminal."""
 
     argv: list[str]
     env: dict[str, str]
     folder: Path
-    """To be its working folder."""
+    """The working directory."""
     notes: list[str] = field(default_factory=list)
-    """What a person should hear first, one line each."""
+    """Notes for the user, one line each."""
     leases: Leases = field(default_factory=lambda: Leases("", ()))
-    """Of its card. It is to inherit their descriptors: nobody else watches over it."""
+    """The leases of its card. The program inherits their descriptors, because no supervisor holds them."""
 
     def replace_process(self) -> NoReturn:
-        """Becomes it."""
+        """Replaces this process by the program."""
         for fd in self.leases.fds:
             os.set_inheritable(fd, True)
         os.chdir(self.folder)
@@ -66,16 +67,16 @@ class DebugProgram:
 
 
 def debug(request: DebugRequest) -> DebugProgram:
-    """Finds the step, and takes a lease of the card on which it is to compute. It takes no lock and changes
-    nothing in the package, which may be running, or be read-only.
+    """Finds the step, and takes a lease of the card on which the step is computed. It takes no lock and
+    changes nothing in the package, which may be running or read-only.
 
     Raises:
-        NotFound: There is no such package, checkpoint or project, or no step of it failed.
+        NotFound: The package, checkpoint or project does not exist, or no step of the package failed.
         DamagedPackage: A file of the package is not as roost writes it.
         CheckpointError: The checkpoint was not written by roost.
         Refused: The package is a file, or has no Runner.
         ConfigError: The package's settings do not fit this version.
-        Busy: Others hold all cards.
+        CardsBusy: Other processes hold all cards.
     """
     package = preconditions.open_with_runner(
         request.package, by=functools.partial(package_schema.opened, to_go_on=True)
@@ -100,12 +101,12 @@ def debug(request: DebugRequest) -> DebugProgram:
         device=device,
         project=str(project),
     )
-    words = msgspec.json.encode(visit).decode()
+    visit_json = msgspec.json.encode(visit).decode()
     session_cards = foreground_lease.choose_one_card(device)
     leases = foreground_lease.take_leases(session_cards.cards, package.path)
     env = worker_environment(cpu=device == "cpu", cards=session_cards.ids)
     return DebugProgram(
-        [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", words],
+        [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", visit_json],
         {**env, **(leases.environment() if leases.fds else {})},
         package.path,
         [*_notes(package, step, session), *session_cards.notes],
@@ -119,9 +120,9 @@ def _find_black_box(package: PackageFolder, step: int | None) -> BlackBox | None
     box = black_box.newest_box(package.blackbox)
     if box is None:
         sessions = package.sessions()
-        several = several_ranks_note(sessions[-1].request if sessions else {}, "{} keep no step that fails")
+        several = several_ranks_note(sessions[-1].request if sessions else {}, "{} keep no black box")
         raise NotFound(
-            several[0] if several else "no step of the package failed, as far as its black box tells",
+            several[0] if several else "the black box of the package holds no failed step",
             where=package.path,
             fix=f"name the step to stop at: roost debug {quote(str(package.path))} STEP",
         )
@@ -129,32 +130,32 @@ def _find_black_box(package: PackageFolder, step: int | None) -> BlackBox | None
 
 
 def _require_own_step(package: PackageFolder, step: int) -> None:
-    """A fork can take again what it has taken itself."""
+    """Raises if the step was taken before the fork: a fork can replay its own steps only."""
     parent = lineage.parent_of(package)
     if parent is not None and step <= parent.step:
         raise NotFound(
-            f"step {step} was taken before the fork at step {parent.step}, by {parent.package}",
+            f"step {step} is before the fork at step {parent.step}, in {parent.package}",
             where=package.path,
             fix=f"roost debug {quote(str(parent.path))} {step}",
         )
 
 
 def _session_of_step(package: PackageFolder, step: int) -> int:
-    """The session that took the step, or would have been the one to take it."""
+    """Returns the session that took the step, or would have taken it."""
     began = [session for session, start in package.records().starts if start < step]
     return max(began, default=1)
 
 
 def _device_of_session(package: PackageFolder, session: int) -> str:
-    asked = [one.request.get("device") for one in package.sessions() if one.number <= session]
-    return str(next(filter(None, reversed(asked)), "auto"))
+    devices = [one.request.get("device") for one in package.sessions() if one.number <= session]
+    return str(next(filter(None, reversed(devices)), "auto"))
 
 
 def _notes(package: PackageFolder, step: int, session: int) -> list[str]:
     found, notes = live_progress.read(package.progress), []
     if found is not None and step > found.step + 1:
         notes.append(
-            f"the run itself has come to step {found.step} only; what comes after it is taken first here"
+            f"the run itself has reached only step {found.step}; the steps after it are computed here first"
         )
     request = next((one.request for one in package.sessions() if one.number == session), {})
     several = "{} took it; here one process takes all of each batch, so the last bits may differ"

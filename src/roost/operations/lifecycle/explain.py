@@ -1,4 +1,5 @@
-"""``run --print-config`` and ``run --explain``: what a run would take, without making one."""
+"""The operations ``run --print-config`` and ``run --explain``: the settings of a run, without making a
+package."""
 
 from __future__ import annotations
 
@@ -16,21 +17,22 @@ from roost.config.sections.yaml_project import OptionSettings
 
 @dataclass(frozen=True)
 class SettingExplanation:
-    """Where one setting comes from."""
+    """Where the value of one setting comes from."""
 
     key: str
     help: str | None
-    """One line, for a setting that is roost's."""
+    """One line; None for a setting that roost does not declare."""
     values: str | None
-    """What it takes, in words, for a setting that is roost's."""
+    """The valid values, described; None for a setting that roost does not declare."""
     layers: list[tuple[str, Any]]
-    """What each layer says, from lowest to highest: the last one holds. `layers.ABSENT`: taken away."""
+    """The value in each layer, from lowest to highest: the last one is effective. `layers.ABSENT`:
+    removed."""
 
 
 def merged_settings(
     config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """All settings of a run, merged; interpolations stand as written.
+    """Returns all settings of a run, merged; interpolations remain as written.
 
     Raises:
         NotFound: There is no such file.
@@ -41,20 +43,20 @@ def merged_settings(
 
 @dataclass(frozen=True)
 class DeclaredOption:
-    """One option that a config declares."""
+    """An option that a config declares."""
 
     name: str
     help: str
     takes: str
-    """In words."""
+    """The valid values, described."""
     default: str
-    """Likewise."""
+    """The default, described."""
 
 
 def declared_options(
     config: Path, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> list[DeclaredOption]:
-    """The options of a config; whether their values are right is not looked at.
+    """Returns the options of a config, without checking their values.
 
     Raises:
         NotFound: There is no such file.
@@ -73,31 +75,31 @@ def declared_options(
 
 
 def _format_default(one: OptionSettings) -> str:
-    return "needed" if one.default is None else f"default {msgspec.json.encode(one.default).decode()}"
+    return "required" if one.default is None else f"default {msgspec.json.encode(one.default).decode()}"
 
 
 def _format_value(one: OptionSettings, value: Any) -> str:
-    """What a file or an override says, where that is not the default."""
+    """Returns the value of a file or an override, where it differs from the default."""
     return "" if value is None or value == one.default else f"; here {msgspec.json.encode(value).decode()}"
 
 
 def explain(
     config: Path, key: str, *, tuning: Path | None = None, overrides: Sequence[str] = ()
 ) -> SettingExplanation:
-    """What each layer says of one dotted key or section.
+    """Returns the value of one dotted key or section in each layer.
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: A file or an override is wrong, or nobody knows the key.
+        ConfigError: A file or an override is wrong, or there is no such key.
     """
     found = layers.load(config, tuning=tuning, overrides=overrides)
-    said, help = found.explain(key), settings.describe(key)
+    values_of_layers, help = found.explain(key), settings.describe(key)
     values = settings.allowed_values(key)
     if (option := settings.declared_options(found.values, where=found.where).get(key)) is not None:
         help, values = option.help or None, user_options.describe_values(option)
-    if not said and help is None:
+    if not values_of_layers and help is None:
         known = [*found.provenance, *settings.known_keys(found.values)]
         raise ConfigError(
             f"there is no setting {key!r}", fix=synonyms.did_you_mean(key, known).strip() or None
         )
-    return SettingExplanation(key, help, values, said)
+    return SettingExplanation(key, help, values, values_of_layers)

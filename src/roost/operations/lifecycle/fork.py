@@ -1,4 +1,4 @@
-"""``fork``: a new package that goes on from a checkpoint of another one."""
+"""The operation ``fork``: a new package that continues from a checkpoint of another one."""
 
 from __future__ import annotations
 
@@ -45,30 +45,31 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ForkRequest:
-    """What is asked."""
+    """A request to fork a package."""
 
     package: Path
     step: int | None = None
-    """Go on from the checkpoint of this step; with neither this nor ``checkpoint`` the newest good one."""
+    """Fork from the checkpoint of this step; with neither this nor ``checkpoint``, from the newest good
+    one."""
     checkpoint: int | None = None
     overrides: Sequence[str] = ()
     name: str | None = None
     """The new package's name; None: the time."""
     description: str | None = None
     save_root: Path | None = None
-    """The folder that takes it; None: ``save_root`` where an override sets it, else that of the package."""
+    """The folder of the new package; None: ``save_root`` if an override sets it, else that of the package."""
     device: str | None = None
-    """auto, cpu or cuda; None: as the newest session of the package."""
+    """auto, cpu or cuda; None: as in the newest session of the package."""
     ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
-    """A terminal for the run itself, for pdb; none when empty."""
+    """A terminal for the run itself, for pdb; empty: none."""
     command: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class _ForkPlan:
-    """A fork that is about to be made, but for its checkpoint."""
+    """A checked fork, except for its checkpoint."""
 
     source: PackageFolder
     values: dict[str, Any]
@@ -77,24 +78,24 @@ class _ForkPlan:
     settings: Settings
     selection: Selection
     inexact: list[str]
-    decided: RankLayout
+    layout: RankLayout
     project: Path
     root: Path
 
 
 def fork(request: ForkRequest) -> StartedSession:
-    """Copies the code, a checkpoint and what was recorded up to it into a new package, and starts that.
+    """Copies the code, a checkpoint and the records up to it into a new package, and starts that.
 
-    Nothing of the package changes, and it may run meanwhile.
+    The source package does not change, and may be running.
 
     Raises:
         NotFound: There is no such package or checkpoint.
-        Damaged: The checkpoint that is named is not as it was written.
+        Damaged: The named checkpoint has other bytes than were written.
         DamagedPackage: A file of the package is not as roost writes it.
-        Refused: The package was made from Python, or the name is taken; or the run is at its goal, and no
-            limit is raised: the new one would have nothing to do; or this machine lacks the devices.
-        ConfigError: An override is wrong, or what the checkpoint holds cannot be loaded with it.
-        UsageError: The name or the description makes no folder name, or what is asked contradicts itself.
+        Refused: The package was made from Python, or the name is in use; or the run is at its goal and no
+            limit is raised, so that the fork would have nothing to do; or this machine lacks the devices.
+        ConfigError: An override is wrong, or the checkpoint cannot be loaded with it.
+        UsageError: The name or the description makes no folder name, or options contradict each other.
         OSError: The new package cannot be written; what was made is removed.
     """
     if request.name is not None:
@@ -106,12 +107,12 @@ def fork(request: ForkRequest) -> StartedSession:
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:
         raise _nothing_to_do(source, info)
-    session_cards = require_startable(plan.decided.request, plan.settings)
+    session_cards = require_startable(plan.layout.request, plan.settings)
     with locked_root(plan.root) if request.name is not None else nullcontext():
         if request.name is not None and os.path.lexists(path := plan.root / request.name):
-            fix = f"choose another name, or go on with it: roost continue {quote(str(path))}"
-            raise Refused("something has this name", where=path, fix=fix)
-        made, info, said = _create_package(plan, request)
+            fix = f"choose another name, or continue it: roost continue {quote(str(path))}"
+            raise Refused("a file or folder of this name exists", where=path, fix=fix)
+        made, info, notes = _create_package(plan, request)
     lock_fd = lock_package(made)
     try:
         started = start_session(
@@ -120,7 +121,7 @@ def fork(request: ForkRequest) -> StartedSession:
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [*said, *_notes(plan, info), *plan.decided.notes, *started.notes]
+    started.notes = [*notes, *_notes(plan, info), *plan.layout.notes, *started.notes]
     return started
 
 
@@ -145,7 +146,7 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
         settings=settings,
         selection=selection,
         inexact=[f"{name} was changed in {source.path.name} after it was copied" for name in changed],
-        decided=plan_ranks(
+        layout=plan_ranks(
             with_previous_layout(request.ranks, source, request.overrides),
             settings,
             device=request.device or previous_device(source),
@@ -158,7 +159,7 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
 
 
 def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) -> dict[str, str]:
-    """Which layer set which key: those of the package, its sessions, and this command line."""
+    """Returns which layer set which key: the layers of the package, its sessions, and this command line."""
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
@@ -179,14 +180,14 @@ def _set_layer(provenance: dict[str, str], differences: Sequence[ConfigDifferenc
 
 
 def _selection(source: PackageFolder, named: Sequence[Path]) -> Selection:
-    """All that the package itself copied, and its links as they are now."""
+    """Returns all files that the package itself copied, and its links as they are now."""
     manifest = source.manifest
     gone = [name for name in manifest["files"] if not os.path.lexists(source.path / name)]
     if gone:
         raise NotFound(
             f"the package lacks {join_names(gone, _MAX_NAMES)}, which it had copied",
             where=source.path,
-            fix="bring it back",
+            fix="restore it",
         )
     links = {
         name: str(path.readlink()) if (path := source.path / name).is_symlink() else to
@@ -214,7 +215,7 @@ def _target_root(
 
 
 def _reached_goal(plan: _ForkPlan, request: ForkRequest) -> Manifest | None:
-    """The checkpoint that is asked for, where it is the end of a finished run and no limit is changed."""
+    """Returns the requested checkpoint if it is the end of a finished run and no limit is changed."""
     line = plan.source.store().lineage()
     if not line or plan.source.state() != "succeeded":
         return None
@@ -228,7 +229,7 @@ def _nothing_to_do(source: PackageFolder, goal: Manifest) -> Refused:
     name, limit = reached_limit(source)
     ended = f", where {name}: {limit} ended it" if name is not None else ""
     before = [one.step for one in source.store().lineage() if one.step < goal.step]
-    earlier = f", or go on from an earlier step: --at {before[-1]}" if before else ""
+    earlier = f", or fork from an earlier step: --at {before[-1]}" if before else ""
     return Refused(
         f"the run is at its goal, step {goal.step}{ended}: a fork would have nothing to do",
         where=source.path,
@@ -240,13 +241,13 @@ def _nothing_to_do(source: PackageFolder, goal: Manifest) -> Refused:
 
 
 def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[PackageFolder, Manifest, list[str]]:
-    """The new package, its checkpoint, and a line for each damaged one that was passed over."""
+    """Returns the new package, its checkpoint, and a note for each damaged checkpoint that was skipped."""
     found = plan.source.store()
     if request.step is None and request.checkpoint is None:
-        answer, said = found.newest_readable(lambda path: _copy_checkpoint(plan, request, path))
+        answer, notes = found.newest_readable(lambda path: _copy_checkpoint(plan, request, path))
         if answer is None:
-            raise NotFound("the package has no checkpoint to go on from", where=plan.source.path)
-        return *answer, said
+            raise NotFound("the package has no checkpoint to continue from", where=plan.source.path)
+        return *answer, notes
     if request.checkpoint is not None:
         path = found.path(request.checkpoint)
     else:
@@ -255,7 +256,8 @@ def _create_package(plan: _ForkPlan, request: ForkRequest) -> tuple[PackageFolde
     try:
         return *_copy_checkpoint(plan, request, path), []
     except (Damaged, NotFound, FileNotFoundError) as error:
-        others = f"there are checkpoints of {checkpoint_store.format_steps(_other_checkpoints(found.folder, path))}"
+        steps = checkpoint_store.format_steps(_other_checkpoints(found.folder, path))
+        others = f"there are checkpoints of {steps}"
         if path.exists():
             fix = f"name another one; {others}"
             raise Damaged(str(error), where=plan.source.path, fix=fix) from error
@@ -307,7 +309,7 @@ def _copy_checkpoint(plan: _ForkPlan, request: ForkRequest, path: Path) -> tuple
 
 
 def _fill_package(source: PackageFolder, info: Manifest, path: Path, folder: Path) -> None:
-    """The checkpoint, what was recorded up to it, and the machine it was computed on."""
+    """Writes the checkpoint, the records up to it, and the environment in which it was computed."""
     checkpoint.copy(path, folder / "Checkpoints", session=lineage.INHERITED_SESSION)
     rows, steps = lineage.history_before(source, info)
     file = folder / "records" / f"{lineage.INHERITED_SESSION}.jsonl"
@@ -321,7 +323,7 @@ def _fill_package(source: PackageFolder, info: Manifest, path: Path, folder: Pat
 def _session_request(plan: _ForkPlan, request: ForkRequest) -> dict[str, Any]:
     body = first_request(
         plan.project,
-        plan.decided.request,
+        plan.layout.request,
         command=request.command,
         description=request.description,
         terminal=request.terminal,
@@ -330,8 +332,8 @@ def _session_request(plan: _ForkPlan, request: ForkRequest) -> dict[str, Any]:
 
 
 _INSIDE_EPOCH = (
-    "it begins inside an epoch, after {} batches: with others than before, samples of this epoch may come "
-    "twice or not at all"
+    "it begins inside an epoch, after {} batches: with other data settings than before, samples of this "
+    "epoch may occur twice or not at all"
 )
 
 
@@ -346,5 +348,5 @@ def _notes(plan: _ForkPlan, info: Manifest) -> list[str]:
         best = next(iter(retention.best_checkpoints(line, rule)), None)
         if best is not None and best.id != info.id:
             value = f"{rule.monitor} {best.metrics[rule.monitor]:.4g} at step {best.step}"
-            notes.append(f"its best so far ({value}) is not copied, and is not chosen here")
+            notes.append(f"its best so far ({value}) is not copied, so it is not kept as the best here")
     return notes

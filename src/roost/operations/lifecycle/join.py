@@ -1,4 +1,4 @@
-"""``join``: another machine takes part in a session that begins elsewhere."""
+"""The operation ``join``: another machine takes part in a session that was started elsewhere."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from roost.package.package import PackageFolder
 
 
 def join(package: Path | str) -> StartedSession:
-    """Starts the ranks of this machine, under a supervisor of its own. It takes no lock: that is held by the
-    machine where the session was started.
+    """Starts the ranks of this machine under a supervisor of its own. It takes no lock, which the machine
+    where the session was started holds.
 
     Args:
-        package: On a disk that all machines share, at the same place.
+        package: On a disk that all machines share, at the same path.
 
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
-        Refused: No session of several machines runs in it, or all machines have come; or this one lacks the
-            GPUs, somebody else holds them, or its time is over.
-        OSError: Its record cannot be written.
+        Refused: No session of several machines is running, or all machines have joined; or this machine lacks
+            the GPUs, another process holds them, or the deadline is past.
+        OSError: The record of this machine cannot be written.
         RoostError: The supervisor did not start.
     """
     opened = package_schema.opened(package)
     session = newest_session(opened)
     if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
         raise Refused(
-            "no session of several machines runs in this package",
+            "no session of several machines is running in this package",
             where=opened.path,
-            fix="begin it on the first machine: roost run ... --num-nodes 2 --rendezvous HOST:PORT",
+            fix="start it on the first machine: roost run ... --num-nodes 2 --rendezvous HOST:PORT",
         )
     request = session.request
     settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
@@ -72,16 +72,16 @@ def join(package: Path | str) -> StartedSession:
                 added=launched.environment,
                 is_launcher=True,
             )
-    except BaseException as error:  # its place is free again
-        said = {"state": "failed", "reason": "start", "error": str(error)}
-        durable.write(running.record, sessions.to_json(said))
+    except BaseException as error:  # makes the place free again
+        record = {"state": "failed", "reason": "start", "error": str(error)}
+        durable.write(running.record, sessions.to_json(record))
         raise
     return StartedSession(opened.path, running, process, notes=ends.notes)
 
 
 def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningSession:
-    """A place among the machines. Who takes it has a record of its own number; the place of one that has
-    ended is free again, its number is not."""
+    """Claims one of the places for machines by a record with a number of its own. The place of a machine that
+    has ended is free again; its number is not."""
     taken, node = 0, 0
     while taken < num_nodes - 1:
         node += 1
@@ -102,7 +102,7 @@ def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningS
             continue
         return running
     raise Refused(
-        f"all {num_nodes} machines have come to session {number}",
+        f"all {num_nodes} machines have joined session {number}",
         where=package.path,
-        fix="nothing; or begin the session with a larger --num-nodes",
+        fix="start the session with a larger --num-nodes if more machines should take part",
     )

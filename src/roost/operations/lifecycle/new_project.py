@@ -1,4 +1,4 @@
-"""``new``: a project from a template."""
+"""The operation ``new``: a project from a template."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TEMPLATES = {
     "iterations": "the digits by steps and a sampling function, in the manner of CornerNet-Lite's train.py",
     "mnist": "a CNN on MNIST, which is downloaded once (11 MB); learns in a minute",
 }
-"""What there is to begin with, in a few words each."""
+"""The templates, with a short description of each."""
 
 _DISTRIBUTIONS = {b"sklearn": "scikit-learn"}
-"""What some of them import and roost does not bring, and what brings it."""
+"""Packages that some templates import and roost does not install, with their names for pip."""
 
 _TEMPLATES_FOLDER = Path(__file__).parents[2] / "templates"
 
@@ -37,9 +37,9 @@ class CreatedProject:
     files: list[str]
     """Relative to the project."""
     missing: list[str]
-    """What it imports and is not installed here, as pip calls it."""
+    """Packages that it imports and that are not installed, by their names for pip."""
     next_commands: list[str]
-    """What to type now, in this order."""
+    """The next commands to type, in this order."""
 
 
 def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
@@ -47,8 +47,8 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
 
     Raises:
         NotFound: There is no such template.
-        Refused: The folder holds something.
-        OSError: It cannot be written.
+        Refused: The folder is not empty.
+        OSError: The folder cannot be written.
     """
     if template not in TEMPLATES:
         raise NotFound(
@@ -77,12 +77,14 @@ def new_project(directory: Path, *, template: str = "digits") -> CreatedProject:
 def _write(directory: Path, relative: Path, data: bytes) -> None:
     try:
         durable.write_new(directory / relative, [data])
-    except FileExistsError:  # of all who found it empty at once, the one who wrote the first file goes on
+    except (
+        FileExistsError
+    ):  # of several calls at the same time, only the one that wrote the first file continues
         raise _not_empty(directory) from None
 
 
 def _not_empty(directory: Path) -> Refused:
-    fix = "choose a new one; nothing is overwritten"
+    fix = "choose a new folder; nothing is overwritten"
     return Refused("the folder is not empty", where=directory, fix=fix)
 
 
@@ -106,7 +108,7 @@ def _next_commands(directory: Path, files: list[str], missing: Sequence[str]) ->
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """Folders before what is in them."""
+    """Yields the paths below a folder; each folder before its contents."""
     for path in sorted(folder.iterdir()):
         if path.name == "__pycache__":
             continue

@@ -1,4 +1,4 @@
-"""``run``: a new package, and its first session."""
+"""The operation ``run``: a new package and its first session."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from roost.package.package_draft import TrainingDraft, prepare_training
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
-"""Files of these kinds make a run another run; notes and pictures beside them do not."""
+"""Changed files of these kinds make another run; notes and pictures do not."""
 
 _MAX_DIFFERENCES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What is asked."""
+    """A request to run a config."""
 
     config: Path
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     description: str | None = None
     name: str | None = None
-    """The package's name; one that stands and is not finished goes on."""
+    """The package's name; an existing unfinished package of this name continues."""
     step: int | None = None
-    """Let the package ``name``, which stands, go on from the checkpoint of this step."""
+    """Continue the existing package ``name`` from the checkpoint of this step."""
     no_save: bool = False
-    """Call it NOSAVE; wins over ``use_description``."""
+    """Name the package NOSAVE; wins over ``use_description``."""
     use_description: bool = False
-    """Call it by its description."""
+    """Name the package by its description."""
     device: str | None = None
-    """auto, cpu or cuda; None: auto, or as the session before where ``name`` goes on."""
+    """auto, cpu or cuda; None: auto, or as in the session before if ``name`` continues."""
     initialize: bool = False
-    """Save step 0, tell the model, and end: `continue` trains."""
+    """Save step 0, describe the model, and end: `continue` trains."""
     ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""
-    """A terminal for the run itself, for pdb; none when empty."""
+    """A terminal for the run itself, for pdb; empty: none."""
     command: Sequence[str] = ()
 
 
@@ -69,8 +69,9 @@ def run(request: RunRequest) -> StartedSession:
     Raises:
         NotFound: There is no such config.
         ConfigError: The config, or a file it names, is wrong; nothing was made.
-        Refused: ``name`` stands, and runs or is of another config or code; or this machine lacks the devices.
-        UsageError: A name or a description makes no folder name; or what is asked contradicts itself.
+        Refused: The package ``name`` exists, and is running or is of another config or code; or this machine
+            lacks the devices.
+        UsageError: A name or a description makes no folder name; or options contradict each other.
         OSError: The package cannot be written; what was made is removed.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
@@ -79,11 +80,11 @@ def run(request: RunRequest) -> StartedSession:
         _require_saves(request, plan)
     if request.step is not None and not os.path.lexists(plan.root / (request.name or "")):
         raise NotFound(
-            f"there is no package of this name, to go on from step {request.step}",
+            f"there is no package of this name to continue from step {request.step}",
             setting="--name",
             received=request.name,
             where=plan.root,
-            fix="leave out --iter, and it begins",
+            fix="leave out --iter to begin it",
         )
     name = _package_name(request, plan.description)
     if request.name is None:
@@ -97,11 +98,11 @@ def run(request: RunRequest) -> StartedSession:
 
 def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
     if request.step is not None:
-        raise UsageError("--initialize begins a run, and --iter goes on with one", fix="leave out one")
+        raise UsageError("--initialize begins a run, and --iter continues one", fix="leave out one of them")
     mode = plan.settings.step_mode
     if mode in ("dry", "no_optim"):
         raise ConfigError(
-            "only measures, and saves nothing: there would be nothing to go on with",
+            "only measures and saves nothing, so there would be nothing to continue",
             setting="step_mode",
             received=mode,
             where=plan.config.where("step_mode"),
@@ -119,13 +120,14 @@ def _package_name(request: RunRequest, description: str | None) -> str | None:
     if not request.use_description:
         return None
     if not description:
-        raise UsageError("-sd names the package by its description, and there is none", fix="add -d TEXT")
+        raise UsageError("-sd names the package by its description, which is missing", fix="add -d TEXT")
     return package_name.folder_name(description)
 
 
 @contextmanager
 def locked_root(root: Path) -> Iterator[None]:
-    """Holds off everybody who would make a package of the same name here at the same time."""
+    """Locks the folder of the packages, so that no other process makes a package of the same name in it at
+    the same time."""
     for folder in reversed([root, *root.parents]):
         if not folder.is_dir():
             durable.make_folder(folder, exist_ok=True)
@@ -138,35 +140,35 @@ def locked_root(root: Path) -> Iterator[None]:
 
 
 def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> StartedSession:
-    decided = plan_ranks(
+    layout = plan_ranks(
         request.ranks,
         plan.settings,
         device=request.device or "auto",
         terminal=request.terminal,
         where=plan.config.where,
     )
-    session_cards = require_startable(decided.request, plan.settings)
+    session_cards = require_startable(layout.request, plan.settings)
     package = plan.create(name, exactly=request.name is not None, command=request.command)
     lock_fd = lock_package(package)
     try:
         started = start_session(
             package,
             lock_fd,
-            _session_request(request, plan, decided),
+            _session_request(request, plan, layout),
             plan.settings,
             session_cards=session_cards,
         )
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [*plan.left_out(), *decided.notes, *started.notes]
+    started.notes = [*plan.left_out(), *layout.notes, *started.notes]
     return started
 
 
-def _session_request(request: RunRequest, plan: TrainingDraft, decided: RankLayout) -> dict[str, Any]:
+def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayout) -> dict[str, Any]:
     return first_request(
         plan.project,
-        decided.request,
+        layout.request,
         command=request.command,
         description=plan.description,
         initialize=request.initialize,
@@ -175,12 +177,12 @@ def _session_request(request: RunRequest, plan: TrainingDraft, decided: RankLayo
 
 
 def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> StartedSession:
-    """The same command again: goes on where it was, if it is the same run."""
+    """Continues the existing package of this name, if the config and the code are the same."""
     try:
         package = package_schema.opened(path)
     except NotFound as error:
-        fix = "choose another name, or remove it"
-        raise Refused("something that is no package has this name", where=path, fix=fix) from error
+        fix = "choose another name, or remove the file or folder"
+        raise Refused("a file or folder that is no package has this name", where=path, fix=fix) from error
     different = _differences(plan, package)
     if different:
         named = different[:_MAX_DIFFERENCES] + [f"… {len(different)} in all"] * (
@@ -189,12 +191,12 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
         raise Refused(
             f"{request.name} exists and is another run ({package.state()}): {'; '.join(named)}",
             where=path,
-            fix=f"choose another name, or go on with it as it was: roost continue {quote(str(path))}",
+            fix=f"choose another name, or continue it as it was: roost continue {quote(str(path))}",
         )
     if package.state() == "succeeded" and request.step is None:
         return StartedSession(package.path, notes=[finished_note(package)])
     if request.initialize and checkpoint.ids(package.checkpoints):
-        note = f"it has begun already; to train: roost continue {quote(str(path))}"
+        note = f"it was begun already; to train: roost continue {quote(str(path))}"
         return StartedSession(package.path, notes=[note])
     return continue_(
         ContinueRequest(
@@ -214,7 +216,8 @@ def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> 
 
 
 def _differences(plan: TrainingDraft, package: PackageFolder) -> list[str]:
-    """What the project has that the package, made at another time, has not: settings, then files."""
+    """Returns how the project differs from the package, which was made at another time: settings, then
+    files."""
     before = package.args
     different = [resume_gate.format_difference(one) for one in layers.differences(before, plan.config.values)]
     configs = {file.resolve() for file in plan.config.files}

@@ -1,4 +1,4 @@
-"""What a run will take, from what a check has measured."""
+"""The estimate of time and disk of a run, from the measurements of a check."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ class RunEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     steps_per_epoch: int
     total_steps: int | None
-    """None: time alone ends the run."""
+    """None: only a time limit ends the run."""
     seconds_per_step: float
     seconds_per_epoch: float
-    """With its validations and saves."""
+    """Includes validations and saves."""
     total_seconds: float
-    """Of the whole run, without saves that hooks ask for; no more than ``max_time``."""
+    """Time of the whole run, without saves that hooks request; at most ``max_time``."""
     checkpoint_bytes: int
     checkpoints: int
-    """The most that are on the disk at one time, the one that is being written included."""
+    """The most that are on the disk at the same time, including the one that is being written."""
     disk_bytes: int
-    """What these take together."""
+    """The size of these checkpoints together."""
     free_bytes: int
-    """What the disk of ``save_root`` has left."""
+    """Free space on the disk of ``save_root``."""
 
     @property
     def fits(self) -> bool:
-        """Whether the disk has room for the checkpoints."""
+        """Whether the disk has enough free space for the checkpoints."""
         return self.disk_bytes <= self.free_bytes
 
 
 def estimate_run(settings: Settings, measured: Mapping[str, Any], *, free_bytes: int) -> RunEstimate:
-    """The estimate.
+    """Returns the estimate.
 
     Args:
-        settings: The run's.
-        measured: As the check's worker wrote it down.
-        free_bytes: See `RunEstimate`.
+        settings: Of the run.
+        measured: The measurements of the check's worker.
+        free_bytes: As in `RunEstimate`.
     """
     per_epoch, total = int(measured["steps_per_epoch"]), measured["total_steps"]
     step_seconds = float(measured["step_seconds"])
     every = settings.checkpoint.every
     validations = _times_per_epoch([settings.validate_every], per_epoch, step_seconds)
     saves = _times_per_epoch(every if isinstance(every, list) else [every], per_epoch, step_seconds)
-    # Each validation may find a new best, which is saved.
+    # Each validation may find a new best value, which is saved.
     most_saves = max(saves, validations) if settings.checkpoint.best else saves
     epoch_seconds = (
         per_epoch * step_seconds
@@ -61,7 +61,7 @@ def estimate_run(settings: Settings, measured: Mapping[str, Any], *, free_bytes:
     epochs = total / per_epoch if total is not None else (limit or 0.0) / epoch_seconds
     whole = (
         epochs * per_epoch * step_seconds
-        # In its last step a run validates and saves, whatever the intervals.
+        # In its last step a run validates and saves regardless of the intervals.
         + math.ceil(epochs * validations) * float(measured["validate_seconds"])
         + math.ceil(epochs * most_saves) * float(measured.get("save_seconds", 0.0))
     )
@@ -82,7 +82,7 @@ def estimate_run(settings: Settings, measured: Mapping[str, Any], *, free_bytes:
 
 
 def _times_per_epoch(every: list[str | int], steps_per_epoch: int, step_seconds: float) -> float:
-    """How often something that has these intervals is due in an epoch."""
+    """Returns how often an action with these intervals is due in an epoch."""
     intervals = [Interval.parse(one, setting="every") for one in every]
     return sum(_interval_per_epoch(interval, steps_per_epoch, step_seconds) for interval in intervals)
 
@@ -98,8 +98,8 @@ def _interval_per_epoch(interval: Interval, steps_per_epoch: int, step_seconds: 
 
 
 def _max_checkpoints(settings: Settings, saves: int) -> int:
-    """Checkpoints at one time: what the tracks keep, at least the newest two, and the one that is being
-    written, because an old one goes only after it."""
+    """Returns the most checkpoints at the same time: what the tracks keep, at least the newest two, and one
+    that is being written, because an old one is removed only after it is committed."""
     given = settings.checkpoint
     tracks = max(2, given.fast) + given.slow + given.held + sum(one.top_k for one in given.best)
     return min(saves, tracks + 1)

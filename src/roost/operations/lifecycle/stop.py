@@ -1,4 +1,4 @@
-"""``stop``: asks a running session to save and end."""
+"""The operation ``stop``: requests a running session to save and end."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _TICK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class StopPending:
-    """The session was asked, and has not ended yet."""
+    """An event: the session has not ended yet."""
 
     session: int
     step: int
     phase: str
     seconds: float
-    """Since it was asked."""
+    """Since the request."""
 
 
 @dataclass(frozen=True)
 class StopResult:
-    """It runs no more."""
+    """The result of a stop request."""
 
     session: int | None
     state: str
@@ -39,11 +39,11 @@ class StopResult:
 
 
 def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | StopResult]:
-    """Asks the running session to save at its next step edge and end; then tells how that goes.
+    """Requests the running session to save at its next step edge and end, then reports its progress.
 
     Args:
         package: The package.
-        now: End it at once; what was trained since the newest checkpoint is trained again on continue.
+        now: Kill it; what was trained since the newest checkpoint is trained again on continue.
 
     Yields:
         `StopPending` several times a second, then one `StopResult`.
@@ -51,8 +51,8 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
-        Refused: It runs on another machine.
-        RoostError: It has been starting for too long, or does not belong to you.
+        Refused: The session runs on another machine.
+        RoostError: The session has been starting for too long, or belongs to another user.
     """
     opened = package_schema.opened(package)
     session = newest_session(opened)
@@ -61,18 +61,19 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
         yield StopResult(session.number if session else None, state, _step(opened), False)
         return
     ask(session, now=now)
-    asked = time.monotonic()
+    requested_at = time.monotonic()
     number = session.number
     while _is_running(session := next(one for one in opened.sessions() if one.number == number)):
         seen = live_progress.read(opened.progress)
         step, phase = (seen.step, seen.phase) if seen else (0, "starting")
-        yield StopPending(session.number, step, phase, time.monotonic() - asked)
+        yield StopPending(session.number, step, phase, time.monotonic() - requested_at)
         time.sleep(_TICK_SECONDS)
     yield StopResult(session.number, session.state, _step(opened), True)
 
 
 def _is_running(session: Session) -> bool:
-    """Its guard ends last, whatever the record tells of the supervisor."""
+    """Whether the session or its guard lives: the guard ends last, after the supervisor has completed the
+    record."""
     return session.state == "running" or session.guard_is_alive
 
 

@@ -144,21 +144,21 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
             fix = f"to continue, {raise_limit_fix(package)}"
             raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
         given = None if options.cards_from_settings else options.need.cards
-        asked = with_previous_layout(
+        ranks = with_previous_layout(
             RankRequest(devices=given or None, strategy=options.strategy), package, request.overrides
         )
-        devices = asked.devices if asked.devices is not None else ready.settings.devices
+        devices = ranks.devices if ranks.devices is not None else ready.settings.devices
         if given is None and _was_on_cpu(package):
             options = replace(options, cards_from_settings=False)
-        options = _with_settings(replace(options, strategy=asked.strategy), ready.settings).with_card_count(
+        options = _with_settings(replace(options, strategy=ranks.strategy), ready.settings).with_card_count(
             devices
         )
         options, notes = with_previous_share(options, package.path)
         require_satisfiable([options.need])
-        computing = task_plan.rank_request(options, ready.settings, devices=devices, where=ready.where)
-        session = session_plan(ready.body(computing), ready.settings)
+        layout = task_plan.rank_request(options, ready.settings, devices=devices, where=ready.where)
+        session = session_plan(ready.request_body(layout), ready.settings)
         lab.ensure()
-        notes = [*notes, *ready.announce()]
+        notes = [*notes, *ready.prepare_package()]
         return NewTasks(enqueue([new_task(package, session, options)], is_new=False), notes)
 
 
@@ -198,8 +198,8 @@ def _prepare_one(
     options = _with_settings(request.options, settings).with_card_count(settings.devices)
     if like is None:  # before rank_request compares the settings with cards that no machine has
         require_satisfiable([options.need])
-    computing = task_plan.rank_request(options, settings, devices=settings.devices, where=config.where)
-    body = first_request(plan.project, computing, command=request.command, description=plan.description)
+    layout = task_plan.rank_request(options, settings, devices=settings.devices, where=config.where)
+    body = first_request(plan.project, layout, command=request.command, description=plan.description)
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
 
 

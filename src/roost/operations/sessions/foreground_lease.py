@@ -1,4 +1,5 @@
-"""The leases of what is begun at a terminal: whole cards, for nobody has said how much of them it needs."""
+"""The cards of a session at a terminal, and their leases: whole cards, because its memory use is not
+declared."""
 
 from __future__ import annotations
 
@@ -16,39 +17,40 @@ from roost.devices.lease import CardsBusy, LeaseHolder, Leases
 
 
 class SessionCards(NamedTuple):
-    """What a session will compute on."""
+    """The cards on which a session computes."""
 
     cards: Sequence[Card] = ()
     notes: Sequence[str] = ()
-    """What a person should hear about it."""
+    """Notes for the user."""
     hide_others: bool = False
-    """Whether it has to be shown these alone, as it would take others by itself."""
+    """Whether the session must see only these cards, because otherwise it would take others."""
 
     @property
     def ids(self) -> list[str] | None:
-        """What CUDA_VISIBLE_DEVICES calls them; None where there are none."""
+        """The ids for CUDA_VISIBLE_DEVICES; None without cards."""
         return [card.id for card in self.cards] or None
 
 
 def cards_of_session(request: Mapping[str, Any]) -> SessionCards:
-    """The cards of a session: those that were chosen, or the first ones that it sees, one for each rank, or
-    free ones where others hold those; none where it computes on the CPU. Of simulated cards it takes leases,
-    and computes on the CPU.
+    """Returns the cards of a session: those that were chosen; else the first visible ones, one for each rank,
+    or unleased ones where other processes hold these; none on the CPU. A session with simulated cards takes
+    their leases and computes on the CPU.
 
     Args:
-        request: That of the session.
+        request: The request of the session.
 
     Raises:
-        RoostError: As `roost.devices.visible_cards.cards`, where GPUs were asked for.
+        RoostError: As `roost.devices.visible_cards.cards`, if GPUs were requested.
     """
-    found, named = _usable_cards(request.get("device")), request.get("cards")
-    if named is not None:
-        return found._replace(cards=[card for card in found.cards if card.id in named])
+    found, chosen = _usable_cards(request.get("device")), request.get("cards")
+    if chosen is not None:
+        return found._replace(cards=[card for card in found.cards if card.id in chosen])
     return _first_or_free(found, int(request.get("ranks", 1)))
 
 
 def _first_or_free(found: SessionCards, count: int) -> SessionCards:
-    """The first so many, unless somebody holds one of them and as many others are free."""
+    """Returns the first ``count`` cards, unless another process holds one of them and as many others are
+    free."""
     first = found._replace(cards=found.cards[:count])
     try:
         require_unleased(first.cards)
@@ -59,20 +61,21 @@ def _first_or_free(found: SessionCards, count: int) -> SessionCards:
         chosen = visible_cards.most_free(free, count)
         taken = join_names([f"GPU {card.number}" for card in first.cards if card.id in busy.leases])
         other = join_names([f"GPU {card.number}" for card in chosen])
-        note = f"somebody holds {taken}: on {other}, and it sees no other"
+        note = f"another process holds {taken}: uses {other}, and sees no other GPU"
         return SessionCards(chosen, [*found.notes, note], hide_others=True)
     return first
 
 
 def choose_one_card(device: str) -> SessionCards:
-    """The card of what computes on one beside the trainings: one that nobody holds, if there is one.
+    """Returns the card for a worker that needs only one, such as a check or an analysis: an unleased one if
+    there is any.
 
     Args:
         device: auto, cpu or cuda.
 
     Raises:
-        Busy: Others hold all of them.
-        RoostError: As `cards_of_session`, and `require_unleased`.
+        CardsBusy: Other processes hold all of them.
+        RoostError: As `cards_of_session` and `require_unleased`.
     """
     found = _usable_cards(device)
     if not found.cards:
@@ -81,12 +84,14 @@ def choose_one_card(device: str) -> SessionCards:
     try:
         require_unleased(chosen.cards)
     except CardsBusy as busy:
-        raise CardsBusy(busy.message, leases=busy.leases, fix="wait, or compute on the CPU: -CPU") from None
+        raise CardsBusy(
+            busy.message, leases=busy.leases, fix="wait, or compute on the CPU with -CPU"
+        ) from None
     return chosen
 
 
 def _usable_cards(device: object) -> SessionCards:
-    """The cards that are there to compute on."""
+    """Returns the cards that torch, or a simulation, can use."""
     if device == "cpu" or not (inventory.is_simulated() or visible_cards.torch_can_compute()):
         return SessionCards()
     try:
@@ -94,43 +99,45 @@ def _usable_cards(device: object) -> SessionCards:
     except Refused as error:
         if device == "cuda":
             raise
-        return SessionCards(notes=[f"this run holds no lease of a GPU: {error.message}"])
+        return SessionCards(notes=[f"this session takes no lease of a GPU: {error.message}"])
 
 
 def require_unleased(cards: Sequence[Card]) -> None:
-    """Makes sure, before anything is made for a session, that nobody else holds its cards.
+    """Checks, before anything is made for a session, that no other process holds its cards.
 
     Raises:
-        Busy: Somebody does.
+        CardsBusy: Another process holds one.
         Refused: As `roost.devices.lease.take`.
     """
     take_leases(cards, None).close()
 
 
 def take_leases(cards: Sequence[Card], package: Path | None) -> Leases:
-    """Takes the leases of a session, whole cards; none where there are no cards. The supervisor gets copies;
-    the caller then closes its own.
+    """Takes the leases of a session, whole cards; none without cards. The supervisor gets copies of the
+    descriptors; the caller then closes its own.
 
     Args:
-        cards: Those that it computes on.
-        package: Which others will be told.
+        cards: The cards of the session.
+        package: The package that other users see as the holder.
 
     Raises:
-        Busy: Somebody else holds them.
+        CardsBusy: Another process holds one.
         Refused: As `roost.devices.lease.take`.
     """
     if not cards:
         return Leases("", ())
     try:
         under = os.environ.get(LEASE_VARIABLE, "")
-        return lease.take(cards, None, LeaseHolder.this_process(package=str(package or "")), parent_token=under)
+        return lease.take(
+            cards, None, LeaseHolder.this_process(package=str(package or "")), parent_token=under
+        )
     except CardsBusy as busy:
-        fix = "wait, or let the lab begin it in its turn: `roost submit`; or compute on the CPU: -CPU"
+        fix = "wait, or queue it with `roost submit`, or compute on the CPU with -CPU"
         raise CardsBusy(busy.message, leases=busy.leases, fix=fix) from None
 
 
 def prefer_unleased(found: Sequence[Card], count: int) -> list[Card]:
-    """So many of the cards: those that nobody holds, where they are enough, and of these the ones with the
-    most memory free."""
+    """Returns ``count`` of the cards: unleased ones if there are enough, and among the candidates those with
+    the most free memory."""
     free = lease.unleased_cards(found)
     return visible_cards.most_free(free if len(free) >= count else found, count)

@@ -1,5 +1,5 @@
-"""A worker that does something with a package and changes nothing of it: beside its training, or of a package
-that may only be read. `aside` is for a project that is no package yet."""
+"""Workers that read a package and change nothing in it: while it trains, or where it is read-only. For a
+project that is not a package yet see `project_worker`."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from roost.package.package import PackageFolder
 def start_package_worker(
     package: PackageFolder,
     place: Path,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     settings: Settings | None,
     *,
     number: int = 1,
     lock_fd: int | None = None,
-    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
 ) -> StartedWorker:
-    """Starts a worker for the request in ``place``, which this writes. It ends when this process is gone.
+    """Writes a request into a folder and starts a worker for it. The worker ends when this process is gone.
 
     Args:
-        package: What it works on.
-        place: The folder that takes request, record and output.
-        asked: What the worker reads; its ``kind`` says what is done, see `roost.worker.__main__`.
-        settings: The package's; None where no code of the project runs.
-        number: Of what runs, for messages.
-        lock_fd: Keeps the folder from being swept away.
-        needed: What it computes on.
+        package: The package that the worker reads.
+        place: The folder for request, record and output.
+        request: For the worker; its ``kind`` says what to do, see `roost.worker.__main__`.
+        settings: Of the package; None if no code of the project runs.
+        number: The number of the analysis, for messages.
+        lock_fd: Holds the lock that protects the folder from `scratch_folder.remove_abandoned`.
+        session_cards: The cards of the worker.
 
     Raises:
-        Busy: Somebody has taken its card meanwhile.
+        CardsBusy: Another process has taken its card meanwhile.
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
     """
-    token, device = secrets.token_hex(16), str(asked.get("device"))
-    body = {**asked, **sessions.own_identity(), "token": token, "created": round(time.time(), 3)}
+    token, device = secrets.token_hex(16), str(request.get("device"))
+    body = {**request, **sessions.own_identity(), "token": token, "created": round(time.time(), 3)}
     durable.write(place / analysis_folder.REQUEST, sessions.to_json(body))
     running = RunningSession(
         package.path,
@@ -80,15 +80,16 @@ def start_package_worker(
 def select_checkpoints(
     package: PackageFolder, checkpoint: str | None, **words: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Which checkpoints are meant, for a request, and a line for each that roost did not write.
+    """Returns the selected checkpoints as a part of a request, and a note for each checkpoint that roost did
+    not write.
 
     Args:
         package: The package.
         checkpoint: ``last``, ``best`` or an id.
-        words: More of `roost.package.checkpoints.selection.parse_selection`.
+        words: Further arguments of `roost.package.checkpoints.selection.chosen`.
 
     Raises:
-        UsageError: The words mean nothing.
+        UsageError: The selection is not valid.
         NotFound: There is no such checkpoint.
         CheckpointError: None was written by roost.
     """
@@ -102,26 +103,27 @@ def select_checkpoints(
 def worker_on_package(
     package: PackageFolder,
     parent: Path,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     settings: Settings | None,
     *,
     fix: str,
-    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
 ) -> Iterator[StartedWorker]:
-    """Starts a worker as `start_package_worker` does, in a hidden folder of ``parent`` that is removed at the end: what it
-    has finished there it renames to its place, so nothing half is ever seen. It ends with the block.
+    """Starts a worker as `start_package_worker` does, in a hidden folder of ``parent`` that is removed at the
+    end. The worker renames finished results to their final path, so no partial result is ever visible. It
+    ends with the block.
 
     Args:
-        package: What it works on.
-        parent: Where the result goes.
-        asked: What the worker reads.
+        package: The package that the worker reads.
+        parent: The folder of the result.
+        request: For the worker.
         settings: As for `start_package_worker`.
-        fix: What to do where nothing can be written.
-        needed: As for `start_package_worker`.
+        fix: What to do if the folder cannot be written.
+        session_cards: As for `start_package_worker`.
 
     Raises:
-        Busy: Somebody has taken its card meanwhile.
-        Refused: Nothing can be written there.
+        CardsBusy: Another process has taken its card meanwhile.
+        Refused: The folder cannot be written.
         RoostError: The supervisor did not start.
     """
     with ExitStack() as stack:
@@ -129,9 +131,9 @@ def worker_on_package(
             remove_abandoned(parent)
             place, lock_fd = stack.enter_context(scratch_folder(parent))
         except OSError as error:
-            said = error.strerror or error
-            raise Refused(f"nothing can be written here: {said}", where=parent, fix=fix) from error
+            cause = error.strerror or error
+            raise Refused(f"the folder cannot be written: {cause}", where=parent, fix=fix) from error
         worker = start_package_worker(
-            package, place, asked, settings, lock_fd=lock_fd, session_cards=session_cards
+            package, place, request, settings, lock_fd=lock_fd, session_cards=session_cards
         )
         yield stack.enter_context(killed_at_exit(worker))

@@ -1,4 +1,4 @@
-"""A worker on a copy of a project that is removed when the worker ends; `beside` is for packages."""
+"""Workers on a temporary copy of a project; for packages see `package_worker`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from roost.supervisor.guard_start import GuardProcess
 
 
 class StartedWorker(NamedTuple):
-    """What runs there."""
+    """A worker and its guard process."""
 
     running: RunningSession
     process: GuardProcess
-    """To be waited for."""
+    """The caller has to wait for it."""
 
 
 @contextmanager
@@ -35,21 +35,21 @@ def worker_on_copy(
     *,
     device: str = "auto",
     command: Sequence[str] = (),
-    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
 ) -> Iterator[StartedWorker]:
     """Copies the project as `run` would, to a folder that is removed at the end, and starts a worker there.
 
-    Nothing is written into ``save_root``. The worker ends with the block, and when this process is gone.
+    Nothing is written into ``save_root``. The worker ends with the block, or when this process is gone.
 
     Args:
         plan: What to copy.
-        task: What the worker is told instead of a session's number; also the kind of its session.
+        task: The worker's argument in place of a session number; also the kind of its session.
         device: auto, cpu or cuda.
-        command: As it was typed.
-        needed: What it computes on.
+        command: The command line as typed.
+        session_cards: The cards of the worker.
 
     Raises:
-        Busy: Somebody has taken its card meanwhile.
+        CardsBusy: Another process has taken its card meanwhile.
         OSError: The project cannot be copied.
         RoostError: The supervisor did not start.
     """
@@ -63,7 +63,7 @@ def worker_on_copy(
 
 @contextmanager
 def killed_at_exit(started: StartedWorker) -> Iterator[StartedWorker]:
-    """Ends it with the block, unless it has ended."""
+    """Kills the worker at the end of the block, unless it has ended."""
     try:
         yield started
     finally:
@@ -81,9 +81,9 @@ def _start(
     place: Path,
     lock_fd: int,
 ) -> StartedWorker:
-    begun = time.monotonic()
+    start = time.monotonic()
     package = dataclasses.replace(plan, root=place).create(task, command=command)
-    copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - begun}
+    copied = {"files": len(plan.selection.files), "seconds": time.monotonic() - start}
     token = secrets.token_hex(16)
     number = package.new_session(
         {

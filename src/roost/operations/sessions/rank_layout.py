@@ -1,4 +1,4 @@
-"""How many processes a session has, and on which devices: decided and checked before anything is made."""
+"""The layout of a session: how many ranks, on which devices; planned and checked before anything is made."""
 
 from __future__ import annotations
 
@@ -26,133 +26,136 @@ _HIGHEST_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class RankRequest:
-    """What a session is asked to compute with, and what after it has failed."""
+    """A request for devices and ranks, and for automatic restarts."""
 
     devices: Devices | None = None
-    """How many, which by their numbers, or auto; None: as the settings say, or the session before."""
+    """A number of devices, a list of device numbers, or auto; None: from the settings, or as in the session
+    before."""
     strategy: str | None = None
-    """single, ddp or fsdp; None: likewise."""
+    """single, ddp or fsdp; None: from the settings, or as in the session before."""
     num_nodes: int = 1
-    """Machines that train together."""
+    """The number of machines that train together."""
     rendezvous: str | None = None
-    """HOST:PORT where they meet: the first machine's, and a port that is free there."""
+    """HOST:PORT of the rendezvous: the first machine, and a port that is free there."""
     restart: int = 0
-    """How many times in a row the next session may begin by itself."""
+    """How many times in a row the next session may start automatically after a failure."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where devices and strategy were asked for, if not on the command line."""
+    """Where devices and strategy were set, if not on the command line."""
     num_nodes_before: int = 1
-    """Machines of the session before."""
+    """The number of machines of the session before."""
 
 
 @dataclass(frozen=True)
 class RankLayout:
-    """What became of it."""
+    """The planned ranks of a session."""
 
     request: dict[str, Any]
-    """Its part of the session's request."""
+    """The part of the session's request about devices and ranks."""
     notes: list[str]
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
 
-def with_previous_layout(asked: RankRequest, package: PackageFolder, overrides: Sequence[str]) -> RankRequest:
-    """With the devices and the strategy of the newest session, where neither the caller nor an override of
-    the session that is about to begin asks for others.
+def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: Sequence[str]) -> RankRequest:
+    """Returns the request with the devices and the strategy of the newest session, unless the caller or an
+    override of the coming session sets them.
 
     Args:
-        asked: By the caller.
-        package: Which goes on.
-        overrides: Of the session that is about to begin.
+        ranks: The request of the caller.
+        package: The package that continues.
+        overrides: The overrides of the coming session.
     """
     session = next((one for one in reversed(package.sessions()) if "strategy" in one.request), None)
     if session is None:
-        return asked
+        return ranks
     changed = [override_key(text) for text in overrides]
-    is_new = {key: key in changed or getattr(asked, key) is not None for key in ("devices", "strategy")}
-    # One process was no choice where there was one device: several are not for one process then.
+    is_new = {key: key in changed or getattr(ranks, key) is not None for key in ("devices", "strategy")}
+    # With one device, "single" was not chosen by the user, so it is not kept for several devices.
     if is_new["devices"] and session.request["strategy"] == "single":
         is_new["strategy"] = True
     found: dict[str, Any] = {key: session.request.get(key) for key, new in is_new.items() if not new}
     sources = dict.fromkeys(found, f"session {session.number}")
     num_nodes_before = int(session.request.get("num_nodes", 1))
-    return replace(asked, **found, sources=sources, num_nodes_before=num_nodes_before)
+    return replace(ranks, **found, sources=sources, num_nodes_before=num_nodes_before)
 
 
 def plan_ranks(
-    asked: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where
+    ranks: RankRequest, settings: Settings, *, device: str, terminal: str, where: Where
 ) -> RankLayout:
-    """How many ranks there will be, and on what.
+    """Returns the number of ranks and their devices.
 
     Args:
-        asked: By the caller, or by the session before.
-        settings: Those in effect.
+        ranks: The request of the caller, completed from the session before.
+        settings: The effective settings.
         device: auto, cpu or cuda.
-        terminal: One for the run itself; empty if there is none.
-        where: Where a dotted key was set, for messages.
+        terminal: The terminal that the session has for itself; empty if none.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        UsageError: What is asked contradicts itself.
-        ConfigError: A setting does not go with several ranks.
-        Refused: This machine does not have such devices.
+        UsageError: Options contradict each other.
+        ConfigError: A setting does not work with several ranks.
+        Refused: This machine does not have these devices.
     """
-    _check_nodes(asked)
-    choice = _LayoutChoice(asked, settings, device, where)
+    _check_nodes(ranks)
+    choice = _LayoutChoice(ranks, settings, device, where)
     if choice.strategy == "single":
         return _one_process(choice)
     kind, chosen, count = _rank_devices(choice)
-    world, notes = count * asked.num_nodes, []
+    world, notes = count * ranks.num_nodes, []
     if world == 1:
-        notes.append(f"strategy {choice.strategy} has one device: one process, as without it")
+        notes.append(
+            f"strategy {choice.strategy} has one device: one process is started, as without the strategy"
+        )
     else:
         conflicts.check_ranks(settings, choice.strategy, world, where)
         _check_several(settings, kind, terminal, where)
         notes += _layout_notes(choice, kind, chosen, count)
-    if asked.num_nodes == 1 < (before := asked.num_nodes_before):
+    if ranks.num_nodes == 1 < (before := ranks.num_nodes_before):
         again = f"--num-nodes {before} --rendezvous HOST:PORT"
-        notes.append(f"one machine, and the session before had {before}; for {before} again add {again}")
+        notes.append(f"one machine; the session before had {before}; to use {before} again add {again}")
     return RankLayout(choice.request(kind, chosen, count), [*notes, *_sync_notes(settings, world)])
 
 
 def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[str]:
-    """What a person should hear where one process does what the run itself would do in several, or could not
-    do on this machine; nothing for a run of one process.
+    """Returns notes for the user if one process does work that the run would divide among several ranks, or
+    if the run could not start on this machine; no notes for a run with one process.
 
     Raises:
-        ConfigError: A setting does not go with several ranks.
+        ConfigError: A setting does not work with several ranks.
     """
     try:
         request = plan_ranks(RankRequest(), settings, device=device, terminal="", where=where).request
     except (Refused, UsageError) as error:
-        return [f"the run itself could not begin here: {error}"]
+        return [f"the run itself could not start here: {error}"]
     return several_ranks_note(request, "the run itself has {}; here one process does the work of all")
 
 
 def several_ranks_note(request: Mapping[str, Any], text: str) -> list[str]:
-    """A line about the ranks of a session, as ``3 ranks (ddp)`` in the place of ``{}``; none for one rank."""
+    """Returns ``text`` with the ranks of a session, such as ``3 ranks (ddp)``, in place of ``{}``; no note
+    for one rank."""
     world = int(request.get("ranks", 1)) * int(request.get("num_nodes", 1))
     return [text.format(f"{world} ranks ({request.get('strategy')})")] if world > 1 else []
 
 
 def cards_of_this_machine(request: Mapping[str, Any], settings: Settings) -> list[str] | None:
-    """The GPUs that this machine takes for a session that was begun on another, by what CUDA_VISIBLE_DEVICES
-    calls them; None: those that are visible.
+    """Returns the ids of the GPUs that this machine uses for a session that was started on another one; None:
+    all that are visible.
 
     Raises:
-        Refused: This machine does not have as many, or not those.
+        Refused: This machine does not have that many, or not these.
     """
     if request.get("device") != "cuda":
         return None
-    asked = RankRequest(devices=request["devices"], strategy=request["strategy"])
-    if asked.devices == "auto":  # on the first machine: all
-        asked = replace(asked, devices=int(request["ranks"]))
-    choice = _LayoutChoice(asked, settings, "cuda", lambda key: None)
+    ranks = RankRequest(devices=request["devices"], strategy=request["strategy"])
+    if ranks.devices == "auto":  # on the first machine: all
+        ranks = replace(ranks, devices=int(request["ranks"]))
+    choice = _LayoutChoice(ranks, settings, "cuda", lambda key: None)
     return [card.id for card in _choose_cards(choice, _available_cards(choice))]
 
 
 def rank_environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[str, str], ...]:
-    """What each rank of this machine has in its environment beside that of the session; nothing where there
-    is one process.
+    """Returns what is added to the environment of each rank of this machine; empty for one process.
 
-    Without a word about threads every rank would take all cores.
+    Without a limit of threads each rank would use all CPU cores.
     """
     count = int(request.get("ranks", 1))
     if count * int(request.get("num_nodes", 1)) == 1:
@@ -165,71 +168,71 @@ def rank_environments(request: Mapping[str, Any], settings: Settings) -> tuple[d
 
 
 class _LayoutChoice:
-    """What is asked, wherever it was said."""
+    """The requested devices and strategy, from the command line, the session before, or the settings."""
 
-    def __init__(self, asked: RankRequest, settings: Settings, device: str, where: Where) -> None:
-        self.asked, self.settings, self.device = asked, settings, device
-        self.devices: Devices = settings.devices if asked.devices is None else asked.devices
-        is_own = asked.devices is None
-        self.where = where("devices") if is_own else asked.sources.get("devices", COMMAND_LINE)
-        otherwise = "ddp" if self.are_several or asked.num_nodes > 1 else "single"
-        self.strategy = asked.strategy or settings.strategy or otherwise
+    def __init__(self, ranks: RankRequest, settings: Settings, device: str, where: Where) -> None:
+        self.ranks, self.settings, self.device = ranks, settings, device
+        self.devices: Devices = settings.devices if ranks.devices is None else ranks.devices
+        is_own = ranks.devices is None
+        self.where = where("devices") if is_own else ranks.sources.get("devices", COMMAND_LINE)
+        default = "ddp" if self.are_several or ranks.num_nodes > 1 else "single"
+        self.strategy = ranks.strategy or settings.strategy or default
 
     @property
     def are_several(self) -> bool:
-        """Whether more than one device is named."""
+        """Whether more than one device is requested."""
         number = len(self.devices) if isinstance(self.devices, list) else self.devices
         return number != "auto" and int(number) > 1
 
     def request(self, kind: str, chosen: Sequence[Card] | None, count: int) -> dict[str, Any]:
-        """The part of the session's request."""
+        """Returns the part of the session's request about devices and ranks."""
         return {
             "device": kind,
             "devices": self.devices,
             "cards": [card.id for card in chosen] if chosen is not None else None,
             "strategy": self.strategy,
             "ranks": count,
-            "num_nodes": self.asked.num_nodes,
-            "rendezvous": self.asked.rendezvous,
-            "restart": self.asked.restart,
+            "num_nodes": self.ranks.num_nodes,
+            "rendezvous": self.ranks.rendezvous,
+            "restart": self.ranks.restart,
         }
 
     def refused(self, message: str, fix: str) -> Refused:
         return Refused(message, setting="devices", received=self.devices, where=self.where, fix=fix)
 
 
-def _check_nodes(asked: RankRequest) -> None:
-    if asked.num_nodes == 1 and asked.rendezvous is not None:
-        raise UsageError("--rendezvous is where several machines meet", fix="add --num-nodes N")
-    if asked.num_nodes > 1:
-        place = _HOST_AND_PORT.fullmatch(asked.rendezvous or "")
+def _check_nodes(ranks: RankRequest) -> None:
+    if ranks.num_nodes == 1 and ranks.rendezvous is not None:
+        raise UsageError("--rendezvous applies to several machines only", fix="add --num-nodes N")
+    if ranks.num_nodes > 1:
+        place = _HOST_AND_PORT.fullmatch(ranks.rendezvous or "")
         if place is None or not 0 < int(place[2]) <= _HIGHEST_PORT:
             raise UsageError(
-                f"{asked.num_nodes} machines need a place to meet",
+                f"{ranks.num_nodes} machines need a rendezvous",
                 setting="--rendezvous",
-                received=asked.rendezvous,
+                received=ranks.rendezvous,
                 fix="name the first machine and a port that is free there: --rendezvous node1:29500",
             )
-        if asked.restart:
+        if ranks.restart:
             raise UsageError(
-                "--restart is for one machine: nobody would type `roost join` anew",
+                "--restart works on one machine only: `roost join` would have to be typed again",
                 fix="leave out --restart or --num-nodes",
             )
 
 
 def _one_process(choice: _LayoutChoice) -> RankLayout:
-    if choice.asked.num_nodes > 1:
-        fix = "ask for ddp or fsdp, or leave out --num-nodes"
-        raise UsageError("strategy single is one process, on one machine", fix=fix)
+    if choice.ranks.num_nodes > 1:
+        fix = "use ddp or fsdp, or leave out --num-nodes"
+        raise UsageError("strategy single has one process, on one machine", fix=fix)
     notes = _sync_notes(choice.settings, 1)
-    if choice.devices == "auto":  # it sees what it sees
+    if choice.devices == "auto":  # the process sees all visible devices
         return RankLayout(choice.request(choice.device, None, 1), notes)
     found = _available_cards(choice)
     if found:
         return RankLayout(choice.request("cuda", _choose_cards(choice, found), 1), notes)
     if choice.are_several:
         raise choice.refused(
-            f"strategy single is one process, and several devices can only be GPUs there; {_no_gpu_reason(choice)}",
+            f"strategy single has one process, which can have several GPUs only; {_no_gpu_reason(choice)}",
             "for several processes leave out strategy: single (or -mc), or set ddp",
         )
     _device_count(choice)
@@ -237,7 +240,8 @@ def _one_process(choice: _LayoutChoice) -> RankLayout:
 
 
 def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
-    """The kind of device, the cards if some were chosen of all, and the number of ranks on this machine."""
+    """Returns the device type, the cards (None: all visible ones), and the number of ranks on this
+    machine."""
     found = _available_cards(choice)
     if not found:
         return "cpu", None, _process_count(choice)
@@ -248,25 +252,25 @@ def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
 
 
 def _available_cards(choice: _LayoutChoice) -> list[Card]:
-    """The GPUs to choose from; none where the session computes on the CPU."""
+    """Returns the GPUs to choose from; empty if the session computes on the CPU."""
     if choice.device == "cpu":
         return []
     found = visible_cards.cards() if visible_cards.torch_can_compute() else []
     if not found and choice.device == "cuda":
-        fix = "use the CPU: -CPU --devices N for N processes"
+        fix = "use the CPU with -CPU, and --devices N for N processes"
         raise Refused(_no_gpu_reason(choice), setting="--device", received="cuda", fix=fix)
     return found
 
 
 def _choose_cards(choice: _LayoutChoice, found: Sequence[Card]) -> list[Card]:
-    """Which of the GPUs are taken: those that are named, or as many as asked, with the most memory free among
-    those that nobody holds."""
+    """Returns the GPUs with the requested numbers; or the requested number of GPUs, unleased ones first, and
+    of these the ones with the most free memory."""
     here = "; ".join(map(str, found))
     number = len(found)
     if isinstance(choice.devices, list):
         numbers: list[int] = choice.devices
         if len(set(numbers)) < len(numbers) or not numbers:
-            raise choice.refused("every GPU is named once, and one at least", "write 0,2")
+            raise choice.refused("the list must name at least one GPU, and each only once", "write 0,2")
         missing = [str(one) for one in numbers if one >= number]
         if missing:
             what = f"there is no GPU {', '.join(missing)} among the visible ones, counted from 0: {here}"
@@ -274,53 +278,54 @@ def _choose_cards(choice: _LayoutChoice, found: Sequence[Card]) -> list[Card]:
         return [found[one] for one in numbers]
     count = int(choice.devices)
     if count > number:
-        what = f"more GPUs than there are: {number} {'is' if number == 1 else 'are'} visible: {here}"
+        what = f"only {number} GPU{'s' * (number != 1)} {'is' if number == 1 else 'are'} visible: {here}"
         raise choice.refused(what, _too_few_fix(number))
     return prefer_unleased(found, count)
 
 
 def _too_few_fix(number: int) -> str:
-    """What to do where a GPU is asked for that is not there."""
+    """Returns the fix for a request of more GPUs than are visible."""
     hidden = f", or change {visible_cards.VARIABLE}" if visible_cards.VARIABLE in os.environ else ""
-    return f"ask for at most {number}{hidden}, or use the CPU: -CPU --devices N"
+    return f"request at most {number}{hidden}, or use the CPU with -CPU --devices N"
 
 
 def _process_count(choice: _LayoutChoice) -> int:
-    """Processes on the CPU, of which nobody but the caller knows how many it should be."""
+    """Returns the number of processes on the CPU, which cannot be derived from the machine."""
     number = _device_count(choice)
     if number == "auto":
         raise UsageError(
-            f"{choice.strategy} trains with several processes, and on the CPU roost cannot know how many "
+            f"{choice.strategy} trains with several processes, and on the CPU their number must be given "
             f"({_no_gpu_reason(choice)})",
-            fix="say how many: -CPU --devices 2",
+            fix="give the number: -CPU --devices 2",
         )
     return int(number)
 
 
 def _device_count(choice: _LayoutChoice) -> int | Literal["auto"]:
-    """How many are asked for on the CPU, where they have no numbers: ``[0]`` is the first GPU."""
+    """Returns the number of devices on the CPU, where devices have no numbers: ``[0]`` means the first
+    GPU."""
     if isinstance(choice.devices, list):
         count = len(choice.devices)
         what = "this is the number of a GPU" if count == 1 else "these are numbers of GPUs"
-        fix = f"say how many processes: --devices {count}"
+        fix = f"give the number of processes: --devices {count}"
         raise choice.refused(f"{what}, and {_no_gpu_reason(choice)}", fix)
     return choice.devices
 
 
 def _no_gpu_reason(choice: _LayoutChoice) -> str:
     if choice.device == "cpu":
-        return "the CPU is asked for"
+        return "the CPU is requested"
     return f"no GPU is visible: {visible_cards.no_cards_reason()}"
 
 
 def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -> None:
-    """What several processes on this kind of device cannot have."""
+    """Raises if a setting does not work with several processes on this type of device."""
     if terminal:
         fix = "run one process: leave out -DDP, --devices and --num-nodes"
         raise UsageError("--pdb gives the terminal to one process, and there are several", fix=fix)
     if settings.sync_batch_norm and kind == "cpu":
         raise Refused(
-            "torch has no batch norm over several ranks for the CPU",
+            "torch synchronises batch norm between ranks on GPUs only",
             setting="sync_batch_norm",
             received=True,
             where=where("sync_batch_norm"),
@@ -335,13 +340,15 @@ def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | Non
         where = f"on GPU{'s' * (count > 1)}{numbers}"
     elif choice.device == "auto":
         where += f" ({_no_gpu_reason(choice)})"
-    nodes = f" on each of {choice.asked.num_nodes} machines" if choice.asked.num_nodes > 1 else ""
+    nodes = f" on each of {choice.ranks.num_nodes} machines" if choice.ranks.num_nodes > 1 else ""
     notes = [f"{choice.strategy}: {count} rank{'s' * (count > 1)} {where}{nodes}"]
     if kind == "cpu" and count > (has := cpu_cores.usable_cores()):
-        notes.append(f"{count} ranks share {has} core{'s' * (has > 1)}: that is slower than one for each")
+        notes.append(
+            f"{count} ranks share {has} core{'s' * (has > 1)}; that is slower than one core for each"
+        )
     return notes
 
 
 def _sync_notes(settings: Settings, world: int) -> list[str]:
     unused = settings.sync_batch_norm and world == 1
-    return ["sync_batch_norm does nothing here: there is one process"] if unused else []
+    return ["sync_batch_norm has no effect with one process"] if unused else []

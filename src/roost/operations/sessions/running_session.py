@@ -1,5 +1,5 @@
-"""What runs under a supervisor, and following it by the files it writes: for whoever started it, and for
-whoever comes by later."""
+"""The files of a session under a supervisor, and how to follow it by them; the process that started it and
+any later reader use the same code."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _START_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class RunningSession:
-    """One session of a package, or one analysis of it."""
+    """The files of one session of a package, or of one analysis."""
 
     package: Path
     number: int
     request: Path
-    """What was asked, written by the operation."""
+    """The request, written by the operation."""
     record: Path
-    """What its supervisor writes down."""
+    """The record, written by the supervisor."""
     output: Path
-    """What it prints."""
+    """Standard output and error."""
     offset: int = 0
-    """Where in the output to begin, in bytes."""
+    """Where to begin in the output, in bytes."""
 
     def session(self) -> Session:
-        """What is known of it now."""
+        """Reads the current state of the session."""
         return sessions.read(self.request, self.record, number=self.number)
 
 
 def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> RunningSession:
-    """Session ``number`` of a package, its output from ``offset`` on."""
+    """Returns session ``number`` of a package, with its output from ``offset`` on."""
     return RunningSession(
         package.path,
         number,
@@ -51,11 +51,12 @@ def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> 
 
 
 NOT_YET = 0
-"""Another session will follow, and has no number yet."""
+"""Another session will follow, but has no number yet."""
 
 
 def restarted_as(session: Session) -> int | None:
-    """The session that was begun by itself because this one failed."""
+    """Returns the number of the session that was started automatically after this one failed; None if there
+    is none."""
     number = (session.record or {}).get("restarted_as")
     return number if isinstance(number, int) else None
 
@@ -63,18 +64,18 @@ def restarted_as(session: Session) -> int | None:
 def follow(
     running: RunningSession, *, next_session: Callable[[Session], int | None] = restarted_as
 ) -> Iterator[bytes | RunningSession | Session]:
-    """What it prints from ``offset`` on, as it comes; at last the session that has ended. Where another one
-    follows it goes on with that.
+    """Yields the output from ``offset`` on as it appears, then the ended session; if another session follows,
+    continues with that one.
 
-    Whoever takes these may stop at any time: what runs needs nobody who looks.
+    The caller may stop at any time: the session does not depend on its readers.
 
     Args:
         running: The first session.
-        next_session: Gives which session follows one that has ended: its number, `NOT_YET`, or None.
+        next_session: Returns the session that follows one that has ended: its number, `NOT_YET`, or None.
 
     Yields:
         Output; empty pieces, twenty times a second, while there is none; each session that follows another;
-        one `Session`.
+            one `Session` at the end.
 
     Raises:
         OSError: The output cannot be read.
@@ -83,13 +84,15 @@ def follow(
         with Output(running.output, offset=running.offset) as output:
             guard_is_gone = False
             while True:
-                # In this order: what was printed before the end was seen must still be read.
+                # The state is read before the output, so that all output of an ended session is read.
                 session = running.session()
                 yield from output.new()
                 has_ended = session.state not in ("starting", "running")
                 if has_ended and (guard_is_gone or not _awaits_guard(session)):
                     break
-                guard_is_gone = has_ended and not session.guard_is_alive  # then once more: it may have told all
+                guard_is_gone = (
+                    has_ended and not session.guard_is_alive
+                )  # then read once more: the guard may have completed it
                 yield b""
                 time.sleep(_TICK_SECONDS)
             while (number := next_session(session)) == NOT_YET:
@@ -104,18 +107,18 @@ def follow(
 
 
 def _awaits_guard(session: Session) -> bool:
-    """Whether its guard, if it lives, has still to say more of its end: that the supervisor was killed, for
-    example, and that another session follows."""
+    """Whether the session's guard, if it lives, has still to complete the record: for example that the
+    supervisor was killed, and that another session follows."""
     record = session.record or {}
     return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
 
 
 def _following_session(running: RunningSession, number: int, output: Output) -> RunningSession:
-    """The session that follows; read on from where ``output`` is."""
+    """Returns the session that follows, with its output from the position of ``output`` on."""
     folder = running.record.parent
     request = folder / f"{number}.request.json"
     offset = output.offset
-    if output.was_replaced():  # by a shorter one
+    if output.was_replaced():  # by a shorter file
         offset = int(
             (sessions.load_json(request) or {}).get("output_offsets", {}).get(running.output.name, 0)
         )
@@ -123,10 +126,10 @@ def _following_session(running: RunningSession, number: int, output: Output) -> 
 
 
 def newest_session(package: PackageFolder) -> Session | None:
-    """The newest session, once its supervisor has written it down; None when there is none.
+    """Returns the newest session, once its supervisor has written its record; None if there is none.
 
     Raises:
-        RoostError: It has been starting for too long.
+        RoostError: The session has been starting for too long.
     """
     deadline = time.monotonic() + _START_SECONDS
     while True:

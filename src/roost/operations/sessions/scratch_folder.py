@@ -1,4 +1,4 @@
-"""Folders that one command needs while it runs."""
+"""Temporary folders of one command."""
 
 # Not durable: makes and removes a folder for a while; nothing resumes from it
 
@@ -18,17 +18,18 @@ _HIDDEN = ".roost-unfinished-"
 
 @contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[tuple[Path, int]]:
-    """A new folder below TMPDIR, which is removed at the end.
+    """Makes a folder below TMPDIR, which is removed at the end.
 
     Args:
-        parent: Makes it there instead, hidden: what was finished in it can then be renamed to its place.
+        parent: Make it there instead, hidden, so that a finished result in it can be renamed to its final
+            path.
 
     Yields:
         The folder, and the descriptor that holds its lock. A process that works there and may outlive this
-        one gets a copy of it: as long as one is open, `remove_abandoned` leaves the folder alone.
+            one gets a copy of it: while a copy is open, `remove_abandoned` keeps the folder.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The folder cannot be made.
     """
     path, fd = _create(parent)
     try:
@@ -43,23 +44,23 @@ def _create(parent: Path | None) -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(prefix=_HIDDEN if parent else _PREFIX, dir=parent))
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.fstat(fd).st_nlink:  # else a sweep has taken it before it was locked
+        if os.fstat(fd).st_nlink:  # otherwise another process removed it before it was locked
             return path, fd
         os.close(fd)
 
 
 def remove_abandoned(parent: Path | None = None) -> None:
-    """Removes the folders of processes that were killed; those of other people stay."""
+    """Removes the folders of killed processes; those of other users remain."""
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_HIDDEN if parent else _PREFIX}*"):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # somebody else's, or gone already
+        except OSError:  # of another user, or removed already
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(fd).st_uid == os.geteuid():
                 shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:  # somebody works there
+        except BlockingIOError:  # in use
             continue
         finally:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""By when a session must have ended: what was asked for, and what the surroundings say."""
+"""The time by which a session must have ended: from its settings, from Slurm, and from the environment."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from roost.config.sections.limits import LimitSettings
 _SLURM_END, _SLURM_JOB = "SLURM_JOB_END_TIME", "SLURM_JOB_ID"
 _ASK_SECONDS = 5.0
 _NO_LIMIT_WORDS = ("", "N/A", "NONE", "UNKNOWN")
-"""What Slurm says of a job without a time limit."""
+"""What Slurm answers for a job without a time limit."""
 
 
 class SessionDeadline(NamedTuple):
-    """When a session must have ended."""
+    """The time by which a session must have ended."""
 
     at: float | None
-    """Unix seconds; None: there is no limit."""
+    """Unix seconds; None: no limit."""
     notes: list[str]
-    """What a person should hear about it."""
+    """Notes for the user."""
 
     def seconds_left(self) -> float | None:
-        """Those that are left."""
+        """Returns the seconds until the deadline; None without one."""
         return None if self.at is None else self.at - time.time()
 
 
 def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.environ) -> SessionDeadline:
-    """The earliest of ``limits.wall_time`` from now on, of the end of the Slurm job that this process belongs
-    to, and of ROOST_DEADLINE.
+    """Returns the earliest of: ``limits.wall_time`` from now, the end of the Slurm job of this process, and
+    ROOST_DEADLINE.
 
     Raises:
-        Refused: It is past already.
-        UsageError: A variable holds no moment.
+        Refused: The deadline is past.
+        UsageError: A variable does not hold a time.
     """
     now = time.time()
     found: dict[str, float] = {}
@@ -57,46 +57,46 @@ def deadline_of(limits: LimitSettings, environment: Mapping[str, str] = os.envir
         if end is not None:
             found[f"Slurm job {job}"] = end
         elif why:
-            notes.append(f"{why}: if it has a time limit, give it as --time-limit, or in {DEADLINE_VARIABLE}")
+            notes.append(f"{why}; if it has a time limit, give it by --time-limit or in {DEADLINE_VARIABLE}")
     if not found:
         return SessionDeadline(None, notes)
     source = min(found, key=lambda name: found[name])
     at = found[source]
     if at <= now:
         raise Refused(
-            f"the session would have to end before it begins: the deadline, {format_clock(at)}, was "
+            f"the session would end before it begins: the deadline, {format_clock(at)}, was "
             f"{format_duration(now - at)} ago",
             setting=source,
-            fix=f"unset {source}, or set it anew" if source == DEADLINE_VARIABLE else "ask for a new job",
+            fix=f"unset {source}, or set it again" if source == DEADLINE_VARIABLE else "request a new job",
         )
     if source != "limits.wall_time":
-        notes.append(f"its time limit is from {source}")  # the run itself tells the moment
+        notes.append(f"its time limit is from {source}")  # the run itself reports the time
     return SessionDeadline(at, notes)
 
 
 @functools.cache
 def _job_end(job: str) -> tuple[float | None, str]:
-    """The end of a Slurm job as its controller tells it; None when it has none, or when nobody can tell, and
-    then why. Asked once in a process."""
+    """Returns the end of a Slurm job as its controller reports it; None if it has no limit, or if the end is
+    unknown, then with the reason. The controller is queried once per process."""
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%e"]
-    # A person may have set another format for all times.
+    # The user's environment may set another format of times.
     environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     unknown = f"the end of Slurm job {job} is not known"
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             command, capture_output=True, text=True, timeout=_ASK_SECONDS, env=environment, check=True
         ).stdout.split()
     except FileNotFoundError:
-        return None, f"{unknown}, there is no squeue to ask"
+        return None, f"{unknown}: there is no squeue"
     except subprocess.TimeoutExpired:
-        return None, f"{unknown}, squeue did not answer within {_ASK_SECONDS:g} s"
+        return None, f"{unknown}: squeue did not answer within {_ASK_SECONDS:g} s"
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip()
-        return None, f"{unknown}, squeue failed ({said})"
-    word = told[0] if told else ""
+        detail = (getattr(error, "stderr", None) or str(error)).strip()
+        return None, f"{unknown}: squeue failed ({detail})"
+    word = answer[0] if answer else ""
     if word.upper() in _NO_LIMIT_WORDS:
         return None, ""
     try:
         return parse_timestamp(word, setting="squeue"), ""
     except UsageError:
-        return None, f"{unknown}, squeue says {word!r}"
+        return None, f"{unknown}: squeue answered {word!r}"

@@ -1,4 +1,4 @@
-"""The last steps of everything that starts a session: its request, its environment, its supervisor."""
+"""The last steps of every operation that starts a session: the request, the environment, the supervisor."""
 
 from __future__ import annotations
 
@@ -39,36 +39,36 @@ _WORKER = (sys.executable, "-P", "-m", "roost.worker")
 
 @dataclass
 class StartedSession:
-    """What runs by itself from now on; or nothing, because there was nothing to do."""
+    """A session that runs independently of the caller; or none, because there was nothing to do."""
 
     package: Path
     running: RunningSession | None = None
-    """None when the run had ended before."""
+    """None if the run had finished before."""
     process: GuardProcess | None = None
-    """For whoever stays: to be waited for, or a zombie remains. Its end is that of everything it started."""
+    """The guard, for a caller that stays: it must wait for this process, or a zombie remains. When it has
+    ended, every process of the session has ended."""
     is_new: bool = False
-    """Whether the package was made by this call."""
+    """Whether this call made the package."""
     notes: list[str] = field(default_factory=list)
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
     @property
     def session(self) -> int | None:
-        """The session's number; None when nothing was started."""
+        """The number of the session; None if nothing was started."""
         return self.running.number if self.running is not None else None
 
 
 def require_startable(request: Mapping[str, Any], settings: Settings) -> SessionCards:
-    """Makes sure that a session can begin; to be called before anything is made for it. Gives the GPUs that
-    it needs.
+    """Checks that a session can start, and returns its cards. To be called before anything is made for the
+    session.
 
     Args:
-        request: What is asked of it.
-        settings: Those in effect.
+        request: The request of the session.
+        settings: The effective settings.
 
     Raises:
-        Refused: The time by which it must have ended is past, other machines cannot meet this one, or
-            somebody else holds its GPUs.
-        UsageError: A variable with that time holds none.
+        Refused: The deadline is past, other machines cannot meet this one, or another process holds its GPUs.
+        UsageError: A variable that should hold the deadline does not hold a time.
     """
     deadline_of(settings.limits)
     if int(request.get("num_nodes", 1)) > 1:
@@ -84,28 +84,28 @@ def start_session(
     request: Mapping[str, Any],
     settings: Settings,
     *,
-    session_cards: SessionCards = SessionCards(),  # noqa: B008  - cannot be changed
+    session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
 ) -> StartedSession:
     """Adds a session to a package and starts it.
 
     Args:
         package: The package.
-        lock_fd: Holds the package's lock. The supervisor gets a copy; the caller then closes its own, which
-            would keep the package locked after the run.
-        request: What is asked of this session.
-        settings: Those in effect.
-        needed: As `require_startable` gave it.
+        lock_fd: Holds the lock of the package. The supervisor gets a copy; the caller then closes its own,
+            which would keep the package locked after the run.
+        request: The request of the session.
+        settings: The effective settings.
+        session_cards: As returned by `require_startable`.
 
     Raises:
         OSError: The request cannot be written.
         RoostError: The supervisor did not start.
-        Refused: The time by which it must have ended is past, or somebody has taken its GPUs meanwhile.
+        Refused: The deadline is past, or another process has taken the GPUs meanwhile.
     """
-    ends = deadline_of(settings.limits)
-    ends.notes.extend(session_cards.notes)
+    deadline = deadline_of(settings.limits)
+    deadline.notes.extend(session_cards.notes)
     cards = session_cards.ids if session_cards.hide_others else request.get("cards")
     with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
-        return _start_with_leases(package, lock_fd, request, settings, ends, leases, cards)
+        return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards)
 
 
 def _start_with_leases(
@@ -113,19 +113,19 @@ def _start_with_leases(
     lock_fd: int,
     request: Mapping[str, Any],
     settings: Settings,
-    ends: SessionDeadline,
+    deadline: SessionDeadline,
     leases: Leases,
     cards: Sequence[str] | None,
 ) -> StartedSession:
-    several = int(request.get("num_nodes", 1))
+    num_nodes = int(request.get("num_nodes", 1))
     token = secrets.token_hex(16)
     plan = session_plan(request, settings)
-    if several > 1:
+    if num_nodes > 1:
         argv, added = multi_node.torchrun_launch(request, plan.ranks[0], token=token, is_host=True)
         own_env = {**plan.own_env, **added}
         plan = msgspec.structs.replace(plan, argv=argv, own_env=own_env, ranks=(), is_launcher=True)
-        ends.notes.append(_join_note(several, package))
-    plan.limits["wall_seconds"] = ends.seconds_left()
+        deadline.notes.append(_join_note(num_nodes, package))
+    plan.limits["wall_seconds"] = deadline.seconds_left()
     offset = output_size(package.output)
     begun = session_start.begin(
         package,
@@ -133,31 +133,31 @@ def _start_with_leases(
         plan,
         cards=None if request.get("device") == "cpu" else cards,
         leases=leases if leases.fds else None,
-        deadline=ends.at,
+        deadline=deadline.at,
         token=token,
     )
     running = running_session(package, begun.number, offset=offset)
-    return StartedSession(package.path, running, begun.supervised.process, notes=ends.notes)
+    return StartedSession(package.path, running, begun.supervised.process, notes=deadline.notes)
 
 
 def first_request(
     project: Path,
-    computing: Mapping[str, Any],
+    layout: Mapping[str, Any],
     *,
     command: Sequence[str],
     description: str | None,
     initialize: bool = False,
     terminal: str = "",
 ) -> dict[str, Any]:
-    """The request of a new package's first session; what was asked of its settings is in its args.json.
+    """Returns the request of a new package's first session. Its settings are in args.json.
 
     Args:
-        project: The folder of its code.
-        computing: The part that tells what it computes with.
-        command: As it was typed.
+        project: The folder of the code.
+        layout: The part of the request about devices and ranks.
+        command: The command line as typed.
         description: A few words of the user.
-        initialize: Whether it ends at step 0.
-        terminal: The terminal that it has for itself, if any.
+        initialize: Whether the session ends at step 0.
+        terminal: The path of the terminal that the session has for itself, if any.
     """
     return {
         "kind": "train",
@@ -165,7 +165,7 @@ def first_request(
         "overrides": [],
         "checkpoint": None,
         "project": str(project),
-        **computing,
+        **layout,
         "description": description,
         "force": False,
         "initialize": initialize,
@@ -174,11 +174,11 @@ def first_request(
 
 
 def session_plan(body: Mapping[str, Any], settings: Settings) -> Plan:
-    """What is started for a training.
+    """Returns the session plan of a training.
 
     Args:
-        body: The session's request, with its part about ranks.
-        settings: Those in effect.
+        body: The request of the session, including its layout of ranks.
+        settings: The effective settings.
     """
     return Plan(
         request=dict(body),
@@ -193,11 +193,11 @@ def session_plan(body: Mapping[str, Any], settings: Settings) -> Plan:
 
 def _join_note(num_nodes: int, package: PackageFolder) -> str:
     others = "the other machine" if num_nodes == 2 else f"each of the other {num_nodes - 1} machines"
-    return f"on {others} type: roost join {quote(str(package.path))}"
+    return f"on {others} run: roost join {quote(str(package.path))}"
 
 
 def output_size(path: Path) -> int:
-    """Of an output, from where on a new session prints into it."""
+    """Returns the size of an output file: a new session appends from there on."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -215,20 +215,21 @@ def start_worker(
     added: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> GuardProcess:
-    """Starts a worker that adds no session to its package, under a supervisor; gives the process to wait for.
+    """Starts a worker under a supervisor without adding a session to its package; returns the guard, for
+    which the caller waits.
 
     Args:
-        running: What it is, and where it writes.
-        task: Tells the worker what to do, after the package.
-        token: As in what was asked.
-        lock_fd: Holds the package's lock, or None for what takes none.
-        cpu: Whether it must not see a GPU.
-        cards: The GPUs that it sees, by what CUDA_VISIBLE_DEVICES calls them; None: those of the caller.
-        leases: Those of its GPUs; as with the lock.
-        deadline: When it must have ended, in unix seconds; None: whenever it does.
-        argv: What is run instead of the worker itself, to start it; it gets the worker's arguments.
-        added: More of the environment.
-        spec: More of `SessionSpec`.
+        running: The files of the worker.
+        task: The argument of the worker after the package: what to do.
+        token: The token in the request.
+        lock_fd: Holds the lock of the package; None for a worker that takes none.
+        cpu: Whether to hide all GPUs.
+        cards: The visible GPUs, by their ids in CUDA_VISIBLE_DEVICES; None: those of the caller.
+        leases: The leases of its GPUs; the supervisor gets copies of their descriptors.
+        deadline: Unix seconds by which it must have ended; None: no deadline.
+        argv: The program to run in place of the worker, which starts the worker; gets the worker's arguments.
+        added: Additions to the environment.
+        spec: Further fields of `SessionSpec`.
 
     Raises:
         RoostError: The supervisor did not start.
@@ -254,17 +255,17 @@ def start_worker(
 
 
 def lock_package(package: PackageFolder) -> int:
-    """The package's lock, see `PackageFolder.lock`; first ends what a killed session has left behind.
+    """Takes the lock of the package, after completing the record of a session that was killed.
 
     Raises:
-        Refused: Somebody writes to this package.
+        Refused: Another process writes to the package.
     """
     end_abandoned(package)
     return package.lock()
 
 
 def supervisor_limits(settings: LimitSettings) -> SessionLimits:
-    """The section ``supervisor_limits`` as the supervisor wants it: seconds and bytes."""
+    """Converts the section ``limits`` to the seconds and bytes that the supervisor enforces."""
     return SessionLimits(
         wall_seconds=_seconds(settings.wall_time, "limits.wall_time"),
         grace_seconds=parse_duration(settings.grace, setting="limits.grace"),
@@ -276,8 +277,8 @@ def supervisor_limits(settings: LimitSettings) -> SessionLimits:
 
 
 def limits_of_attended(settings: LimitSettings) -> SessionLimits:
-    """Likewise, of what its caller waits for, and ends: neither the wall time of a training nor its stalls
-    do."""
+    """Returns the limits of a worker whose caller waits for it and ends it: without the wall time of a
+    training, and without an end for a stall."""
     return supervisor_limits(settings)._replace(wall_seconds=None, end_stalled=False)
 
 
@@ -288,7 +289,8 @@ def _seconds(duration: str | None, setting: str) -> float | None:
 def worker_environment(
     *, cpu: bool, cards: Sequence[str] | None = None, deadline: float | None = None
 ) -> dict[str, str]:
-    """The worker's environment: the caller's, with its own. Without a deadline it has the caller's."""
+    """Returns the environment of the worker: the caller's with roost's additions. Without a deadline the
+    caller's deadline counts."""
     by = f"{deadline:.3f}" if deadline is not None else os.environ.get(DEADLINE_VARIABLE)
     return {
         **callers_environment(),
@@ -298,13 +300,13 @@ def worker_environment(
 
 
 def own_environment(*, cpu: bool, cards: Sequence[str] | None = None) -> dict[str, str]:
-    """What makes a run repeatable, and which GPUs it sees.
+    """Returns the variables that make a run repeatable, and those that choose its GPUs.
 
-    One hash seed for all: the order of a set must be the same again, and a template for warm starts, which
-    has begun with one, can serve runs of every seed.
+    All runs use one hash seed: the order of a Python set must be the same again, and a template process for
+    warm starts, whose seed is fixed at its start, must serve runs of every seed.
 
-    No bytecode is written, so none lands in the package. PYTHONPYCACHEPREFIX would send it elsewhere, but
-    would have torch compiled anew too: 1.3 s more, and at every start where bytecode is switched off.
+    No bytecode is written, so none gets into the package. PYTHONPYCACHEPREFIX would redirect it, but torch's
+    modules would then be compiled again: 1.3 s more, and that at every start where bytecode is switched off.
     """
     seen = [] if cpu or inventory.excludes_real_cards() else cards
     return {

@@ -1,4 +1,5 @@
-"""``simulate``: what the lab would have made of a history of tasks, on these or other cards."""
+"""The operation ``simulate``: how the lab would have scheduled a history of tasks, on these or other
+cards."""
 
 from __future__ import annotations
 
@@ -30,16 +31,16 @@ class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A task of a history: one line of JSON."""
 
     submitted: Annotated[float, Meta(ge=0, le=1e12)]
-    """Seconds, since whenever."""
+    """Seconds since any origin."""
     seconds: _Seconds
-    """How long it ran."""
-    user: str = "somebody"
+    """How long the task ran."""
+    user: str = "unknown"
     name: str = ""
     cards: _Count = 1
     memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
-    """Of each card; left out: whole cards."""
+    """Of each card; omitted: whole cards."""
     cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
-    """Of a task without cards; left out: one."""
+    """Of a task without cards; omitted: one."""
     whole: bool = False
     limit: Annotated[float, Meta(gt=0, le=_MAX_SECONDS)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
@@ -47,11 +48,11 @@ class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def __post_init__(self) -> None:
         if self.cores is not None and self.cards:
-            raise ValueError("`cores` is of a task without cards, whose `cards` is 0")
+            raise ValueError("`cores` applies to a task without cards, whose `cards` is 0")
 
 
 class ListedTask(Struct, frozen=True, kw_only=True):
-    """A task as `roost tasks --json` tells it, as far as it is of interest here."""
+    """The fields of a task in the output of `roost tasks --json` that the simulation uses."""
 
     name: str
     user: str
@@ -66,27 +67,27 @@ class ListedTask(Struct, frozen=True, kw_only=True):
     priority: int
     opportunistic: bool
     cores: int | None = None
-    """An older list does not report it."""
+    """Missing in the lists of older versions."""
 
 
 class TaskHistory(NamedTuple):
-    """What was read."""
+    """The tasks of a history file."""
 
     entries: list[HistoryTask]
     left_out: int
-    """Tasks of a list that have not run to an end: nobody knows how long they take."""
+    """The number of tasks in a list that have not run to an end, so that their run time is unknown."""
 
 
 class SimulateRequest(Struct, frozen=True, kw_only=True):
-    """What is to be simulated.
+    """A request to simulate.
 
     Args:
-        history: A file of `HistoryTask` lines, or what `roost tasks --all --json` printed; None: one is made up.
+        history: A file of `HistoryTask` lines, or the output of `roost tasks --all --json`; None: generated.
         cards: As in ``ROOST_DEVICES``: ``4x24GB``.
-        tasks: How many are made up.
-        seed: Of what is made up.
+        tasks: The number of generated tasks.
+        seed: Of the generated tasks.
         most_per_card: How many tasks may share a card; None: as many as fit.
-        cores: How many tasks of the CPU have together.
+        cores: The CPU cores for tasks without cards.
     """
 
     history: Path | None = None
@@ -98,44 +99,44 @@ class SimulateRequest(Struct, frozen=True, kw_only=True):
 
 
 class SimulatedUser(Struct, frozen=True, kw_only=True):
-    """What one user got."""
+    """Waiting times and usage of one user."""
 
     user: str
     tasks: int
     wait_p50: float | None
-    """Seconds; None: not one of them started."""
+    """Seconds; None: none of the tasks started."""
     wait_p95: float | None
     wait_max: float | None
     gpu_seconds: float
     share: float
-    """Of all that was used, 0 to 1."""
+    """The fraction of the usage of all users."""
 
 
 class SimulatedTask(Struct, frozen=True, kw_only=True):
-    """A task that waited."""
+    """A task and how long it waited."""
 
     name: str
     user: str
     waited: float | None
-    """Seconds; None: it never started."""
+    """Seconds; None: the task never started."""
     reason: str
 
 
 class SimulationResult(Struct, frozen=True, kw_only=True):
-    """What came of it. Seconds."""
+    """The result of a simulation. Times are in seconds."""
 
     cards: int
     tasks: int
     decisions: int
     makespan: float
-    """From the first that was submitted to the last that ended."""
+    """From the first submission to the last end."""
     used: float
-    """Of the cards in that time, 0 to 1; a part of the memory is a part of a card."""
+    """The used fraction of all cards in that time; a share of the memory counts as a share of a card."""
     users: list[SimulatedUser]
     longest: SimulatedTask | None
     """Who waited longest."""
     never: list[SimulatedTask]
-    """Who could not start."""
+    """Tasks that could not start."""
     left_out: int
     """As in `TaskHistory`."""
 
@@ -143,16 +144,16 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
 def simulate(
     request: SimulateRequest, *, report: Callable[[str], None] = lambda text: None
 ) -> SimulationResult:
-    """Runs a history through the policy of the lab, in virtual time.
+    """Runs a history through the scheduling policy of the lab, in virtual time.
 
     Args:
-        request: What is asked.
-        report: Hears after each decision how far it is.
+        request: What to simulate.
+        report: Called with a line of progress after each decision.
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: It cannot be read, or holds something else.
-        UsageError: Cards or numbers mean nothing.
+        ConfigError: The file cannot be read, or holds something else.
+        UsageError: Cards or numbers are not valid.
     """
     cards = simulated_cards.parse_cards(request.cards, setting="--cards")
     if request.history is not None:
@@ -169,16 +170,18 @@ def simulate(
 
 
 def read_history(path: Path) -> TaskHistory:
-    """A history; empty lines are left out.
+    """Reads a history; empty lines are skipped.
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: It cannot be read, or a line is no entry.
+        ConfigError: The file cannot be read, or a line is not a task.
     """
     try:
         data = bytes(safe_read.read(path, max_bytes=MAX_BYTES))
     except FileNotFoundError:
-        fix = "write one with `roost tasks --all --json`, or name none: then a history is made up"
+        fix = (
+            "write one with `roost tasks --all --json`, or leave out the file to simulate a generated history"
+        )
         raise NotFound("there is no such file", received=str(path), fix=fix) from None
     except OSError as error:
         raise ConfigError(f"the history cannot be read: {error}", where=path) from None
@@ -191,9 +194,9 @@ def read_history(path: Path) -> TaskHistory:
                 found.append(decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(
-                    f"this is no task: {error}",
+                    f"the line is not a task: {error}",
                     where=f"{path.name}:{number}",
-                    fix='write one JSON object a line, as {"submitted": 0, "seconds": 3600, "cards": 1}; '
+                    fix='write a JSON object per line, as {"submitted": 0, "seconds": 3600, "cards": 1}; '
                     "docs/lab.md lists the keys",
                 ) from None
     return TaskHistory(found, 0)
@@ -219,24 +222,25 @@ def _read_list(data: bytes, path: Path) -> TaskHistory:
             )
             for one, seconds in ran
         ]
-        # A struct that is made is not checked, one that is converted is.
+        # msgspec checks the constraints of a struct when it converts one, not when one is constructed.
         return TaskHistory(
             msgspec.convert(msgspec.to_builtins(found), list[HistoryTask]), len(tasks) - len(ran)
         )
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        fix = "write down anew what `roost tasks --all --json` prints"
-        raise ConfigError(f"this is no list of tasks: {error}", where=path, fix=fix) from None
+        fix = "write the file again from `roost tasks --all --json`"
+        raise ConfigError(f"the file is not a list of tasks: {error}", where=path, fix=fix) from None
 
 
 def generate_history(count: int, cards: Sequence[Card], seed: int) -> list[HistoryTask]:
-    """A history of five users, about nine tenths of what the cards can do, the same for the same seed.
+    """Generates a history of five users, about nine tenths of what the cards can do; the same for the same
+    seed.
 
     Raises:
-        UsageError: No number of tasks.
+        UsageError: The number of tasks is out of range.
     """
     if not 1 <= count <= 1_000_000:
-        fix = "ask for 1 to 1000000"
-        raise UsageError("cannot make up so many tasks", setting="--tasks", received=count, fix=fix)
+        fix = "give a number from 1 to 1000000"
+        raise UsageError("is out of range", setting="--tasks", received=count, fix=fix)
     random_ = random.Random(seed)
     largest_mb = max(card.total_mb for card in cards)
     now, found = 0.0, []

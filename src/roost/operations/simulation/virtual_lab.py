@@ -1,4 +1,4 @@
-"""A lab in virtual time: the policy of the real one, tasks that only take time, and no clock."""
+"""A lab in virtual time: the policy of the real one, with tasks that only take time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from roost.lab.queue.task import PENDING, RUNNING, STOPPED, SUCCEEDED, Task
 
 @dataclass
 class Job:
-    """A task, and what becomes of it."""
+    """A task of the simulation and its progress."""
 
     task: Task
     seconds: float
-    """That it still has to run."""
+    """The remaining run time."""
     started: float | None = None
-    """When it started first."""
+    """The time of its first start."""
     ended: float | None = None
     reason: str = ""
-    """Why it waited, just before it started, or waits."""
+    """Why the task waited just before it started, or why it still waits."""
 
     @property
     def waited(self) -> float | None:
-        """Seconds, those before the moment at which it was to begin left out."""
+        """Seconds from the submission, or from the begin time, to the start."""
         if self.started is None:
             return None
         return self.started - max(self.task.submitted, self.task.begin or 0.0)
@@ -40,14 +40,14 @@ class Job:
 
 @dataclass
 class VirtualLedger:
-    """GPU-seconds of each user, the older the less, and in all."""
+    """GPU-seconds of each user: decayed with age, and in total."""
 
     at: float = 0.0
     decayed: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     total: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def advance(self, now: float, rates: Mapping[str, float]) -> None:
-        """Up to a time, until which each user has had so many cards."""
+        """Adds the usage up to a time, until which each user has had the given number of cards."""
         seconds = now - self.at
         if seconds <= 0:
             return
@@ -63,14 +63,14 @@ class VirtualLedger:
 class VirtualLab:
     """Runs jobs to their end.
 
-    A task succeeds after its time, or is stopped at its limit. One that makes room for others goes on later
+    A task succeeds after its run time, or is stopped at its time limit. A preempted task later continues
     where it was. Tasks do not fail.
 
     Args:
-        jobs: Whatever their order.
+        jobs: In any order.
         cards: Of the machine.
         rules: Of the machine.
-        decide: The policy; None: the real one.
+        decide: The policy; None: that of the real lab.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class VirtualLab:
         self.now = self.ledger.at = min((at for at, _ in self._events), default=0.0)
 
     def _moments(self) -> Iterator[float]:
-        """At which something changes though nothing comes or ends."""
+        """Yields the times at which something changes although no task arrives or ends."""
         yield from (job.task.begin for job in self.jobs.values() if job.task.begin is not None)
         yield from (moment for window in self.rules.reserved for moment in (window.begin, window.end))
 
     def passes(self) -> Iterator[tuple[State, Decision]]:
-        """Every decision, as it was made; those who wait after the last one wait for ever."""
+        """Yields each state with its decision; tasks that are pending after the last decision never start."""
         reasons: Mapping[str, str] = {}
         while self._events:
             self._advance()
             if not self.pending:
-                continue  # nobody would start
+                continue  # no task could start
             state = self._state()
             decision = self._decide(state)
             for placement in decision.placements:
@@ -134,7 +134,7 @@ class VirtualLab:
         )
 
     def _advance(self) -> None:
-        """To the next moment at which something happens, and all that happens then."""
+        """Advances to the time of the next event, and processes all events of that time."""
         self.now = max(self.now, self._events[0][0])
         self.ledger.advance(self.now, self._rates)
         while self._events and self._events[0][0] <= self.now:
@@ -142,19 +142,19 @@ class VirtualLab:
             if (job := self.jobs.get(id)) is None:
                 continue
             if id in self.live:
-                # Of one that was stopped and started again this may be the end that it would have had.
+                # For a preempted and restarted task this may be the event of its earlier end.
                 if self._end_of(id) <= self.now:
                     self._end(job)
             elif id not in self.states:
-                self._wait(job.task)
+                self._enqueue(job.task)
 
-    def _wait(self, task: Task) -> None:
+    def _enqueue(self, task: Task) -> None:
         self.pending[task.id] = task
         self.states[task.id] = PENDING
 
     def _end(self, job: Job) -> None:
         id, limit = job.task.id, job.task.need.time_limit
-        self._leave(id)
+        self._release(id)
         self.states[id] = SUCCEEDED if limit is None or job.seconds <= limit else STOPPED
         self.ended += 1
         job.ended = self.now
@@ -178,7 +178,7 @@ class VirtualLab:
         self._rates[task.user] += self._share(placement)
         heapq.heappush(self._events, (self._end_of(task.id), task.id))
 
-    def _leave(self, id: str) -> None:
+    def _release(self, id: str) -> None:
         task = self.live.pop(id)
         self._rates[task.user] -= self._share(Placement(id, task.cards, task.reserved_mb))
 
@@ -192,6 +192,6 @@ class VirtualLab:
         task, job = self.live[id], self.jobs[id]
         assert task.started is not None
         job.seconds -= self.now - task.started
-        self._leave(id)
-        self._wait(job.task)
-        heapq.heappush(self._events, (self.now, ""))  # the room that it leaves is looked at
+        self._release(id)
+        self._enqueue(job.task)
+        heapq.heappush(self._events, (self.now, ""))  # a pass for the capacity that it frees
