@@ -78,7 +78,7 @@ def test_a_chosen_checkpoint(tmp_path: Path, messages: Messages) -> None:
     train(package)
     first = checkpoint.read_manifests(package.checkpoints)[0]
     train(package, checkpoint=first.id)
-    assert [info.step for info in package.store().line()] == [1, 2, 3, 4, 5, 6]
+    assert [info.step for info in package.store().lineage()] == [1, 2, 3, 4, 5, 6]
     assert checkpoint.read_manifests(package.checkpoints)[-1].line[0] == (0, first.id)
     with pytest.raises(NotFound, match="checkpoint 99") as refused:
         train(package, checkpoint=99)

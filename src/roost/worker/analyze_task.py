@@ -17,7 +17,7 @@ from roost.worker.caller_watch import end_with_caller
 
 
 def analyze(package: PackageFolder, folder: Path) -> str:
-    """Runs the analysis that the request in the folder ``folder`` describes, and returns "finished".
+    """Runs the analysis that the request in ``folder`` describes, and returns "finished".
 
     Raises:
         RoostError: The package cannot be loaded, or the script has no `experience`.

@@ -129,7 +129,7 @@ def record_stack(
 def _ranks_of_checkpoint(package: PackageFolder, id: int | None) -> dict[str, Any]:
     """Returns world size and strategy of the session that saved checkpoint ``id`` (None: the newest one), as
     far as they are known."""
-    info = next((one for one in reversed(package.store().line()) if id in (None, one.id)), None)
+    info = next((one for one in reversed(package.store().lineage()) if id in (None, one.id)), None)
     request = next((one.request for one in package.sessions() if info and one.number == info.session), None)
     if info is None or request is None:
         return {}

@@ -99,7 +99,7 @@ def test_it_has_the_bits_of_the_run_itself(tmp_path: Path) -> None:
     _, states = checkpoint.read(made.store().path(saved(made, 6)))
     other = StopBefore(7)
     package = PackageAsOfSession(made.path, 1)
-    start = replay.ReplayStart(made.store().line()[-2], states, is_box=False, notes=[])
+    start = replay.ReplayStart(made.store().lineage()[-2], states, is_box=False, notes=[])
     with (
         inside(made),
         replay.replay_trainer(package, target(7), start, device="cpu", hook=other) as trainer,

@@ -289,7 +289,7 @@ def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:
     """Advances the schedules as the remaining steps would; returns the last step for which there was time."""
     started, progress = perf_counter(), trainer.progress
     for step in range(progress.step + 1, trainer.total_steps + 1):
-        if step % 1000 == 0 and perf_counter() - begun > _SCHEDULE_SECONDS:
+        if step % 1000 == 0 and perf_counter() - started > _SCHEDULE_SECONDS:
             return step
         try:
             schedule.on_step(trainer)

@@ -57,7 +57,7 @@ class BatchTimer:
                 batch = next(batches, None)
                 if batch is None:
                     return
-                took = perf_counter() - begun
+                took = perf_counter() - started
                 left -= took if self._batch_seconds else 0.0
                 self._batch_seconds.append(took)
                 self._sizes.append(batch.num_samples)

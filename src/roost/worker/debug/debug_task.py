@@ -98,7 +98,7 @@ def _print_failure(box: BlackBox) -> None:
     note = box.note
     what = "failed" if note.kind == "error" else "was not finite"
     _print(f"step {note.step} of session {note.session} {what}: {note.error}")
-    _print(note.place)
+    _print(note.location)
 
 
 def _print(text: str) -> None:

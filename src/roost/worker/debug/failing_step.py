@@ -142,7 +142,7 @@ class FailingStepHook(Hook):
     def _take_last_step(self, trainer: Trainer) -> None:
         note = self.box.note if self.box is not None else None
         if note is None:
-            _print(f"step {self.target.step}: {self._place(trainer).place}")
+            _print(f"step {self.target.step}: {self._place(trainer).location}")
         for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
             _print(f"not exactly as it was: {reason}")
         for reason in note.left_out if note else []:

@@ -88,7 +88,7 @@ def _lineage(package: PackageFolder, box: BlackBox | None) -> list[Manifest]:
     """Returns the checkpoints that led to the step, oldest first. With a black box: the lineage of its
     session, even if the run has continued from another checkpoint since."""
     if box is None:
-        return package.store().line()
+        return package.store().lineage()
     tip, infos = box.note.checkpoint, checkpoint.read_manifests(package.checkpoints)
     if tip is None:
         return []

@@ -32,7 +32,7 @@ _PLAIN_TYPES = (bool, int, float, str, bytes, type(None))
 
 
 def export(package: PackageFolder, folder: Path) -> str:
-    """Exports weights as the request in the folder ``folder`` describes, and returns "finished".
+    """Exports weights as the request in ``folder`` describes, and returns "finished".
 
     Raises:
         NotFound: There is no such checkpoint or average, or no weight has the prefix.

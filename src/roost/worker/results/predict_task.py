@@ -42,7 +42,7 @@ _RESULT = "result"
 
 
 def predict(package: PackageFolder, folder: Path) -> str:
-    """Predicts as the request in the folder ``folder`` describes, and returns "finished".
+    """Predicts as the request in ``folder`` describes, and returns "finished".
 
     Raises:
         RoostError: The package cannot be loaded, there is no such data, or `predict` returns a wrong value.
