@@ -79,14 +79,14 @@ def read_config_file(path: Path, *, display_name: str = "") -> ConfigFile:
             f"{display_name} has no suffix of a config file", fix="name it .yaml, .yml or .json"
         )
 
-    def place(line: int) -> Location:
+    def location(line: int) -> Location:
         return Location(path, line, display_name)
 
-    values, lines = reader(_read_text(path, display_name), place)
+    values, lines = reader(_read_text(path, display_name), location)
     if not isinstance(values, dict):
         problem = "is empty" if values is None else f"has a {type(values).__name__} at its top level"
         raise ConfigError(
-            f"{display_name} {problem}", where=place(1), fix="write settings, such as `seed: 0`"
+            f"{display_name} {problem}", where=location(1), fix="write settings, such as `seed: 0`"
         )
     return ConfigFile(values, lines, path, display_name)
 
@@ -198,16 +198,16 @@ class _Node(NamedTuple):
     height: int = 0
 
 
-def _read_yaml(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
-    composer = _Composer(text, place)
+def _read_yaml(text: str, location: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
+    composer = _Composer(text, location)
     try:
         return composer.document(), composer.lines
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(f"this is not YAML: {what}", where=place(line)) from None
+        raise ConfigError(f"this is not YAML: {what}", where=location(line)) from None
     except (yaml.YAMLError, UnicodeError) as error:
-        raise ConfigError(f"this is not YAML: {error}", where=place(1)) from None
+        raise ConfigError(f"this is not YAML: {error}", where=location(1)) from None
 
 
 @dataclass
@@ -215,7 +215,7 @@ class _Composer:
     """Builds values from libyaml's events and records the line of every key."""
 
     text: str
-    place: Callable[[int], object]
+    location: Callable[[int], object]
     lines: dict[tuple[str, ...], int] = field(default_factory=dict)
     anchors: dict[str, _Node] = field(default_factory=dict)
 
@@ -233,7 +233,7 @@ class _Composer:
         return value
 
     def _at(self, event: Any) -> object:
-        return self.place(event.start_mark.line + 1)
+        return self.location(event.start_mark.line + 1)
 
     def _node(self, event: Any, path: tuple[str, ...]) -> _Node:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
@@ -297,7 +297,7 @@ class _Composer:
             key, line = self._key(event), event.start_mark.line + 1
             is_merge = key == "<<" and event.implicit[0]
             if (key, is_merge) in seen:
-                raise _duplicate_key_error(key, self.place(seen[key, is_merge]), self.place(line))
+                raise _duplicate_key_error(key, self.location(seen[key, is_merge]), self.location(line))
             seen[key, is_merge] = line
             self.lines[(*path, key)] = line
             nodes.append(self._node(next(self._events), (*path, key)))
@@ -335,8 +335,8 @@ def _duplicate_key_error(key: str, first: object, second: object) -> ConfigError
 # --- JSON ---------------------------------------------------------------------------------------------
 
 
-def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
-    scanner = _JsonScanner(text, place)
+def _read_json(text: str, location: Callable[[int], object]) -> tuple[Any, dict[tuple[str, ...], int]]:
+    scanner = _JsonScanner(text, location)
     try:
         # The standard module decides what is JSON; the scanner may then assume that the text is well-formed.
         json.dumps(
@@ -344,11 +344,11 @@ def _read_json(text: str, place: Callable[[int], object]) -> tuple[Any, dict[tup
         ).encode()  # half of a surrogate pair could not be saved
         return scanner.value(0, ())[0], scanner.lines
     except json.JSONDecodeError as error:
-        raise ConfigError(f"this is not JSON: {error.msg}", where=place(error.lineno)) from None
+        raise ConfigError(f"this is not JSON: {error.msg}", where=location(error.lineno)) from None
     except RecursionError:
-        raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=place(1)) from None
+        raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=location(1)) from None
     except ValueError as error:
-        raise ConfigError(f"a value cannot be read: {error}", where=place(1)) from None
+        raise ConfigError(f"a value cannot be read: {error}", where=location(1)) from None
 
 
 class _JsonScanner:
@@ -357,8 +357,8 @@ class _JsonScanner:
     _space = re.compile(r"[ \t\n\r,:]*")
     _decoder = json.JSONDecoder()
 
-    def __init__(self, text: str, place: Callable[[int], object]) -> None:
-        self._text, self._place = text, place
+    def __init__(self, text: str, location: Callable[[int], object]) -> None:
+        self._text, self._location = text, location
         self._newlines = [match.start() for match in re.finditer("\n", text)]
         self.lines: dict[tuple[str, ...], int] = {}
 
@@ -368,7 +368,7 @@ class _JsonScanner:
         if self._text[at] not in "{[":
             return self._scalar(at)
         if len(path) >= MAX_DEPTH:
-            raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=self._place(self._line(at)))
+            raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=self._location(self._line(at)))
         return (self._object if self._text[at] == "{" else self._array)(at + 1, path)
 
     def _skip(self, at: int) -> int:
@@ -381,7 +381,7 @@ class _JsonScanner:
     def _scalar(self, at: int) -> tuple[Any, int]:
         value, end = self._decoder.raw_decode(self._text, at)
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{self._text[at:end]} is not a number", where=self._place(self._line(at)))
+            raise ConfigError(f"{self._text[at:end]} is not a number", where=self._location(self._line(at)))
         return value, end
 
     def _object(self, at: int, path: tuple[str, ...]) -> tuple[dict[str, Any], int]:
@@ -390,7 +390,7 @@ class _JsonScanner:
             (key, end), line = self._decoder.raw_decode(self._text, at), self._line(at)
             inner = (*path, key)
             if key in made:
-                raise _duplicate_key_error(key, self._place(self.lines[inner]), self._place(line))
+                raise _duplicate_key_error(key, self._location(self.lines[inner]), self._location(line))
             self.lines[inner] = line
             made[key], at = self.value(end, inner)
         return made, at + 1

@@ -108,9 +108,9 @@ def parse_start(value: str | int, *, setting: str) -> Interval | None:
     if str(value).strip() == "0":
         return None
     with contextlib.suppress(ConfigError):
-        found = Interval.parse(value, setting=setting)
-        if found.steps or found.epochs:
-            return found
+        interval = Interval.parse(value, setting=setting)
+        if interval.steps or interval.epochs:
+            return interval
     raise ConfigError(
         "is not a starting point",
         setting=setting,
@@ -125,12 +125,12 @@ def parse_steps(value: str | int, *, setting: str) -> Interval:
     Raises:
         ConfigError: The value is not an interval, or is a time.
     """
-    found = Interval.parse(value, setting=setting)
-    if found.seconds:
+    interval = Interval.parse(value, setting=setting)
+    if interval.seconds:
         raise ConfigError(
             "is a time, but whether it is due must be known before the step",
             setting=setting,
             received=value,
             fix="write a number of steps (100), epochs (2ep) or times an epoch (10/ep)",
         )
-    return found
+    return interval

@@ -83,14 +83,14 @@ def library_name(file: str) -> str:
 
 
 def format_chain(
-    raised: ExceptionRecord, own: ProjectFiles, *, first_line_only: bool = False
+    raised: ExceptionRecord, project: ProjectFiles, *, first_line_only: bool = False
 ) -> Iterator[str]:
     """Yields the lines of a traceback: the exceptions of the chain, oldest first, each with its frames, then
     its type and message.
 
     Args:
         raised: The exception.
-        own: The files whose lines are shown.
+        project: The files whose lines are shown.
         first_line_only: Whether only the first line of the message is shown, because a clearer description
             was printed before.
     """
@@ -98,18 +98,20 @@ def format_chain(
     for one in reversed(list(raised.chain())):
         if before is not None:
             yield from ("", _CHAIN_SENTENCES[one.cause is before], "")
-        yield from _format_exception(one, own, first_line_only=first_line_only and one is raised)
+        yield from _format_exception(one, project, first_line_only=first_line_only and one is raised)
         before = one
 
 
-def _format_exception(raised: ExceptionRecord, own: ProjectFiles, *, first_line_only: bool) -> Iterator[str]:
-    yield from format_project_frames(raised, own)
+def _format_exception(
+    raised: ExceptionRecord, project: ProjectFiles, *, first_line_only: bool
+) -> Iterator[str]:
+    yield from format_project_frames(raised, project)
     if raised.caret:
         yield f"    {raised.caret}"
     yield from _message(raised, first_line_only=first_line_only)
     for number, part in enumerate(raised.members, 1):
         yield f"  {number} of them:"
-        yield from (f"  {line}" for line in format_chain(part, own))
+        yield from (f"  {line}" for line in format_chain(part, project))
 
 
 def _message(raised: ExceptionRecord, *, first_line_only: bool) -> Iterator[str]:
@@ -128,15 +130,15 @@ def _message(raised: ExceptionRecord, *, first_line_only: bool) -> Iterator[str]
         yield from (truncate(escape_control(line)) for line in note.split("\n")[:_MOST_LINES])
 
 
-def exception_summary(raised: ExceptionRecord, own: ProjectFiles | None = None) -> str:
+def exception_summary(raised: ExceptionRecord, project: ProjectFiles | None = None) -> str:
     """Returns the type and message of an exception, short enough for a session record.
 
     Args:
         raised: The exception.
-        own: The project's files; their innermost line is named if the exception has no message.
+        project: The project's files; their innermost line is named if the exception has no message.
     """
     text = next(filter(None, (line.strip() for line in raised.text.split("\n"))), "")
-    last = own.innermost_line(raised) if own is not None else ""
+    last = project.innermost_line(raised) if project is not None else ""
     description = f"{raised.name}: {text}" if text else f"{raised.name} at {last}" if last else raised.name
     where = f" ({raised.raised_in})" if raised.raised_in else ""
     return single_line("; ".join([description, *raised.short_notes]) + where)
@@ -147,30 +149,30 @@ def single_line(text: str) -> str:
     return truncate(escape_control(" ".join(text.split())), _LONGEST_ERROR)
 
 
-def format_project_frames(raised: ExceptionRecord, own: ProjectFiles) -> list[str]:
+def format_project_frames(raised: ExceptionRecord, project: ProjectFiles) -> list[str]:
     """Returns the lines for the project's frames, and between and after them a line for the frames left out,
     counted by library. The frames before the first one of the project are not counted: they are the same in
     every run."""
     runs = [
         (is_own, list(frames))
-        for is_own, frames in groupby(raised.frames, key=lambda one: _is_project_frame(one, own))
+        for is_own, frames in groupby(raised.frames, key=lambda one: _is_project_frame(one, project))
     ]
     if not any(is_own for is_own, _ in runs):
         return [f"  … no line of the project; {_count_by_library(raised.frames)} …"] if raised.frames else []
     shown: list[list[str]] = []
     for is_own, frames in runs[0 if runs[0][0] else 1 :]:
-        shown += _format_frames(frames, own) if is_own else [[f"  … {_count_by_library(frames)} …"]]
+        shown += _format_frames(frames, project) if is_own else [[f"  … {_count_by_library(frames)} …"]]
     if len(shown) > _MOST_FRAMES:
         left_out = len(shown) - _MOST_FRAMES
         shown[_FIRST_FRAMES : _FIRST_FRAMES + left_out] = [[f"  … {left_out} lines more …"]]
     return [line for entry in shown for line in entry]
 
 
-def _is_project_frame(frame: FrameSummary, own: ProjectFiles) -> bool:
-    return own.relative_name(frame.filename) is not None
+def _is_project_frame(frame: FrameSummary, project: ProjectFiles) -> bool:
+    return project.relative_name(frame.filename) is not None
 
 
-def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[list[str]]:
+def _format_frames(frames: list[FrameSummary], project: ProjectFiles) -> Iterator[list[str]]:
     """Yields one entry for each frame; equal frames of a recursion share one entry."""
     for (file, line, function), alike in groupby(
         frames, key=lambda one: (one.filename, one.lineno, one.name)
@@ -179,7 +181,7 @@ def _format_frames(frames: list[FrameSummary], own: ProjectFiles) -> Iterator[li
         inside = f" in {function}" if function else ""
         code = (found[0].line or "").strip()
         yield [
-            escape_control(f"  {own.relative_name(file)}:{line}{inside}"),
+            escape_control(f"  {project.relative_name(file)}:{line}{inside}"),
             *([truncate(escape_control(f"    {code}"), _LONGEST_CODE)] if code else []),
             *([f"    … and {len(found) - 1} times more …"] if len(found) > 1 else []),
         ]

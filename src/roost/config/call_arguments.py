@@ -30,15 +30,15 @@ class SpecLocation(NamedTuple):
         return {"setting": key, "where": self.where(key) if key is not None else None}
 
 
-def accepts(made: Target, name: str) -> bool:
+def accepts(target: Target, name: str) -> bool:
     """Whether a class or function has an argument of that name."""
-    signature = _signature(made)
+    signature = _signature(target)
     return signature is not None and name in _named_parameters(signature)
 
 
-def rejects(made: Target, name: str) -> bool:
+def rejects(target: Target, name: str) -> bool:
     """Whether a class or function certainly has no argument of that name."""
-    signature = _signature(made)
+    signature = _signature(target)
     return (
         signature is not None
         and name not in _named_parameters(signature)
@@ -46,28 +46,28 @@ def rejects(made: Target, name: str) -> bool:
     )
 
 
-def describe_arguments(made: Target) -> str | None:
+def describe_arguments(target: Target) -> str | None:
     """Returns ``its arguments: a, b=1``; None if Python does not know the signature."""
-    signature = _signature(made)
+    signature = _signature(target)
     return _describe_signature(signature) if signature is not None else None
 
 
 def check_names(
-    path: str, made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any], place: SpecLocation
+    path: str, target: Target, given: Mapping[str, Any], runtime: Mapping[str, Any], location: SpecLocation
 ) -> None:
     """Checks that the class or function takes every argument, and that no required one is missing.
 
     Args:
-        path: The path of ``made`` in the config.
-        made: A class or a function.
+        path: The path of ``target`` in the config.
+        target: A class or a function.
         given: Arguments from the config.
         runtime: Arguments from roost.
-        place: The location of the spec.
+        location: The location of the spec.
 
     Raises:
         ConfigError: An argument is unknown or missing; the text has its name and the signature.
     """
-    signature = _signature(made)
+    signature = _signature(target)
     if signature is None:
         return
     named, shape, is_open = (
@@ -78,57 +78,57 @@ def check_names(
     spread = _var_positional(signature)
     for name in given:
         if name == spread:
-            _check_var_positional(path, signature, {**given, **runtime}, place)
+            _check_var_positional(path, signature, {**given, **runtime}, location)
         elif name not in named and not is_open:
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
-                **place.error_context(name),
+                **location.error_context(name),
                 fix=synonyms.did_you_mean(name, named) + shape,
             )
     for name in runtime:
         if name not in named and not is_open:
             raise ConfigError(
-                f"{path} takes no {name!r}, which roost passes", **place.error_context("class"), fix=shape
+                f"{path} takes no {name!r}, which roost passes", **location.error_context("class"), fix=shape
             )
     for name, one in named.items():
         if one.default is inspect.Parameter.empty and name not in given and name not in runtime:
-            at = place.error_context("class")
+            at = location.error_context("class")
             raise ConfigError(f"{path} needs the argument {name!r}", **at, fix=f"add it; {shape}")
 
 
-def call(made: Target, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+def call(target: Target, given: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     """Calls a class or function with arguments by name; a list under the name of its ``*args`` is
     unpacked."""
-    signature = _signature(made)
+    signature = _signature(target)
     spread = _var_positional(signature) if signature is not None else None
     if signature is None or spread is None or spread not in given:
-        return made(**given, **runtime)
+        return target(**given, **runtime)
     rest = {**given, **runtime}
     items = rest.pop(spread)
-    return made(
+    return target(
         *(rest.pop(name) for name in _before_var_positional(signature) if name in rest), *items, **rest
     )
 
 
 def check_inputs(
-    path: str, made: Target, given: Mapping[str, Any], inputs: int, place: SpecLocation, setting: str
+    path: str, target: Target, given: Mapping[str, Any], inputs: int, location: SpecLocation, setting: str
 ) -> None:
     """Checks that a function can be called with ``inputs`` positional values and the config's arguments by
     name.
 
     Args:
         path: The path of the function in the config.
-        made: The function.
+        target: The function.
         given: Arguments by name.
         inputs: The number of positional values.
-        place: The location of the spec.
+        location: The location of the spec.
         setting: The setting that determines the number.
 
     Raises:
         ConfigError: The function cannot be called so; the text has its signature.
     """
-    signature = _signature(made)
+    signature = _signature(target)
     if signature is None:
         return
     named = _named_parameters(signature)
@@ -137,7 +137,7 @@ def check_inputs(
             raise ConfigError(
                 f"{path} takes no argument {name!r}",
                 received=given[name],
-                **place.error_context(name),
+                **location.error_context(name),
                 fix=synonyms.did_you_mean(name, named) + _describe_signature(signature),
             )
     try:
@@ -146,7 +146,7 @@ def check_inputs(
         raise ConfigError(
             f"{path} cannot be called with {inputs} input{'s' * (inputs != 1)}: {error}",
             setting=setting,
-            where=place.where(setting),
+            where=location.where(setting),
             fix=_describe_signature(signature),
         ) from None
 
@@ -164,7 +164,7 @@ def _before_var_positional(signature: inspect.Signature) -> list[str]:
 
 
 def _check_var_positional(
-    path: str, signature: inspect.Signature, given: Mapping[str, Any], place: SpecLocation
+    path: str, signature: inspect.Signature, given: Mapping[str, Any], location: SpecLocation
 ) -> None:
     spread = _var_positional(signature)
     assert spread is not None
@@ -172,14 +172,14 @@ def _check_var_positional(
         raise ConfigError(
             f"{path} takes any number of {spread!r}: expected a list",
             received=given[spread],
-            **place.error_context(spread),
+            **location.error_context(spread),
             fix=_describe_signature(signature),
         )
     for name in _before_var_positional(signature):
         if name not in given:
             raise ConfigError(
                 f"{path} takes {name!r} before its {spread!r}",
-                **place.error_context(spread),
+                **location.error_context(spread),
                 fix=f"add {name}",
             )
 
@@ -187,9 +187,9 @@ def _check_var_positional(
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def _signature(made: Target) -> inspect.Signature | None:
+def _signature(target: Target) -> inspect.Signature | None:
     try:
-        return inspect.signature(made)
+        return inspect.signature(target)
     except ValueError:  # written in C, without a signature
         return None
 
@@ -210,7 +210,7 @@ def _describe_signature(signature: inspect.Signature) -> str:
 # --- types ----------------------------------------------------------------------------------------------
 
 
-def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -> dict[str, Any]:
+def convert_types(target: Target, given: Mapping[str, Any], location: SpecLocation) -> dict[str, Any]:
     """Returns the arguments converted to the types of a library's annotations: lists to tuples, 1e3 to an
     integer.
 
@@ -220,7 +220,7 @@ def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -
     Raises:
         ConfigError: A value has another type; the text has the argument and the signature.
     """
-    signature, hints = _signature(made), _hints(made)
+    signature, hints = _signature(target), _hints(target)
     if signature is None:
         return dict(given)
     named, found = _named_parameters(signature), {}
@@ -234,7 +234,7 @@ def convert_types(made: Target, given: Mapping[str, Any], place: SpecLocation) -
             raise ConfigError(
                 f"expected {describe_type(hints[name])}",
                 received=value,
-                **place.error_context(name),
+                **location.error_context(name),
                 fix=f"{_quotes_hint(value)}{_describe_signature(signature)}",
             ) from None
     return found
@@ -248,8 +248,8 @@ def _quotes_hint(value: object) -> str:
     return f"write {value} without quotes; " if isinstance(value, str) else ""
 
 
-def _hints(made: Target) -> dict[str, Any]:
-    function = made.__init__ if inspect.isclass(made) else made
+def _hints(target: Target) -> dict[str, Any]:
+    function = target.__init__ if inspect.isclass(target) else target
     # Torch imports these only for the type checker.
     names = {name: getattr(collections.abc, name) for name in ("Callable", "Iterable", "Sequence")}
     try:

@@ -134,14 +134,14 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
                 fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
                 problem = "expected a number"
                 raise ConfigError(problem, setting=key, received=value, where=where(key), fix=fix)
-        found = optimizer.arguments.get("lr")
-        if isinstance(found, list):
+        rate = optimizer.arguments.get("lr")
+        if isinstance(rate, list):
             key = f"optimizers.{name}.lr"
-            sweep = f"{key}={','.join(map(str, found))}"
+            sweep = f"{key}={','.join(map(str, rate))}"
             raise ConfigError(
                 "expected a number",
                 setting=key,
-                received=found,
+                received=rate,
                 where=where(key),
                 fix=f"write one number; for a sweep, give several to `roost submit`: {sweep}",
             )
@@ -245,5 +245,5 @@ def _check_mix(data: DataSettings, where: Callable[[str], str | None]) -> None:
             )
 
 
-def _at(place: str | None) -> str:
-    return f" (at {place})" if place is not None else ""
+def _at(location: str | None) -> str:
+    return f" (at {location})" if location is not None else ""

@@ -46,8 +46,8 @@ class Layer:
 
     def label_of(self, path: Key) -> str:
         """Returns the layer's name; for a file, with the line of the key."""
-        place = self.located.where(path) if self.located is not None else None
-        return self.label if place is None else str(place)
+        location = self.located.where(path) if self.located is not None else None
+        return self.label if location is None else str(location)
 
 
 @dataclass(frozen=True)
@@ -329,8 +329,8 @@ def _includes(located: ConfigFile) -> list[tuple[str, object]]:
         if not isinstance(name, str) or "\0" in name:
             fix, where = "write a.yaml, or [a.yaml, b.yaml]", located.where(("include",))
             raise ConfigError("expected file names", setting="include", received=given, where=where, fix=fix)
-    places = [("include", str(i)) if isinstance(given, list) else ("include",) for i in range(len(names))]
-    return [(name, located.where(place)) for name, place in zip(names, places, strict=True)]
+    paths = [("include", str(i)) if isinstance(given, list) else ("include",) for i in range(len(names))]
+    return [(name, located.where(path)) for name, path in zip(names, paths, strict=True)]
 
 
 # --- the command line ---------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ def locate(
     except ClassPathError as error:
         origin = {} if setting is None else {"setting": setting, "received": path}
         raise ConfigError(error.message, where=where, fix=error.fix, **origin) from None
-    made: Any = found
-    return made  # type: ignore[no-any-return]
+    target: Any = found
+    return target  # type: ignore[no-any-return]
 
 
 def build(
@@ -117,25 +117,27 @@ def build_callable(
         ConfigError: As `build`; or the callable does not take this number of values.
     """
     builder = _Builder(Path.cwd() if root is None else root, where)
-    place, path = SpecLocation(setting, where), str(spec.get("class"))
+    location, path = SpecLocation(setting, where), str(spec.get("class"))
     inputs_setting = (
         inputs_setting if inputs_setting is not None else ".".join(filter(None, (setting, "inputs")))
     )
-    made = locate(path, root=builder.root, **place.error_context("class"))
-    if inspect.isclass(made):
+    target = locate(path, root=builder.root, **location.error_context("class"))
+    if inspect.isclass(target):
         found = builder.build(spec, setting, {})
         if not callable(found):
             raise ConfigError(
                 f"an instance of {path} cannot be called",
-                **place.error_context("class"),
+                **location.error_context("class"),
                 fix="name a function",
             )
-        call_arguments.check_inputs(path, getattr(found, "forward", found), {}, inputs, place, inputs_setting)
+        call_arguments.check_inputs(
+            path, getattr(found, "forward", found), {}, inputs, location, inputs_setting
+        )
         return found  # type: ignore[no-any-return]
     given = {name: value for name, value in spec.items() if name != "class"}
-    call_arguments.check_inputs(path, made, given, inputs, place, inputs_setting)
-    whole = builder.objects(given, place, {})
-    return functools.partial(made, **whole) if whole else made
+    call_arguments.check_inputs(path, target, given, inputs, location, inputs_setting)
+    whole = builder.objects(given, location, {})
+    return functools.partial(target, **whole) if whole else target
 
 
 FILE_CLASS_PATH = re.compile(r"[\w/.-]+\.py:\w+")
@@ -155,28 +157,31 @@ class _Builder(NamedTuple):
     ) -> Any:
         """See `build`. A nested spec also gets those values of ``offered``, from the outer spec, that it
         takes."""
-        place, path = SpecLocation(setting, self.where), spec.get("class")
+        location, path = SpecLocation(setting, self.where), spec.get("class")
         if not isinstance(path, str):
             raise ConfigError(
                 "class is missing",
                 received=dict(spec),
-                **place.error_context(),
+                **location.error_context(),
                 fix="name a class: `class: ...`",
             )
-        made = locate(path, root=self.root, **place.error_context("class"))
+        target = locate(path, root=self.root, **location.error_context("class"))
         given = {name: value for name, value in spec.items() if name != "class"}
-        runtime = {**runtime, **{n: value for n, value in offered.items() if call_arguments.accepts(made, n)}}
+        runtime = {
+            **runtime,
+            **{n: value for n, value in offered.items() if call_arguments.accepts(target, n)},
+        }
         for name in given:
             if name in runtime:
                 raise ConfigError(
-                    f"{path} gets {name!r} from roost", **place.error_context(name), fix=f"remove {name}"
+                    f"{path} gets {name!r} from roost", **location.error_context(name), fix=f"remove {name}"
                 )
-        call_arguments.check_names(path, made, given, runtime, place)
-        whole = self.objects(given, place, {**offered, **runtime})
+        call_arguments.check_names(path, target, given, runtime, location)
+        whole = self.objects(given, location, {**offered, **runtime})
         if FILE_CLASS_PATH.fullmatch(path):
-            return call_arguments.call(made, whole, runtime)
+            return call_arguments.call(target, whole, runtime)
         try:
-            return call_arguments.call(made, call_arguments.convert_types(made, whole, place), runtime)
+            return call_arguments.call(target, call_arguments.convert_types(target, whole, location), runtime)
         except ConfigError:
             raise
         except Exception as error:
@@ -185,23 +190,23 @@ class _Builder(NamedTuple):
             ):  # raised by a function of the project that a library's class called
                 raise
             bad_argument = call_arguments.find_bad_argument(
-                whole, lambda other: call_arguments.call(made, other, runtime)
+                whole, lambda other: call_arguments.call(target, other, runtime)
             )
-            at = place.error_context("class" if bad_argument is None else bad_argument)
+            at = location.error_context("class" if bad_argument is None else bad_argument)
             raise ConfigError(
                 f"{path} does not take {'these arguments' if bad_argument is None else 'this'}: "
                 f"{describe_error(error)}",
                 received=given if bad_argument is None else given[bad_argument],
-                fix=call_arguments.describe_arguments(made),
+                fix=call_arguments.describe_arguments(target),
                 **{**at, **({"setting": setting} if bad_argument is None else {})},
             ) from error
 
     def objects(
-        self, given: Mapping[str, Any], place: SpecLocation, offered: Mapping[str, Any]
+        self, given: Mapping[str, Any], location: SpecLocation, offered: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Builds the arguments of a spec."""
         return {
-            name: self._object(one, place.error_context(name)["setting"], offered)
+            name: self._object(one, location.error_context(name)["setting"], offered)
             for name, one in given.items()
         }
 
@@ -248,15 +253,15 @@ def unload_project(root: Path) -> dict[str, types.ModuleType]:
     """
     folders = tuple({f"{root.absolute()}/", f"{root.resolve()}/"})
 
-    def is_below(place: object) -> bool:
+    def is_below(location: object) -> bool:
         # A virtual environment may be inside the project's folder, and torch must not be loaded twice.
-        return f"{place}/".startswith(folders) and not is_installed(str(place))
+        return f"{location}/".startswith(folders) and not is_installed(str(location))
 
     unloaded = []
     for name, module in sys.modules.items():
         known = getattr(module, "__dict__", {})
-        places = [known.get("__file__"), *known.get("__path__", [])]
-        if name != "__main__" and any(map(is_below, places)):
+        locations = [known.get("__file__"), *known.get("__path__", [])]
+        if name != "__main__" and any(map(is_below, locations)):
             unloaded.append(name)
     modules = {name: sys.modules.pop(name) for name in unloaded}
     sys.path[:] = [entry for entry in sys.path if not is_below(entry)]
@@ -349,9 +354,9 @@ def _import_package(name: str, folder: Path) -> None:
         return
     initial = folder / "__init__.py"
     if initial.is_file():
-        places = [str(folder)]
+        locations = [str(folder)]
         _execute_module(
-            name, importlib.util.spec_from_file_location(name, initial, submodule_search_locations=places)
+            name, importlib.util.spec_from_file_location(name, initial, submodule_search_locations=locations)
         )
         return
     spec = importlib.machinery.ModuleSpec(name, None, is_package=True)

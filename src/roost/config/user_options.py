@@ -26,9 +26,9 @@ _NUMBERS = ("int", "float")
 def defaults(values: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
     """Returns the defaults of the options that ``values`` declare, except for names ``taken`` by settings."""
     return {
-        name: one["default"]
-        for name, one in _declared(values).items()
-        if isinstance(one, Mapping) and one.get("default") is not None and name not in taken
+        name: option["default"]
+        for name, option in _declared(values).items()
+        if isinstance(option, Mapping) and option.get("default") is not None and name not in taken
     }
 
 
@@ -57,111 +57,115 @@ def check(
         ConfigError: A declaration or value is not valid; the text has the option, its value, where it was
             set, and the valid values.
     """
-    for name, one in declared.items():
-        _check_declaration(name, one, taken, where)
-    for name, one in declared.items():
+    for name, option in declared.items():
+        _check_declaration(name, option, taken, where)
+    for name, option in declared.items():
         if values.get(name) is None:
-            _refuse_missing(name, one, values, [*declared, *taken], where)
-        place = where(name)
-        _check_value(name, one, values[name], where(_default(name)) if place == LAYER_LABEL else place)
+            _refuse_missing(name, option, values, [*declared, *taken], where)
+        location = where(name)
+        _check_value(
+            name, option, values[name], where(_default(name)) if location == LAYER_LABEL else location
+        )
 
 
 def _default(name: str) -> str:
     return f"options.{name}.default"
 
 
-def _check_declaration(name: str, one: OptionSettings, taken: Collection[str], where: Where) -> None:
-    place = where(f"options.{name}.type")
+def _check_declaration(name: str, option: OptionSettings, taken: Collection[str], where: Where) -> None:
+    location = where(f"options.{name}.type")
     if name in taken or not re.fullmatch(r"\w[\w-]*", name):
         reason = "is a setting of roost" if name in taken else "is not a valid name"
         fix = "use another name, of letters, digits and _"
-        raise ConfigError(f"{name!r} {reason}", setting="options", where=place, fix=fix)
+        raise ConfigError(f"{name!r} {reason}", setting="options", where=location, fix=fix)
     for bound in ("min", "max"):
-        if getattr(one, bound) is not None and one.type not in _NUMBERS:
+        if getattr(option, bound) is not None and option.type not in _NUMBERS:
             raise ConfigError(
-                f"applies only to int and float, but this option is of type {one.type}",
+                f"applies only to int and float, but this option is of type {option.type}",
                 setting=f"options.{name}.{bound}",
-                received=getattr(one, bound),
+                received=getattr(option, bound),
                 where=where(f"options.{name}.{bound}"),
                 fix="remove it",
             )
-    for number, choice in enumerate(one.choices):
-        if not _is_of(one, choice):
+    for number, choice in enumerate(option.choices):
+        if not _is_of(option, choice):
             raise ConfigError(
-                f"is not a value of type {one.type}",
+                f"is not a value of type {option.type}",
                 setting=f"options.{name}.choices.{number}",
                 received=choice,
                 where=where(f"options.{name}.choices"),
-                fix=_suggest_fix(name, one, choice) or f"write {_KINDS[one.type][0]}",
+                fix=_suggest_fix(name, option, choice) or f"write {_KINDS[option.type][0]}",
             )
-    if one.min is not None and one.max is not None and not one.min <= one.max:
+    if option.min is not None and option.max is not None and not option.min <= option.max:
         raise ConfigError(
-            f"is above max: {one.max:g}",
+            f"is above max: {option.max:g}",
             setting=f"options.{name}.min",
-            received=one.min,
+            received=option.min,
             where=where(f"options.{name}.min"),
             fix="exchange min and max",
         )
-    if one.default is not None:
-        _check_value(name, one, one.default, where(_default(name)))
+    if option.default is not None:
+        _check_value(name, option, option.default, where(_default(name)))
 
 
-def _check_value(name: str, one: OptionSettings, value: Any, place: str | None) -> None:
-    if not _fits(one, value):
+def _check_value(name: str, option: OptionSettings, value: Any, location: str | None) -> None:
+    if not _fits(option, value):
         raise ConfigError(
-            f"expected {describe_values(one)}{f' ({one.help})' if one.help else ''}",
+            f"expected {describe_values(option)}{f' ({option.help})' if option.help else ''}",
             setting=name,
             received=value,
-            where=place,
-            fix=_suggest_fix(name, one, value),
+            where=location,
+            fix=_suggest_fix(name, option, value),
         )
 
 
-def _fits(one: OptionSettings, value: Any) -> bool:
-    if not _is_of(one, value):
+def _fits(option: OptionSettings, value: Any) -> bool:
+    if not _is_of(option, value):
         return False
-    if one.choices and value not in one.choices:
+    if option.choices and value not in option.choices:
         return False
-    if one.type not in _NUMBERS:
+    if option.type not in _NUMBERS:
         return True
     number: Any = value  # nan is outside of all bounds
-    return (one.min is None or number >= one.min) and (one.max is None or number <= one.max)
+    return (option.min is None or number >= option.min) and (option.max is None or number <= option.max)
 
 
-def _is_of(one: OptionSettings, value: Any) -> bool:
-    _, kinds = _KINDS[one.type]
-    return isinstance(value, kinds) and (one.type == "bool" or not isinstance(value, bool))
+def _is_of(option: OptionSettings, value: Any) -> bool:
+    _, kinds = _KINDS[option.type]
+    return isinstance(value, kinds) and (option.type == "bool" or not isinstance(value, bool))
 
 
-def describe_values(one: OptionSettings) -> str:
+def describe_values(option: OptionSettings) -> str:
     """Returns a description of an option's values: ``a whole number >= 1 and <= 512``."""
-    if one.choices:
-        return " or ".join(repr(choice) for choice in one.choices)
-    bounds = [f" {sign} {limit:g}" for sign, limit in ((">=", one.min), ("<=", one.max)) if limit is not None]
-    return _KINDS[one.type][0] + " and".join(bounds)
+    if option.choices:
+        return " or ".join(repr(choice) for choice in option.choices)
+    bounds = [
+        f" {sign} {limit:g}" for sign, limit in ((">=", option.min), ("<=", option.max)) if limit is not None
+    ]
+    return _KINDS[option.type][0] + " and".join(bounds)
 
 
-def _suggest_fix(name: str, one: OptionSettings, value: Any) -> str | None:
-    texts = [choice for choice in one.choices if isinstance(choice, str)]
+def _suggest_fix(name: str, option: OptionSettings, value: Any) -> str | None:
+    texts = [choice for choice in option.choices if isinstance(choice, str)]
     if isinstance(value, str) and (meant := closest_match(value, texts)) is not None:
         return f"did you mean {meant!r}?"
-    if one.type == "int" and isinstance(value, float) and value.is_integer():
+    if option.type == "int" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
-    if one.type == "str" and isinstance(value, bool | int | float):
+    if option.type == "str" and isinstance(value, bool | int | float):
         return f"quote it, as in `{name}: '{value}'`"
     return None
 
 
 def _refuse_missing(
-    name: str, one: OptionSettings, values: Mapping[str, Any], known: Collection[str], where: Where
+    name: str, option: OptionSettings, values: Mapping[str, Any], known: Collection[str], where: Where
 ) -> None:
     others = [key for key in values if key not in known]
     meant = closest_match(name, others, max_distance=2) if len(name) > 3 else None
     if meant is not None:
         fix = f"{meant!r} is not an option; write {name}"
     else:
-        help_suffix = f" ({one.help})" if one.help else ""
-        fix = f"give {name}=..., {describe_values(one)}{help_suffix}"
+        help_suffix = f" ({option.help})" if option.help else ""
+        fix = f"give {name}=..., {describe_values(option)}{help_suffix}"
     raise ConfigError(
         "has no default and no value",
         setting=name,

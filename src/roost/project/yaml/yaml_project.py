@@ -59,10 +59,12 @@ class Described:
         setting: str,
         inputs: int,
         *,
-        counted: str | None = None,
+        inputs_setting: str | None = None,
     ) -> Any:
-        """A model, loss or metric, to be called with so many inputs, as the setting ``counted`` says."""
-        return objects.build_callable(spec_of(spec), self.root, setting, self.where, inputs=inputs, inputs_setting=counted)
+        """A model, loss or metric, to be called with so many inputs, as the setting ``inputs_setting`` says."""
+        return objects.build_callable(
+            spec_of(spec), self.root, setting, self.where, inputs=inputs, inputs_setting=inputs_setting
+        )
 
     def to_call_with(self, path: str, setting: str, *, inputs: int) -> Any:
         """The function that a setting names, to be called with so many inputs."""
