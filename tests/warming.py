@@ -35,7 +35,7 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[warm_templates.Wa
         closing(warm_templates.WarmTemplates()) as kept,
     ):
         for _ in range(2):  # the second of a kind starts one
-            kept.keep(spec())
+            kept.ensure_template(spec())
         if waits:
             wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
         yield kept

@@ -1,4 +1,4 @@
-"""Judges how a session ended: by what its worker said, else by what is seen from outside."""
+"""Determines the outcome of a session: from the worker's final report, else from its exit status."""
 
 # Standard library only
 
@@ -11,19 +11,19 @@ from typing import NamedTuple
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
 PEER_FAILED = "peer"
-"""Why a rank failed to which nothing happened but that another one is gone."""
+"""The reason of a rank that failed only because another rank is gone."""
 STALLED = "stalled"
-"""Why a session failed that was ended because it hung."""
+"""The reason of a session that was ended because it stalled."""
 NOT_STARTED = "start"
-"""Why a session failed whose worker did not come up: nothing of it has printed anything."""
+"""The reason of a session whose worker did not start: the worker has printed nothing."""
 _STATES = ("succeeded", "failed", "stopped")
 
-SIGKILL_HINT = " (if nobody did that: the kernel, because memory ran out; `dmesg` tells)"
-"""What is guessed of who was killed by SIGKILL, while nothing else tells it."""
+SIGKILL_HINT = " (if by no user: by the kernel, because memory ran out; see `dmesg`)"
+"""The probable cause of a SIGKILL, printed as long as nothing better is known."""
 
 
 class SessionOutcome(NamedTuple):
-    """How a session ended, as ``sessions/<n>.json`` tells it."""
+    """The outcome of a session. The names of the fields are those in ``sessions/<n>.json``."""
 
     state: str
     exit_code: int
@@ -35,35 +35,39 @@ def judge_outcome(
     report: bytes,
     worker_status: int,
     *,
-    asked_to_stop: bool,
+    stop_requested: bool,
     killed: bool,
     limit: SessionOutcome | None = None,
     overdue: str | None = None,
     is_command: bool = False,
 ) -> SessionOutcome:
-    """Judges a session by the worker's final line, and without one by what is known from outside.
+    """Returns the outcome of a session from the worker's final report, and without one from what is known
+    from outside.
 
     Args:
-        report: All that came through the report pipe.
+        report: All bytes that came through the report pipe.
         worker_status: The worker's exit code, or minus the signal that ended it.
-        asked_to_stop: Whether SIGTERM was passed on to it.
-        killed: Whether the tree was killed on request.
-        limit: How a session ends that was asked to end by this limit of its own.
-        overdue: What to say of one that had to be killed because it did not end when the limit asked.
-        is_command: Whether it was no worker, but a command of the user: its exit code is what it says.
+        stop_requested: Whether SIGTERM was passed on to the worker.
+        killed: Whether the process tree was killed on request.
+        limit: The outcome that the session has if it ends because of this limit of its own.
+        overdue: The error of a session that was killed because it did not end when the limit asked it to.
+        is_command: Whether the session ran a command of the user instead of a worker: its exit code is the
+            report.
     """
     said = final_report(report)
-    if is_command and (said is None or said.reason != NOT_STARTED):  # it may be a roost that has a worker
+    if is_command and (
+        said is None or said.reason != NOT_STARTED
+    ):  # the command may be a roost with a worker of its own
         said = _command_outcome(
-            worker_status, asked_to_stop=asked_to_stop, was_killed=killed or overdue is not None
+            worker_status, stop_requested=stop_requested, was_killed=killed or overdue is not None
         )
-    # A command says nothing of whether it was through when its limit had it end.
+    # A command does not report whether it had finished when its limit ended it.
     if said is not None and (limit is None or not (is_command or said.state == "stopped")):
         return said
     if killed and said is None:
         return SessionOutcome("stopped", INTERRUPTED_EXIT_CODE, "killed", None)
-    # Without a handler yet it was still loading: nothing was begun, so nothing is lost.
-    ended_as_asked = said is not None or (asked_to_stop and worker_status == -signal.SIGTERM)
+    # Ended by SIGTERM itself, it was still loading: no work had started, so none is lost.
+    ended_as_asked = said is not None or (stop_requested and worker_status == -signal.SIGTERM)
     if limit is not None and (ended_as_asked or overdue is not None):
         return limit._replace(error="; ".join(filter(None, (limit.error, overdue))) or None)
     if ended_as_asked:
@@ -71,14 +75,15 @@ def judge_outcome(
     return _crash_outcome(worker_status)
 
 
-def _command_outcome(status: int, *, asked_to_stop: bool, was_killed: bool) -> SessionOutcome | None:
-    """What a command says by its end; nothing if it was killed, or a signal has ended it that nobody has
-    asked for. One that was asked to stop may be through in that moment: 0 is success all the same."""
+def _command_outcome(status: int, *, stop_requested: bool, was_killed: bool) -> SessionOutcome | None:
+    """Returns the outcome that a command's exit status means; None if it was killed, or ended by a signal
+    without a stop request. A command that was asked to stop may finish at that moment: 0 is success all the
+    same."""
     if status == 0:
         return SessionOutcome("succeeded", 0, "done", None)
-    if status < 0 and (was_killed or not asked_to_stop):
+    if status < 0 and (was_killed or not stop_requested):
         return None
-    if asked_to_stop:
+    if stop_requested:
         return SessionOutcome("stopped", STOPPED_EXIT_CODE, "signal", None)
     return SessionOutcome("failed", status, "exit", f"the command exited with {status}")
 
@@ -88,23 +93,29 @@ def _crash_outcome(worker_status: int) -> SessionOutcome:
         name = status_name(worker_status)
         why = SIGKILL_HINT if name == "SIGKILL" else ""
         return SessionOutcome("crashed", 1, "signal", f"killed by {name}{why}")
-    # A code to which roost gives a meaning must not claim it for a worker that did not say so.
+    # An exit code with a meaning in roost must not have it without a final report.
     claims = worker_status in (0, STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE)
     error = f"exited with {worker_status} before the run had ended"
     return SessionOutcome("crashed", 1 if claims else worker_status, "exit", error)
 
 
 def killed_supervisor_outcome(supervisor_status: int) -> SessionOutcome:
-    """How a session ended whose supervisor was killed (its wait status, negative)."""
+    """Returns the outcome of a session whose supervisor was killed (``supervisor_status``: its negative wait
+    status)."""
     by = status_name(supervisor_status)
     why = " (a defect of roost; the traceback is in the output)" if by == "SIGABRT" else ""
-    return SessionOutcome("crashed", 1, "signal", f"the supervisor was killed by {by}{why}, and the run with it")
+    return SessionOutcome(
+        "crashed", 1, "signal", f"the supervisor was killed by {by}{why}, and the run with it"
+    )
 
 
 def final_report(report: bytes) -> SessionOutcome | None:
-    """The last line that means something; the pipe is open to all of the worker's code. Where several ranks
-    have written into one pipe, the line of the first that failed by itself, else of the first that failed. Of
-    a rank that did not come to its final line its launcher tells the exit code."""
+    """Returns the last valid line of a report pipe; invalid lines are skipped, as the pipe is open to all of
+    the worker's code.
+
+    Where several ranks have written into one pipe: the line of the first rank that failed on its own, else of
+    the first that failed. For a rank that wrote no final report its launcher reports the exit code.
+    """
     of_ranks: dict[int, SessionOutcome] = {}
     last = None
     for line in report.splitlines():
@@ -130,7 +141,7 @@ def final_report(report: bytes) -> SessionOutcome | None:
 
 
 def status_name(status: int) -> int | str:
-    """An exit code as it is, a signal by its name."""
+    """Returns an exit code unchanged, and the name of a signal."""
     if status >= 0:
         return status
     try:

@@ -1,10 +1,11 @@
-"""The program that is started for a session: it forks the supervisor, waits for it, and ends what a killed
-supervisor would leave behind.
+"""The first process of a session: it forks the supervisor, waits for it, and cleans up if the supervisor is
+killed.
 
-Started as ``python -I -S guard.py`` in its own session, with one `SessionSpec` as JSON on stdin (`lab.start` does
-it). It holds the lock and the leases too, so that they are free only when nothing of the run lives, and as a
-child subreaper it inherits whatever the supervisor had adopted. It does so little that it has no reason to
-fail. If it is itself killed the supervisor goes on and says so: ending the run would lose more.
+Started by `roost.supervisor.guard_start` as ``python -I -S guard.py`` in a process session of its own, with
+one `SessionSpec` as JSON on stdin. It holds the lock and the leases too, so that they are free only when no
+process of the run lives. As a child subreaper it inherits all processes that the supervisor had adopted. It
+does so little that it has no reason to fail. If the guard itself is killed, the supervisor continues and
+records it: ending the run would lose more.
 """
 
 # Standard library only
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-if __name__ == "__main__":  # -I -S: neither site-packages nor this folder are on the path
+if __name__ == "__main__":  # with -I -S neither site-packages nor this folder is on the path
     sys.path.insert(0, __file__.rsplit(os.sep, 3)[0])
 
 import resource
@@ -37,10 +38,11 @@ _AWAITED_SIGNALS = (signal.SIGCHLD, *signals.CONTROL_SIGNALS)
 
 
 def main(warm: WarmWorker | None = None) -> int:
-    """Reads the spec, runs the session, gives its exit code. Whose stdin is a socket is a template first.
+    """Reads the spec, runs the session, and returns its exit code. If stdin is a socket, this process is a
+    template first.
 
     Args:
-        warm: The worker that this process could become.
+        warm: The worker that this process can become.
     """
     try:
         if stat.S_ISSOCK(os.fstat(0).st_mode):
@@ -67,23 +69,23 @@ def _run_with_notice(spec: SessionSpec, warm: WarmWorker | None) -> int:
         entry = run_notice_list.add_entry(spec)
     code = run_session(spec, warm)
 
-    from roost.supervisor.notices import run_notice_process  # what it needs costs the start nothing here
+    from roost.supervisor.notices import run_notice_process  # here, where it does not delay the start
 
     run_notice_process.send_end_notice(spec, entry)
     return code
 
 
 def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
-    """Runs one session under a supervisor, and those that follow it by themselves; gives the exit code of the
-    last, 1 if its supervisor was killed.
+    """Runs one session under a supervisor, and the sessions that restart it automatically. Returns the exit
+    code of the last one, or 1 if its supervisor was killed.
 
     Args:
-        spec: The first.
-        warm: As for `main`.
+        spec: The first session.
+        warm: The worker that this process can become.
     """
     signals.ignore_others()
     signals.block(_AWAITED_SIGNALS)
-    # Some systems drop a signal whose default is to do nothing even while it is blocked.
+    # Some systems drop a blocked signal whose default action is to do nothing.
     signals.install_handler([signal.SIGCHLD], lambda *_: None)
     for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
         if fd is not None:
@@ -98,12 +100,13 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
             if ended is not None:
                 return ended
             spec = session_restart.with_remaining_time(following)
-            code = _run_one_session(spec, None)  # what this process has loaded may have been changed since
+            code = _run_one_session(spec, None)  # warm modules may be outdated by now
     return code
 
 
 def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
-    """From the start of a supervisor to the end of all that it has left behind; gives the exit code."""
+    """Runs one session, from the start of the supervisor to the end of all processes it has left; returns the
+    exit code."""
     began = time.monotonic()
     group = cgroup.create(spec.token) if spec.cgroup else None
     guard_pid, supervisor_pid = os.getpid(), os.fork()
@@ -118,10 +121,11 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
 
 
 def _run_supervisor(supervisor: Supervisor) -> NoReturn:
-    """The forked child. Exceptions of the start are for the reader of stderr; a later one is a defect."""
+    """Runs in the forked child. Exceptions of the start go to the reader of stderr; a later one is a defect
+    of roost."""
     try:
         supervisor.start()
-    except Exception as error:  # noqa: BLE001  - told, then it has failed
+    except Exception as error:  # noqa: BLE001  - reported, then the process ends
         why = f"{type(error).__name__}: {error}"
         if supervisor.spec.restarted:
             _record_failed_restart(supervisor.spec, why)
@@ -130,13 +134,12 @@ def _run_supervisor(supervisor: Supervisor) -> NoReturn:
         os._exit(1)
     try:
         os._exit(supervisor.watch())
-    except BaseException:  # noqa: BLE001  - told, then it has failed
+    except BaseException:  # noqa: BLE001  - reported, then the process ends
         _abort()
 
 
 def _record_failed_restart(spec: SessionSpec, why: str) -> None:
-    """Nobody reads our stderr any more: why a restarted session could not be started is in its record, and in
-    the output."""
+    """Records and prints why a restarted session could not be started: its stderr has no reader any more."""
     fields = initial_fields(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
     record = SessionRecord(spec.session_file, fields)
     record.note_worker_end(None, seconds=0.0)
@@ -145,8 +148,8 @@ def _record_failed_restart(spec: SessionSpec, why: str) -> None:
 
 
 def _abort() -> NoReturn:
-    """By a signal, so that the guard sees that the end was not recorded. Nothing is imported here: there may
-    be no descriptor or memory left for it."""
+    """Ends by SIGABRT, so that the guard sees that the end was not recorded. Imports nothing: there may be no
+    descriptor or memory left for that."""
     try:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
@@ -156,20 +159,21 @@ def _abort() -> NoReturn:
 
 
 def _wait_for(supervisor_pid: int) -> int:
-    """Passes orders on until the supervisor has ended; gives its exit code, or minus its signal."""
+    """Passes control signals on until the supervisor has ended; returns its exit code, or minus its
+    signal."""
     while True:
         signum = signals.wait_for_signal(_AWAITED_SIGNALS)
         if signum != signal.SIGCHLD:
             os.kill(supervisor_pid, signum)
             continue
-        pid, status = os.waitpid(supervisor_pid, os.WNOHANG)  # SIGCHLD comes when it is paused, too
+        pid, status = os.waitpid(supervisor_pid, os.WNOHANG)  # SIGCHLD comes when a child is paused, too
         if pid == supervisor_pid:
             return os.waitstatus_to_exitcode(status)
 
 
 def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, seconds: float) -> int:
-    """Ends the run of a supervisor that was killed, and writes down that it was: first of all, for what made
-    that one fail may make us fail too."""
+    """Ends a session whose supervisor was killed, and records that. The record is written as early as
+    possible: the cause of that kill may end the guard too."""
     from roost.supervisor import rendezvous, session_restart
     from roost.supervisor.exit_status import killed_supervisor_outcome
 
@@ -177,13 +181,13 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     session_processes.touch_leases(spec)
     rendezvous.remove_folder(spec.token)
     found = SessionRecord.load(spec.session_file)
-    if found is None:  # it was killed before it had recorded the session: nobody was told that it runs
+    if found is None:  # it was killed before it had recorded the session, whose start has failed
         return 1
-    if found.fields.get("state") != "running":  # after it had recorded the end
+    if found.fields.get("state") != "running":  # it was killed after it had recorded the end
         return int(found.fields.get("exit_code", 1))
     end = killed_supervisor_outcome(status)
     found.note_worker_end(None, seconds=seconds)
-    restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_told=True)
+    restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_error_printed=True)
     lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
     if left:
         lines.append(f"these processes could not be ended and may still write: {left}")
@@ -192,7 +196,8 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
 
 
 def _report_in_output(spec: SessionSpec, record: SessionRecord, lines: list[str], *, is_final: bool) -> None:
-    """Says in the output what the record tells already, and shortens it if nobody writes any more."""
+    """Prints lines that the record has already, and shortens the output if no process writes into it any
+    more."""
     from roost.supervisor.output.output_cap import shorten_session_output
     from roost.supervisor.output.output_file import open_output, write_line
 
@@ -210,4 +215,4 @@ def _report_in_output(spec: SessionSpec, record: SessionRecord, lines: list[str]
 if __name__ == "__main__":
     exit_code = main()
     sys.stderr.flush()
-    os._exit(exit_code)  # to take the interpreter down takes longer than all that it has done
+    os._exit(exit_code)  # finalising the interpreter takes longer than all that it has done

@@ -1,4 +1,4 @@
-"""How an operation starts a session: spawns its guard, and knows for sure that it runs."""
+"""Starts a session: an operation starts its guard and waits until the session is recorded."""
 
 from __future__ import annotations
 
@@ -23,83 +23,92 @@ _PATHS = ("cwd", "package", "output", "session_file", "request_file", "progress"
 
 
 GuardProcess = subprocess.Popen[bytes] | ForkedGuard
-"""A caller that stays must ``wait()`` for one of its own, or a zombie remains."""
+"""A caller that keeps running must ``wait()`` for a guard that it started, or a zombie remains."""
 
 
 class SupervisedSession(NamedTuple):
-    """A session that runs by itself."""
+    """A running session, independent of the process that started it."""
 
     process: GuardProcess
-    """The guard. It ends last."""
+    """The guard, which is the last process to end."""
     supervisor_pid: int
-    """Where signals go (`lab.supervisor`); those sent to the guard are passed on."""
+    """The process to send signals to; the guard passes on those sent to itself."""
 
 
 class StartingSession:
-    """A session whose guard was told what to run.
+    """A session whose guard has received its spec.
 
     Args:
         spec: The session.
-        child: The guard.
-        ready_fd: Says that it stands.
-        timeout_seconds: How long that may take, from now on.
+        guard: The guard.
+        ready_fd: Becomes readable when the session is recorded.
+        timeout_seconds: How long the start may take from now on.
     """
 
-    def __init__(self, spec: SessionSpec, child: GuardProcess, ready_fd: int, timeout_seconds: float) -> None:
-        self.child = child
+    def __init__(self, spec: SessionSpec, guard: GuardProcess, ready_fd: int, timeout_seconds: float) -> None:
+        self.guard = guard
         self._spec, self._ready_fd = spec, ready_fd
         self._seconds, self._deadline = timeout_seconds, time.monotonic() + timeout_seconds
 
-    def finish(self) -> int:
-        """Waits until the supervisor has recorded the session; gives its pid.
+    def wait_until_recorded(self) -> int:
+        """Waits until the supervisor has recorded the session; returns the supervisor's pid.
 
         Raises:
-            RoostError: It did not start in time, or ended before; nothing of it is left.
+            RoostError: The supervisor did not start in time, or ended before; no process of it is left.
         """
-        spec, child = self._spec, self.child
-        assert child.stderr is not None
+        spec, guard = self._spec, self.guard
+        assert guard.stderr is not None
         try:
-            with child.stderr:
-                line = _read_ready_line(child, self._ready_fd, self._deadline)
+            with guard.stderr:
+                line = _read_ready_line(guard, self._ready_fd, self._deadline)
                 if not line:
-                    _kill_failed_start(child, spec)
-                    raise _start_timeout_error(spec, self._seconds) if line is None else _start_failed_error(spec, child)
+                    _kill_failed_start(guard, spec)
+                    raise (
+                        _start_timeout_error(spec, self._seconds)
+                        if line is None
+                        else _start_failed_error(spec, guard)
+                    )
         finally:
             os.close(self._ready_fd)
         return int(line)
 
 
-def start_session(spec: SessionSpec, *, lock_fd: int | None, timeout_seconds: float = 20.0) -> SupervisedSession:
+def start_session(
+    spec: SessionSpec, *, lock_fd: int | None, timeout_seconds: float = 20.0
+) -> SupervisedSession:
     """Starts the guard of one session and waits until the supervisor has recorded the session.
 
     Both outlive the caller.
 
     Args:
-        spec: The session; lock and pipe are filled in here, its paths made absolute. Of the leases the
-            caller closes its own descriptors, as of the lock.
-        lock_fd: Holds the package's flock. The caller then closes its own copy (``close``, never
-            ``LOCK_UN``, which would take the lock from the supervisor too): a copy that stays open keeps
-            the package locked after the run.
+        spec: The session; lock and pipe are filled in here, its paths made absolute. The caller closes its
+            own descriptors of the leases, as of the lock.
+        lock_fd: Holds the package's flock. The caller then closes its own copy (``close``, never ``LOCK_UN``,
+            which would take the lock from the supervisor too): a copy that stays open keeps the package
+            locked after the run.
         timeout_seconds: How long the start may take.
 
     Raises:
-        RoostError: It did not start in time, or ended before; nothing of it is left.
+        RoostError: The supervisor did not start in time, or ended before; no process of it is left.
     """
-    coming = spawn_guard(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
-    supervisor_pid = coming.finish()
-    return SupervisedSession(coming.child, supervisor_pid)
+    starting = spawn_guard(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
+    supervisor_pid = starting.wait_until_recorded()
+    return SupervisedSession(starting.guard, supervisor_pid)
 
 
 def spawn_guard(
-    spec: SessionSpec, *, lock_fd: int | None, timeout_seconds: float = 20.0, template: GuardTemplate | None = None
+    spec: SessionSpec,
+    *,
+    lock_fd: int | None,
+    timeout_seconds: float = 20.0,
+    template: GuardTemplate | None = None,
 ) -> StartingSession:
-    """Starts the guard of one session, as `start_session` does, and waits for nothing.
+    """Starts the guard of one session without waiting for the supervisor. For the other arguments see
+    `start_session`.
 
     Args:
-        spec: As for `start_session`, like the rest.
-        lock_fd: Likewise.
-        timeout_seconds: Likewise.
-        template: The guard is forked from it, if it can be, and if there is no warm one (`lab.warm`).
+        template: The process from which the guard is forked if there is no warm template for its worker
+            (`roost.supervisor.forkserver.warm_templates`).
 
     Raises:
         OSError: There are no processes or descriptors left.
@@ -108,33 +117,34 @@ def spawn_guard(
     spec = _with_absolute_paths(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
     try:
         try:
-            child, spec = _create_guard(spec, template)
+            guard, spec = _create_guard(spec, template)
         finally:
             os.close(its_ready_fd)
         try:
-            _send_spec(spec, child)
-        except BaseException:  # Ctrl-C: what nobody has heard of yet must not go on alone
-            child.send_signal(signal.SIGTERM)
+            _send_spec(spec, guard)
+        except BaseException:  # Ctrl-C: a session that the caller does not know must not continue
+            guard.send_signal(signal.SIGTERM)
             raise
     except BaseException:
         os.close(ready_fd)
         raise
-    return StartingSession(spec, child, ready_fd, timeout_seconds)
+    return StartingSession(spec, guard, ready_fd, timeout_seconds)
 
 
 def _create_guard(spec: SessionSpec, template: GuardTemplate | None) -> tuple[GuardProcess, SessionSpec]:
-    """The guard, and the session with the descriptors that this one has."""
+    """Returns the guard, and the spec with the descriptor numbers of that guard."""
     fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
-    child = warm_templates.fork_guard(spec, fds) or (template.fork(fds) if template is not None else None)
-    if child is None:
+    guard = warm_templates.fork_guard(spec, fds) or (template.fork(fds) if template is not None else None)
+    if guard is None:
         return _spawn_cold(spec), spec
     its = iter(range(FIRST_FD, FIRST_FD + len(fds)))
     ready_fd, lock_fd = next(its), None if spec.lock_fd is None else next(its)
-    return child, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(its))
+    return guard, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(its))
 
 
 def _with_absolute_paths(spec: SessionSpec) -> SessionSpec:
-    """The supervisor lives in the root folder, so that it never keeps a disk from being unmounted."""
+    """Makes paths absolute: the supervisor runs in the root folder, so that it never keeps a disk from being
+    unmounted."""
     paths: dict[str, Any] = {
         name: str(Path(path).absolute()) for name in _PATHS if (path := getattr(spec, name))
     }
@@ -154,54 +164,54 @@ def _spawn_cold(spec: SessionSpec) -> subprocess.Popen[bytes]:
     )
 
 
-def _send_spec(spec: SessionSpec, child: GuardProcess) -> None:
-    assert child.stdin is not None
+def _send_spec(spec: SessionSpec, guard: GuardProcess) -> None:
+    assert guard.stdin is not None
     try:
-        with child.stdin as pipe:
+        with guard.stdin as pipe:
             pipe.write(spec.to_json().encode())
-    except BrokenPipeError:  # it died at once; why is on its stderr
+    except BrokenPipeError:  # it ended at once; the reason is on its stderr
         return
 
 
-def _read_ready_line(child: GuardProcess, ready_fd: int, deadline: float) -> bytes | None:
-    """The supervisor's pid, which says that the session stands. Empty: it ended instead. None: it said
-    nothing in time."""
+def _read_ready_line(guard: GuardProcess, ready_fd: int, deadline: float) -> bytes | None:
+    """Returns the supervisor's pid, sent once the session is recorded. Empty: the guard ended instead. None:
+    timeout."""
     poller = select.poll()
     poller.register(ready_fd, select.POLLIN)
     try:
         left = max(0.0, deadline - time.monotonic())
         return os.read(ready_fd, 32) if poller.poll(left * 1000) else None
     except BaseException:  # as in `spawn_guard`
-        child.send_signal(signal.SIGTERM)
+        guard.send_signal(signal.SIGTERM)
         raise
 
 
-def _kill_failed_start(child: GuardProcess, spec: SessionSpec) -> None:
-    """Ends what did not come up, with all that it has started already, and waits for it."""
-    child.send_signal(signal.SIGSTOP)  # the guard must not see its supervisor die and write that down
-    if child.poll() is None:  # else its pid may be somebody else's by now
-        kill_tree(child.pid, include_root=False)
-    child.kill()
+def _kill_failed_start(guard: GuardProcess, spec: SessionSpec) -> None:
+    """Kills a guard that did not start in time, with all processes it has started already, and waits for
+    it."""
+    guard.send_signal(signal.SIGSTOP)  # the guard must not record the death of its supervisor
+    if guard.poll() is None:  # else its pid may be reused by now
+        kill_tree(guard.pid, include_root=False)
+    guard.kill()
     rendezvous.remove_folder(spec.token)
     group = cgroup.cgroup_path(spec.token)
     if group is not None:
         cgroup.kill(group)
         cgroup.remove(group)
-    child.wait()
+    guard.wait()
 
 
 def _start_timeout_error(spec: SessionSpec, timeout_seconds: float) -> RoostError:
     return RoostError(
-        f"the supervisor of session {spec.session} did not come up within {timeout_seconds:g} s "
-        "and was ended",
+        f"the supervisor of session {spec.session} did not start within {timeout_seconds:g} s and was killed",
         where=spec.package,
-        fix="try again; a loaded machine or a dead network disk can do this",
+        fix="try again; a loaded machine or a dead network disk can be the cause",
     )
 
 
-def _start_failed_error(spec: SessionSpec, child: GuardProcess) -> RoostError:
-    assert child.stderr is not None
-    said = child.stderr.read().decode(errors="replace").strip()
-    why = f"did not start: {said}" if said else "ended at its start and said nothing"
-    fix = None if said else "try again; if memory ran out, `dmesg` tells"
+def _start_failed_error(spec: SessionSpec, guard: GuardProcess) -> RoostError:
+    assert guard.stderr is not None
+    said = guard.stderr.read().decode(errors="replace").strip()
+    why = f"did not start: {said}" if said else "ended during its start without an error message"
+    fix = None if said else "try again; see `dmesg` for whether memory ran out"
     return RoostError(f"the supervisor of session {spec.session} {why}", where=spec.package, fix=fix)

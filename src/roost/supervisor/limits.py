@@ -1,4 +1,4 @@
-"""What a session may use before its supervisor steps in."""
+"""The limits of one session, enforced by its supervisor."""
 
 # Standard library only
 
@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 
 class SessionLimits(NamedTuple):
-    """Times in seconds, sizes in bytes. Named tuples cost a start nothing, dataclasses 7 ms."""
+    """Times in seconds, sizes in bytes. A named tuple adds nothing to the time of a start, a dataclass 7
+    ms."""
 
     wall_seconds: float | None = None
-    """The session's time; then it is asked to save and end. None: no limit."""
+    """The time limit of the session; then it is asked to save and stop. None: no limit."""
     grace_seconds: float = 60.0
-    """How long it may take to end once a limit has asked it to; then it is killed."""
+    """How long the session may take to end after a limit has asked it to stop; then it is killed."""
     peer_seconds: float = 5.0
-    """How long the other ranks may take to end by themselves once one has failed; then they are killed."""
+    """How long the other ranks may take to end after one has failed; then they are killed."""
     core_bytes: int = 0
-    """Largest core file of each of its processes."""
+    """The largest core file of each process of the session."""
     output_bytes: int = 200 * 2**20
-    """How much of the output file stays: the first and the last half of this."""
+    """How much of the output file is kept: the first and the last half of this size."""
     stall_seconds: float | None = 1800.0
-    """How long it may take no step and print nothing before that is looked into. None: never."""
+    """After how long without a step or output the session counts as stalled. None: never."""
     end_stalled: bool = False
-    """Whether a stalled run is ended; otherwise it is only reported."""
+    """Whether a stalled session is ended; otherwise the stall is only reported."""

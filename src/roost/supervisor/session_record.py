@@ -1,4 +1,5 @@
-"""``sessions/<n>.json``: what the supervisor, and after its death the guard, writes down of a session."""
+"""The session record ``sessions/<n>.json``, written by the supervisor, and by the guard if the supervisor is
+killed."""
 
 # Standard library only
 
@@ -18,15 +19,18 @@ SESSION_FORMAT = 1
 
 
 class SessionRecord:
-    """The fields of one session, and their file. The modules that write are imported at the first write,
-    after the worker was forked: they would hold up every start by 6 ms."""
+    """The fields of one session, and their file.
+
+    The modules that write are imported at the first write, after the worker was forked: earlier they would
+    delay every start by 6 ms.
+    """
 
     def __init__(self, path: str, fields: dict[str, Any]) -> None:
         self.path, self.fields = path, fields
 
     @classmethod
     def load(cls, path: str) -> SessionRecord | None:
-        """The one that stands; None if there is none that can be read."""
+        """Reads a record; None if the file is missing or unreadable."""
         try:
             with open(path, "rb") as file:
                 return cls(path, dict(json.load(file)))
@@ -42,7 +46,8 @@ class SessionRecord:
         durable.write(Path(self.path), self._text())
 
     def write_first(self, request_file: str) -> None:
-        """Writes, and makes the session's request durable before, if it is named. Raises OSError."""
+        """Writes the record, after making the session's request file durable if one is given. Raises
+        OSError."""
         if request_file:
             from pathlib import Path
 
@@ -52,14 +57,14 @@ class SessionRecord:
         self.write()
 
     def write_if_possible(self) -> None:
-        """For what is told in the output too: a full disk must not end the run."""
+        """Writes facts that are in the output too: a full disk must not end the run."""
         try:
             self.write()
         except OSError:
             return
 
     def write_end(self, end: SessionOutcome) -> list[str]:
-        """Adds how it ended and writes; gives what is to be said if that is impossible."""
+        """Adds the outcome and writes; returns the lines to print if that fails."""
         self.fields |= end._asdict() | {"peak_memory_mb": _peak_memory_mb()}
         try:
             self.write()
@@ -69,14 +74,14 @@ class SessionRecord:
         return []
 
     def note_worker_end(self, worker_status: int | None, seconds: float) -> None:
-        """The moment is that of the worker's end, not that of the last process it left behind."""
+        """Sets the time of the worker's end, which is not that of the last process it left behind."""
         self.fields["ended"] = time.time()
         self.fields["seconds"] = round(seconds, 3)
         if worker_status is not None:
             self.fields["worker_status"] = status_name(worker_status)
 
     def _overwrite(self) -> list[str]:
-        """On a full disk: into the block that the record of the start has already."""
+        """Writes in place, for a full disk: the blocks of the first record are allocated already."""
         from pathlib import Path
 
         from roost.base import durable
@@ -84,17 +89,19 @@ class SessionRecord:
         try:
             durable.overwrite(Path(self.path), self._text())
         except OSError as error:
-            return [f"nor in place: {error}"]
+            return [f"nor could it be overwritten in place: {error}"]
         return []
 
     def _text(self) -> bytes:
-        # A field a line, without `indent`: with that json leaves C, for half a millisecond.
+        # One field per line without `indent`, which would use the Python encoder: half a millisecond.
         return json.dumps(self.fields, separators=(",\n ", ": "), allow_nan=False).encode() + b"\n"
 
 
-def initial_fields(session: int, *, worker_pid: int | None, guard_pid: int, group: str | None) -> dict[str, Any]:
-    """The fields of a session that begins, written by its supervisor; by the guard before a restart, when
-    there is no worker yet."""
+def initial_fields(
+    session: int, *, worker_pid: int | None, guard_pid: int, group: str | None
+) -> dict[str, Any]:
+    """Returns the fields of a session that starts. Its supervisor writes them; before a restart the guard
+    does, while there is no worker yet."""
     return {
         "format": SESSION_FORMAT,
         "session": session,
@@ -112,6 +119,6 @@ def initial_fields(session: int, *, worker_pid: int | None, guard_pid: int, grou
 
 
 def _peak_memory_mb() -> float:
-    """Of the largest single process that was our child, in MB."""
+    """Returns the peak of the largest single child process, in MB."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return round(peak / (1024 if sys.platform == "linux" else 1024 * 1024), 1)

@@ -1,10 +1,11 @@
-"""The next session, begun by the guard itself where one has crashed or failed (``--restart N``).
+"""The next session, started automatically by the guard after a crash or failure (``--restart N``).
 
 ::
 
     session 1 ends     its supervisor writes 2.request.json, then 1.json with "restarted_as": 2
-    a pause            the guard stands as session 2, so that it can be watched and stopped; it keeps the lock
-    session 2 begins   from the last checkpoint, under a supervisor of its own
+    a pause            the record of session 2 names the guard, so that the session can be watched and
+                       stopped; the guard keeps the lock
+    session 2 starts   from the last checkpoint, under a supervisor of its own
 """
 
 # Standard library only
@@ -27,26 +28,30 @@ from roost.supervisor.session_record import SessionRecord, initial_fields
 from roost.supervisor.session_spec import SessionSpec
 
 _RETRIED_REASONS = ("exception", OUT_OF_MEMORY, PEER_FAILED, STALLED)
-"""Why a session failed that may do better the next time. A wrong setting does not."""
+"""The reasons of failures that may not occur again. A wrong setting is none of them."""
 _MAX_PAUSE_SECONDS = 30.0
 
 
 def pause_seconds(spec: SessionSpec) -> float:
-    """How long to wait before the session after this one."""
+    """Returns how long to wait before this session."""
     return min(_MAX_PAUSE_SECONDS, 2.0**spec.restarted)
 
 
-def plan_restart(spec: SessionSpec, record: SessionRecord, end: SessionOutcome, *, guard_pid: int, is_told: bool) -> str | None:
-    """Writes the request of the session that follows, if there is to be one, and names it in the record of
-    this one; gives what is to be said of it. To be called before the end is recorded: whoever follows must
-    find the next session as soon as this one has ended.
+def plan_restart(
+    spec: SessionSpec, record: SessionRecord, end: SessionOutcome, *, guard_pid: int, is_error_printed: bool
+) -> str | None:
+    """Writes the request of the next session, if there is to be one, and names it in the record of this one.
+    Returns the line to print.
+
+    To be called before the end is recorded: a follower must find the next session as soon as this one has
+    ended.
 
     Args:
         spec: The session.
         record: Its record.
-        end: How it ended.
-        guard_pid: The guard, which lives as long as the next session is to come.
-        is_told: Whether the output tells the error already.
+        end: Its outcome.
+        guard_pid: The guard, which lives until the next session starts.
+        is_error_printed: Whether the output contains the error already.
     """
     accident = end.state == "crashed" or (end.state == "failed" and end.reason in _RETRIED_REASONS)
     if spec.restarted >= spec.restart or not accident:
@@ -56,9 +61,9 @@ def plan_restart(spec: SessionSpec, record: SessionRecord, end: SessionOutcome, 
     try:
         _write_request(spec, guard_pid)
     except (OSError, ValueError, TypeError) as error:
-        return f"it is not restarted: {error}"
+        return f"this session is not restarted: {error}"
     number = record.fields["restarted_as"] = spec.session + 1
-    why = "" if is_told else f": {end.error}"
+    why = "" if is_error_printed else f": {end.error}"
     return (
         f"session {spec.session} {end.state}{why}; session {number} begins in "
         f"{pause_seconds(spec):g} s (restart {spec.restarted + 1} of {spec.restart})"
@@ -84,31 +89,31 @@ def _write_request(spec: SessionSpec, guard_pid: int) -> None:
         "restart_of": spec.session,
         "output_offsets": _output_offsets(spec),
     }
-    if has_begun:  # then what was asked of it holds for all that follow
+    if has_begun:  # then its overrides and checkpoint are in effect already
         body |= {"overrides": [], "checkpoint": None}
     durable.write(folder / f"{number}.request.json", json.dumps(body, indent=2).encode() + b"\n")
 
 
 def _output_offsets(spec: SessionSpec) -> dict[str, int]:
-    """Where in the output of each rank, by the file's name, the next session begins."""
+    """Returns where in the output of each rank, by file name, the next session begins."""
     paths = [rank_output_path(spec.output, rank) for rank in range(max(1, len(spec.ranks)))]
     there = [path for path in paths if os.path.exists(path)]  # noqa: PTH110
     return {os.path.basename(path): os.stat(path).st_size for path in there}  # noqa: PTH116, PTH119
 
 
 def wait_before_restart(spec: SessionSpec, seconds: float) -> int | None:
-    """Waits before a session begins; in the record the guard stands for its supervisor, so that it can be
-    stopped. Gives the exit code if it was: then the session has ended. To be called by the guard, with the
-    orders blocked."""
+    """Waits before a session starts. Its record names the guard as supervisor, so that the session can be
+    stopped: then it has ended, and its exit code is returned. Called by the guard, with the control signals
+    blocked."""
     guard_pid = os.getpid()
     record = SessionRecord(
         spec.session_file, initial_fields(spec.session, worker_pid=None, guard_pid=guard_pid, group=None)
     )
     record.write_if_possible()
-    order = signal.sigtimedwait(signals.CONTROL_SIGNALS, seconds)
-    if order is None:
+    request = signal.sigtimedwait(signals.CONTROL_SIGNALS, seconds)
+    if request is None:
         return None
-    now = order.si_signo == signals.KILL_SIGNAL
+    now = request.si_signo == signals.KILL_SIGNAL
     end = SessionOutcome("stopped", INTERRUPTED_EXIT_CODE if now else STOPPED_EXIT_CODE, "signal", None)
     record.note_worker_end(None, seconds=0.0)
     record.write_end(end)
@@ -116,7 +121,7 @@ def wait_before_restart(spec: SessionSpec, seconds: float) -> int | None:
 
 
 def planned_session(spec: SessionSpec) -> SessionSpec | None:
-    """The session that was planned to follow this one; None when none was."""
+    """Returns the session that was planned to follow this one; None if there is none."""
     record = SessionRecord.load(spec.session_file)
     if record is None or "restarted_as" not in record.fields:
         return None
@@ -130,7 +135,7 @@ def planned_session(spec: SessionSpec) -> SessionSpec | None:
         session=number,
         session_file=f"{folder}/{number}.json",
         stacks=spec.stacks and f"{folder}/{number}.stacks.txt",
-        request_file="",  # whoever has planned it has waited for the disk
+        request_file="",  # made durable when the restart was planned
         token=request.fields["token"],
         restarted=spec.restarted + 1,
         ready_fd=None,
@@ -138,7 +143,7 @@ def planned_session(spec: SessionSpec) -> SessionSpec | None:
 
 
 def with_remaining_time(spec: SessionSpec) -> SessionSpec:
-    """With the time that is left now: the limit is that of all sessions together, pauses included."""
+    """Returns the spec with the remaining time: the limit covers all sessions together, pauses included."""
     deadline = spec.env.get(DEADLINE_VARIABLE)
     if spec.limits.wall_seconds is None or deadline is None:
         return spec

@@ -1,65 +1,66 @@
-"""Which signals mean something to guard and supervisor, and how they are heard.
+"""The signals that guard and supervisor handle, ignore and block.
 
-By what `signal` is made of: that one makes an enum of each number that it takes or gives, for a millisecond
-of each session, most of it the pages that a process copies which was just forked.
+Calls `_signal`, the C module below `signal`: that one makes an enum of each number that it takes or returns,
+which costs each session a millisecond, mostly for pages that a freshly forked process must copy.
 """
 
 # Standard library only
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # it has no types of its own
+import _signal  # type: ignore[import-not-found]  # it has no type stubs
 import signal
 from collections.abc import Callable, Iterable
 from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Save and end. SIGUSR1 is what batch systems send ahead of a time limit."""
+"""Requests to save and stop. Batch systems send SIGUSR1 before a time limit."""
 KILL_SIGNAL = signal.SIGQUIT
-"""End everything at once."""
+"""The request to kill all processes of the session."""
 CONTROL_SIGNALS = (*STOP_SIGNALS, KILL_SIGNAL)
 GUARD_DIED = signal.SIGUSR2
-"""What the kernel tells a supervisor whose guard was killed."""
+"""Sent by the kernel to a supervisor whose guard was killed."""
 HANDLED_SIGNALS = (signal.SIGCHLD, GUARD_DIED, *CONTROL_SIGNALS)
-"""What a supervisor has handlers for."""
+"""The signals for which a supervisor has handlers."""
 
 IGNORED_SIGNALS = (
     signal.SIGHUP, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF,
     signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 )  # fmt: skip
-"""What would end or pause a process that nobody has asked to."""
+"""Signals that would end or pause a process without a request of the user."""
 
 
 def ignore_others() -> None:
-    """For a guard or supervisor: nothing but orders and SIGKILL ends it."""
+    """Ignores all other signals in a guard or supervisor: only control signals and SIGKILL end it."""
     for signum in IGNORED_SIGNALS:
         _signal.signal(signum, _signal.SIG_IGN)
 
 
 def install_handler(signums: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
-    """Calls ``handler`` for each of these."""
+    """Calls ``handler`` for each of these signals."""
     for signum in signums:
         _signal.signal(signum, handler)
 
 
 def block(signums: Iterable[int]) -> None:
-    """Holds these back, beside those that are held back already."""
+    """Blocks these signals in addition to those already blocked."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, signums)
 
 
 def unblock_all() -> None:
-    """Holds nothing back any more."""
+    """Unblocks all signals."""
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def wait_for_signal(signums: Iterable[int]) -> int:
-    """Takes one of these, which are blocked, when it comes."""
+    """Waits for one of these blocked signals, and returns it."""
     return int(_signal.sigwait(signums))
 
 
 def restore_defaults() -> None:
-    """Default actions for a worker, and nothing blocked. SIGHUP stays ignored: a session that logs out sends
-    it beside SIGTERM, and it must not cut off the saving that SIGTERM began."""
+    """Restores the default actions for a worker, and unblocks all signals. SIGHUP stays ignored: a login
+    session that ends sends it together with SIGTERM, and it must not interrupt the save that SIGTERM has
+    started."""
     ignored_by_python = (signal.SIGPIPE, signal.SIGXFSZ)
     for signum in (*IGNORED_SIGNALS, *CONTROL_SIGNALS, signal.SIGCHLD, *ignored_by_python):
         if signum != signal.SIGHUP:

@@ -1,5 +1,7 @@
-"""The ranks that a launcher such as torchrun has started: each tells of itself in the pipe of the reports.
-Those of other machines have a supervisor there, which writes into the same package."""
+"""The ranks that a launcher such as torchrun has started. Each rank reports its pid in the report pipe.
+
+The ranks of other machines have a supervisor there, which writes into the same package.
+"""
 
 # Standard library only
 
@@ -15,11 +17,12 @@ from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.session_record import SessionRecord
 
 _RELATED_SECONDS = 60.0
-"""Who joined and failed longer before our end than this has nothing to do with it."""
+"""A failure on another machine longer before this session's end is unrelated to it."""
 
 
 def launched_pids(report: bytes) -> list[int]:
-    """Their pids, in the order in which they came up; the pipe is open to all of their code."""
+    """Returns the pids of the launched ranks in the order of their start. The pipe is open to all of their
+    code, so malformed lines are skipped."""
     found = []
     for line in report.splitlines():
         try:
@@ -32,12 +35,12 @@ def launched_pids(report: bytes) -> list[int]:
 
 
 def failure_on_other_machine(own: SessionRecord, *, seconds: float) -> SessionOutcome | None:
-    """What has failed by itself on another machine that took part in a session; None if no supervisor there
-    tells it.
+    """Returns the failure of another machine in this session that no other rank caused; None if no supervisor
+    reports one.
 
     Args:
         own: The record of the machine where the session was started.
-        seconds: How long to wait for the records of the others.
+        seconds: How long to wait for the records of the other machines.
     """
     deadline = time.monotonic() + seconds
     while True:

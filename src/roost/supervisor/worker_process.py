@@ -1,4 +1,4 @@
-"""Starting the worker of a session: its pipes, and what the forked child does to become it."""
+"""Starts the worker of a session: its pipes, and the steps by which the forked child becomes the worker."""
 
 # Standard library only
 # Not durable: opens the terminal of a worker
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
 
 _NOT_FOUND_EXIT_CODE = 127
-"""As shells end where there is no such program."""
+"""The exit code of shells for a program that does not exist."""
 
 
 class WorkerProcess(NamedTuple):
-    """A worker that was started, and our ends of its pipes (none of them blocks)."""
+    """A started worker, and the supervisor's ends of its pipes (none of them blocks)."""
 
     pid: int
     report_fd: int
-    """Its final line."""
+    """Receives the final report."""
     joined_fd: int
-    """One byte, if it could join its cgroup."""
+    """Receives one byte if the worker could join its cgroup."""
     is_warm: bool = False
-    """Whether it was forked ready, and started no interpreter."""
+    """Whether it was forked with its imports done, and started no interpreter."""
 
 
 class _ChildDescriptors(NamedTuple):
@@ -56,17 +56,17 @@ def start_worker(
     terminal: str = "",
     warm: WarmWorker | None = None,
 ) -> WorkerProcess:
-    """Forks a worker. The signals that we hear are blocked from before the fork: the child must find the
-    default actions and not the copy of our handlers. The caller unblocks them.
+    """Forks a worker. The signals that the supervisor handles are blocked from before the fork: the child
+    must find the default actions and not a copy of the supervisor's handlers. The caller unblocks them.
 
     Args:
         spec: The session.
-        env: What this worker has in its environment beside that of the session.
-        output_fd: What it prints into.
-        stacks_fd: Its end of the pipe for stacks.
+        env: The worker's environment variables in addition to those of the session.
+        output_fd: The file into which the worker prints.
+        stacks_fd: The worker's end of the pipe for stacks.
         group: The session's cgroup, if there is one.
-        terminal: What it gets instead of the output.
-        warm: What a fork of this process can become.
+        terminal: The terminal that the worker gets instead of the output; empty: none.
+        warm: The worker that a fork of this process can become.
 
     Raises:
         OSError: There are no descriptors or processes left.
@@ -77,11 +77,11 @@ def start_worker(
     if sys.platform == "linux":
         session_processes.prctl()  # loads ctypes once, here and not in the child
     supervisor_pid = os.getpid()
-    is_later = terminal or spec.restarted  # what was loaded long ago may have been changed since
+    is_later = terminal or spec.restarted  # modules loaded long ago may be outdated
     if warm is not None and (is_later or not warm.can_become(spec.argv, spec.env | env)):
         warm = None
-    # What is made here the child need not make: each page that it touches is copied for it.
-    # A launcher closes what its ranks would inherit; by this path they find the pipe all the same.
+    # Prepared here and not in the child, for which each page that it touches is copied.
+    # A launcher closes the descriptors that its ranks would inherit; by this path they find the pipe.
     where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
     stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
     env = {**spec.env, TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
@@ -89,7 +89,7 @@ def start_worker(
     program = _program_path(spec.argv[0], env.get("PATH", os.defpath))
     ends = _ChildDescriptors(output_fd, its_report, stacks_fd, its_joined)
     signals.block(signals.HANDLED_SIGNALS)
-    # Who goes on without `exec` needs all that Python and libraries do after a fork.
+    # A child without `exec` needs the hooks of Python and of libraries after a fork.
     forked = cgroup.fork_into(group) if group is not None and warm is None else None
     pid = os.fork() if forked is None else forked
     if pid == 0:
@@ -100,7 +100,7 @@ def start_worker(
 
 
 def is_in_cgroup(worker: WorkerProcess) -> bool:
-    """Whether it is in its cgroup; known once it has started."""
+    """Whether a worker is in its cgroup; known once it has started."""
     try:
         return os.read(worker.joined_fd, 1) == b"1"
     except BlockingIOError:
@@ -108,10 +108,10 @@ def is_in_cgroup(worker: WorkerProcess) -> bool:
 
 
 def _program_path(name: str, path: str) -> str:
-    """Where a program is. As it was given where that is not clear, or where nobody can start it: `exec` says
-    why."""
+    """Returns the path of a program; its unchanged name if the path is ambiguous or not executable: `exec`
+    then raises the error."""
     for folder in path.split(os.pathsep):
-        if "/" in name or not folder.startswith("/"):  # as it is seen from the worker's folder
+        if "/" in name or not folder.startswith("/"):  # relative to the worker's folder
             break
         found = f"{folder}/{name}"
         if os.access(found, os.X_OK) and not os.path.isdir(found):  # noqa: PTH112
@@ -131,7 +131,7 @@ def _become_worker(
 ) -> NoReturn:
     try:
         session_processes.set_parent_death_signal(signal.SIGKILL)
-        if os.getppid() != supervisor_pid:  # it died before the line above: no signal will come
+        if os.getppid() != supervisor_pid:  # it ended before the line above: no signal will come
             os._exit(1)
         if is_inside or (group is not None and cgroup.join(group)):
             os.write(ends.joined, b"1")
@@ -150,14 +150,20 @@ def _become_worker(
         os.execvpe(program, spec.argv, spec.env)
     except (OSError, ValueError) as error:
         code = _NOT_FOUND_EXIT_CODE if spec.is_command else 1
-        line = {"state": "failed", "exit_code": code, "reason": NOT_STARTED, "error": _start_error(spec, error)}
+        line = {
+            "state": "failed",
+            "exit_code": code,
+            "reason": NOT_STARTED,
+            "error": _start_error(spec, error),
+        }
         os.write(ends.report, json.dumps(line).encode() + b"\n")
     finally:
         os._exit(_NOT_FOUND_EXIT_CODE)
 
 
 def _start_error(spec: SessionSpec, error: OSError | ValueError) -> str:
-    """Why it does not start. A command is called as it was typed, not by the last folder of the PATH."""
+    """Returns why the worker did not start. A command is named as it was typed, not by the last folder of
+    PATH."""
     if not spec.is_command or not isinstance(error, OSError) or error.strerror is None:
         return f"the {'command' if spec.is_command else 'worker'} could not be started: {error}"
     what = spec.cwd if error.filename == spec.cwd else spec.argv[0]
@@ -166,7 +172,7 @@ def _start_error(spec: SessionSpec, error: OSError | ValueError) -> str:
 
 def _redirect_streams(terminal: str, output_fd: int) -> None:
     if terminal:
-        # Without O_NOCTTY its Ctrl-C would go to the worker, past the program that the person started.
+        # Without O_NOCTTY its Ctrl-C would go to the worker instead of to the program that the user started.
         fd = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
         for stream in range(3):
             os.dup2(fd, stream)

@@ -66,7 +66,9 @@ class Local:
         held = None
         try:
             # Room that is nobody's was left by whoever chose the cards: others see it as they look.
-            held = lease.take(cards, task.reserved_mb, LeaseHolder.own(task.id, task.package)) if cards else None
+            held = (
+                lease.take(cards, task.reserved_mb, LeaseHolder.this_process(task.id, task.package)) if cards else None
+            )
             spec = session_start.add(
                 package,
                 plan,
@@ -89,13 +91,13 @@ class Local:
                 held.close()
 
         def finish() -> None:
-            coming.finish()
-            if isinstance(coming.child, ForkedGuard):
-                coming.child.close()
+            coming.wait_until_recorded()
+            if isinstance(coming.guard, ForkedGuard):
+                coming.guard.close()
             else:
-                self._guards[task.id] = coming.child
+                self._guards[task.id] = coming.guard
             if self._warm is not None:
-                self._warm.keep(spec)  # for the next one
+                self._warm.ensure_template(spec)  # for the next one
 
         return finish
 
@@ -159,7 +161,7 @@ class Local:
     def _without_package(self, task: Task, reason: str) -> Seen:
         """What is known of an attempt whose package was removed: it goes on until it wants to write."""
         found = self._seen.get(task.id)
-        if found is not None and found.guard_lives:
+        if found is not None and found.guard_is_alive:
             return Seen(RUNNING, found.number, started=task.started)
         self._seen.pop(task.id, None)
         return Seen(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
@@ -199,7 +201,7 @@ def _has_begun(package: PackageFolder, task: Task) -> bool:
 def _seen(found: Session) -> Seen:
     record: Mapping[str, Any] = found.record or {}
     # The guard ends last: until then the package is locked and the cards are taken.
-    if found.state == "running" or found.guard_lives:
+    if found.state == "running" or found.guard_is_alive:
         return Seen(RUNNING, found.number, started=unix_seconds(record.get("started")))
     unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
     ended, code = unix_seconds(record.get("ended")), record.get("exit_code")
@@ -235,7 +237,7 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
 def _going_on(package: PackageFolder, task: Task) -> dict[str, Any]:
     """What was asked of an attempt that counts holds for all that follow."""
     records = package.path / "records"
-    has_begun = any(one.counts(records) for one in package.sessions() if one.request.get("task") == task.id)
+    has_begun = any(one.is_effective(records) for one in package.sessions() if one.request.get("task") == task.id)
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 

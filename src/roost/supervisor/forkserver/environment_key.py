@@ -1,4 +1,5 @@
-"""What a process takes over from the one that starts it: two that are started with the same could be one."""
+"""A key for all that a process inherits from the one that starts it. Programs with equal keys start
+identically."""
 
 # Standard library only
 
@@ -24,8 +25,8 @@ _TERMINAL_VARIABLES = (
     "JOURNAL_STREAM", "JPY_PARENT_PID", "XDG_SESSION_", "DBUS_SESSION_BUS_ADDRESS", "PYTEST_CURRENT_TEST",
 )  # fmt: skip
 _IGNORED_VARIABLES = frozenset((*_RUN_VARIABLES, *_TERMINAL_VARIABLES))
-"""Names, and with an underscore at the end beginnings of names, that neither Python nor torch reads when it
-starts. The worker finds its own values in them all the same."""
+"""Variables, and prefixes of variables (with an underscore at the end), that neither Python nor torch reads
+at its start. The worker still gets its own values of them."""
 _IGNORED_PREFIXES = tuple(name for name in _IGNORED_VARIABLES if name.endswith("_") and name != "_")
 
 _STATUS_FIELDS = (
@@ -34,30 +35,30 @@ _STATUS_FIELDS = (
 )  # fmt: skip
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 _LIBC_SIGNALS = (32, 33)
-"""Signals that no program sees: who was started by ``posix_spawn`` has them ignored, others do not."""
+"""Signals internal to libc: a process started by ``posix_spawn`` has them ignored, others do not."""
 _DIGITS = 20
 
 
 def startup_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which a process can differ from another before it has done anything."""
+    """Returns the variables that can change a process before its own code runs."""
     return {name: value for name, value in env.items() if not _is_ignored(name)}
 
 
 def environment_key(command: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """A name for a program as this process would start it: its arguments and variables, and our own limits,
-    rights, cores, groups and namespaces. None if they cannot be told, or if a program would be another in
-    each folder.
+    """Returns a key for a program as this process would start it: its arguments and variables, and this
+    process's limits, rights, cores, groups and namespaces. None if these cannot be read, or if the program
+    depends on the working directory.
 
     Args:
         command: The program.
         env: Its environment.
     """
     if not all(map(os.path.isabs, env.get("PYTHONPATH", "/").split(os.pathsep))):
-        return None  # of the folder that the worker will be in
+        return None  # relative to the worker's working directory
     own = Path("/proc/self")
     try:
         status = dict(line.split(":", 1) for line in (own / "status").read_text().splitlines())
-        told = [
+        parts = [
             list(command),
             sorted(startup_variables(env).items()),
             [status.get(name) for name in _STATUS_FIELDS],
@@ -68,12 +69,20 @@ def environment_key(command: Sequence[str], env: Mapping[str, str]) -> str | Non
         ]
     except (OSError, ValueError, KeyError):
         return None
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def _ignored_signals(status: Mapping[str, str]) -> int:
-    """The signals that a worker would ignore, too: it begins with the default of all others."""
-    own = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, *signals.IGNORED_SIGNALS, *signals.CONTROL_SIGNALS, *_LIBC_SIGNALS)
+    """Returns the mask of signals that a worker would ignore, too: it starts with the default action of all
+    others."""
+    own = (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+        signal.SIGCHLD,
+        *signals.IGNORED_SIGNALS,
+        *signals.CONTROL_SIGNALS,
+        *_LIBC_SIGNALS,
+    )
     return int(status["SigIgn"], 16) & ~sum(1 << (one - 1) for one in set(own))
 
 

@@ -1,4 +1,5 @@
-"""Guards that are forked from a template (`lab.template`), in a tenth of the time in which one starts."""
+"""Guards that are forked from a template (`roost.supervisor.forkserver.guard_template`), in a tenth of the
+time of a start by exec."""
 
 # Not durable: the pipes of a guard
 
@@ -19,57 +20,64 @@ from roost.supervisor import guard
 from roost.supervisor.forkserver import guard_template
 
 _ANSWER_SECONDS = 2.0
-"""Then it is paused, or the machine has no memory left: what is to be started starts without it."""
+"""A template that does not answer in this time is paused, or the machine has no memory left: the guard is
+started without it."""
 
 _REAPED_SECONDS = 20.0
 _UNKNOWN_EXIT_CODE = 1
 
 GUARD_COMMAND = (sys.executable, "-I", "-S", str(Path(guard.__file__).resolve()))
-"""What starts a guard, and a template."""
+"""Starts a guard, or a template."""
 
 
 class ForkedGuard:
-    """A guard that is the template's child, with what of `subprocess.Popen` one needs.
+    """A guard that is a child of the template, with the needed part of the interface of `subprocess.Popen`.
 
     Args:
         pid: Its process.
-        pidfd: Stands for it.
-        stdin: Takes what it is to run; nothing is run before.
-        stderr: What it says if it cannot start.
-        told: By which the template tells how it has ended, where it does.
+        pidfd: Its pidfd.
+        stdin: Receives the spec; before it nothing is run.
+        stderr: Contains the error if the guard cannot start.
+        exit_socket: Receives the exit status from the template, if the template sends it.
     """
 
     def __init__(
-        self, pid: int, pidfd: int, stdin: IO[bytes], stderr: IO[bytes], told: socket.socket | None = None
+        self,
+        pid: int,
+        pidfd: int,
+        stdin: IO[bytes],
+        stderr: IO[bytes],
+        exit_socket: socket.socket | None = None,
     ) -> None:
         self.pid, self.stdin, self.stderr = pid, stdin, stderr
         self.returncode: int | None = None
-        self._pidfd, self._told = pidfd, told
+        self._pidfd, self._exit_socket = pidfd, exit_socket
 
     def send_signal(self, signum: int) -> None:
-        """Sends it a signal, if it still lives."""
+        """Sends a signal to the guard, unless it has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signum)
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kills the guard."""
         self.send_signal(signal.SIGKILL)
 
     def poll(self) -> int | None:
-        """None while it lives, then its exit code, or minus the signal that ended it; 1: nobody can tell."""
+        """Returns None while the guard lives, then its exit code, or minus the signal that ended it; 1 if
+        that is unknown."""
         with suppress(subprocess.TimeoutExpired):
             return self.wait(timeout=0)
         return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end; gives the same.
+        """Waits for the end of the guard; returns the same as `poll`.
 
         Args:
             timeout: Seconds.
 
         Raises:
-            subprocess.TimeoutExpired: It still lives then.
+            subprocess.TimeoutExpired: The guard still lives then.
         """
         if self.returncode is None:
             poller = select.poll()
@@ -81,37 +89,40 @@ class ForkedGuard:
         return self.returncode
 
     def _code(self) -> int:
-        if self._told is None:
+        if self._exit_socket is None:
             return _UNKNOWN_EXIT_CODE
         try:
-            self._told.settimeout(_REAPED_SECONDS)
-            return int(self._told.recv(16))
+            self._exit_socket.settimeout(_REAPED_SECONDS)
+            return int(self._exit_socket.recv(16))
         except (OSError, ValueError):  # the template was killed, or is paused
             return _UNKNOWN_EXIT_CODE
 
     def close(self) -> None:
-        """It goes on by itself, or has ended; nobody here will wait for it."""
+        """Closes the descriptors; a guard that lives continues, and its end cannot be awaited any more."""
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
-        if self._told is not None:
-            self._told.close()
+        if self._exit_socket is not None:
+            self._exit_socket.close()
 
-    __del__ = close  # not everyone who starts a run waits for its end
+    __del__ = close  # a caller that does not wait for the end need not close
 
 
 class GuardTemplate:
-    """The one template of a daemon for guards alone, whose workers start as usual (`lab.warm` keeps the
-    others): started when it is first needed, and anew should it be gone. Whatever happens to it, a guard that
-    it has not given is started as usual, and those that it has given go on."""
+    """The single template of a daemon for guards whose workers start by exec (`warm_templates` keeps the
+    others).
+
+    Started when it is first needed, and again after it has ended. If it fails, guards are started without it;
+    guards that it has forked continue.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: socket.socket | None = None
+        self._connection: socket.socket | None = None
 
     def open(self) -> None:
-        """Starts it, unless it is there. It is asked only once it has loaded itself, and nobody waits for
-        that."""
+        """Starts the template, unless it runs. It reads requests only after its imports; no caller waits for
+        those."""
         if self._process is not None or not hasattr(os, "pidfd_open"):
             return
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -119,76 +130,79 @@ class GuardTemplate:
             self._process = subprocess.Popen(
                 GUARD_COMMAND, stdin=its.fileno(), stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
             )
-        except OSError:  # no process, no memory: without it all goes on more slowly
+        except OSError:  # no process, no memory: guards start by exec, more slowly
             ours.close()
             return
         finally:
             its.close()
-        self._asked = ours
+        self._connection = ours
 
     def fork(self, fds: Sequence[int]) -> ForkedGuard | None:
-        """Forks a guard; None: start one as usual.
+        """Forks a guard; None if the caller must start one by exec.
 
         Args:
-            fds: It gets copies of these, as number 3, 4, …
+            fds: The guard gets copies of these, as number 3, 4, …
 
         Raises:
             OSError: There are no descriptors left.
         """
         self.open()
-        found = request_guard(self._asked, fds) if self._asked is not None else None
+        found = request_guard(self._connection, fds) if self._connection is not None else None
         if found is None:
             self.close()
         return found
 
     def close(self) -> None:
-        """Ends it; those that it has given go on."""
-        if self._asked is not None:
-            self._asked.close()
+        """Ends the template; guards that it has forked continue."""
+        if self._connection is not None:
+            self._connection.close()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = self._asked = None
+        self._process = self._connection = None
 
 
-def request_guard(asked: socket.socket, fds: Sequence[int], *, tells: bool = False) -> ForkedGuard | None:
-    """Has a template fork a guard; None: it was killed, is paused, or cannot fork.
+def request_guard(
+    connection: socket.socket, fds: Sequence[int], *, reports_exit: bool = False
+) -> ForkedGuard | None:
+    """Has a template fork a guard; None if the template was killed, is paused, or cannot fork.
 
     Args:
-        asked: A connection to it.
+        connection: A connection to the template.
         fds: As for `GuardTemplate.fork`.
-        tells: Whether the template will tell by this connection how the guard has ended; it is then for
-            nothing else.
+        reports_exit: Whether the template will send the guard's exit status on this connection, which is then
+            used for nothing else.
 
     Raises:
         OSError: There are no descriptors left.
     """
     if len(fds) + 2 > guard_template.MAX_FDS:
         return None
-    asked.settimeout(_ANSWER_SECONDS)
+    connection.settimeout(_ANSWER_SECONDS)
     with ExitStack() as its, ExitStack() as failed:
         stdin_fd, stdin = _pipe(its, failed, ours_writes=True)
         stderr_fd, stderr = _pipe(its, failed, ours_writes=False)
         try:
-            pid, pidfd = _exchange(asked, [stdin_fd, stderr_fd, *fds])
+            pid, pidfd = _exchange(connection, [stdin_fd, stderr_fd, *fds])
         except (OSError, ValueError):
             return None
         failed.pop_all()
-    return ForkedGuard(pid, pidfd, stdin, stderr, asked if tells else None)
+    return ForkedGuard(pid, pidfd, stdin, stderr, connection if reports_exit else None)
 
 
 def _pipe(its: ExitStack, failed: ExitStack, *, ours_writes: bool) -> tuple[int, IO[bytes]]:
-    """A pipe: the guard's end, which is closed here in any case, and ours, which is if all is for nothing."""
+    """Returns the guard's end of a pipe, which the caller closes in any case, and the other end, which is
+    closed on failure."""
     read_fd, write_fd = os.pipe()
     its_fd, ours = (read_fd, write_fd) if ours_writes else (write_fd, read_fd)
     its.callback(os.close, its_fd)
     return its_fd, failed.enter_context(open(ours, "wb" if ours_writes else "rb"))
 
 
-def _exchange(asked: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
-    """A guard's pid, and the descriptor that stands for it. Raises OSError or ValueError if there is none."""
-    socket.send_fds(asked, [guard_template.FORK_REQUEST], fds)
-    said, answered, _, _ = socket.recv_fds(asked, 256, 1, socket.MSG_CMSG_CLOEXEC)
+def _exchange(connection: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
+    """Returns the pid and pidfd of a forked guard. Raises OSError or ValueError if there is none."""
+    socket.send_fds(connection, [guard_template.FORK_REQUEST], fds)
+    said, answered, _, _ = socket.recv_fds(connection, 256, 1, socket.MSG_CMSG_CLOEXEC)
     if len(answered) != 1:
         raise OSError(f"no guard was forked: {said.decode()}")
     return int(said), answered[0]

@@ -1,7 +1,7 @@
-"""How a forked child of a process that has loaded torch becomes a worker, as if it had started as one.
+"""How a forked child of a process that has imported torch becomes a worker, as if it had been started as one.
 
-What `exec` would have done is done by hand: signals, descriptors, environment, arguments, and what ``ps`` and
-`lab.leftovers` read of the process in /proc.
+It repeats the work of `exec`: signals, descriptors, environment, arguments, and what ``ps`` and
+`processes.abandoned_processes` read in /proc.
 """
 
 # Standard library only
@@ -24,24 +24,24 @@ from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, 
 from roost.supervisor.forkserver.environment_key import startup_variables
 
 TOKEN_PLACEHOLDER = "0" * 32
-"""Keeps the room for a token in the environment that a template is started with."""
+"""Reserves the space for a token in the environment with which a template is started."""
 UNUSABLE_EXIT_CODE = 3
 """The exit code of a template from which nothing can be forked."""
 _PROGRAM = "roost.worker"
 WORKER_ARGUMENTS = ("-P", "-m", _PROGRAM)
-"""What follows the interpreter in the command of a worker; then come its arguments."""
+"""The arguments of a worker's interpreter before the worker's own."""
 _ARG_START, _ENV_END = 45, 48
 
 
 class WarmWorker:
-    """The worker that this process can become without starting anew.
+    """The worker that this process can become without exec.
 
     Args:
-        started_with: The environment that this process has begun with. What imports have set since then they
-            set in every worker.
-        variables: As of `roost.base.system.cold_restart.WarmProcess`.
-        modules: Likewise.
-        prepare: What a worker does first.
+        started_with: The environment with which this process started. Variables that imports have set since
+            then are set in every worker.
+        variables: As for `roost.base.system.cold_restart`: variables that were read ahead.
+        modules: As for `roost.base.system.cold_restart`: modules that were imported ahead.
+        prepare: Called before the worker's own code.
 
     Raises:
         OSError: The memory of the command and the environment cannot be found.
@@ -62,16 +62,17 @@ class WarmWorker:
         self._arguments, self._token_at = _displayed_memory()
 
     def can_become(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
-        """Whether nobody could tell the difference."""
+        """Whether the worker would be the same as one started by exec."""
         start = [self._interpreter, *WORKER_ARGUMENTS]
         return list(command[: len(start)]) == start and startup_variables(env) == self._env
 
     def become(self, command: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-        """To be called in a child whose streams, signals and folder are those of the worker. The interpreter
-        ends here, with all that it does at its end; what the caller has on its stack is never unwound."""
+        """Becomes the worker. To be called in a child whose streams, signals and working directory are those
+        of the worker. The interpreter ends here, with its usual finalisation; the caller's stack is never
+        unwound."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python has them
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python sets them
             signal.signal(number, signal.SIG_IGN)
         _close_as_exec_does()
         os.environ.clear()
@@ -83,7 +84,7 @@ class WarmWorker:
         cold_restart.enable(WarmProcess(self._variables, self._modules, dict(os.environ), start))
         self._prepare()
         ctypes.pythonapi.Py_Exit(_run())
-        raise AssertionError("it has ended")
+        raise AssertionError("Py_Exit does not return")
 
     def _show(self, command: Sequence[str], token: str) -> None:
         start, size = self._arguments
@@ -94,7 +95,7 @@ class WarmWorker:
 
 
 def _start_cold(command: list[str], env: dict[str, str]) -> NoReturn:
-    for name in (REPORT_VARIABLE, STACKS_VARIABLE):  # as the supervisor has given them
+    for name in (REPORT_VARIABLE, STACKS_VARIABLE):  # the numbers that the supervisor has set
         if env.get(name, "").isdecimal():
             os.set_inheritable(int(env[name]), True)
     os.execve(command[0], command, env)
@@ -117,22 +118,23 @@ def _run() -> int:
             print(error.code, file=sys.stderr)
             return 1
         return error.code or 0
-    except BaseException:  # noqa: BLE001  - told, as the interpreter does at its end
+    except BaseException:  # noqa: BLE001  - printed, as the interpreter does at its end
         sys.excepthook(*sys.exc_info())
         return 1
     return 0
 
 
 def _displayed_memory() -> tuple[tuple[int, int], int]:
-    """Where /proc finds the arguments of this process (an address and a number of bytes), and the token."""
+    """Returns where /proc finds the arguments of this process (address and number of bytes), and the address
+    of the token."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     arg_start, arg_end, env_start, env_end = map(int, fields[_ARG_START : _ENV_END + 1])
     if not arg_start or not env_start:
-        raise OSError("this system does not tell where the environment of a process lies")
+        raise OSError("this system does not show where the environment of a process is")
     entry = f"{TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}\0".encode()
     at = ctypes.string_at(env_start, env_end - env_start).find(entry)
     if at < 0:
-        raise OSError(f"it was started without {TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}")
+        raise OSError(f"this process was started without {TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}")
     return (arg_start, arg_end - arg_start), env_start + at + len(TOKEN_VARIABLE) + 1
 
 
@@ -142,5 +144,5 @@ def _close_as_exec_does() -> None:
         try:
             if not os.get_inheritable(fd):
                 os.close(fd)
-        except OSError:  # that of the listing itself
+        except OSError:  # the descriptor of the listing itself
             continue

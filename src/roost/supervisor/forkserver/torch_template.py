@@ -1,9 +1,10 @@
-"""The process that workers are forked from: it has imported torch and taken a step, on one thread.
+"""The template process that warm workers are forked from: it has imported torch and taken a step, on one
+thread.
 
     python -P -m roost.supervisor.forkserver.torch_template SOCKET
 
-It is a template (`lab.template`): a guard that it forks forks a supervisor, and that one a child which
-becomes the worker in place (`lab.become`), where it would start an interpreter.
+It is a guard template (`guard_template`): it forks a guard, that one a supervisor, and that one a child which
+becomes the worker in place (`forked_worker`), where otherwise an interpreter would start.
 """
 
 # Not durable: gives its socket a name; nothing resumes from it
@@ -31,27 +32,29 @@ _PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
 def serve(path: Path) -> NoReturn:
-    """Loads what a training imports, then listens.
+    """Imports what a training imports, then listens.
 
     Args:
-        path: Of the socket. It is there once this process is ready to be forked.
+        path: Of the socket, which is created once this process is ready to be forked.
     """
-    loaded = _LoadedFiles(path)  # before anything is: what is changed meanwhile has changed
+    loaded = _LoadedFiles(path)  # before the imports: a change during them counts
     started_with, descriptors = dict(os.environ), _descriptors()
     if descriptors - {"0", "1", "2"}:
-        _exit_unusable(f"what starts with the interpreter has opened {sorted(descriptors)}")
+        _exit_unusable(f"modules imported at the start of the interpreter have opened {sorted(descriptors)}")
     guard_template.load_modules()
     variables, modules = _load_torch()
-    warm = forked_worker.WarmWorker(started_with, variables=variables, modules=modules, prepare=_reset_process_state)
+    warm = forked_worker.WarmWorker(
+        started_with, variables=variables, modules=modules, prepare=_reset_process_state
+    )
     opened = _descriptors() - descriptors
-    if opened:  # a child could not tell them from those that it must not have
-        _exit_unusable(f"what was imported has opened {sorted(opened)}")
+    if opened:  # a child could not distinguish them from those that it must not have
+        _exit_unusable(f"an import has opened {sorted(opened)}")
     if _threads_after_a_fork() > 1:
-        _exit_unusable("what was imported has started threads, of which a fork copies one")
+        _exit_unusable("an import has started threads, of which a fork copies only one")
     _collapse_pages()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    os.chdir(path.parent)  # a socket's name may have 107 letters
-    Path(f"{path.name}.new").unlink(missing_ok=True)  # of one that was killed right here
+    os.chdir(path.parent)  # the path of a socket is limited to 107 bytes
+    Path(f"{path.name}.new").unlink(missing_ok=True)  # left by a template that was killed here
     listening.bind(f"{path.name}.new")
     listening.listen(_LISTEN_BACKLOG)
     os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
@@ -66,7 +69,7 @@ def _exit_unusable(why: str) -> NoReturn:
 
 
 def _load_torch() -> tuple[set[str], set[str]]:
-    """Gives the variables that were read, and the modules that were imported, ahead of a cold worker."""
+    """Returns the variables that were read, and the modules that were imported, ahead of a cold worker."""
     import numpy as np
     import torch
 
@@ -79,20 +82,20 @@ def _load_torch() -> tuple[set[str], set[str]]:
     before = torch.get_rng_state(), str(np.random.get_state())
     modules = set(sys.modules)
     with _record_variables() as variables:
-        import torch._dynamo  # the first optimizer imports it: a second
+        import torch._dynamo  # the first optimizer imports it, for a second
 
         if not _has_accelerator():
             _run_tiny_step()
     if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
-        _exit_unusable("what was imported draws random numbers")
-    os.environ.pop(_CACHE_VARIABLE, None)  # a worker may have one of its own, or set one when it compiles
+        _exit_unusable("an import draws random numbers")
+    os.environ.pop(_CACHE_VARIABLE, None)  # a worker may have its own value, or set one when it compiles
     names = {name.partition(".")[0] for name in set(sys.modules) - modules}
     return variables - {_CACHE_VARIABLE}, names - {name.partition(".")[0] for name in modules}
 
 
 @contextmanager
 def _record_variables() -> Iterator[set[str]]:
-    """Notes which variables Python code reads."""
+    """Records which variables Python code reads."""
     found = set[str]()
     kind: Any = type(os.environ)
     read = kind.__getitem__
@@ -110,8 +113,8 @@ def _record_variables() -> Iterator[set[str]]:
 
 
 def _reset_process_state() -> None:
-    """What imports have found out about this process, or drawn for it, a worker finds out for itself. (Random
-    numbers of Python begin anew after each fork; those of torch always begin with the same.)"""
+    """Resets what imports have found out about this process, or drawn for it. (Python's random numbers are
+    seeded again after each fork; those of torch always start with the same seed.)"""
     import multiprocessing
     import tempfile
     import threading
@@ -122,22 +125,22 @@ def _reset_process_state() -> None:
     np.random.seed()
     multiprocessing.current_process().authkey = os.urandom(32)
     multiprocessing.process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
-    tempfile.tempdir = None  # of another TMPDIR
+    tempfile.tempdir = None  # the worker's TMPDIR may differ
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     dynamo: Any = torch._dynamo.config
-    if os.path.dirname(getattr(dynamo, "debug_dir_root", "")) == "/":  # noqa: PTH120  - our folder, not its
+    if os.path.dirname(getattr(dynamo, "debug_dir_root", "")) == "/":  # noqa: PTH120  - the template's folder
         dynamo.debug_dir_root = str(Path.cwd() / "torch_compile_debug")
 
 
 def _has_accelerator() -> bool:
-    """Whether a backward pass would ask for the number of GPUs, and so for ever know that of the template."""
+    """Whether a backward pass would read the number of GPUs, and so keep that of the template for ever."""
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri"))
 
 
 def _run_tiny_step() -> None:
-    """A first step of the smallest kind imports and sets up what each first step does. It draws no random
-    number, and these operations are too small for a second thread: a child of a process that has used two of
-    OpenMP hangs. To allow only one would be seen in the child."""
+    """Takes the smallest possible step, which imports and sets up what each first step does. It draws no
+    random number, and its operations are too small for a second thread: a child of a process that has used
+    two OpenMP threads hangs. A limit of one thread would be visible in the child."""
     import torch
 
     weight = torch.nn.Parameter(torch.zeros(2, 2))
@@ -149,15 +152,18 @@ def _run_tiny_step() -> None:
 
 
 def _collapse_pages() -> None:
-    """Has the kernel gather our memory in pages of 2 MB, where it can (since Linux 6.1): a fork then copies a
-    hundred entries of the page table and not sixty thousand."""
+    """Has the kernel gather this process's memory in pages of 2 MB, where it can (since Linux 6.1): a fork
+    then copies a hundred entries of the page table instead of sixty thousand."""
     madvise = ctypes.CDLL(None).madvise
     gc.collect()
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, rights, _, _, inode, *name = line.split()
         if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]):
             begin, end = (int(address, 16) for address in addresses.split("-"))
-            begin, end = -(-begin // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES, end // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES
+            begin, end = (
+                -(-begin // _LARGE_PAGE_BYTES) * _LARGE_PAGE_BYTES,
+                end // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES,
+            )
             if begin < end:
                 madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_COLLAPSE)
 
@@ -167,7 +173,7 @@ def _descriptors() -> set[str]:
 
 
 def _threads_after_a_fork() -> int:
-    """Of this process once it is about to fork: some libraries end their threads then."""
+    """Returns the number of threads of this process when it forks: some libraries end their threads then."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -176,22 +182,24 @@ def _threads_after_a_fork() -> int:
 
 
 class _LoadedFiles:
-    """The files that were loaded: who has changed them expects the change to hold.
+    """The files that were loaded; after a change of one of them, new workers must not come from this process.
 
     Args:
-        socket_path: Where this process can be asked.
+        socket_path: The socket at which this process accepts requests.
     """
 
     def __init__(self, socket_path: Path) -> None:
         self._socket = socket_path
         begun = (Path(found) for one in sys.modules.values() if (found := getattr(one, "__file__", None)))
-        paths = {*_PACKAGE_FOLDER.rglob("*.py"), *map(Path, sys.path), *begun}  # a sitecustomize, too
+        paths = {*_PACKAGE_FOLDER.rglob("*.py"), *map(Path, sys.path), *begun}  # includes a sitecustomize
         self._times = {path: _modified_ns(path) for path in paths}
 
     def is_stale(self) -> bool:
-        """Whether one of roost's files is another than was loaded, a package was installed or removed, or
-        somebody had to wait and has removed the socket."""
-        return not self._socket.exists() or any(_modified_ns(path) != time for path, time in self._times.items())
+        """Whether one of roost's files has changed, a package was installed or removed, or a client that
+        waited too long has removed the socket."""
+        return not self._socket.exists() or any(
+            _modified_ns(path) != time for path, time in self._times.items()
+        )
 
 
 def _modified_ns(path: Path) -> int | None:

@@ -1,10 +1,10 @@
-"""Warm starts: guards that are forked from a process which has imported torch (`lab.loaded`), so that their
-workers need not.
+"""Warm starts: guards that are forked from a process which has imported torch (`torch_template`), so that
+their workers need not.
 
-There is one such process for each environment that workers were started with lately. It listens in the lab's
-folder under a name for all that it was started with (`lab.surroundings`): whoever would start a worker with
-the same finds it there, and with anything else does not. The lab's daemon keeps them; without it, and where
-anything is in doubt, a worker starts cold.
+There is one such process for each environment with which workers were started lately. It listens in the lab's
+folder under a name for everything it was started with (`environment_key`): a process that would start a
+worker with the same environment finds it there, and with any other does not. The lab's daemon keeps the
+templates; without it, and in any case of doubt, a worker starts cold.
 """
 
 # Not durable: the folder of the templates' sockets; nothing resumes from it
@@ -27,31 +27,32 @@ from roost.base.system import host_memory, state_folder
 from roost.base.system.worker_protocol import TOKEN_VARIABLE
 from roost.supervisor.forkserver import environment_key
 from roost.supervisor.forkserver.forked_guard import ForkedGuard, request_guard
-from roost.supervisor.forkserver.forked_worker import UNUSABLE_EXIT_CODE, TOKEN_PLACEHOLDER, WORKER_ARGUMENTS
+from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE, WORKER_ARGUMENTS
 from roost.supervisor.session_spec import SessionSpec
 
 COLD_VARIABLE = "ROOST_COLD"
-"""Where it is set to anything, a worker starts cold."""
+"""If set to any value, workers start cold."""
 FOLDER_VARIABLE = "ROOST_WARM"
-"""A folder where templates listen that serve several labs, instead of the lab's own."""
+"""A folder of templates that serve several labs, instead of the lab's own."""
 _MAX_TEMPLATES = 2
 _MIN_FREE_BYTES = 2 << 30
-"""Of free memory: a template takes 0.3 GB."""
+"""The free memory required to start a template, which takes 0.3 GB."""
 _LOADING_SECONDS = 120.0
 _MAX_REMEMBERED_KEYS = 64
 _UNUSABLE_SECONDS = 900.0
 _ARGUMENT_PADDING = " " * 400
-"""``ps`` shows the arguments of a worker where those of the template stood."""
+"""``ps`` shows the arguments of a worker in the memory of the template's arguments."""
 
 
 def template_folder() -> Path:
-    """Where templates listen."""
+    """Returns the folder in which templates listen."""
     given = os.environ.get(FOLDER_VARIABLE)
     return Path(given) if given else state_folder.lab_folder() / "warm"
 
 
 def fork_guard(spec: SessionSpec, fds: Sequence[int]) -> ForkedGuard | None:
-    """Forks the guard of a session from a template for its worker; None: there is none, start one as usual.
+    """Forks the guard of a session from a template for its worker; None if there is none: start a guard by
+    exec.
 
     Args:
         spec: The session.
@@ -60,104 +61,108 @@ def fork_guard(spec: SessionSpec, fds: Sequence[int]) -> ForkedGuard | None:
     if not _allows_warm_start(spec):
         return None
     path = template_folder() / str(_template_key(spec))
-    asked = _connect(path)
-    if asked is None:
+    connection = _connect(path)
+    if connection is None:
         return None
     try:
-        forked = request_guard(asked, fds, tells=True)
-    except OSError:  # there is no descriptor left: whoever asks next will say so
+        forked = request_guard(connection, fds, reports_exit=True)
+    except OSError:  # there is no descriptor left: the start by exec will report it
         forked = None
     if forked is None:
-        asked.close()
+        connection.close()
         with suppress(OSError):
-            path.unlink()  # nobody else shall wait for it
+            path.unlink()  # no other process must wait for it
     return forked
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """A connection to the template that listens there; None if none does."""
-    asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asked.setblocking(False)  # its queue may be full: it is paused, and who asks must not be
+    """Returns a connection to the template that listens there; None if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.setblocking(False)  # the queue of a paused template may be full: do not wait
     try:
-        state_folder.require_owner_and_mode(
-            path.parent, 0o700
-        )  # it will be handed the lock, and all that the worker may know
+        # The template gets the lock, and all that the worker may know.
+        state_folder.require_owner_and_mode(path.parent, 0o700)
         found = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            asked.connect(f"/proc/self/fd/{found}/{path.name}")  # a socket's name may have 107 letters
+            connection.connect(
+                f"/proc/self/fd/{found}/{path.name}"
+            )  # the path of a socket is limited to 107 bytes
         finally:
             os.close(found)
     except (OSError, Refused):
-        asked.close()
+        connection.close()
         return None
-    return asked
+    return connection
 
 
 class _WarmTemplate(NamedTuple):
-    """A process that we have started, in which warm starts are forked (`lab.loaded`)."""
+    """A template process that this process has started (`torch_template`)."""
 
     process: subprocess.Popen[bytes]
-    life: socket.socket
-    """It ends when this is closed, so with whoever keeps it."""
+    lifetime: socket.socket
+    """The template ends when this is closed, so with the process that keeps it."""
     path: Path
     began: float
     """Seconds of the monotonic clock."""
 
     @property
-    def is_there(self) -> bool:
-        """Whether it can be asked, or will be. One that is stale lives on as long as what it has forked."""
+    def is_available(self) -> bool:
+        """Whether it accepts requests, or will after its imports. A stale one lives as long as the guards it
+        has forked."""
         is_loading = time.monotonic() - self.began < _LOADING_SECONDS
         return self.process.poll() is None and (is_loading or self.path.exists())
 
     def end(self) -> None:
-        self.life.close()
+        self.lifetime.close()
         self.process.kill()
         self.process.wait()
 
 
 class WarmTemplates:
-    """The warm templates that a daemon keeps, for the environments that it has started workers with last."""
+    """The warm templates that a daemon keeps, for the environments with which it has started workers last."""
 
     def __init__(self) -> None:
         self._started: dict[str, _WarmTemplate] = {}
-        self._seen: deque[str] = deque(maxlen=_MAX_REMEMBERED_KEYS)
-        self._hopeless: dict[str, float] = {}
-        """Until when, in seconds of the monotonic clock: a package that was half installed is whole then."""
+        self._known_keys: deque[str] = deque(maxlen=_MAX_REMEMBERED_KEYS)
+        self._unusable_until: dict[str, float] = {}
+        """In seconds of the monotonic clock: a package that was half installed may be complete then."""
 
-    def keep(self, spec: SessionSpec) -> None:
-        """Starts the one for the worker of a session, unless it is there, or the worker is the first of its
-        kind: a second one makes a third likely. Nobody waits for it."""
+    def ensure_template(self, spec: SessionSpec) -> None:
+        """Starts the template for the worker of a session, unless it runs, or the worker is the first of its
+        kind: a second one makes a third likely. Does not wait for the template."""
         key = _template_key(spec) if _allows_warm_start(spec) else None
-        if key is None or self._is_hopeless(key):
+        if key is None or self._is_unusable(key):
             return
-        if key not in self._seen:
-            self._seen.append(key)
+        if key not in self._known_keys:
+            self._known_keys.append(key)
             return
         known = self._started.pop(key, None)
         if known is not None and known.process.poll() == UNUSABLE_EXIT_CODE:
-            self._hopeless[key] = time.monotonic() + _UNUSABLE_SECONDS  # why stands in the daemon's log
-        if known is not None and not known.is_there:
+            self._unusable_until[key] = (
+                time.monotonic() + _UNUSABLE_SECONDS
+            )  # the reason is in the daemon's log
+        if known is not None and not known.is_available:
             known.end()
             known = None
-        if self._is_hopeless(key):
+        if self._is_unusable(key):
             return
         known = known or _start_template(spec, template_folder() / key)
         if known is not None:
-            self._started[key] = known  # as the latest
+            self._started[key] = known  # becomes the most recent one
         while len(self._started) > _MAX_TEMPLATES:
             self._end(next(iter(self._started)))
 
     def close(self) -> None:
-        """Ends them; what they have forked goes on."""
+        """Ends the templates; guards that they have forked continue."""
         while self._started:
             self._end(next(iter(self._started)))
 
-    def _is_hopeless(self, key: str) -> bool:
-        return time.monotonic() < self._hopeless.get(key, 0.0)
+    def _is_unusable(self, key: str) -> bool:
+        return time.monotonic() < self._unusable_until.get(key, 0.0)
 
     def _end(self, key: str) -> None:
         self._started.pop(key).end()
-        with suppress(OSError):  # it was nobody's any more, and is gone
+        with suppress(OSError):  # another process has removed it already
             (template_folder() / key).unlink()
 
 
@@ -166,15 +171,18 @@ def _template_key(spec: SessionSpec) -> str | None:
 
 
 def _allows_warm_start(spec: SessionSpec) -> bool:
-    """Ranks and launchers have an environment of their own, a terminal makes other streams."""
-    is_worker = tuple(spec.argv[1 : 1 + len(WORKER_ARGUMENTS)]) == WORKER_ARGUMENTS and not (spec.is_command or spec.is_launcher)
+    """Whether the worker may start warm: ranks and launchers have an environment of their own, a terminal
+    other streams."""
+    is_worker = tuple(spec.argv[1 : 1 + len(WORKER_ARGUMENTS)]) == WORKER_ARGUMENTS and not (
+        spec.is_command or spec.is_launcher
+    )
     is_cold = bool(spec.env.get(COLD_VARIABLE) or os.environ.get(COLD_VARIABLE))
     return sys.platform == "linux" and is_worker and not (spec.ranks or spec.terminal or is_cold)
 
 
 def _start_template(spec: SessionSpec, path: Path) -> _WarmTemplate | None:
     there = _connect(path)
-    if there is not None:  # somebody else's will do
+    if there is not None:  # the template of another daemon serves as well
         there.close()
         return None
     if (host_memory.available_bytes() or 0) < _MIN_FREE_BYTES:
@@ -197,7 +205,7 @@ def _start_template(spec: SessionSpec, path: Path) -> _WarmTemplate | None:
             env=environment_key.startup_variables(spec.env) | {TOKEN_VARIABLE: TOKEN_PLACEHOLDER},
             start_new_session=True,
         )
-    except OSError:  # no process, no memory: without it all goes on more slowly
+    except OSError:  # no process, no memory: workers start cold
         ours.close()
         return None
     finally:

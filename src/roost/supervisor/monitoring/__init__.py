@@ -1,0 +1,8 @@
+"""What a supervisor measures of its session's processes: memory, stalls, stacks.
+
+memory_peak: the memory of the process tree
+card_peaks: the card memory that the workers have reported
+out_of_memory: whether a command ran out of memory
+stall_watch: detects a run without steps and output, and describes the stall
+process_stacks: state and Python stacks of the processes of a stalled run
+"""

@@ -1,4 +1,4 @@
-"""What the workers of a session have told of the memory of their cards (standard library only)."""
+"""The peak of card memory, as reported by the workers of a session (standard library only)."""
 
 # Standard library only
 
@@ -16,10 +16,11 @@ _MAX_MB = 1e9
 
 
 def largest_peak(reports: Iterable[bytes]) -> dict[str, float | None] | None:
-    """That of the rank that took most; of those that ran out, where one did. None: nobody has told.
+    """Returns the report of the rank with the largest peak, among the ranks that ran out of memory if there
+    are any. None: no rank has reported one.
 
     Args:
-        reports: All that came through the pipes of the reports.
+        reports: All bytes that came through the report pipes.
     """
     found = [one for report in reports for one in _memory_reports(report)]
     if not found:
@@ -28,8 +29,8 @@ def largest_peak(reports: Iterable[bytes]) -> dict[str, float | None] | None:
 
 
 def _memory_reports(report: bytes) -> Iterator[tuple[bool, dict[str, float | None]]]:
-    """Of each line that means something, whether its rank ran out; the pipe is open to all of the worker's
-    code."""
+    """Yields from each valid line whether its rank ran out of memory, and the numbers; the pipe is open to
+    all of the worker's code."""
     for line in report.splitlines():
         try:
             said = json.loads(line)

@@ -1,4 +1,5 @@
-"""Whether a command of the user ran out of memory: as it printed itself, or because the kernel killed it."""
+"""Finds out whether a command of the user ran out of memory: from its output, or because the kernel killed
+it."""
 
 # Standard library only
 
@@ -16,10 +17,10 @@ _CARD_MESSAGES = (
 )  # fmt: skip
 _HOST_MESSAGES = ("MemoryError", "std::bad_alloc", "can't allocate memory", "Cannot allocate memory")
 _SEARCHED_LINES = 30
-"""Of the tail: what follows on the message are the last words of whatever has started the program."""
+"""Of the last lines: the messages of programs that started the failing one may follow on its own."""
 _OOM_KILL = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 _KILLED_STATUSES = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""The status of what was killed, and of a shell whose child was."""
+"""The status of a killed process, and of a shell whose child was killed."""
 
 
 class OomKills(NamedTuple):
@@ -27,11 +28,11 @@ class OomKills(NamedTuple):
 
     number: int
     are_own: bool
-    """Whether they are of the session's own group; else of the whole machine."""
+    """Whether the kills are of the session's own cgroup; else of the whole machine."""
 
 
 def count_oom_kills(group: str | None) -> OomKills:
-    """Those until now; of the whole machine where the session has no group that tells.
+    """Returns the kills until now; of the whole machine if the session has no cgroup that counts them.
 
     Args:
         group: The session's cgroup.
@@ -41,24 +42,28 @@ def count_oom_kills(group: str | None) -> OomKills:
 
 
 def is_killed_status(status: int) -> bool:
-    """Whether a command of this status, or the one it ended by, was killed."""
+    """Whether a command with this status, or its last child, was killed."""
     return status in _KILLED_STATUSES
 
 
-def explain_out_of_memory(end: SessionOutcome, tail: list[str], before: OomKills | None, after: OomKills | None) -> SessionOutcome:
-    """The same end, which says so where memory ran out.
+def explain_out_of_memory(
+    end: SessionOutcome, tail: list[str], before: OomKills | None, after: OomKills | None
+) -> SessionOutcome:
+    """Returns the outcome, with an error that says so if memory ran out.
 
     Args:
-        end: Of a command that has failed or crashed.
-        tail: What it printed last.
-        before: What the kernel told when it began.
-        after: And when it ended, if it was killed; else None.
+        end: The outcome of a command that has failed or crashed.
+        tail: The last lines of its output.
+        before: The kernel's count when the command started.
+        after: The kernel's count when it ended, if it was killed; else None.
     """
     if before is not None and after is not None and (number := after.number - before.number) > 0:
         if after.are_own and before.are_own:
             return _out_of_memory(end, "the machine", "the kernel killed it")
         processes = "a process" if number == 1 else f"{number} processes"
-        return _out_of_memory(end, "the machine, probably", f"the kernel killed {processes} for that meanwhile")
+        return _out_of_memory(
+            end, "the machine, probably", f"the kernel killed {processes} for that meanwhile"
+        )
     for line in reversed(tail[-_SEARCHED_LINES:]):
         if any(message in line for message in _CARD_MESSAGES):
             return _out_of_memory(end, "its card", line)
@@ -68,14 +73,14 @@ def explain_out_of_memory(end: SessionOutcome, tail: list[str], before: OomKills
 
 
 def _out_of_memory(end: SessionOutcome, whose: str, how: str) -> SessionOutcome:
-    told = (end.error or "").removesuffix(SIGKILL_HINT)
-    return end._replace(error=f"out of memory of {whose}: {told}" + ("" if how in told else f"; {how}"))
+    error = (end.error or "").removesuffix(SIGKILL_HINT)
+    return end._replace(error=f"out of memory of {whose}: {error}" + ("" if how in error else f"; {how}"))
 
 
 def _read_oom_kills(path: str) -> int | None:
     try:
         with open(path, "rb") as file:
             found = _OOM_KILL.search(file.read())
-    except OSError:  # an older kernel, or none of Linux
+    except OSError:  # an old kernel, or not Linux
         return None
     return int(found[1]) if found is not None else None

@@ -1,8 +1,8 @@
-"""Where the processes of a run are just now: name, state, and the Python stacks of those that can tell.
+"""The state of the processes of a run: name, state, and the Python stacks where they are available.
 
-A process that has `worker.stacks` registered, as the worker and everything forked from it have, answers a
-signal by writing the stacks of all its threads into a pipe, even while it hangs in C code that holds the GIL.
-The signal would end any other process: so it goes to nobody but who handles it and holds our pipe.
+The worker and all processes forked from it have a handler (`roost.worker.stack_dump`) that answers a signal
+by writing the stacks of all threads into a pipe, even while the process hangs in C code that holds the GIL.
+The signal would end any other process: so it is sent only to a process that handles it and holds this pipe.
 """
 
 # Standard library only
@@ -24,41 +24,47 @@ _MOST_PROCESSES = 100
 
 
 class ProcessSample(NamedTuple):
-    """One process; ``stacks`` is empty when it cannot tell or did not answer."""
+    """One process; ``stacks`` is empty if the process has no handler or did not answer."""
 
     pid: int
     name: str
     state: str
-    waits_in: str
+    kernel_function: str
     stacks: bytes
 
-    def text(self) -> bytes:
-        """A paragraph of the file of stacks."""
-        waits = f", waits in {self.waits_in}" if self.waits_in else ""
-        head = f"--- process {self.pid} ({self.name}), state {self.state}{waits}\n".encode()
-        return head + (self.stacks or b"    no Python stacks\n")
+    def format(self) -> bytes:
+        """Returns the process's paragraph in the file of stacks."""
+        waits = f", waits in {self.kernel_function}" if self.kernel_function else ""
+        header = f"--- process {self.pid} ({self.name}), state {self.state}{waits}\n".encode()
+        return header + (self.stacks or b"    no Python stacks\n")
 
 
-def sample_processes(pids: list[int], *, read_fd: int, their_fd: int) -> list[ProcessSample]:
-    """Asks one process after the other, for some seconds at most.
+def sample_processes(pids: list[int], *, read_fd: int, workers_fd: int) -> list[ProcessSample]:
+    """Samples one process after the other, for some seconds at most.
 
     Args:
-        pids: Whom; of more than a hundred the first hundred.
-        read_fd: Our end of the pipe, not blocking.
-        their_fd: The number of the other end on their side.
+        pids: The processes; of more than a hundred only the first hundred.
+        read_fd: The read end of the pipe, not blocking.
+        workers_fd: The number of the write end in the workers.
     """
     deadline = time.monotonic() + _ALL_SECONDS
     pipe = _read_link(f"/proc/self/fd/{read_fd}")
-    looks = []
+    samples = []
     for pid in pids[:_MOST_PROCESSES]:
         stat = process_identity.read_stat(pid)
         if stat is None or stat.ended:
             continue
-        # A paused one would answer when it goes on, at a time when nobody asks any more.
-        answers = stat.state not in "Tt" and _handles_stacks_signal(pid) and _read_link(f"/proc/{pid}/fd/{their_fd}") == pipe
+        # A paused process would answer only after it continues, when no reader waits any more.
+        answers = (
+            stat.state not in "Tt"
+            and _handles_stacks_signal(pid)
+            and _read_link(f"/proc/{pid}/fd/{workers_fd}") == pipe
+        )
         stacks = _request_stacks(pid, read_fd, deadline) if answers else b""
-        looks.append(ProcessSample(pid, _read(f"/proc/{pid}/comm"), stat.state, _kernel_function(pid), stacks))
-    return looks
+        samples.append(
+            ProcessSample(pid, _read(f"/proc/{pid}/comm"), stat.state, _kernel_function(pid), stacks)
+        )
+    return samples
 
 
 def _handles_stacks_signal(pid: int) -> bool:
@@ -78,7 +84,7 @@ def _request_stacks(pid: int, fd: int, deadline: float) -> bytes:
     wait = _ANSWER_SECONDS
     poller = select.poll()
     poller.register(fd, select.POLLIN)
-    # There is no mark at the end of an answer: it has ended when nothing more comes.
+    # An answer has no end mark: it has ended when nothing more comes.
     while (left := min(wait, deadline - time.monotonic())) > 0 and poller.poll(left * 1000):
         piece = read_available(fd)
         if not piece:
@@ -89,7 +95,7 @@ def _request_stacks(pid: int, fd: int, deadline: float) -> bytes:
 
 
 def read_available(fd: int) -> bytes:
-    """What waits in the pipe; a late answer must not block its writer for ever."""
+    """Reads what is in the pipe; a late answer must not block its writer for ever."""
     try:
         return os.read(fd, 1 << 16)
     except BlockingIOError:
@@ -97,7 +103,7 @@ def read_available(fd: int) -> bytes:
 
 
 def _kernel_function(pid: int) -> str:
-    """The function of the kernel that it sleeps in."""
+    """Returns the kernel function in which the process sleeps."""
     where = _read(f"/proc/{pid}/wchan").strip()
     return "" if where == "0" else where
 

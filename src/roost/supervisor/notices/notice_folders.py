@@ -1,4 +1,4 @@
-"""Where it stands who is told, and of which runs (standard library only)."""
+"""The paths of the file of receivers and of the list of pending notices (standard library only)."""
 
 # Standard library only
 
@@ -9,22 +9,22 @@ from collections.abc import Mapping
 
 
 def receivers_file(env: Mapping[str, str]) -> str:
-    """``notices.yaml`` in ``$XDG_CONFIG_HOME/roost``, else in ``~/.config/roost``; it need not exist.
+    """Returns ``notices.yaml`` in ``$XDG_CONFIG_HOME/roost``, else in ``~/.config/roost``; it need not exist.
 
     Args:
-        env: The environment of whoever is told.
+        env: The environment of the user who gets the notices.
     """
     config = env.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
-        # As it stands where nobody knows it: a daemon in a container must not end of that.
-        home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  - pathlib would raise, and costs 3 ms
+        # Stays "~" without a home folder: a daemon in a container must not fail here.
+        home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  - pathlib would raise, and takes 3 ms
         config = f"{home}/.config"
     return f"{config}/roost/notices.yaml"
 
 
 def pending_folder(env: Mapping[str, str]) -> str:
-    """``noticed`` beside the lab's folder: the list of runs whose end is to be told. It need not exist; empty
-    where nobody knows the place.
+    """Returns ``noticed`` next to the lab's folder: the list of runs whose notice is not sent yet. It need
+    not exist; the result is empty if there is no home folder.
 
     Args:
         env: As for `receivers_file`.

@@ -1,14 +1,14 @@
-"""The list of runs in no queue whose end somebody wants to be told; each stands there until he was told
+"""The list of runs outside the queue whose end must be notified; an entry stays until its notice was sent
 (standard library only).
 
-An entry is a small file. The guard makes it before the run begins; guard, supervisor and whoever tells hold
-its lock. One that nobody holds was left by those who were killed: the next command of this user, or the
-daemon of his lab, sends somebody (`roost.lab.notices.unsent_run_notices`). Each command looks: few modules
-are imported.
+An entry is a small file. The guard creates it before the run starts; guard, supervisor and the sending
+process hold its lock. An entry without a lock holder belongs to killed processes: the next command of this
+user, or the daemon of the user's lab, starts a process that sends it
+(`roost.lab.notices.unsent_run_notices`). Each command checks the list, so few modules are imported.
 """
 
 # Standard library only
-# Not durable: a lock, and what was begun, while it runs; nothing resumes from it
+# Not durable: a lock and the name of a run while it runs; nothing resumes from it
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from roost.supervisor.session_spec import SessionSpec
 
 _PAUSE_SECONDS = 60.0
-"""Between two looks at an entry that cannot be settled yet, such as that of a run on another machine."""
+"""Between two attempts at an entry that cannot be settled yet, such as that of a run on another machine."""
 _MAX_BYTES = 1 << 16
 
 
 class RunNoticeEntry(NamedTuple):
-    """One, whose lock is held by a descriptor."""
+    """An entry of the list; the descriptor holds its lock."""
 
     path: str
     fd: int
 
 
 class UnsentRunNotice(NamedTuple):
-    """What an entry says."""
+    """The content of an entry."""
 
     package: str
     session: int
-    """Its first one; others may have followed by themselves."""
+    """The first session; restarts may have followed automatically."""
     settings: str
-    """The file that says who is told: who looks may have another environment."""
+    """The file of receivers: the sending process may have another environment."""
 
 
 def add_entry(spec: SessionSpec) -> RunNoticeEntry | None:
-    """Adds a run; None if there is no room: then it is told at its end alone.
+    """Adds a run to the list; None if that fails: then its notice is sent only at its end.
 
     Args:
         spec: Its first session.
@@ -68,8 +68,10 @@ def add_entry(spec: SessionSpec) -> RunNoticeEntry | None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        os.write(fd, json.dumps([spec.package, spec.session, notice_folders.receivers_file(spec.env)]).encode())
-        os.utime(fd, (0, 0))  # nobody has looked at it
+        os.write(
+            fd, json.dumps([spec.package, spec.session, notice_folders.receivers_file(spec.env)]).encode()
+        )
+        os.utime(fd, (0, 0))  # not tried yet
     except OSError:
         os.close(fd)
         remove_entry(path)
@@ -78,16 +80,16 @@ def add_entry(spec: SessionSpec) -> RunNoticeEntry | None:
 
 
 def remove_entry(path: str) -> None:
-    """Takes an entry off the list."""
+    """Removes an entry from the list."""
     with contextlib.suppress(OSError):
         os.unlink(path)  # noqa: PTH108
 
 
 def unsent_entries(env: Mapping[str, str]) -> list[str]:
-    """The entries that nobody holds, and at which nobody has looked within the last minute.
+    """Returns the entries without a lock holder that no process has tried within the last minute.
 
     Args:
-        env: The environment of whoever began the runs.
+        env: The environment of the user who started the runs.
     """
     folder = notice_folders.pending_folder(env)
     try:
@@ -98,7 +100,8 @@ def unsent_entries(env: Mapping[str, str]) -> list[str]:
 
 
 def send_unsent(env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-    """Sends somebody, for whom nobody waits, if there are some; gives him."""
+    """Starts a process that sends the unsent notices, if there are any, and returns it; the caller need not
+    wait."""
     if not unsent_entries(env):
         return None
     import subprocess
@@ -109,14 +112,14 @@ def send_unsent(env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
         return subprocess.Popen(
             line, stdin=nowhere, stdout=nowhere, stderr=nowhere, cwd="/", start_new_session=True
         )
-    except OSError:  # there is no room for it: the next one looks again
+    except OSError:  # no process or memory: the next command tries again
         return None
 
 
 @contextlib.contextmanager
 def lock_entry(path: str) -> Iterator[UnsentRunNotice | None]:
-    """Holds an entry; gives what it says. None: somebody else has it, or has settled it, or it says nothing
-    (then it is taken off the list)."""
+    """Locks an entry; yields its content. None: another process holds it or has settled it, or it is invalid
+    (then it is removed from the list)."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -129,7 +132,7 @@ def lock_entry(path: str) -> Iterator[UnsentRunNotice | None]:
 
 
 def postpone_entry(path: str) -> None:
-    """Notes that somebody has looked at an entry, and could not settle it."""
+    """Records the time of an attempt at an entry that could not be settled."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
@@ -137,7 +140,7 @@ def postpone_entry(path: str) -> None:
 def _is_unsent(path: str) -> bool:
     try:
         written = os.stat(path).st_mtime  # noqa: PTH116
-        if abs(time.time() - written) < _PAUSE_SECONDS:  # by the clock of the disk, which may be ahead
+        if abs(time.time() - written) < _PAUSE_SECONDS:  # by the disk's clock, which may be ahead
             return False
     except OSError:
         return False

@@ -1,5 +1,5 @@
-"""Sends who tells of a run that is in no queue: the guard does it when it has ended, the supervisor when it
-stalls (standard library only)."""
+"""Starts the process that sends the notice of a run outside the queue: the guard at the run's end, the
+supervisor at a stall (standard library only)."""
 
 # Standard library only
 
@@ -23,41 +23,42 @@ _BATCH_VARIABLES = (
     "OAR_JOB_ID",
     "FLUX_JOB_ID",
 )
-"""What batch systems set for their jobs. With a job they end all that it has left."""
+"""Variables that batch systems set for their jobs. At the end of a job they kill all of its processes."""
 _BATCH_SECONDS = 30.0
 _NOWHERE = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
 
 
 def send_end_notice(spec: SessionSpec, entry: RunNoticeEntry | None) -> None:
-    """Has it told how a run ended. Its lock is held still, so that no other session follows. In the job of a
-    batch system it waits until it was told, 30 s at most, or until it gets an order.
+    """Sends the notice of a run's end. The package's lock is still held, so that no other session follows. In
+    the job of a batch system it waits until the notice was sent, for 30 s at most, or until a control signal.
 
     Args:
-        spec: Its first session; others may have followed by themselves.
-        entry: Its place on the list, if it has one.
+        spec: Its first session; restarts may have followed automatically.
+        entry: Its entry in the list, if it has one.
     """
     try:
         with os.scandir(spec.session_file.rpartition("/")[0]) as found:
             names = [one.name for one in found]
-    except OSError:  # the package was moved or removed: nobody knows how it ended
+    except OSError:  # the package was moved or removed: its outcome is unknown
         return
     numbers = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     session = max((int(number) for number in numbers if number.isdecimal()), default=spec.session)
     if entry is not None:
-        os.set_inheritable(entry.fd, True)  # it goes on holding the entry
+        os.set_inheritable(entry.fd, True)  # the sending process keeps the lock of the entry
     pid = _start_sender(spec, session, entry.path if entry is not None else "")
     if pid is not None and any(name in spec.env for name in _BATCH_VARIABLES):
         _wait_for_sender(pid)
 
 
 def send_stall_notice(spec: SessionSpec) -> None:
-    """Has it told that a session stalls."""
+    """Sends the notice of a stall."""
     _start_sender(spec, spec.session, "stalled")
 
 
 def _start_sender(spec: SessionSpec, session: int, more: str) -> int | None:
-    """Starts a process, and waits for nothing, if somebody wants to be told; gives its pid. It has the
-    environment of whoever began the run: ours may be that of a process from which we were forked."""
+    """Starts the sending process, if there is a file of receivers, and waits for nothing; returns its pid. It
+    gets the environment of the user who started the run: that of this process may be of a template from which
+    it was forked."""
     if not os.access(notice_folders.receivers_file(spec.env), os.F_OK):
         return None
     module = ["-P", "-m", "roost.lab.notices.run_notice"]
@@ -70,12 +71,12 @@ def _start_sender(spec: SessionSpec, session: int, more: str) -> int | None:
             setsigmask=(),
             setsigdef=(*signals.IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ),
         )
-    except OSError:  # there is no room for it; the record of the session tells all the same
+    except OSError:  # no process or memory; the outcome is in the session record
         return None
 
 
 def _wait_for_sender(pid: int) -> None:
-    """Waits for its end, with the orders and SIGCHLD blocked."""
+    """Waits for the end of the process, with the control signals and SIGCHLD blocked."""
     until = time.monotonic() + _BATCH_SECONDS
     while os.waitpid(pid, os.WNOHANG) == (0, 0):
         left = until - time.monotonic()

@@ -1,4 +1,4 @@
-"""Hears of a file's growth without looking at it again and again."""
+"""Waits for the growth of a file without polling it."""
 
 # Standard library only
 
@@ -11,7 +11,7 @@ _MODIFY, _ONCE = 0x2, 0x80000000  # of sys/inotify.h
 
 
 class FileGrowth:
-    """Tells of the next write into a file, once for each `expect`.
+    """Signals the next write into a file, once for each call of `watch_next_write`.
 
     Args:
         file_fd: The file, open.
@@ -21,11 +21,11 @@ class FileGrowth:
         self._path = f"/proc/self/fd/{file_fd}".encode()
         self._libc: Any = None
         self.fd = -1
-        """Readable after that write; -1 before the first `expect`, and where nobody tells (no Linux; too many
-        are told already)."""
+        """Readable after that write; -1 before the first `watch_next_write`, and where there is no inotify
+        (no Linux, or too many instances)."""
 
-    def expect(self) -> bool:
-        """Asks to be told of the next write; False: nobody will tell."""
+    def watch_next_write(self) -> bool:
+        """Watches for the next write; False if that is impossible."""
         if self._libc is None:
             self._open()
         return self.fd >= 0 and self._libc.inotify_add_watch(self.fd, self._path, _MODIFY | _ONCE) >= 0
@@ -37,6 +37,6 @@ class FileGrowth:
         if hasattr(self._libc, "inotify_init1"):
             self.fd = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def take(self) -> None:
-        """Takes what was told, so that `fd` is not readable any more."""
+    def clear(self) -> None:
+        """Reads the event, so that `fd` is not readable any more."""
         os.read(self.fd, 4096)

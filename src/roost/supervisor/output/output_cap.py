@@ -1,9 +1,9 @@
-"""Keeps the output of a run from filling the disk: its first and its last part stay.
+"""Keeps the output of a run from filling the disk: its first and its last part are kept.
 
 The worker writes straight into the file, so that nothing it printed is lost with the supervisor. In a file
-that grew too long the supervisor punches a hole: the blocks in the middle go back to the disk, offsets stay
-as they are, and whoever follows goes on. At the end of the session `shorten_file` writes the file anew without the
-hole, with one line in its place.
+that exceeds the limit the supervisor punches a hole: the blocks in the middle are freed, offsets stay as they
+are, and followers continue. At the end of the session `shorten_file` rewrites the file without the hole, with
+one line in its place.
 
 ::
 
@@ -28,7 +28,7 @@ from roost.supervisor.session_spec import SessionSpec
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
 _MAX_BYTES_PER_SECOND = 2e9
-"""Bytes a second that a run may print; more than a page cache takes from one process."""
+"""The fastest output assumed, in bytes per second; more than a page cache takes from one process."""
 _MIN_INTERVAL_SECONDS, _MAX_INTERVAL_SECONDS = 0.05, 1.0
 _SEAM_BYTES = 4096
 """How far a cut may move to fall between two lines; the line in the cut fits in too."""
@@ -37,11 +37,11 @@ _MAX_LINE_BYTES = 256
 
 
 class OutputCap:
-    """Holds one growing file at ``limit_bytes`` of disk, and what is printed between two looks.
+    """Holds one growing file at ``limit_bytes`` of disk, plus what is printed between two checks.
 
     Args:
         fd: The file, open for writing.
-        limit_bytes: How much of it stays.
+        limit_bytes: How much of it is kept.
     """
 
     def __init__(self, fd: int, limit_bytes: int) -> None:
@@ -53,12 +53,12 @@ class OutputCap:
         self._size = found.st_size
         self._is_new = True
         self.growth = FileGrowth(fd)
-        """Tells when to look earlier than `look` said."""
+        """Signals when to check earlier than `check` returned."""
 
-    def look(self) -> float:
-        """Punches if it is time to; gives the seconds until the next look. A run that prints as fast as it
-        can takes half the limit more than it until then. One that printed nothing since the last look is
-        looked at seldom, but again as soon as it prints.
+    def check(self) -> float:
+        """Punches a hole if one is due; returns the seconds until the next check. Until then a run that
+        prints as fast as it can takes half the limit more. A run that printed nothing since the last check is
+        checked rarely, but again as soon as it prints.
 
         Raises:
             OSError: The file system has no holes; the file can then only be shortened at the end.
@@ -67,21 +67,24 @@ class OutputCap:
             return _MAX_INTERVAL_SECONDS
         size = os.fstat(self._fd).st_size
         grew, self._size = size != self._size or self._is_new, size
-        self._is_new = False  # who was told of a growth ends 15 ms later: not for a run that is over at once
-        if size < self._hole_end:  # somebody emptied it
+        self._is_new = False  # an inotify instance delays the exit by 15 ms: none for a very short run
+        if size < self._hole_end:  # the file was truncated
             self._hole_end = self._hole_start
         end = (size - self._limit // 2) // self._block * self._block
         if end - self._hole_end >= max(self._limit // 8, self._block):
             punch_hole(self._fd, self._hole_end, end)
             self._hole_end = end
-        if not grew and self.growth.expect():
+        if not grew and self.growth.watch_next_write():
             return _MAX_INTERVAL_SECONDS
         used = size - (self._hole_end - self._hole_start)
-        return min(_MAX_INTERVAL_SECONDS, max(_MIN_INTERVAL_SECONDS, (2 * self._limit - used) / 2 / _MAX_BYTES_PER_SECOND))
+        return min(
+            _MAX_INTERVAL_SECONDS,
+            max(_MIN_INTERVAL_SECONDS, (2 * self._limit - used) / 2 / _MAX_BYTES_PER_SECOND),
+        )
 
 
 def punch_hole(fd: int, start: int, end: int) -> None:
-    """Gives the blocks between two offsets back to the disk; they then read as zeros.
+    """Frees the blocks between two offsets; they then read as zeros.
 
     Raises:
         OSError: This file system or machine cannot.
@@ -99,14 +102,15 @@ def punch_hole(fd: int, start: int, end: int) -> None:
 
 
 def shorten_file(path: str, limit_bytes: int) -> int:
-    """Writes a file that is longer than the limit anew, durably: its first part, one line that says how much
-    is left out, its last part. Nobody may be writing into it.
+    """Rewrites, durably, a file that is longer than the limit: its first part, one line with the number of
+    bytes left out, its last part. No process may be writing into it.
 
     Returns:
-        How many bytes are left out, those of earlier sessions at the same place included; 0: it is short.
+        How many bytes are left out, those of earlier sessions at the same place included; 0: the file is
+            short.
 
     Raises:
-        OSError: It cannot be written; the long one stands.
+        OSError: The file cannot be written; the long one remains.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -130,11 +134,10 @@ def shorten_file(path: str, limit_bytes: int) -> int:
 
 
 def shorten_session_output(spec: SessionSpec, record: SessionRecord, output_fd: int) -> bool:
-    """Shortens what each rank of a session has printed, and adds to its record how much was left out; whether
-    the file of rank 0 is another one now. A disk that has no room for that leaves the holes, which readers
-    pass over."""
+    """Shortens the output of each rank, and records how many bytes were left out; returns whether the file of
+    rank 0 was replaced. If the disk has no space for that, the holes stay, which readers skip."""
     in_all = left_out = 0
-    for rank in reversed(range(max(1, len(spec.ranks)))):  # the first, into which is said, comes last
+    for rank in reversed(range(max(1, len(spec.ranks)))):  # rank 0, whose file gets the messages, comes last
         left_out = 0
         try:
             left_out = shorten_file(rank_output_path(spec.output, rank), spec.limits.output_bytes)
@@ -147,7 +150,8 @@ def shorten_session_output(spec: SessionSpec, record: SessionRecord, output_fd: 
 
 
 def _first_part(fd: int, end: int) -> tuple[int, int, int]:
-    """(where the first part ends, where the cut begins, how many bytes an earlier cut there left out)."""
+    """Returns where the first part ends, where the cut begins, and how many bytes an earlier cut there left
+    out."""
     start = max(0, end - _SEAM_BYTES)
     seam = os.pread(fd, end - start + _MAX_LINE_BYTES, start)
     earlier = re.search(rb"\n?" + LEFT_OUT_PATTERN, seam)
@@ -159,11 +163,11 @@ def _first_part(fd: int, end: int) -> tuple[int, int, int]:
 
 
 def _num_incomplete_bytes(data: bytes) -> int:
-    """How many bytes at the end belong to a character of UTF-8 that is not whole."""
+    """Returns how many bytes at the end belong to an incomplete UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
-        if data[-back] & 0xC0 == 0xC0:  # its first byte: says how many there are
-            wanted = 2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4
-            return back if back < wanted else 0
+        if data[-back] & 0xC0 == 0xC0:  # the first byte, which contains the number of bytes
+            size = 2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4
+            return back if back < size else 0
         if data[-back] < 0x80:
             return 0
     return 0

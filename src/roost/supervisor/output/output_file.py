@@ -1,4 +1,4 @@
-"""The output file of a session, as roost itself writes into it."""
+"""The output file of a session, and roost's own lines in it."""
 
 # Standard library only
 # Not durable: opens what the worker prints into; nothing resumes from it
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 
-LEFT_OUT_PATTERN = rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
-"""Finds a `left_out_line`, and its number. A run may print anything: what this finds must be a number."""
+LEFT_OUT_PATTERN = (
+    rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
+)
+"""Matches a `left_out_line`, and captures its number. A run may print anything: the captured text must be a
+number."""
 
 _PREFIX = "roost: "
 _TAIL_BYTES = 4096
@@ -16,41 +19,42 @@ _LONGEST_LINE = 200
 
 
 def left_out_line(num_bytes: int) -> bytes:
-    """What stands in the place of output that is not kept."""
+    """Returns the line that replaces output that is not kept."""
     return f"roost: {num_bytes:,} bytes of output are not kept here (limits.output_mb)\n".encode()
 
 
 def rank_output_path(path: str, rank: int) -> str:
-    """Where a rank prints: rank 0 into the output itself, rank 2 into ``_output_2.txt`` beside it."""
-    stem, kind = os.path.splitext(path)  # noqa: PTH122  - pathlib would hold up each start by 3 ms
+    """Returns the file into which a rank prints: rank 0 into the output itself, rank 2 into ``_output_2.txt``
+    in the same folder."""
+    stem, kind = os.path.splitext(path)  # noqa: PTH122  - pathlib would delay each start by 3 ms
     return f"{stem}_{rank}{kind}" if rank else path
 
 
 def open_output(path: str) -> int:
-    """A descriptor for the output, made if need be.
+    """Opens the output for appending, and creates it if needed.
 
     Raises:
-        OSError: It cannot be opened, or is a FIFO that nobody reads.
+        OSError: It cannot be opened, or is a FIFO without a reader.
     """
-    # A FIFO of that name would hold us here, and with us the lock, until somebody reads it: O_NONBLOCK.
+    # O_NONBLOCK: a FIFO of that name would block the supervisor, which holds the lock, until it has a reader.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     os.set_blocking(fd, True)
     return fd
 
 
 def last_line(path: str, begin: int) -> str:
-    """The last line that a session has printed, but for those of roost's own: of a program that failed mostly
-    why. Empty if there is none. For the arguments see `last_lines`."""
+    """Returns the last line that a session has printed, except roost's own: of a failed program mostly the
+    cause. Empty if there is none. For the arguments see `last_lines`."""
     return next(reversed(last_lines(path, begin)), "")
 
 
 def last_lines(path: str, begin: int) -> list[str]:
-    """The last lines that a session has printed, but for those of roost's own and empty ones. Each is cut to
-    a few words.
+    """Returns the last lines that a session has printed, except roost's own and empty ones. Long lines are
+    cut.
 
     Args:
         path: The output.
-        begin: Where that of the session begins, in bytes.
+        begin: Where the session's own output begins, in bytes.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -58,7 +62,7 @@ def last_lines(path: str, begin: int) -> list[str]:
         return []
     try:
         size = os.fstat(fd).st_size
-        # What is shorter than where it began was shortened: its tail is of this session all the same.
+        # A file shorter than `begin` was shortened: its last lines are of this session all the same.
         start = max(begin if size >= begin else 0, size - _TAIL_BYTES)
         lines = os.pread(fd, _TAIL_BYTES, start).decode(errors="replace").splitlines()
     except OSError:  # a FIFO, a terminal
@@ -70,8 +74,8 @@ def last_lines(path: str, begin: int) -> list[str]:
 
 
 def write_line(fd: int, text: str) -> None:
-    """A line of roost's own at the tail of the output."""
+    """Appends a line of roost's own to the output."""
     try:
         os.write(fd, f"\n{_PREFIX}{text}\n".encode())
-    except OSError:  # the disk that refuses the record may refuse this too; the exit code still tells
+    except OSError:  # the disk may refuse this as it refused the record; the exit code remains
         return

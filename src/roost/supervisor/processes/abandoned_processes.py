@@ -1,7 +1,9 @@
-"""Ends what is left of sessions whose guard and supervisor were both killed, before a new session begins.
+"""Kills the remaining processes of sessions whose guard and supervisor were both killed, before a new session
+starts.
 
-What has a cgroup is ended whole. What has none is found by the token in its environment; a process that
-emptied its environment and whose parents are gone is then not found: nothing tells where it came from.
+A session with a cgroup is ended whole. Without one, its processes are found by the token in their
+environment. A process that cleared its environment and whose parents are gone is then not found: nothing
+shows where it came from.
 """
 
 # Standard library only
@@ -20,18 +22,20 @@ from roost.supervisor.processes import cgroup
 from roost.supervisor.processes.process_tree import kill_tree
 
 _CLEAN_SWEEPS = 16
-"""How many must find nobody: a process that forks and ends hundreds of times a second slips past one."""
+"""How many sweeps in a row must find no process: one that forks and ends hundreds of times a second escapes a
+single sweep."""
 
 
 def kill_abandoned(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[int]:
-    """Kills every process of the sessions, with everything below it; gives the pids that carried a token.
+    """Kills every process of the sessions, with all descendants; returns the pids that had a token.
 
-    The caller has made sure that guard and supervisor of each live no more. Neither the caller nor what it
-    descends from is touched: a `roost` started inside of a run carries that run's token too.
+    The caller has made sure that guard and supervisor of each session have ended. Neither the caller nor its
+    ancestors are killed: a `roost` started inside a run has that run's token too.
 
     Args:
-        tokens: Those of the sessions; what cannot be a token is passed over.
-        cgroups: Their groups, as recorded; a path that `lab.cgroup` cannot have made is passed over.
+        tokens: The tokens of the sessions; a text that cannot be a token is skipped.
+        cgroups: The recorded cgroups of the sessions; a path that `cgroup.create` cannot have made is
+            skipped.
     """
     ours = _own_ancestry()
     for group in filter(cgroup.is_session_cgroup, cgroups):
@@ -54,7 +58,7 @@ def kill_abandoned(tokens: Iterable[str], cgroups: Iterable[str] = ()) -> list[i
 
 
 def _stop_carriers(wanted: list[bytes], spared: set[int]) -> set[int]:
-    """Stops who carries a token, until a sweep meets nobody new: what is stopped cannot fork away."""
+    """Stops the processes with a token until a sweep finds no new one: a stopped process cannot fork."""
     found: set[int] = set()
     while new := set(_stop_each(wanted, found | spared)):
         found |= new
@@ -62,11 +66,15 @@ def _stop_carriers(wanted: list[bytes], spared: set[int]) -> set[int]:
 
 
 def _stop_each(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
-    """Stops our user's processes with one of these variables in their environment, each when it is found."""
+    """Stops this user's processes that have one of these variables in their environment, each when it is
+    found."""
     with os.scandir("/proc") as entries:
         pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    for pid in sorted(set(pids) - spared, reverse=True):  # the youngest first: they may be about to fork away
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError), _stopper(pid) as stop:
+    for pid in sorted(set(pids) - spared, reverse=True):  # the youngest first: they may be about to fork
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError),
+            _stopper(pid) as stop,
+        ):
             with open(f"/proc/{pid}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
                 is_ours = os.fstat(file.fileno()).st_uid == os.getuid()
@@ -77,8 +85,8 @@ def _stop_each(wanted: list[bytes], spared: set[int]) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _stopper(pid: int) -> Iterator[Callable[[], None]]:
-    """What stops exactly this process, though its pid may be another's by then. Where that cannot be had (an
-    old kernel, a container that forbids pidfds) it goes by the pid."""
+    """Yields a function that stops exactly this process, even if its pid is reused. Without pidfds (an old
+    kernel, a container that forbids them) it uses the pid."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -93,7 +101,7 @@ def _stopper(pid: int) -> Iterator[Callable[[], None]]:
 
 
 def _own_ancestry() -> set[int]:
-    """The caller and what it descends from."""
+    """Returns the caller and its ancestors."""
     line, pid = set(), os.getpid()
     while pid and pid not in line:
         line.add(pid)

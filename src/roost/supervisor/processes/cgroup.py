@@ -1,9 +1,10 @@
 """A control group (cgroup v2) for each session: a boundary that no process of a run can leave by forking.
 
-Nothing needs to be set up, only a place below our own group where we may make another: so it is for root, on
-the ``unified`` mount of a hybrid system too, and for what systemd delegated to a user. Anywhere else `create`
-gives None and the processes of a run are found by parent. No controller is used. The kernel's ``memory.peak``
-is not either: it counts the page cache, so a run that reads a large data set would seem to need it.
+It needs no setup, only a place below the own group where another may be created: so it works for root, on the
+``unified`` mount of a hybrid system too, and in what systemd delegated to a user. Anywhere else `create`
+returns None and the processes of a run are found by parent. No controller is used. The kernel's
+``memory.peak`` is not either: it counts the page cache, so a run that reads a large data set would seem to
+need that much.
 """
 
 # Standard library only
@@ -23,17 +24,17 @@ from collections.abc import Callable, Iterator
 
 _PREFIX = "roost-"
 _TICK_SECONDS = 0.002
-_CLONE3, _INTO_CGROUP = 435, 0x200000000  # of linux/sched.h; the number is that of all machines
+_CLONE3, _INTO_CGROUP = 435, 0x200000000  # of linux/sched.h; the number is the same on all architectures
 
 
 def cgroup_path(token: str) -> str | None:
-    """Where the group of a session belongs: below our own; None where there is no cgroup v2."""
+    """Returns the path of a session's group, below the own group; None if there is no cgroup v2."""
     above = _own_cgroup()
     return None if above is None else f"{above}/{_PREFIX}{token}"
 
 
 def can_create() -> bool:
-    """Whether a session started from here would get a group."""
+    """Whether a session started by this process would get a group."""
     return _can_create_in(_own_cgroup())
 
 
@@ -42,23 +43,24 @@ def _can_create_in(above: str | None) -> bool:
 
 
 def create(token: str) -> str | None:
-    """Makes an empty group for a session; gives its path, or None where that cannot be."""
+    """Creates an empty group for a session; returns its path, or None if that is impossible."""
     above = _own_cgroup()
     if not _can_create_in(above):
         return None
     path = f"{above}/{_PREFIX}{token}"
     try:
-        os.mkdir(path)  # noqa: PTH102  - pathlib would hold up each start by 3 ms
-    except OSError:  # read-only, as in most containers, or not ours
+        os.mkdir(path)  # noqa: PTH102  - pathlib would delay each start by 3 ms
+    except OSError:  # read-only, as in most containers, or another user's
         return None
     return path
 
 
 def fork_into(path: str) -> int | None:
-    """Forks a child that is in the group from its first moment, which waits for nothing; gives what `os.fork`
-    would. None where that cannot be (a kernel before 5.7, a container that forbids it): fork, and `join`.
+    """Forks a child that is in the group from its first moment, without the wait of `join`; returns what
+    `os.fork` would. None where that is impossible (a kernel before 5.7, a container that forbids it): fork,
+    then `join`.
 
-    Only for a process without threads, and a child that becomes another program: Python is not told.
+    Only for a process without threads and a child that calls `exec`: Python's hooks after a fork do not run.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -76,16 +78,17 @@ def fork_into(path: str) -> int | None:
 
 @functools.cache
 def clone3() -> Callable[[bytes, int], int]:
-    """The system call; as `scope.prctl`."""
+    """Returns the system call, loaded once, as `session_processes.prctl`."""
     import ctypes
 
-    syscall = ctypes.PyDLL(None).syscall  # so the interpreter's lock stays ours, and is the child's
+    syscall = ctypes.PyDLL(None).syscall  # PyDLL: the GIL stays held, and the child has it
     syscall.restype = ctypes.c_long
     return lambda args, size: int(syscall(ctypes.c_long(_CLONE3), args, ctypes.c_size_t(size)))
 
 
 def join(path: str) -> bool:
-    """Moves the calling process in. It waits for the kernel, 5 to 25 ms; others who do wait for that too."""
+    """Moves the calling process into the group. It waits 5 to 25 ms for the kernel, as do concurrent
+    callers."""
     try:
         _write(f"{path}/cgroup.procs", b"0")
     except OSError:
@@ -94,8 +97,8 @@ def join(path: str) -> bool:
 
 
 def is_session_cgroup(path: str) -> bool:
-    """Whether a path that was read from somewhere can only be a group that `create` made: what is killed by a
-    name in a file must not be more than that."""
+    """Whether a path from a file can only be a group that `create` made: a path read from a file must not
+    cause more than that to be killed."""
     mount, _ = _mount() or ("", "")
     name = path.rsplit("/", 1)[-1]
     inside = bool(mount) and path.startswith(f"{mount}/") and os.path.realpath(path) == path
@@ -103,13 +106,14 @@ def is_session_cgroup(path: str) -> bool:
 
 
 def is_token(text: str) -> bool:
-    """Whether this can be the token of a session: at least 64 random bits, so that nothing else has it."""
+    """Whether a text can be the token of a session: at least 64 random bits, so that no other text equals
+    it."""
     return 16 <= len(text) <= 64 and not text.strip("0123456789abcdef")
 
 
 def kill(path: str, *, timeout_seconds: float = 10.0) -> None:
-    """Kills all that is in a group and in those below it, and waits until they are empty; at the deadline,
-    and when it is not there, it just returns. Zombies do not count."""
+    """Kills all processes in a group and in those below it, and waits until they are empty. Returns silently
+    at the deadline, or if the group is missing. Zombies do not count."""
     deadline = time.monotonic() + timeout_seconds
     try:
         fd = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
@@ -133,7 +137,8 @@ def _kill_all(path: str, deadline: float) -> None:
 
 
 def freeze_and_kill(path: str, *, deadline: float) -> None:
-    """For kernels without ``cgroup.kill``: freezes the group, so that nobody forks, and kills all in it."""
+    """For kernels without ``cgroup.kill``: freezes the group, so that no process forks, and kills all
+    processes in it."""
     with contextlib.suppress(OSError):
         _write(f"{path}/cgroup.freeze", b"1")
     while (found := pids(path)) and time.monotonic() < deadline:
@@ -144,7 +149,7 @@ def freeze_and_kill(path: str, *, deadline: float) -> None:
 
 
 def pids(path: str) -> list[int]:
-    """Who is in a group and in those below it; empty when it is not there."""
+    """Returns the processes in a group and in those below it; empty if the group is missing."""
     found: list[int] = []
     for group in _groups(path):
         with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "rb") as file:
@@ -153,12 +158,12 @@ def pids(path: str) -> list[int]:
 
 
 def remove(path: str) -> None:
-    """Removes an empty group with those that the run made inside; one that is not empty stays."""
+    """Removes an empty group with those that the run created inside; one with processes stays."""
     try:
         os.rmdir(path)  # noqa: PTH106
     except FileNotFoundError:
         return
-    except OSError:  # there are others inside
+    except OSError:  # there are groups inside
         _remove_each(path)
 
 
@@ -171,7 +176,7 @@ def _remove_each(path: str) -> None:
 
 
 def _groups(path: str) -> Iterator[str]:
-    """Those below first."""
+    """Yields the groups below before those above."""
     return (folder for folder, _, _ in os.walk(path, topdown=False))
 
 
@@ -180,7 +185,7 @@ def _is_populated(events_fd: int) -> bool:
 
 
 def _wait_until_empty(events_fd: int, deadline: float) -> None:
-    """The kernel raises POLLPRI at each change of ``cgroup.events``."""
+    """Waits for POLLPRI, which the kernel raises at each change of ``cgroup.events``."""
     poller = select.poll()
     poller.register(events_fd, select.POLLPRI)
     while _is_populated(events_fd) and (left := deadline - time.monotonic()) > 0:
@@ -188,7 +193,7 @@ def _wait_until_empty(events_fd: int, deadline: float) -> None:
 
 
 def _own_cgroup() -> str | None:
-    """The folder of the group that we are in."""
+    """Returns the folder of this process's group."""
     found = _mount()
     if found is None:
         return None
@@ -205,7 +210,7 @@ def _own_cgroup() -> str | None:
 
 @functools.cache
 def _mount() -> tuple[str, str] | None:
-    """Where the cgroup2 file system is mounted, and which of its folders is seen there."""
+    """Returns where the cgroup2 file system is mounted, and which of its folders is visible there."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:

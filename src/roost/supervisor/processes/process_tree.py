@@ -1,12 +1,12 @@
-"""Ends a process with everything that came from it, so that nothing of a run is left behind.
+"""Kills a process with all of its descendants, so that no process of a run is left.
 
 A process group is no boundary: one ``setsid`` leaves it (``killpg`` left 34 of 35 processes alive in our
-trial). So the tree is walked by parent, and a supervisor that is a child subreaper stays the ancestor even
-of daemons that forked twice. Every process is stopped when it is found, before its children are read:
-what is stopped cannot fork away from the walk.
+trial). So the tree is walked by parent, and a supervisor that is a child subreaper stays the ancestor even of
+daemons that forked twice. Every process is stopped when it is found, before its children are read: a stopped
+process cannot fork away from the walk.
 
-Without ``/proc`` (macOS) only the process group of the root is killed: best effort, and a child that
-called ``setsid`` is missed.
+Without ``/proc`` (macOS) only the process group of the root is killed: best effort, and a child that called
+``setsid`` is missed.
 """
 
 # Standard library only
@@ -29,26 +29,30 @@ _NUM_PIDFDS = 512
 
 
 def descendants(pid: int) -> list[int]:
-    """The living processes below ``pid``, without itself; empty where there is no ``/proc``."""
+    """Returns the living processes below ``pid``, without itself; empty where there is no ``/proc``."""
     return [found for found in _walk(pid) if not _has_ended(found)]
 
 
 def kill_tree(
-    root_pid: int, *, include_root: bool, on_reaped: ReapedCallback | None = None, timeout_seconds: float = 10.0
+    root_pid: int,
+    *,
+    include_root: bool,
+    on_reaped: ReapedCallback | None = None,
+    timeout_seconds: float = 10.0,
 ) -> int:
-    """Kills everything below a process: stop all, kill all, reap, again until nothing is left.
+    """Kills all processes below a process: stop all, kill all, reap, again until none is left.
 
-    Those that are children of the caller are reaped here. The caller itself is always spared.
+    Children of the caller are reaped here. The caller itself is always spared.
 
     Args:
-        root_pid: Where the tree begins. The caller has made sure that the pid still means what it meant.
-        include_root: Whether the root ends too.
-        on_reaped: Told (pid, wait status) of each child reaped here, because nobody can ask for it again.
-        timeout_seconds: When to give up on what cannot die now (a process inside a dead network disk) or
-            forks faster than it can be stopped; `descendants` tells what is left.
+        root_pid: The root of the tree. The caller has made sure that the pid is not reused.
+        include_root: Whether the root is killed too.
+        on_reaped: Called with (pid, wait status) for each child reaped here: a status can be read only once.
+        timeout_seconds: When to give up on processes that cannot die now (inside a dead network disk) or fork
+            faster than they can be stopped; `descendants` lists what is left.
 
     Returns:
-        How many processes were killed. Another user's processes cannot be, and are passed over.
+        How many processes were killed. Processes of other users are skipped.
     """
     if sys.platform != "linux":
         return _kill_group(root_pid)
@@ -82,7 +86,7 @@ def _children_lookup() -> Callable[[int], list[int]]:
 
 
 def _children_by_kernel(pid: int) -> list[int]:
-    """The children of every thread of ``pid``; exact once these threads are stopped."""
+    """Returns the children of every thread of ``pid``; exact once these threads are stopped."""
     found: list[int] = []
     try:
         with os.scandir(f"/proc/{pid}/task") as threads:
@@ -90,12 +94,12 @@ def _children_by_kernel(pid: int) -> list[int]:
                 with open(f"{thread.path}/children", "rb") as file:
                     found += map(int, file.read().split())
     except (FileNotFoundError, ProcessLookupError):
-        return found  # it ended meanwhile; its children have another parent now and are met there
+        return found  # it has ended; its children have another parent now and are found there
     return found
 
 
 def _children_by_scan() -> Callable[[int], list[int]]:
-    """For kernels built without the ``children`` files: one look at every process of the machine."""
+    """For kernels built without the ``children`` files: one scan of all processes of the machine."""
     children: dict[int, list[int]] = {}
     try:
         with os.scandir("/proc") as entries:
@@ -110,7 +114,7 @@ def _children_by_scan() -> Callable[[int], list[int]]:
 
 
 def _stop_all(root_pid: int, *, include_root: bool, deadline: float) -> list[int]:
-    """Stops the tree from its root on, again and again until a walk meets nobody new."""
+    """Stops the tree from its root on, repeatedly until a walk finds no new process."""
     stopped: dict[int, None] = {}
     if include_root and not _has_ended(root_pid) and _send(root_pid, signal.SIGSTOP):
         stopped[root_pid] = None
@@ -124,7 +128,7 @@ def _stop_all(root_pid: int, *, include_root: bool, deadline: float) -> list[int
 
 
 def _send(pid: int, signum: signal.Signals) -> bool:
-    """Sends a signal to anybody but ourselves; False if it is gone, or another user's."""
+    """Sends a signal to any process but this one; False if it has ended, or is another user's."""
     if pid == os.getpid():
         return False
     try:
@@ -177,7 +181,7 @@ def _reap(pids: Sequence[int], on_reaped: ReapedCallback | None) -> None:
     for pid in pids:
         try:
             reaped, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else's child
+        except ChildProcessError:  # the child of another process
             continue
         if reaped and on_reaped is not None:
             on_reaped(reaped, status)

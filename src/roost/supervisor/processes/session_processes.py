@@ -1,4 +1,5 @@
-"""The end of everything that a session started. Called by whoever adopts its orphans: supervisor or guard."""
+"""Adopting and killing the processes of a session. Called by the process that adopts its orphans: supervisor
+or guard."""
 
 # Standard library only
 
@@ -19,14 +20,15 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 @functools.cache
 def prctl() -> Any:
-    """The system call; ctypes is loaded at the first use, and who is forked after that has it already."""
+    """Returns the system call; ctypes is loaded at the first use, so that processes forked later have it
+    already."""
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True).prctl
 
 
 def adopt_orphans() -> None:
-    """Makes us the parent of every descendant whose own parent ends.
+    """Makes this process the parent of every descendant whose own parent ends.
 
     Raises:
         OSError: The kernel refuses.
@@ -36,15 +38,16 @@ def adopt_orphans() -> None:
 
 
 def set_parent_death_signal(signum: int) -> None:
-    """Has the kernel send this to us when our parent ends."""
+    """Has the kernel send this signal to this process when its parent ends."""
     if sys.platform == "linux":
         prctl()(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
 def kill_all(group: str | None, *, on_reaped: ReapedCallback | None = None) -> list[int]:
-    """Kills the session's group and everything below us; gives what could not be ended.
+    """Kills the session's group and all descendants of this process; returns the pids that could not be
+    killed.
 
-    The walk is made in any case: a process may have left the group.
+    The tree is walked in any case: a process may have left the group.
     """
     if group is not None:
         cgroup.kill(group)
@@ -55,9 +58,8 @@ def kill_all(group: str | None, *, on_reaped: ReapedCallback | None = None) -> l
 
 
 def touch_leases(spec: SessionSpec) -> None:
-    """Leaves on the session's leases that its cards were in use until now (`roost.devices.usage_ledger`);
-    and what
-    sweeps old files out of /tmp sees that these are none."""
+    """Records in the modification time of the session's leases that its cards are in use until now
+    (`roost.devices.usage_ledger`). Programs that delete old files from /tmp spare recently modified ones."""
     for fd in spec.lease_fds:
-        with contextlib.suppress(OSError):  # a disk that may only be read: then less counts as used
+        with contextlib.suppress(OSError):  # a read-only disk: then less time counts as used
             os.utime(fd)
