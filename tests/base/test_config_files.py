@@ -1,4 +1,4 @@
-"""Reading JSON and YAML: values by YAML 1.2 core rules, lines of keys, and what is refused."""
+"""Reading JSON and YAML: values by the core schema of YAML 1.2, lines of keys, and refused files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that stand or leave no trace: each operation of each function fails once."""
+"""Durable writes succeed or leave no trace: each operation of each function fails once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _plain(path: str, root: Path) -> str:
 
 
 def _fail_at(number: int) -> Callable[[], int]:
-    """Makes operation ``number`` fail with ENOSPC; the answer tells how many there were."""
+    """Makes operation ``number`` fail with ENOSPC; returns a count of the operations."""
     count = 0
 
     def fault(operation: str, path: str) -> None:
@@ -100,7 +100,7 @@ def test_a_write_that_fails_leaves_what_stood_there(tmp_path: Path, number: int)
     else:
         with pytest.raises(OSError, match=r"open|write|fsync|rename"):
             durable.write(path, b"new")
-    # After the rename the new data stands; only its name may not be durable yet.
+    # After the rename the new data is there; only its name may not be durable yet.
     assert path.read_bytes() == (b"new" if number >= 5 else b"old")
     assert _names(tmp_path) == ["a"]
     assert _fds() == fds

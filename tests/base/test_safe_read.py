@@ -29,7 +29,7 @@ def test_a_file_is_hashed_while_it_is_read(tmp_path: Path, size: int) -> None:
     path.write_bytes(data)
     read, digest = safe_read.read_hashed(path, max_bytes=size)
     assert read == data and digest == hashlib.sha256(data).hexdigest() == safe_read.sha256(path)
-    read[:1] = b"x"[:size]  # it may be written to, and that is nobody else's
+    read[:1] = b"x"[:size]  # writable, and no other object shares it
     path.unlink()
     assert read[1:] == data[1:]
     if size:

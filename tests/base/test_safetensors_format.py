@@ -1,4 +1,4 @@
-"""The safetensors format: the library reads ours, we read the library's, and nothing else gets in."""
+"""The safetensors format: exchange of files with the safetensors library, and refused files."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_what_is_no_such_file_is_an_error(data: bytes) -> None:
 def test_no_bytes_do_more_than_raise_our_error(
     cut: int, changes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Digests keep damage out; this is about files that somebody made on purpose."""
+    """Digests detect damage; these files were made on purpose."""
     skeleton, leaves = state_tree.pack({"a": torch.ones(3), "b": [torch.zeros(2, 2, dtype=torch.bfloat16)]})
     damaged = bytearray(written(leaves))
     for place, value in changes:

@@ -1,4 +1,4 @@
-"""The codec of every state: what goes in comes out, the same object where it was one, or a clear error."""
+"""The codec of every state: values and aliases survive a round trip, or raise a clear error."""
 
 from __future__ import annotations
 

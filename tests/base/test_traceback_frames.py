@@ -31,7 +31,7 @@ def module(folder: Path, code: str, name: str = "net.py") -> ModuleType:
     return made
 
 
-def told(folder: Path, function: Any, *arguments: object) -> list[str]:
+def traceback_lines(folder: Path, function: Any, *arguments: object) -> list[str]:
     with pytest.raises(BaseException) as found:
         function(*arguments)
     return list(traceback_frames.format_chain(record_exception(found.value), ProjectFiles([folder])))
@@ -52,7 +52,7 @@ def test_own_lines_with_code_and_the_others_as_a_count(tmp_path: Path) -> None:
         "        return torch.nn.functional.cross_entropy(x, x, reduction='no such')\n"
     )
     net = module(tmp_path, code, "Model/net.py").Net()
-    first, second, third, *rest = [told(tmp_path, net, torch.ones(2, 2))[n] for n in (0, 2, 4, 5)]
+    first, second, third, *rest = [traceback_lines(tmp_path, net, torch.ones(2, 2))[n] for n in (0, 2, 4, 5)]
     assert (first, second) == ("  Model/net.py:4 in forward", "  Model/net.py:6 in inner")
     assert third.startswith("  … ") and " torch" in third
     assert rest == ["ValueError: no such is not a valid value for reduction"]
@@ -62,7 +62,7 @@ def test_foreign_code_between_own_lines_is_counted(tmp_path: Path, messages: Mes
     net = module(tmp_path, "import json\ndef f():\n    json.dumps(1, cls=C)\n\n"
                  "class C(json.JSONEncoder):\n    def encode(self, o):\n        return super().encode({1})\n"
                  "    def default(self, o):\n        raise ValueError('x')\n")  # fmt: skip
-    shown = told(tmp_path, net.f)
+    shown = traceback_lines(tmp_path, net.f)
     messages.check(shown[2])
     assert shown[0] == "  net.py:3 in f" and shown[2].startswith("  … 1 ") and "Python" in shown[2]
     assert shown[3:5] == ["  net.py:7 in encode", "    return super().encode({1})"]
@@ -70,7 +70,7 @@ def test_foreign_code_between_own_lines_is_counted(tmp_path: Path, messages: Mes
 
 
 def test_without_an_own_line(tmp_path: Path) -> None:
-    shown = told(tmp_path, json.loads, "{")
+    shown = traceback_lines(tmp_path, json.loads, "{")
     assert "Python" in shown[0] and "test_traceback_frames" in shown[0]
     assert shown[1].startswith("json.decoder.JSONDecodeError: Expecting property name")
 
@@ -119,7 +119,7 @@ def test_what_is_own(tmp_path: Path) -> None:
 
 def test_a_recursion_is_one_entry(tmp_path: Path) -> None:
     net = module(tmp_path, "def f(n):\n    return f(n + 1)\n")
-    shown = told(tmp_path, net.f, 0)
+    shown = traceback_lines(tmp_path, net.f, 0)
     assert shown[:2] == ["  net.py:2 in f", "    return f(n + 1)"]
     assert re.fullmatch(r"    … \D*\d+\D* …", shown[2])
     assert shown[3].startswith("RecursionError: maximum recursion depth exceeded") and len(shown) == 4
@@ -127,34 +127,34 @@ def test_a_recursion_is_one_entry(tmp_path: Path) -> None:
 
 def test_a_recursion_of_two_is_capped(tmp_path: Path) -> None:
     net = module(tmp_path, "def f(n):\n    return g(n + 1)\ndef g(n):\n    return f(n + 1)\n")
-    shown = told(tmp_path, net.f, 0)
+    shown = traceback_lines(tmp_path, net.f, 0)
     assert len(shown) < 50 and any(re.fullmatch(r"\s*… \D*\d+\D* …", line) for line in shown)
     assert shown[-1].startswith("RecursionError")
 
 
 def test_a_syntax_error_shows_its_line_and_a_caret(tmp_path: Path) -> None:
-    shown = told(tmp_path, module, tmp_path, "x = 1\n    y = = 2\n")
+    shown = traceback_lines(tmp_path, module, tmp_path, "x = 1\n    y = = 2\n")
     assert shown == ["  net.py:2", "    y = = 2", "IndentationError: unexpected indent"]
-    shown = told(tmp_path, module, tmp_path, "if x:\n    y = = 2\n")
+    shown = traceback_lines(tmp_path, module, tmp_path, "if x:\n    y = = 2\n")
     assert shown == ["  net.py:2", "    y = = 2", "        ^", "SyntaxError: invalid syntax"]
 
 
 def test_chains_are_told_oldest_first(tmp_path: Path) -> None:
     net = module(tmp_path, "def f():\n    try:\n        {}['a']\n    except KeyError as error:\n"
                  "        raise ValueError('no a') from error\n")  # fmt: skip
-    shown = told(tmp_path, net.f)
+    shown = traceback_lines(tmp_path, net.f)
     assert shown[2] == "KeyError: 'a'" and "direct cause" in shown[4] and shown[-1] == "ValueError: no a"
     net = module(
         tmp_path, "def f():\n    try:\n        {}['a']\n    except KeyError as error:\n        error.x\n"
     )
-    assert "During handling" in told(tmp_path, net.f)[4]
+    assert "During handling" in traceback_lines(tmp_path, net.f)[4]
 
 
 def test_groups_show_each_of_theirs(tmp_path: Path) -> None:
     net = module(tmp_path, "def one():\n    raise ValueError('a')\n"
                  "def f():\n    try:\n        one()\n    except ValueError as error:\n"
                  "        raise ExceptionGroup('both', [error, TypeError('b')]) from None\n")  # fmt: skip
-    shown = told(tmp_path, net.f)
+    shown = traceback_lines(tmp_path, net.f)
     assert shown[2] == "ExceptionGroup: both (2 sub-exceptions)"
     assert "    net.py:5 in f" in shown and "  ValueError: a" in shown and shown[-1] == "  TypeError: b"
 

@@ -1,4 +1,4 @@
-"""What a config may name of libraries; how torch's own are found is in test_build.py."""
+"""The classes that a config may name; the search among torch's own classes is tested in test_objects.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits a class and what does not; the messages of whole specs are in test_build.py."""
+"""Arguments that fit a class, and others; the messages for whole specs are tested in test_objects.py."""
 
 from __future__ import annotations
 

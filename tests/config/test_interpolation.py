@@ -1,4 +1,4 @@
-"""References in settings: what they become, what waits, and what is refused."""
+"""References in settings: their values, unresolved ones, and refused ones."""
 
 from __future__ import annotations
 

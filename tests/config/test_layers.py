@@ -1,4 +1,4 @@
-"""Merging files and overrides, and telling where each setting came from."""
+"""Merging files and overrides, and the origin of each setting."""
 
 from __future__ import annotations
 

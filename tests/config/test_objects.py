@@ -1,4 +1,4 @@
-"""Objects from class paths: what may be named, how files are imported, how arguments are checked."""
+"""Objects from class paths: allowed paths, imports of files, checks of arguments."""
 
 from __future__ import annotations
 

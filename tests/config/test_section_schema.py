@@ -1,4 +1,4 @@
-"""The reading of sections on a small struct; what roost's own settings make of it is in test_settings.py."""
+"""Reading sections, on a small struct; roost's own settings are tested in test_settings.py."""
 
 from __future__ import annotations
 

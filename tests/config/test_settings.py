@@ -1,4 +1,4 @@
-"""The typed settings: what is accepted, what is refused and in which words."""
+"""The typed settings: accepted values, and refused values with their messages."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_values(given: Any, choices: list[Any], meant: Any) -> None:
 def test_arguments_of_optimizers() -> None:
     assert synonyms.optimizer_argument("optimizers.main.learning_rate") == "optimizers.main.lr"
     assert synonyms.optimizer_argument("model.learning_rate") is None
-    assert synonyms.optimizer_argument("optimizers.main.amp") is None, "it is a setting, and stands elsewhere"
+    assert synonyms.optimizer_argument("optimizers.main.amp") is None, "it is a setting of another section"
 
 
 def test_what_is_called_so_goes_before_what_is_spelled_so() -> None:

@@ -1,4 +1,4 @@
-"""How a setting of the wrong type is mended."""
+"""Fixes for settings of the wrong type."""
 
 from __future__ import annotations
 

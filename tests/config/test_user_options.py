@@ -1,4 +1,4 @@
-"""Options that a config declares: keys of the user's, checked and explained."""
+"""Options that a config declares: the user's own keys, with checks and help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found out about a described Runner and Dataset before anything is built."""
+"""Checks of a described Runner and Dataset before anything is built."""
 
 from __future__ import annotations
 

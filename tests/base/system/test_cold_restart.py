@@ -1,4 +1,4 @@
-"""When a worker that has a start ahead of others gives it up."""
+"""The conditions under which a forked worker starts again by exec."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_a_variable_that_was_read_has_changed(
     monkeypatch.setenv(name, "another")
     with pytest.raises(Started):
         cold_restart.restart_if_needed(tmp_path)
-    told = capsys.readouterr().out
-    messages.check(told)
-    assert name in told
+    output = capsys.readouterr().out
+    messages.check(output)
+    assert name in output
 
 
 def test_another_variable_is_the_projects_own(
@@ -73,8 +73,8 @@ def test_a_worker_that_began_cold_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_what_scikit_learn_sets_is_the_projects_own(ahead: None, tmp_path: Path) -> None:
-    told = "import json, os; b = set(os.environ); import sklearn; print(json.dumps([*{*os.environ} - b]))"
-    found = subprocess.run([sys.executable, "-c", told], capture_output=True, check=True).stdout
+    code = "import json, os; b = set(os.environ); import sklearn; print(json.dumps([*{*os.environ} - b]))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     with pytest.MonkeyPatch.context() as patch:
         for name in json.loads(found):
             patch.setenv(name, "1")

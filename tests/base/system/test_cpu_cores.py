@@ -24,7 +24,7 @@ def proc(folder: Path, mounts: str, groups: str) -> Path:
 
 
 def quota(folder: Path, text: str) -> None:
-    """As a group of version 2 tells it."""
+    """The format of cgroup version 2."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cpu.max").write_text(text + "\n")
 

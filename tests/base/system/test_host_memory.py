@@ -57,7 +57,7 @@ def test_without_groups(tmp_path: Path) -> None:
     ],
 )
 def test_a_limit_of_version_2(tmp_path: Path, most: int, used: int, stat: str, expected: int) -> None:
-    """The cache of files fills any limit, and goes as soon as somebody needs the memory."""
+    """The file cache fills every limit, and is freed as soon as a process needs the memory."""
     found = machine(tmp_path, path="/job")
     group(tmp_path / "groups" / "job", max=most, current=used, stat=stat)
     assert left(found) == expected

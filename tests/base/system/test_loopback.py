@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Recognition of loopback addresses."""
 
 from __future__ import annotations
 

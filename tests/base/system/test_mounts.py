@@ -1,4 +1,4 @@
-"""Which file system something lies on."""
+"""The type of a path's file system."""
 
 from __future__ import annotations
 

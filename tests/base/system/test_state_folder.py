@@ -1,4 +1,4 @@
-"""Where the lab keeps its queue."""
+"""The folder of the lab: its path, checks, lock and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which name was probably meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
