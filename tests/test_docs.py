@@ -406,5 +406,5 @@ def test_the_predictions_are_made(tmp_path: Path) -> None:
 def test_the_analysis_runs(tmp_path: Path) -> None:
     made = trained(tmp_path)
     found = roost.analyze(made.path, run_block("def experience")["experience"], device="cpu")
-    assert found.keys() == {"median", "step"} and found["step"] == made.store().line()[-1].step
+    assert found.keys() == {"median", "step"} and found["step"] == made.store().lineage()[-1].step
     assert (made.path / "analysis" / "1" / "losses.json").exists()

@@ -26,7 +26,7 @@ def card(number: int = 0, *, total_mb: int = 24576, id: str | None = None) -> Ca
 
 
 def take(*cards: Card, mb: int | None = None, **how: Any) -> Leases:
-    return lease.take(cards, mb, LeaseHolder.own("a task", "/runs/a"), **how)
+    return lease.take(cards, mb, LeaseHolder.this_process("a task", "/runs/a"), **how)
 
 
 def shared_root(tmp_path: Path) -> Path:

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from roost.devices import demand, lease_files
-from roost.devices.demand import DemandFile, DemandRecord, CardDemand
+from roost.devices.demand import CardDemand, DemandFile, DemandRecord
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 
-SOME = DemandRecord(wants=(CardDemand(cards=2, since=1000.0), CardDemand(cards=1, mb=5000, since=2000.0)), ends={"a": 5.0})
+SOME = DemandRecord(
+    wants=(CardDemand(cards=2, since=1000.0), CardDemand(cards=1, mb=5000, since=2000.0)), ends={"a": 5.0}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,49 +33,49 @@ def test_what_is_told_is_seen_by_all_but_oneself_until_it_is_withdrawn(root: Pat
     post = DemandFile()
     before = os.umask(0o077)
     try:
-        post.tell(SOME)
+        post.publish(SOME)
     finally:
         os.umask(before)
     (found,) = demand.read_demands()
-    assert (found.uid, found.token, found.told) == (os.geteuid(), post.token, SOME)
-    assert demand.read_demands(but=post.token) == []
+    assert (found.uid, found.token, found.record) == (os.geteuid(), post.token, SOME)
+    assert demand.read_demands(exclude=post.token) == []
     (name,) = files(root)
     assert (root / "wants" / name).stat().st_mode & 0o7777 == 0o644
     assert (root / "wants").stat().st_mode & 0o7777 == 0o1777
-    post.tell(DemandRecord(wants=SOME.wants[1:]))
-    assert [one.told.wants for one in demand.read_demands()] == [SOME.wants[1:]] and files(root) == [name]
+    post.publish(DemandRecord(wants=SOME.wants[1:]))
+    assert [one.record.wants for one in demand.read_demands()] == [SOME.wants[1:]] and files(root) == [name]
     post.withdraw()
     post.withdraw()
     assert demand.read_demands() == [] and files(root) == []
-    post.tell(SOME)
-    assert [one.told for one in demand.read_demands()] == [SOME]
+    post.publish(SOME)
+    assert [one.record for one in demand.read_demands()] == [SOME]
     post.withdraw()
 
 
 def test_the_same_is_not_written_again(root: Path) -> None:
     post = DemandFile()
-    post.tell(SOME)
+    post.publish(SOME)
     (name,) = files(root)
     inode = (root / "wants" / name).stat().st_ino
-    post.tell(msgspec.structs.replace(SOME))
+    post.publish(msgspec.structs.replace(SOME))
     assert (root / "wants" / name).stat().st_ino == inode
     post.withdraw()
 
 
 def test_who_has_not_looked_for_a_minute_wants_nothing(root: Path) -> None:
     post = DemandFile()
-    post.tell(SOME)
+    post.publish(SOME)
     (path,) = (root / "wants").iterdir()
     os.utime(path, (0, 0))
     assert demand.read_demands() == []
-    post.tell(SOME)
+    post.publish(SOME)
     assert len(demand.read_demands()) == 1
     post.withdraw()
 
 
 def test_it_is_no_card() -> None:
     post = DemandFile()
-    post.tell(SOME)
+    post.publish(SOME)
     assert lease_files.all_leases(lease_files.leases_folder()) == []
     lease = take(card())
     assert [one.card for one in lease_files.all_leases(lease_files.leases_folder())] == ["GPU-0"]
@@ -84,7 +86,7 @@ def test_it_is_no_card() -> None:
 def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> None:
     def want() -> DemandFile:
         post = DemandFile()
-        post.tell(SOME)
+        post.publish(SOME)
         return post
 
     child = Child(want)
@@ -100,7 +102,7 @@ def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> N
             for path in (left, torn):
                 os.utime(path, (0, 0))
         post = DemandFile()
-        post.tell(SOME)
+        post.publish(SOME)
         assert len(files(root)) == count
         post.withdraw()
 
@@ -119,8 +121,8 @@ def test_one_that_was_killed_wants_nothing_and_is_removed_later(root: Path) -> N
 )  # fmt: skip
 def test_what_makes_no_sense_is_nobodys_want(data: bytes, root: Path) -> None:
     post, other = DemandFile(), DemandFile()
-    post.tell(SOME)
-    other.tell(SOME)
+    post.publish(SOME)
+    other.publish(SOME)
     (root / "wants" / f"{os.geteuid()}-{post.token}.json").write_bytes(data)
     assert [one.token for one in demand.read_demands()] == [other.token]
     post.withdraw()
@@ -129,7 +131,7 @@ def test_what_makes_no_sense_is_nobodys_want(data: bytes, root: Path) -> None:
 
 def test_what_is_no_want_is_passed_over(root: Path) -> None:
     post = DemandFile()
-    post.tell(SOME)
+    post.publish(SOME)
     folder, me = root / "wants", os.geteuid()
     (real,) = folder.iterdir()
     (folder / f"{me}-link.json").symlink_to(real)
@@ -146,7 +148,7 @@ def test_of_one_user_so_many_files_count(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(demand, "_MAX_FILES", 2)
     posts = [DemandFile() for _ in range(3)]
     for post in posts:
-        post.tell(SOME)
+        post.publish(SOME)
     assert len(demand.read_demands()) == 2
     for post in posts:
         post.withdraw()
@@ -159,7 +161,7 @@ def test_whose_it_is_the_system_tells(tmp_path: Path, root: Path) -> None:
 
     def want() -> DemandFile:
         post = DemandFile()
-        post.tell(SOME)
+        post.publish(SOME)
         return post
 
     child = Child(want, uid=NOBODY)
@@ -172,7 +174,7 @@ def test_whose_it_is_the_system_tells(tmp_path: Path, root: Path) -> None:
 def test_files_with_the_name_of_another_user_do_not_count_as_his(tmp_path: Path) -> None:
     root = shared_root(tmp_path)
     post = DemandFile()
-    post.tell(SOME)
+    post.publish(SOME)
 
     def flood() -> None:
         for number in range(demand._MAX_FILES + 1):

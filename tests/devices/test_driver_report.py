@@ -50,7 +50,9 @@ def test_the_parts_of_a_card_stand_in_its_place() -> None:
 
 def test_a_card_that_is_cut_into_nothing_is_none() -> None:
     assert (
-        parse_cards(json.dumps({"gpus": [{"index": 0, "uuid": "GPU-a", "name": "A100", "parts": []}]}).encode())
+        parse_cards(
+            json.dumps({"gpus": [{"index": 0, "uuid": "GPU-a", "name": "A100", "parts": []}]}).encode()
+        )
         == []
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import Refused, UsageError
-from roost.devices.inventory import excludes_real_cards, is_simulated, read_cards, open_inventory
+from roost.devices.inventory import excludes_real_cards, is_simulated, open_inventory, read_cards
 from tests.devices.nvidia import TWO, Driver
 from tests.messages import Messages
 

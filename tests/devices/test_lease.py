@@ -34,7 +34,7 @@ def test_a_whole_card_is_shared_with_nobody() -> None:
     with pytest.raises(CardsBusy) as busy:
         take(card(), mb=1)
     assert all(fact in str(busy.value) for fact in ("1 MB", "GPU 0 (RTX 4090, 24.0 GB)", name, "/runs/a"))
-    assert [one.token for one in busy.value.held["GPU-0"]] == [whole.token]
+    assert [one.token for one in busy.value.leases["GPU-0"]] == [whole.token]
     with pytest.raises(CardsBusy):
         take(card())
     whole.close()
@@ -91,7 +91,7 @@ def test_all_cards_or_none(root: Path) -> None:
     assert all(
         fact in str(busy.value) for fact in ("GPU 1 (RTX 4090, 24.0 GB)", lease_files.user_name(os.geteuid()))
     )
-    assert list(busy.value.held) == ["GPU-1"]
+    assert list(busy.value.leases) == ["GPU-1"]
     assert live_leases("GPU-0") == live_leases("GPU-2") == []
     one.close()
     all_three = take(card(2), card(1), card(0))
@@ -158,10 +158,10 @@ def test_what_is_left_of_our_own_is_removed_at_the_next_admission(root: Path) ->
 def test_what_is_asked_for_under_a_lease_is_not_kept_off_by_it() -> None:
     """As a command that is typed in a shell that has leased a card."""
     outer = take(card())
-    inner = take(card(), under=outer.token)
+    inner = take(card(), parent_token=outer.token)
     with pytest.raises(CardsBusy) as busy:
-        take(card(), under=outer.token)
-    assert [one.token for one in busy.value.held["GPU-0"]] == [inner.token]
+        take(card(), parent_token=outer.token)
+    assert [one.token for one in busy.value.leases["GPU-0"]] == [inner.token]
     inner.close()
     outer.close()
 
@@ -178,7 +178,7 @@ def test_twenty_processes_race_for_four_cards(root: Path) -> None:
         while taken < 5:
             one = order.choice(cards)
             with suppress(CardsBusy):
-                lease = leases.take([one], None, LeaseHolder.own())
+                lease = leases.take([one], None, LeaseHolder.this_process())
                 mine = root.parent / "alone" / one.id
                 mine.mkdir()
                 live_leases(order.choice(cards).id)

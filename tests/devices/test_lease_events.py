@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roost.devices import lease_files
-from roost.devices.demand import DemandFile, DemandRecord, CardDemand
+from roost.devices.demand import CardDemand, DemandFile, DemandRecord
 from roost.devices.lease_events import LeaseEvents
 from tests.devices.leasing import NEEDS_ROOT, NOBODY, Child, card, shared_root, take
 
@@ -94,10 +94,10 @@ def test_another_user_is_told_too(tmp_path: Path, changes: LeaseEvents) -> None:
 
 def test_what_others_want_is_told(changes: LeaseEvents) -> None:
     post = DemandFile()
-    post.tell(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     assert comes(changes)
     changes.watch()
-    post.tell(DemandRecord(wants=()))
+    post.publish(DemandRecord(wants=()))
     assert comes(changes)
     post.withdraw()
     assert comes(changes)

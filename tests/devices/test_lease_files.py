@@ -32,7 +32,9 @@ def test_the_folder_is_the_same_for_all_users(tmp_path: Path, monkeypatch: pytes
     assert lease_files.leases_folder({}) == Path("/tmp/roost"), "there is none"
     locks.mkdir()
     locks.chmod(0o755)
-    assert lease_files.leases_folder({}) == Path("/tmp/roost"), "where not all may write, none does, root neither"
+    assert lease_files.leases_folder({}) == Path("/tmp/roost"), (
+        "where not all may write, none does, root neither"
+    )
     locks.chmod(0o1777)
     assert lease_files.leases_folder({}) == locks / "roost"
 
@@ -113,11 +115,11 @@ def test_a_look_tells_who_holds_what(root: Path) -> None:
     first, second = take(card(), mb=6144), take(card(), mb=12288)
     one, other = lease_files.live_leases("GPU-0")
     assert (one.token, other.token) == (first.token, second.token)
-    assert (one.said.mb, one.said.share, one.said.pid) == (6144, 0.25, os.getpid())
-    assert one.user == one.said.user == lease_files.user_name(os.geteuid())
-    assert one.said.package == "/runs/a" and one.said.task == "a task"
-    assert before - 0.01 <= one.said.since <= time.time() + 0.01
-    assert str(one) == f"{one.user}: 6.0 GB since {lease_files.clock(one.said.since)}, /runs/a"
+    assert (one.record.mb, one.record.share, one.record.pid) == (6144, 0.25, os.getpid())
+    assert one.user == one.record.user == lease_files.user_name(os.geteuid())
+    assert one.record.package == "/runs/a" and one.record.task == "a task"
+    assert before - 0.01 <= one.record.since <= time.time() + 0.01
+    assert str(one) == f"{one.user}: 6.0 GB since {lease_files.format_clock(one.record.since)}, /runs/a"
     first.close()
     assert lease_files.live_leases("GPU-0") == [other]
     (ended, still) = lease_files.all_leases(root)
@@ -164,7 +166,7 @@ def test_a_live_lease_that_cannot_be_read_is_the_whole_card(said: bytes | dict[s
     (found,) = lease_files.live_leases("GPU-0")
     assert re.search("card .*[0-9:]{5}$", str(found))
     assert usage_ledger.decayed_usage(time.time(), leases=[found]) is not None
-    assert found.said.mb is None and found.said.share == 1
+    assert found.record.mb is None and found.record.share == 1
     assert found.user == lease_files.user_name(os.geteuid()), "the system tells it"
     lease.close()
 

@@ -143,7 +143,7 @@ def test_a_child_that_cannot_be_killed_is_the_last(
         watcher.cards()
         watcher.close()
         with monkeypatch.context() as patch:
-            patch.setattr(nvml._QueryProcess, "has_gone", lambda child: False)
+            patch.setattr(nvml._QueryProcess, "has_ended", lambda child: False)
             (trouble,) = set(troubles(watcher))
             messages.check(trouble)
             assert watcher.pid is None

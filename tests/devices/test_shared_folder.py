@@ -27,7 +27,7 @@ def opened(path: Path) -> Iterator[int]:
 
 def names(folder: Path, most: int = 3) -> list[str]:
     with opened(folder) as fd:
-        return shared_folder.list_user_files(fd, most=most)
+        return shared_folder.list_user_files(fd, max_per_user=most)
 
 
 def touch(folder: Path, *files: str) -> None:
@@ -94,7 +94,7 @@ def test_leases_wants_and_ledgers_in_folders_that_somebody_has_filled(
     monkeypatch.setenv(lease_files.VARIABLE, str(root))
     lease = take(card())
     post = demand.DemandFile()
-    post.tell(demand.DemandRecord(wants=(demand.CardDemand(cards=1, since=1.0),)))
+    post.publish(demand.DemandRecord(wants=(demand.CardDemand(cards=1, since=1.0),)))
     (root / "usage").mkdir()
     (root / "usage").chmod(0o1777)
     for folder, ending in (("GPU-0", ".json"), ("wants", ".json"), ("usage", ".jsonl")):

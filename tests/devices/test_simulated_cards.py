@@ -11,7 +11,13 @@ from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card, CardProcess
-from roost.devices.simulated_cards import SimulatedFailure, SimulatedProcess, SimulationScenario, cards_at, parse_cards
+from roost.devices.simulated_cards import (
+    SimulatedFailure,
+    SimulatedProcess,
+    SimulationScenario,
+    cards_at,
+    parse_cards,
+)
 from tests.messages import Messages
 
 GB = 1024

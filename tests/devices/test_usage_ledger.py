@@ -51,7 +51,9 @@ def test_a_row_tells_what_was_used(root: Path) -> None:
     finally:
         os.umask(before)
     (row,) = rows(root)
-    assert row == UsageRow(start=1000, end=1060, cards=("GPU-0",), share=0.25, gpu_seconds=15, lease="a/GPU-0")
+    assert row == UsageRow(
+        start=1000, end=1060, cards=("GPU-0",), share=0.25, gpu_seconds=15, lease="a/GPU-0"
+    )
     assert (root / "usage").stat().st_mode & 0o7777 == 0o1777
     assert ledger(root).stat().st_mode & 0o7777 == 0o644
 
@@ -73,19 +75,19 @@ def test_a_long_use_decays_while_it_lasts_and_what_is_to_come_does_not_count(roo
 def test_what_is_held_counts_as_far_as_it_has_come(root: Path) -> None:
     lease = take(card(0), card(1), mb=6144)
     (one,) = lease_files.live_leases("GPU-0")
-    assert decayed(one.said.since + 100)[ME] == pytest.approx(2 * 0.25 * 100, rel=1e-3)
-    os.utime(lease.fds[0], (one.said.since + 40,) * 2)  # as a supervisor does at the end
-    os.utime(lease.fds[1], (one.said.since + 40,) * 2)
+    assert decayed(one.record.since + 100)[ME] == pytest.approx(2 * 0.25 * 100, rel=1e-3)
+    os.utime(lease.fds[0], (one.record.since + 40,) * 2)  # as a supervisor does at the end
+    os.utime(lease.fds[1], (one.record.since + 40,) * 2)
     lease.close()
-    so_far = decayed(one.said.since + 100)[ME]
+    so_far = decayed(one.record.since + 100)[ME]
     assert so_far == pytest.approx(2 * 0.25 * 40, rel=1e-3), "its file tells it still"
     usage_ledger.record_usage(root, lease_files.all_leases(root)[0])
-    assert decayed(one.said.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row and the file"
+    assert decayed(one.record.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row and the file"
     take(card(0)).close()
     row, again = rows(root)
     assert row == again and (row.cards, row.gpu_seconds) == (("GPU-0",), pytest.approx(10, abs=0.01))
     assert not any(file.name.endswith(f"{lease.token}.json") for file in (root / "GPU-0").iterdir())
-    assert decayed(one.said.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row tells the same"
+    assert decayed(one.record.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row tells the same"
 
 
 def test_a_lease_that_was_written_down_twice_counts_once(root: Path) -> None:
@@ -214,7 +216,7 @@ def test_each_user_writes_an_own_ledger(tmp_path: Path, root: Path) -> None:
     def use() -> None:
         lease = take(card())
         (one,) = lease_files.live_leases("GPU-0")
-        os.utime(lease.fds[0], (one.said.since + 40,) * 2)
+        os.utime(lease.fds[0], (one.record.since + 40,) * 2)
         lease.close()
         take(card()).close()
 
@@ -231,7 +233,7 @@ def test_somebody_else_in_the_place_of_ours_is_told_and_costs_no_lease(tmp_path:
 
     def add() -> None:
         with pytest.raises(Refused, match=rf"\brm .*{NOBODY}\.jsonl"):
-            usage_ledger.record_usage(root, CardLease("GPU-0", NOBODY, "a", False, 60, ended(0, 60).said))
+            usage_ledger.record_usage(root, CardLease("GPU-0", NOBODY, "a", False, 60, ended(0, 60).record))
         lease = take(card())
         os.utime(lease.fds[0], (4e9, 4e9))
         lease.close()

@@ -116,7 +116,11 @@ def test_a_card_that_has_failed_is_left_out_or_refused(driver: Driver, messages:
 def test_the_freest_are_taken_and_the_first_of_equals() -> None:
     free = [500, 69_700, 70_000, 200, 79_000]
     found = [Card(at, f"GPU-{at}", "H100", 80_000, mb) for at, mb in enumerate(free)]
-    assert [[card.number for card in most_free(found, count)] for count in (1, 2, 3)] == [[4], [1, 4], [1, 2, 4]]
+    assert [[card.number for card in most_free(found, count)] for count in (1, 2, 3)] == [
+        [4],
+        [1, 4],
+        [1, 2, 4],
+    ]
 
 
 def test_torch_is_asked_without_importing_it() -> None:

@@ -99,7 +99,7 @@ class Damages(Hook):
             return
         checkpoints = trainer.checkpoints
         assert checkpoints is not None and checkpoints.wait()
-        [*_, last] = checkpoints.store.line()
+        [*_, last] = checkpoints.store.lineage()
         assert last.step == STEP - 1
         (checkpoints.store.path(last.id) / "model.safetensors").write_bytes(b"")
 
@@ -116,7 +116,7 @@ def run(
     """A run of 14 steps, two epochs, with a checkpoint each 2 and a row each 3."""
     runner = built(Failing)
     runner.ranks, runner.how, runner.steps = ranks, how, steps
-    plan = ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)
+    plan = ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world_size)
     own = next(iter(plan.batches(0, STEP - 1))).indices  # the share of this rank in that step
     bad = own[0] if how == "read" and ranks.rank == RANK else None
     trainer = Trainer(

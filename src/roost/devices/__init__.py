@@ -1,0 +1,18 @@
+"""The cards of a machine, and the leases by which its users share them.
+
+In reading order:
+
+- card: a card and its processes, as every source reports them
+- inventory: reads the cards from the source that ROOST_DEVICES selects
+- nvml: queries NVIDIA's driver through a child process
+- driver_process: the program of that child
+- driver_report: parses the child's answers into cards
+- simulated_cards: cards from a text or a scenario file
+- visible_cards: the cards that CUDA_VISIBLE_DEVICES leaves
+- shared_folder: lists files in a folder that every user may write to
+- lease_files: the folder of the leases, and how leases are read
+- lease: takes leases
+- lease_events: wakes a waiting process when a lease ends
+- demand: what other queues wait for
+- usage_ledger: what each user has used, for fair share
+"""

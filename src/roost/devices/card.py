@@ -1,4 +1,4 @@
-"""A GPU as the machine tells of it, real or simulated."""
+"""A GPU and its state as the driver, or a simulation, reports them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from roost.base.text.byte_sizes import format_memory
 
 TYPICAL_CONTEXT_MB = 600.0
-"""What the driver takes of a card for a process beside its tensors, where nobody can tell."""
+"""Card memory in MB that the driver needs for a process (CUDA context, libraries) in addition to its tensors.
+Used where it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,44 +17,49 @@ class CardProcess:
 
     pid: int
     name: str | None
-    """Whose it is; None for one of another container, whose pid means nothing here."""
+    """The user who owns it; None for a process of another container, whose pid means nothing here."""
     memory_mb: int | None
-    """None where the driver does not tell."""
+    """None if the driver does not report it."""
 
     def __str__(self) -> str:
-        held = f", {format_memory(self.memory_mb)}" if self.memory_mb is not None else ""
-        return f"pid {self.pid}{f' of {self.name}' if self.name else ''}{held}"
+        used = f", {format_memory(self.memory_mb)}" if self.memory_mb is not None else ""
+        return f"pid {self.pid}{f' of {self.name}' if self.name else ''}{used}"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU, or a part of one (MIG) that is used as one."""
+    """A GPU, or a MIG instance, which is used like a GPU."""
 
     number: int
-    """Among those that are visible, as torch counts: ``cuda:0``."""
+    """Index among the visible cards, as in torch: ``cuda:0``."""
     id: str
-    """Its UUID, which CUDA_VISIBLE_DEVICES takes; nvidia-smi's number of a card that has failed and was never
-    seen well."""
+    """The UUID, a valid entry of CUDA_VISIBLE_DEVICES. For a card that has failed and never answered:
+    nvidia-smi's number."""
     name: str
-    """Its model."""
+    """The model."""
     total_mb: int
     free_mb: int
-    """0, as the total, where the driver does not tell: the memory is then the machine's own."""
+    """0, like the total, if the driver does not report it: the card then shares the machine's memory."""
     users: tuple[CardProcess, ...] = ()
+    """The processes that compute on it."""
     utilization: int | None = None
-    """Per cent of the time in which something was computed; None where the driver does not tell, as below."""
+    """Per cent of the time in which the card computed; None, here and below, if the driver does not report
+    it."""
     temperature: int | None = None
     """Degrees Celsius."""
     power: float | None = None
     """Watts."""
     trouble: str = ""
-    """Why nothing may begin on it: it does not answer, or has failed. Empty: it is well."""
+    """Why no task may start on it: it does not answer, or has failed. Empty: it works."""
     part_of: str = ""
-    """The UUID of the card whose MIG instance it is; empty: it is a whole one."""
+    """The UUID of the card of which this is a MIG instance; empty for a whole card."""
     exclusive: bool = False
-    """Whether the driver lets one process at a time compute on it (EXCLUSIVE_PROCESS): nobody shares it."""
+    """Whether the driver allows one process at a time (EXCLUSIVE_PROCESS), so that the card cannot be
+    shared."""
 
     def __str__(self) -> str:
-        room = f", {format_memory(self.free_mb)} of {format_memory(self.total_mb)} free" if self.total_mb else ""
+        room = (
+            f", {format_memory(self.free_mb)} of {format_memory(self.total_mb)} free" if self.total_mb else ""
+        )
         used = f" (used by {'; '.join(map(str, self.users))})" if self.users else ""
         return f"{self.number}: {self.name}{room}{used}"

@@ -1,17 +1,16 @@
-"""What waits for cards in the other queues of a machine, so that a card that becomes free goes to whoever has
-had least, and not to whoever is quickest.
+"""What the queues of a machine wait for, so that a free card goes to the user who has had least, and not to
+the process that polls fastest.
 
 ::
 
-    <folder of the leases>/wants/<uid>-<token>.json    what one queue waits for; its flock: somebody lives
+    <folder of the leases>/wants/<uid>-<token>.json    demand of one queue; its flock: the queue's daemon
 
-It is replaced whole, by its owner alone. Whose it is, the system tells; what it says is bounded, and believed
-no further than `roost.lab.scheduling.other_queues` does. A file whose flock is free is nobody's: its owner
-removes it some
-time later, all others pass over it.
+A file is replaced whole, by its owner only. The file system says who owns it; its content is bounded in size,
+and `roost.lab.scheduling.other_queues` limits how far it is trusted. A file whose flock is free has no
+process any more: its owner removes it later, all others ignore it.
 """
 
-# Not durable: tells others what is waited for, while it is waited for; nothing resumes from it
+# Not durable: shows other queues a demand while it exists; nothing resumes from it
 
 from __future__ import annotations
 
@@ -33,78 +32,80 @@ from roost.devices import lease_files, shared_folder
 from roost.devices.lease_files import WANTS_FOLDER
 
 MAX_DEMANDS = 64
-"""Wants in one file: what comes after them is not waited for by anybody else yet."""
+"""Demands in one file: other queues do not yet consider those after them."""
 MAX_CARDS = 4096
 _MAX_BYTES = 1 << 19
 _MAX_FILES = 32
-"""Of one user; more are not looked at."""
+"""Files of one user that are read; the others are ignored."""
 _FRESH_SECONDS = 60.0
-"""Who has not looked for so long hangs, or was stopped."""
+"""A queue that has not renewed its file for so long hangs, or was stopped (SIGSTOP)."""
 _LEFTOVER_SECONDS = 60.0
-"""After which a file is left over and not about to be told."""
+"""An unlocked file older than this is a leftover; a younger one may be about to be published."""
 
 _Name = Annotated[str, Meta(max_length=256)]
 
 
 class CardDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that would start now if there were room."""
+    """The demand of one task that would start now if the cards were free."""
 
     cards: Annotated[int, Meta(ge=1, le=MAX_CARDS)]
     mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
-    """Of each; None: whole cards."""
+    """Memory of each card in MB; None: whole cards."""
     least_mb: Annotated[int, Meta(ge=0, le=2**40)] = 0
-    """That a whole card must have."""
+    """The least memory of a whole card in MB."""
     seconds: Annotated[float, Meta(ge=0, le=1e10)] | None = None
-    """That it takes at most, or probably."""
+    """The task's time limit, or its estimated duration."""
     since: Annotated[float, Meta(ge=0, le=1e12)]
-    """Unix seconds."""
+    """Since when it waits, in Unix seconds."""
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
-    """Among those of its user."""
+    """Compared with the user's own tasks only."""
     opportunistic: bool = False
 
 
 class DemandRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in a file."""
+    """The content of a demand file."""
 
     wants: Annotated[tuple[CardDemand, ...], Meta(max_length=MAX_DEMANDS)]
-    """In the order in which they are to start."""
+    """In the order in which the tasks are to start."""
     closed: Annotated[tuple[_Name, ...], Meta(max_length=MAX_CARDS)] = ()
     """Cards that this queue does not use."""
     ends: Annotated[dict[_Name, Annotated[float, Meta(ge=0, le=1e12)]], Meta(max_length=MAX_CARDS)] = {}
-    """When those of its tasks end that hold leases, by the task, as far as known: unix seconds."""
+    """The expected ends, as far as known, of the queue's tasks that hold leases, by task id: Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDemand:
-    """A file of somebody who lives."""
+    """The demand file of a queue whose process runs."""
 
     uid: int
     token: str
-    told: DemandRecord
+    record: DemandRecord
 
 
 class DemandFile:
-    """What we want, for all others to see as long as we live: nothing before `tell`, nothing after
-    `withdraw`."""
+    """The demand of this process's queue, visible to other queues from `publish` until `withdraw` or the end
+    of the process."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self._fd: int | None = None
-        self._told: DemandRecord | None = None
+        self._record: DemandRecord | None = None
         self._path = Path()
 
-    def tell(self, told: DemandRecord) -> None:
-        """Puts it in the place of what we have told before. To be called again and again, also if it is the
-        same: what was not for a while counts for nobody.
+    def publish(self, record: DemandRecord) -> None:
+        """Replaces the published demand. To be called regularly, also with an unchanged record: readers
+        ignore a file that was not renewed for a while.
 
         Raises:
-            OSError: It cannot be written.
-            Refused: As `held.make_shared`.
+            OSError: The file cannot be written.
+            Refused: See `roost.devices.lease_files.make_shared_folder`.
         """
-        if self._fd is not None and told == self._told:
+        if self._fd is not None and record == self._record:
             os.utime(self._fd)
             return
-        root = lease_files.make_shared_folder(lease_files.make_shared_folder(lease_files.leases_folder()) / WANTS_FOLDER)
+        root = lease_files.make_shared_folder(
+            lease_files.make_shared_folder(lease_files.leases_folder()) / WANTS_FOLDER
+        )
         if self._fd is None:
             _remove_leftovers(root)
             self._path = root / lease_files.file_name(os.geteuid(), self.token)
@@ -113,57 +114,57 @@ class DemandFile:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(fd, 0o644)  # a narrow umask would hide it from the others
-            durable.append(fd, msgspec.json.encode(told))
+            durable.append(fd, msgspec.json.encode(record))
             staging.rename(self._path)
         except BaseException:
             durable.discard(staging)
             os.close(fd)
             raise
         self._close()
-        self._fd, self._told = fd, told
+        self._fd, self._record = fd, record
 
     def withdraw(self) -> None:
-        """We want nothing any more."""
+        """Removes the published demand."""
         if self._fd is not None:
-            with suppress(OSError):  # what stays is nobody's, once it is closed
+            with suppress(OSError):  # once closed, a remaining file is ignored
                 self._path.unlink(missing_ok=True)
         self._close()
 
     def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
-        self._fd = self._told = None
+        self._fd = self._record = None
 
 
-def read_demands(*, but: str = "") -> list[QueueDemand]:
-    """What others want, in the order of their users.
+def read_demands(*, exclude: str = "") -> list[QueueDemand]:
+    """Returns the demands of all queues with a running process, in the order of their file names.
 
     Args:
-        but: The token of a `DemandFile` that is left out: ours.
+        exclude: The token of a `DemandFile` that is left out: the caller's own.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         folder_fd = os.open(lease_files.leases_folder() / WANTS_FOLDER, flags)
-    except OSError:  # nobody has wanted anything yet
+    except OSError:  # no queue has published a demand yet
         return []
     try:
-        return list(_live_demands(folder_fd, but))
+        return list(_live_demands(folder_fd, exclude))
     finally:
         os.close(folder_fd)
 
 
-def _live_demands(folder_fd: int, but: str) -> Iterator[QueueDemand]:
-    for name in shared_folder.list_user_files(folder_fd, most=_MAX_FILES):
+def _live_demands(folder_fd: int, exclude: str) -> Iterator[QueueDemand]:
+    for name in shared_folder.list_user_files(folder_fd, max_per_user=_MAX_FILES):
         uid, _, token = name.removesuffix(".json").partition("-")
-        if token == but or (opened := lease_files.open_owned_file(folder_fd, name)) is None:
+        if token == exclude or (opened := lease_files.open_owned_file(folder_fd, name)) is None:
             continue
-        if (told := _read_record(*opened)) is not None:
-            yield QueueDemand(int(uid), token, told)
+        if (record := _read_record(*opened)) is not None:
+            yield QueueDemand(int(uid), token, record)
 
 
 def _read_record(fd: int, found: os.stat_result) -> DemandRecord | None:
-    """None of one that is dead or hangs, or that is not what it seems: nobody is wronged by what he has not
-    told. Closes the descriptor."""
+    """The record of a demand file; None if its process ended or hangs, or the file is malformed, which harms
+    only its owner. Closes the descriptor."""
     try:
         if (
             lease_files.is_unlocked(fd)
@@ -179,7 +180,7 @@ def _read_record(fd: int, found: os.stat_result) -> DemandRecord | None:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Files of ours that nobody holds any more, and what a kill has left of writing one."""
+    """Removes this user's files without a process, and the remains of writing one that was killed."""
     for entry in os.scandir(root):
         if f"{os.geteuid()}-" not in entry.name:
             continue

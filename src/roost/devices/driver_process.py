@@ -1,10 +1,9 @@
-"""What NVIDIA's driver says about its cards, asked in a process of its own: a driver that hangs holds whoever
-asks it, and this one can be killed (standard library, and NVIDIA's pynvml).
+"""Queries NVIDIA's driver about its cards in a process of its own, which can be killed when the driver hangs
+(standard library, and NVIDIA's pynvml).
 
-``python -I -S driver.py PYNVML_FILE LONGEST_SECONDS``: for each line of its input one line of JSON, which
-`roost.devices.driver_report` reads. It ends with its input; and where one answer takes so long that whoever
-asked
-would have killed it, and so is gone.
+``python -I -S driver_process.py PYNVML_FILE LIMIT_SECONDS`` writes one line of JSON for each line of its
+input; `roost.devices.driver_report` reads it. The process ends with its input. It also ends when one answer
+takes longer than the limit: the parent, which would have killed it by then, no longer exists.
 """
 
 # Standard library only
@@ -21,8 +20,8 @@ from typing import Any
 
 
 class Driver:
-    """The driver, opened when it is asked first, and anew after something has failed: a card that was reset
-    is found again only so."""
+    """NVIDIA's driver, opened by the first query, and again after a failure: otherwise a card that was reset
+    would not be found."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -30,19 +29,19 @@ class Driver:
         self._names: dict[int, dict[str, str]] = {}
 
     def answer(self) -> dict[str, Any]:
-        """``{"gpus": […]}``, none without a driver, or ``{"error": …}``."""
+        """Returns ``{"gpus": […]}``, an empty list without a driver, or ``{"error": …}``."""
         nvml = self._nvml
         try:
             if not self._is_open:
                 nvml.nvmlInit()
                 self._is_open = True
-            asked = [self._gpu(index) for index in range(nvml.nvmlDeviceGetCount())]
+            answers = [self._gpu(index) for index in range(nvml.nvmlDeviceGetCount())]
         except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
             return {"gpus": []}
         except nvml.NVMLError as error:
             self._close()
             return {"error": str(error)}
-        gpus = [gpu for gpu in asked if gpu is not None]
+        gpus = [gpu for gpu in answers if gpu is not None]
         if any("error" in gpu for gpu in gpus):
             self._close()
         return {"gpus": gpus}
@@ -54,21 +53,21 @@ class Driver:
             self._is_open = False
 
     def _gpu(self, index: int) -> dict[str, Any] | None:
-        """A card, as far as it answers; None for one that this process may not use, as Slurm hides them."""
+        """A card, as far as it answers; None for one that this process may not use (as Slurm hides cards)."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             self._names[index] = self._name(handle)
-            load = self._told(handle, "UtilizationRates")
+            load = self._query(handle, "UtilizationRates")
             found = {
                 **self._names[index],
                 **self._memory(handle),
                 "utilization": load.gpu if load is not None else None,
-                "temperature": self._told(
+                "temperature": self._query(
                     handle, "TemperatureV", "Temperature", more=[nvml.NVML_TEMPERATURE_GPU]
                 ),
-                "power_mw": self._told(handle, "PowerUsage"),
-                "compute_mode": self._told(handle, "ComputeMode"),
+                "power_mw": self._query(handle, "PowerUsage"),
+                "compute_mode": self._query(handle, "ComputeMode"),
                 "parts": self._parts(handle),
             }
         except nvml.NVMLError_NoPermission:
@@ -82,20 +81,20 @@ class Driver:
         return {"uuid": nvml.nvmlDeviceGetUUID(handle), "name": nvml.nvmlDeviceGetName(handle)}
 
     def _memory(self, handle: Any) -> dict[str, Any]:
-        """The memory, and the processes that compute; null where the driver does not tell."""
-        room = self._told(handle, "MemoryInfo")
-        running = self._told(handle, "ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2")
+        """The memory, and the processes that compute; null if the driver does not report them."""
+        memory = self._query(handle, "MemoryInfo")
+        running = self._query(handle, "ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2")
         return {
-            "memory": {"total": room.total, "free": room.free} if room is not None else None,
+            "memory": {"total": memory.total, "free": memory.free} if memory is not None else None,
             "processes": None
             if running is None
             else [{"pid": one.pid, "used": one.usedGpuMemory} for one in running],
         }
 
     def _parts(self, handle: Any) -> list[dict[str, Any]] | None:
-        """The MIG instances of a card; null where it has none because MIG is off."""
+        """The MIG instances of a card; None if MIG is off."""
         nvml = self._nvml
-        mode = self._told(handle, "MigMode")
+        mode = self._query(handle, "MigMode")
         if mode is None or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return None
         parts = []
@@ -106,15 +105,15 @@ class Driver:
 
     def _part(self, handle: Any) -> dict[str, Any]:
         found = {**self._name(handle), **self._memory(handle)}
-        size = self._told(handle, "Attributes_v2", "Attributes")
+        size = self._query(handle, "Attributes_v2", "Attributes")
         if size is not None:
             slices = {"compute": size.computeInstanceSliceCount, "gpu": size.gpuInstanceSliceCount}
             found["slices"] = {**slices, "memory_mb": size.memorySizeMB}
         return found
 
-    def _told(self, handle: Any, *names: str, more: Sequence[Any] = ()) -> Any:
-        """What the driver answers to the first of these questions that it, and pynvml, know; None where it
-        does not tell."""
+    def _query(self, handle: Any, *names: str, more: Sequence[Any] = ()) -> Any:
+        """The answer to the first of these queries that both the driver and pynvml know; None if neither
+        knows one, or the driver does not report it."""
         nvml = self._nvml
         for name in names:
             ask = getattr(nvml, f"nvmlDeviceGet{name}", None)
@@ -126,12 +125,12 @@ class Driver:
         return None
 
 
-def main(file: str, longest_seconds: float) -> None:
-    """Answers until the input ends."""
+def main(file: str, limit_seconds: float) -> None:
+    """Answers queries until the input ends."""
     driver = Driver(_loaded(file))
     for _ in sys.stdin:
-        # The signal itself ends the process: a handler of Python would wait for the driver.
-        signal.setitimer(signal.ITIMER_REAL, longest_seconds)
+        # The signal's default action ends the process: a Python handler would wait for the driver.
+        signal.setitimer(signal.ITIMER_REAL, limit_seconds)
         answer = json.dumps(driver.answer())
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(answer, flush=True)
@@ -141,7 +140,7 @@ def _loaded(file: str) -> Any:
     spec = spec_from_file_location("pynvml", file)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules["pynvml"] = module  # it looks itself up there
+    sys.modules["pynvml"] = module  # the module looks itself up there
     spec.loader.exec_module(module)
     return module
 

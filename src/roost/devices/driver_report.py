@@ -1,4 +1,4 @@
-"""What the driver has answered, as cards."""
+"""Parses the answers of `roost.devices.driver_process` into cards."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from roost.devices.card import Card, CardProcess
 
 _MB = 2**20
 _EXCLUSIVE, _PROHIBITED = (1, 3), 2
-"""Of nvmlComputeMode_t: the driver lets one process compute there, none."""
+"""Values of nvmlComputeMode_t: the driver lets one process, or none, compute on the card."""
 _MIG_INFIX = " MIG "
 
 
 class DriverError(Exception):
-    """The driver does not tell what cards there are; the text says why."""
+    """The driver does not report its cards; the text gives the reason."""
 
 
 class _Memory(msgspec.Struct):
@@ -39,7 +39,7 @@ class _Slices(msgspec.Struct):
 
 
 class _Part(msgspec.Struct, kw_only=True):
-    """A MIG instance, and what it has in common with a card."""
+    """A MIG instance: the fields that it has in common with a whole card."""
 
     uuid: str = ""
     name: str = ""
@@ -64,7 +64,7 @@ class _Answer(msgspec.Struct):
 
 
 def process_owner(pid: int) -> str | None:
-    """Whose a process is; None for one that is not seen here."""
+    """Returns the user who owns a process; None if the process is not visible from here."""
     try:
         return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name
     except (OSError, KeyError):
@@ -72,11 +72,11 @@ def process_owner(pid: int) -> str | None:
 
 
 def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner) -> list[Card]:
-    """The cards of one answer of `roost.devices.driver_process`, the instances of a card that MIG parts in
-    its place.
+    """Returns the cards of one answer of `roost.devices.driver_process`; a card with MIG is replaced by its
+    instances.
 
     Raises:
-        Untold: It is none, or the driver has failed as a whole.
+        DriverError: The answer is malformed, or the driver has failed as a whole.
     """
     try:
         answer = msgspec.json.decode(line, type=_Answer)
@@ -89,7 +89,7 @@ def parse_cards(line: bytes, owner: Callable[[int], str | None] = process_owner)
 
 
 def _cards(gpu: _Gpu, owner: Callable[[int], str | None]) -> Iterator[Card]:
-    """The card; its parts where it has some, because the driver then computes on those alone."""
+    """The card, or its MIG instances if it has any: only those can compute then."""
     if gpu.parts is not None:
         for part in gpu.parts:
             yield replace(_card(part, owner), temperature=gpu.temperature, part_of=gpu.uuid)
@@ -114,13 +114,13 @@ def _trouble(gpu: _Gpu) -> str:
 
 
 def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:
-    room = part.memory
+    memory = part.memory
     return Card(
         0,
         part.uuid,
         _name(part),
-        room.total // _MB if room is not None else 0,
-        room.free // _MB if room is not None else 0,
+        memory.total // _MB if memory is not None else 0,
+        memory.free // _MB if memory is not None else 0,
         tuple(
             CardProcess(one.pid, owner(one.pid), one.used // _MB if one.used is not None else None)
             for one in part.processes or ()
@@ -129,7 +129,7 @@ def _card(part: _Part, owner: Callable[[int], str | None]) -> Card:
 
 
 def _name(part: _Part) -> str:
-    """With the profile, ``NVIDIA A100 MIG 1g.5gb``; some drivers give the name of the whole card alone."""
+    """The name with the MIG profile, ``NVIDIA A100 MIG 1g.5gb``; some drivers give only the card's name."""
     if part.slices is None or _MIG_INFIX in part.name:
         return part.name or "a card without a name"
     slices = part.slices

@@ -1,7 +1,7 @@
-"""The cards of this machine, whoever provides them: the one entrance for all that ask.
+"""The cards of this machine. All of roost reads them here.
 
-``ROOST_DEVICES`` says who: ``nvml``, as without it, NVIDIA's driver; ``cpu`` nobody; ``sim:…`` makes them up
-(`roost.devices.simulated_cards`).
+``ROOST_DEVICES`` selects the source: ``nvml`` (the default) NVIDIA's driver, ``cpu`` no cards, ``sim:…``
+simulated cards (`roost.devices.simulated_cards`).
 """
 
 from __future__ import annotations
@@ -23,57 +23,58 @@ _NVML, _CPU = "nvml", "cpu"
 
 
 def read_cards(environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2.0) -> list[Card]:
-    """The cards as they are now, all of them, in the order of nvidia-smi; each MIG instance is one.
+    """Returns all cards as they are now, in the order of nvidia-smi; each MIG instance is a card.
 
     Args:
-        environment: Whose ROOST_DEVICES counts.
-        timeout_seconds: For a driver that is open; as `open_inventory`.
+        environment: The variables among which ROOST_DEVICES is looked up.
+        timeout_seconds: See `open_inventory`.
 
     Raises:
-        Refused: The driver does not tell.
-        UsageError: ROOST_DEVICES has no form that is known.
-        NotFound: It names a scenario that is not there.
+        Refused: The driver does not report its cards.
+        UsageError: ROOST_DEVICES has an unknown form.
+        NotFound: The scenario file does not exist.
         ConfigError: The scenario cannot be read.
     """
-    with open_inventory(environment, timeout_seconds) as ask:
-        return ask()
+    with open_inventory(environment, timeout_seconds) as read:
+        return read()
 
 
 @contextmanager
 def open_inventory(
     environment: Mapping[str, str] = os.environ, timeout_seconds: float = 2.0
 ) -> Iterator[Callable[[], list[Card]]]:
-    """For who asks again and again: inside of ``with`` the driver stays open, and each call gives the cards,
-    or raises, as `read_cards` does. Once they are known, nobody waits longer than ``timeout_seconds``: of a driver
-    that hangs they come as they were, with `Card.trouble`. For one thread.
+    """Gives a function that returns the cards, or raises, as `read_cards` does, and keeps the driver open
+    meanwhile: for repeated reading, by one thread.
+
+    Once the cards are known, a call takes at most ``timeout_seconds``: if the driver hangs, it returns the
+    cards as they were, with `Card.trouble`.
 
     Raises:
-        UsageError: ROOST_DEVICES has no form that is known.
+        UsageError: ROOST_DEVICES has an unknown form.
     """
-    asked = environment.get(VARIABLE) or _NVML
-    if asked == _NVML:
-        with DriverClient(timeout_seconds=timeout_seconds) as watcher:
-            yield watcher.cards
-    elif asked == _CPU:
+    source = environment.get(VARIABLE) or _NVML
+    if source == _NVML:
+        with DriverClient(timeout_seconds=timeout_seconds) as client:
+            yield client.cards
+    elif source == _CPU:
         yield list
-    elif asked.startswith(_SIMULATED):
-        text = asked.removeprefix(_SIMULATED)
+    elif source.startswith(_SIMULATED):
+        text = source.removeprefix(_SIMULATED)
         yield lambda: simulated_cards.cards(text, time.time(), setting=VARIABLE)
     else:
         raise UsageError(
-            "nobody provides such devices",
+            "unknown source of devices",
             setting=VARIABLE,
-            received=asked,
+            received=source,
             fix="write nvml, cpu, sim:4x24GB, sim:2x80GB:H100,2x24GB:RTX4090 or sim:/folder/scenario.json",
         )
 
 
 def is_simulated(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the cards are not there, so that nothing can compute on them."""
+    """Whether the cards are simulated: nothing can compute on them."""
     return environment.get(VARIABLE, "").startswith(_SIMULATED)
 
 
 def excludes_real_cards(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether nothing can compute on a card, whatever the machine has: they are simulated, or it is said that
-    there are none."""
+    """Whether ROOST_DEVICES excludes the machine's real cards: it selects simulated ones, or none."""
     return (environment.get(VARIABLE) or _NVML) != _NVML

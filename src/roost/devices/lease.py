@@ -1,14 +1,14 @@
-"""The right to use a card, or a part of one, respected by every user of the machine who computes through
-roost. What lies on the disk is told in `devices.held`.
+"""Takes leases: the right to use a card, or part of one, respected by all users of the machine who compute
+through roost. `roost.devices.lease_files` describes the files.
 
 ::
 
-    take:    lock the folders of the cards, in the order of their ids
-             remove what is left of our own leases that have ended (`devices.usage`)
-             is there room on each?    no: Busy, who holds what
-             one file on each card, its flock ours
-    hand on: the descriptors, to guard and supervisor; close ours
-    free:    when the last descriptor is closed, however its process ended
+    take:    lock the folders of the cards, in the order of their ids (no deadlock)
+             remove this user's ended leases, after adding them to `roost.devices.usage_ledger`
+             does each card have enough free capacity?    no: CardsBusy, with the leases in the way
+             create one file for each card, and take its flock
+    pass on: give the descriptors to guard and supervisor; close the own ones
+    end:     when the last descriptor is closed, however its process ended
 """
 
 # Not durable: a lease is a lock; nothing resumes from its file
@@ -41,21 +41,23 @@ _PROCESS_LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class CardsBusy(Refused):
-    """Others hold what is asked for.
+    """Other leases leave too little of the requested cards.
 
     Args:
-        message: As of any error.
-        held: Who holds what of each card that has no room, by its id.
-        fix: As of any error.
+        message: See `RoostError`.
+        leases: The live leases of each card that is too full, by its id.
+        fix: See `RoostError`.
     """
 
-    def __init__(self, message: str, *, held: Mapping[str, Sequence[CardLease]], fix: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, leases: Mapping[str, Sequence[CardLease]], fix: str | None = None
+    ) -> None:
         super().__init__(message, fix=fix)
-        self.held = held
+        self.leases = leases
 
 
 class LeaseHolder(NamedTuple):
-    """Who takes a lease."""
+    """The process that takes a lease, as its file names it."""
 
     pid: int
     start_ticks: int | None
@@ -64,42 +66,43 @@ class LeaseHolder(NamedTuple):
     task: str
 
     @classmethod
-    def own(cls, task: str = "", package: str = "") -> Self:
-        """This process, for a task of the lab or a package, as others will be told."""
+    def this_process(cls, task: str = "", package: str = "") -> Self:
+        """Returns the calling process as the holder, for a task of the lab or a package."""
         return cls(
             os.getpid(), process_identity.start_ticks(os.getpid()), process_identity.boot_id(), package, task
         )
 
 
 class Leases:
-    """The leases that one `take` gave.
+    """The leases that one call of `take` gave.
 
     Args:
-        token: Their name.
-        fds: One descriptor for each card. Whoever has a copy of one holds that lease.
+        token: Identifies them.
+        fds: One descriptor for each card. A process with a copy of a descriptor holds that lease.
     """
 
     def __init__(self, token: str, fds: Sequence[int]) -> None:
         self.token, self.fds = token, tuple(fds)
 
     def environment(self) -> dict[str, str]:
-        """For what runs under these leases: what it starts itself is not kept from the cards by them."""
+        """Returns the variables for a process that runs under these leases: with them, processes that it
+        starts may use the same cards."""
         return {LEASE_VARIABLE: self.token}
 
     def close(self) -> None:
-        """Closes the descriptors of this process, never LOCK_UN: that would take the leases from whoever they
-        were handed to."""
+        """Closes the descriptors of this process. Never LOCK_UN, which would end the leases also for the
+        processes they were passed on to."""
         fds, self.fds = self.fds, ()
         for fd in fds:
             os.close(fd)
 
 
 class _CardRequest(NamedTuple):
-    """What is asked of each card."""
+    """The memory requested of each card, and the leases that may share it."""
 
     mb: int | None
     reserve_mb: int
-    under: str
+    parent_token: str
 
 
 def take(
@@ -108,27 +111,28 @@ def take(
     holder: LeaseHolder,
     *,
     reserve_mb: int = 0,
-    under: str = "",
+    parent_token: str = "",
 ) -> Leases:
     """Takes a lease of each card, or none at all.
 
     Args:
-        cards: Which; each once.
-        mb: Of each. None: the whole cards, which then are shared with nobody.
-        holder: Who takes them.
-        reserve_mb: Of each card, what is given to nobody.
-        under: The token of leases that are in nobody's way here, because it is under them that they are asked
-            for (`Leases.environment`).
+        cards: The cards, each once.
+        mb: Memory of each card; None: the whole cards, which are then not shared.
+        holder: The process that takes the leases.
+        reserve_mb: Memory of each card that is never leased.
+        parent_token: The token of leases that do not count as occupied, because the calling process runs
+            under them (`Leases.environment`).
 
     Raises:
-        Busy: Others hold what is asked for.
-        Refused: A card does not have as much, the folder cannot be used or written to, or somebody blocks it.
-        OSError: This process may open no more files.
+        CardsBusy: Other leases leave too little.
+        Refused: A card is too small, the folder cannot be used or written to, or another process keeps it
+            locked.
+        OSError: This process has reached its limit of open files, or memory.
     """
     assert len({card.id for card in cards}) == len(cards)
     assert mb is None or mb > 0
-    asked = _CardRequest(mb, reserve_mb, under)
-    _check_size(cards, asked)
+    request = _CardRequest(mb, reserve_mb, parent_token)
+    _check_size(cards, request)
     root = lease_files.make_shared_folder(lease_files.leases_folder())
     deadline = time.monotonic() + lease_files.ADMISSION_WAIT_SECONDS
     with ExitStack() as stack:
@@ -137,70 +141,70 @@ def take(
             path = lease_files.make_shared_folder(lease_files.card_folder(root, card.id))
             fd = stack.enter_context(lease_files.locked_folder(path, fcntl.LOCK_EX, deadline=deadline))
             locked.append((card, fd))
-        found = {card.id: _other_leases(root, card, fd, asked) for card, fd in locked}
-        full = [card for card in cards if not _fits(card, found[card.id], asked)]
+        found = {card.id: _other_leases(root, card, fd, request) for card, fd in locked}
+        full = [card for card in cards if not _fits(card, found[card.id], request)]
         if full:
             raise _busy_error(full, found, mb)
         return _write_leases(locked, mb, holder)
 
 
 def unleased_cards(cards: Sequence[Card]) -> list[Card]:
-    """Those of the cards of which nobody holds anything now."""
+    """Returns the cards without a live lease."""
     return cards_with_capacity(cards, None)
 
 
 def cards_with_capacity(cards: Sequence[Card], mb: int | None, *, reserve_mb: int = 0) -> list[Card]:
-    """Those of the cards whose other leases leave so much; arguments as of `take`."""
-    asked = _CardRequest(mb, reserve_mb, "")
-    return [card for card in cards if _fits(card, lease_files.live_leases(card.id), asked)]
+    """Returns the cards whose live leases leave the requested memory; for the arguments see `take`."""
+    request = _CardRequest(mb, reserve_mb, "")
+    return [card for card in cards if _fits(card, lease_files.live_leases(card.id), request)]
 
 
-def _check_size(cards: Sequence[Card], asked: _CardRequest) -> None:
+def _check_size(cards: Sequence[Card], request: _CardRequest) -> None:
     for card in cards:
-        room = card.total_mb - asked.reserve_mb
-        if asked.mb is not None and card.total_mb and asked.mb > room:
+        available_mb = card.total_mb - request.reserve_mb
+        if request.mb is not None and card.total_mb and request.mb > available_mb:
             raise Refused(
-                f"{format_memory(asked.mb)} are asked for of GPU {card.number} ({card.name}), "
-                f"which has {format_memory(card.total_mb)}, of which {format_memory(asked.reserve_mb)} stay free",
-                fix=f"ask for at most {format_memory(room)}, or for a larger card",
+                f"{format_memory(request.mb)} were requested of GPU {card.number} ({card.name}), which has "
+                f"{format_memory(card.total_mb)}, of which {format_memory(request.reserve_mb)} stay free",
+                fix=f"request at most {format_memory(available_mb)}, or a larger card",
             )
 
 
-def _other_leases(root: Path, card: Card, fd: int, asked: _CardRequest) -> list[CardLease]:
-    """Who stands beside us on a card; removes what is left of those of us that have ended."""
+def _other_leases(root: Path, card: Card, fd: int, request: _CardRequest) -> list[CardLease]:
+    """The live leases of a card that are in the way of the request; removes this user's ended ones."""
     found = lease_files.read_leases(fd, card.id)
     for lease in found:
         if lease.is_live or lease.uid != os.geteuid():
             continue
-        with suppress(OSError, Refused):  # its file stays then, and counts as the row would
+        with suppress(OSError, Refused):  # then the file stays, and counts like the row in the ledger
             usage_ledger.record_usage(root, lease)
             os.unlink(lease_files.file_name(lease.uid, lease.token), dir_fd=fd)
-    return [lease for lease in found if lease.is_live and lease.token != asked.under]
+    return [lease for lease in found if lease.is_live and lease.token != request.parent_token]
 
 
-def _fits(card: Card, others: Sequence[CardLease], asked: _CardRequest) -> bool:
+def _fits(card: Card, others: Sequence[CardLease], request: _CardRequest) -> bool:
     if not others:
         return True
     if card.exclusive:
         return False
-    parts = [lease.said.mb for lease in others]
-    # Of a card that does not tell how large it is nobody knows whether two parts fit.
-    if asked.mb is None or None in parts or not card.total_mb:
+    parts = [lease.record.mb for lease in others]
+    # Without a known size of the card it is unknown whether two parts fit.
+    if request.mb is None or None in parts or not card.total_mb:
         return False
-    return sum(mb for mb in parts if mb is not None) + asked.mb <= card.total_mb - asked.reserve_mb
+    return sum(mb for mb in parts if mb is not None) + request.mb <= card.total_mb - request.reserve_mb
 
 
 def _busy_error(full: Sequence[Card], found: Mapping[str, Sequence[CardLease]], mb: int | None) -> CardsBusy:
-    held_by = {card.id: found[card.id] for card in full}
+    leases = {card.id: found[card.id] for card in full}
     each = [
-        f"GPU {card.number} ({card.name}{f', {format_memory(card.total_mb)}' if card.total_mb else ''}) is held by "
-        f"{join_names([str(one) for one in held_by[card.id]])}"
+        f"GPU {card.number} ({card.name}{f', {format_memory(card.total_mb)}' if card.total_mb else ''}) "
+        f"is held by {join_names([str(lease) for lease in leases[card.id]])}"
         for card in full
     ]
-    what = "the whole card is" if mb is None else f"{format_memory(mb)} are"
+    amount = "the whole card was" if mb is None else f"{format_memory(mb)} were"
     return CardsBusy(
-        f"{what} asked for: {'; '.join(each)}",
-        held=held_by,
+        f"{amount} requested, but {'; '.join(each)}",
+        leases=leases,
         fix="wait until it is free, or take another card",
     )
 
@@ -210,7 +214,7 @@ def _write_leases(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Le
     name = lease_files.file_name(os.geteuid(), token)
     try:
         for card, folder_fd in locked:
-            said = LeaseRecord(
+            record = LeaseRecord(
                 pid=holder.pid,
                 start_ticks=holder.start_ticks,
                 boot_id=holder.boot_id,
@@ -225,17 +229,17 @@ def _write_leases(locked: Sequence[tuple[Card, int]], mb: int | None, holder: Le
             fds.append(fd)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(fd, 0o644)  # a narrow umask would hide it from the others
-            durable.append(fd, msgspec.json.encode(said))
+            durable.append(fd, msgspec.json.encode(record))
     except BaseException as error:
         for (_, folder_fd), fd in zip(locked, fds, strict=False):
-            with suppress(OSError):  # what stays is nobody's, once it is closed
+            with suppress(OSError):  # once closed, a remaining file is an ended lease
                 os.unlink(name, dir_fd=folder_fd)
             os.close(fd)
         if isinstance(error, OSError) and error.errno not in _PROCESS_LIMIT_ERRORS:
             raise Refused(
                 f"a lease of GPU {card.number} cannot be written: {error.strerror}",
                 where=lease_files.card_folder(lease_files.leases_folder(), card.id),
-                fix=f"make room or have that disk mended, or name another folder in {lease_files.VARIABLE}",
+                fix=f"free space or repair that disk, or name another folder in {lease_files.VARIABLE}",
             ) from error
         raise
     return Leases(token, fds)

@@ -1,7 +1,7 @@
-"""Tells at once that a lease has ended or that others want something else, whoever they are (inotify).
+"""Reports at once that a lease has ended, or that another queue's demand has changed (inotify).
 
-A descriptor of a lease is open for writing as long as the lease is held. That the last one was closed is an
-event of its folder, and comes from the kernel, however its process has ended.
+A descriptor of a lease is open for writing as long as the lease is held. When the last one is closed, the
+kernel reports an event of its folder, however its process has ended.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _READ_BYTES = 1 << 16
 
 
 class LeaseEvents:
-    """Watches the folder of the leases while somebody waits.
+    """Watches the folder of the leases while a task waits for a card.
 
-    Where the system does not offer it, or has no more of it to give, `fd` stays None, and who waits has to
-    look from time to time, as anyway: a hint that is lost costs time only.
+    If the system has no inotify, or no instance left, `fd` stays None. The caller has to poll from time to
+    time in any case: a lost event costs time only.
     """
 
     def __init__(self) -> None:
         self.fd: int | None = None
-        """Readable when there is something new."""
+        """A descriptor that becomes readable with each event."""
 
     def watch(self) -> None:
-        """Begins, or goes on with folders that were made meanwhile."""
+        """Starts watching, or adds the folders that were created since the last call."""
         if sys.platform != "linux":
             return
-        import ctypes  # 1 MB, which a daemon for which nobody waits does without
+        import ctypes  # 1 MB, which a daemon without waiting tasks saves
 
         libc = ctypes.CDLL(None, use_errno=True)
         if self.fd is None:
@@ -46,23 +46,23 @@ class LeaseEvents:
             self.fd = fd
         root = lease_files.leases_folder()
         self._add(libc, root, _CREATE)
-        with suppress(OSError):  # nobody has held anything yet
+        with suppress(OSError):  # no lease was ever taken
             for entry in os.scandir(root):
                 self._add(libc, Path(entry.path), _CLOSE_WRITE | _MOVED_TO)
 
     def _add(self, libc: ctypes.CDLL, path: Path, events: int) -> None:
-        """Of a folder that is watched already it changes nothing."""
+        """Has no effect on a folder that is watched already."""
         libc.inotify_add_watch(self.fd, os.fsencode(path), events | _ONLYDIR)
 
     def drain(self) -> None:
-        """Takes all that has come, before it is looked at what it is."""
+        """Discards the pending events; to be called before the leases are read."""
         if self.fd is not None:
             with suppress(BlockingIOError):
                 while os.read(self.fd, _READ_BYTES):
                     pass
 
     def close(self) -> None:
-        """Nobody waits."""
+        """Stops watching."""
         if self.fd is not None:
             os.close(self.fd)
         self.fd = None

@@ -1,16 +1,17 @@
-"""Who holds which card: the folder that all users of a machine share, and what is in it.
+"""The files of leases, in a folder that all users of a machine share.
 
 ::
 
-    <folder>/                     1777, as all below it
-        <card>/                   its flock: somebody is being admitted to the card, or looks at it
-            <uid>-<token>.json    a lease; its flock: something of the run that took it lives
-        usage/                    what each user has used (`devices.usage`)
-        wants/                    what each queue waits for (`devices.wants`)
+    <folder>/                     mode 1777, like all folders below it
+        <card>/                   its flock: a process takes or reads leases of the card
+            <uid>-<token>.json    a lease; its flock: a process of the run that took it still exists
+        usage/                    what each user has used (`roost.devices.usage_ledger`)
+        wants/                    what each queue waits for (`roost.devices.demand`)
 
-No file is shared for writing, so the sticky bit and fs.protected_regular are in nobody's way. Whose a lease
-is, the system tells and not the file. A file whose flock is free is nobody's any more: its owner removes it
-at the next admission, all others pass over it. When it was last written is when its run ended.
+No file is written by two users, so the sticky bit and fs.protected_regular do not interfere. The owner of a
+lease is the owner of the file, never what the file says. A lease whose flock is free has ended: its owner
+removes the file when taking the next lease, all others ignore it. The file's modification time is the end of
+the run.
 """
 
 # Not durable: makes the folders that all users of a machine share; nothing resumes from them
@@ -41,31 +42,31 @@ from roost.devices import shared_folder
 VARIABLE = "ROOST_LEASES"
 USAGE_FOLDER, WANTS_FOLDER = "usage", "wants"
 ADMISSION_WAIT_SECONDS = 2.0
-"""How long an admission is waited for; it takes a millisecond."""
+"""How long the lock of a card is waited for to take a lease; other processes hold it for a millisecond."""
 READ_WAIT_SECONDS = 0.5
-"""How long a look at a card, or at all of them together, waits for admissions."""
+"""How long reading the leases of a card, or of all cards together, waits for locks."""
 _LOCK_FOLDER, _TEMPORARY_FOLDER = Path("/run/lock"), Path("/tmp")
 _SHARED_MODE = 0o1777
 _CREATION_SECONDS = 1.0
 _POLL_SECONDS = 0.005
 _MAX_BYTES = 1 << 16
 _MAX_LEASES = 2048
-"""Of one user on one card: more of his count for nobody."""
+"""Leases of one user on one card; further ones are ignored."""
 _MAX_CARDS = 1024
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the file of a lease."""
+    """The content of a lease's file."""
 
     pid: int
-    """Of who took it; it may have handed it on since."""
+    """The process that took the lease; it may have passed it on since."""
     start_ticks: int | None
     boot_id: str
     user: str
     mb: Annotated[int, msgspec.Meta(gt=0, le=2**40)] | None
-    """None: the whole card."""
+    """Card memory; None: the whole card."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    """Of the card's memory."""
+    """The share of the card's memory."""
     since: Annotated[float, msgspec.Meta(ge=0, le=1e12)]
     """Unix seconds."""
     package: str
@@ -79,30 +80,31 @@ class CardLease:
     card: str
     uid: int
     token: str
-    """Names it; the leases that one call took of several cards have the same."""
+    """Identifies it; leases of several cards that were taken by one call have the same token."""
     is_live: bool
     ended: float
-    """When it ended, if it is not live: unix seconds."""
-    said: LeaseRecord
+    """When the lease ended, if it is not live: Unix seconds."""
+    record: LeaseRecord
     blocked: str = ""
-    """Why nobody can look at the card: then it is nobody's, and counts as held by whose its folder is."""
+    """Why the card's leases cannot be read; empty for a real lease. Such a card counts as leased as a whole,
+    by the owner of its folder."""
 
     @property
     def user(self) -> str:
-        """Whose it is."""
+        """The name of the user who owns the lease."""
         return user_name(self.uid)
 
     def __str__(self) -> str:
         if self.blocked:
             return self.blocked
-        said = self.said
-        what = "the whole card" if said.mb is None else format_memory(said.mb)
-        where = f", {escape_control(said.package)}" if said.package else ""
-        return f"{self.user}: {what} since {format_clock(said.since)}{where}"
+        record = self.record
+        amount = "the whole card" if record.mb is None else format_memory(record.mb)
+        where = f", {escape_control(record.package)}" if record.package else ""
+        return f"{self.user}: {amount} since {format_clock(record.since)}{where}"
 
 
 def user_name(uid: int) -> str:
-    """What the system calls a user; the number of one that it does not know."""
+    """Returns the name of a user, or the number if the system has no name for it."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -110,7 +112,8 @@ def user_name(uid: int) -> str:
 
 
 def leases_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where this machine keeps its leases: the same for each of its users, whatever they may write to."""
+    """Returns the folder of this machine's leases, the same for every user: the variable ROOST_LEASES, or
+    ``roost`` in /run/lock if that is writable for all, else in /tmp."""
     if named := environment.get(VARIABLE):
         return Path(named).absolute()
     for_all = _LOCK_FOLDER.is_dir() and _LOCK_FOLDER.stat().st_mode & _SHARED_MODE == _SHARED_MODE
@@ -118,33 +121,33 @@ def leases_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def card_folder(root: Path, card: str) -> Path:
-    """That of one card, by its id."""
+    """Returns the folder of one card's leases, by the card's id."""
     name = quote(card, safe="")
     return root / (f"%2E{name[1:]}" if name.startswith(".") else name)
 
 
 def make_shared_folder(path: Path) -> Path:
-    """Makes a folder that everybody may write to, if there is none; gives its path.
+    """Creates a folder that every user may write to, if it does not exist; returns its path.
 
     Raises:
-        Refused: It cannot be made, or stands with other rights.
+        Refused: The folder cannot be created, or exists with another mode.
     """
     try:
-        with suppress(FileExistsError):  # whoever has made it, its rights are looked at below
+        with suppress(FileExistsError):  # another user may have created it: its mode is checked below
             path.mkdir()
             path.chmod(_SHARED_MODE)
     except OSError as error:
-        what = f"the folder of the leases cannot be made: {error.strerror or error}"
-        raise Refused(what, where=path, fix=f"name another folder in {VARIABLE}") from error
+        message = f"the folder of the leases cannot be created: {error.strerror or error}"
+        raise Refused(message, where=path, fix=f"name another folder in {VARIABLE}") from error
     _require_shared(path, time.monotonic() + _CREATION_SECONDS)
     return path
 
 
 def _require_shared(path: Path, deadline: float) -> None:
-    while not _is_shared(path):  # whoever makes it now has yet to give it its rights
+    while not _is_shared(path):  # a process that has just created it has yet to set its mode
         if time.monotonic() > deadline:
-            fix = f"have its owner type: chmod 1777 {path}; or name another folder in {VARIABLE}"
-            raise Refused("not every user may keep leases in this folder", where=path, fix=fix)
+            fix = f"have its owner run: chmod 1777 {path}; or name another folder in {VARIABLE}"
+            raise Refused("not every user may write leases to this folder", where=path, fix=fix)
         time.sleep(_POLL_SECONDS)
 
 
@@ -155,15 +158,15 @@ def _is_shared(path: Path) -> bool:
 
 @contextmanager
 def locked_folder(path: Path, kind: int, *, deadline: float) -> Iterator[int]:
-    """Holds the lock of a card's folder; gives a descriptor of it.
+    """Holds the lock of a card's folder; gives a descriptor of the folder.
 
     Args:
         path: The folder.
-        kind: LOCK_EX to admit somebody, LOCK_SH to look.
+        kind: LOCK_EX to take a lease, LOCK_SH to read.
         deadline: How long to wait, in monotonic seconds.
 
     Raises:
-        Refused: Somebody else held it all the time.
+        Refused: Another process held the lock until the deadline.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -183,18 +186,18 @@ def locked_folder(path: Path, kind: int, *, deadline: float) -> Iterator[int]:
 
 def _lock_timeout(path: Path, fd: int) -> Refused:
     pid = _lock_holder(os.fstat(fd).st_ino)
-    who = f"pid {pid} of {_process_user(pid)}" if pid else "a process that cannot be seen from here"
+    holder = f"pid {pid} of {_process_user(pid)}" if pid else "a process that is not visible from here"
     fix = f"see what it is (ps -fp {pid}), and end it if it hangs" if pid else "try again"
-    return Refused(f"{who} keeps everybody else from the leases of this card", where=path, fix=fix)
+    return Refused(f"{holder} keeps the leases of this card locked", where=path, fix=fix)
 
 
 def _lock_holder(inode: int) -> int:
-    """Who holds a flock, as the kernel tells; 0 where it does not."""
+    """The process that holds a flock, according to the kernel; 0 if unknown."""
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return 0
-    for line in lines:  # 1: FLOCK  ADVISORY  WRITE 1234 00:1b:567 0 EOF; one that waits has an arrow
+    for line in lines:  # 1: FLOCK  ADVISORY  WRITE 1234 00:1b:567 0 EOF; a waiting one has an arrow
         fields = line.split()
         if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
             return max(0, int(fields[4]))
@@ -209,33 +212,40 @@ def _process_user(pid: int) -> str:
 
 
 def read_leases(fd: int, card: str) -> list[CardLease]:
-    """All leases of a card, those that have ended and were not removed yet among them, the oldest first.
+    """Returns all leases of a card, the oldest first, including ended ones whose files still exist.
 
     Args:
-        fd: Its folder's, `locked_folder`: else the look itself could keep somebody from taking what is free.
-        card: Its id.
+        fd: A descriptor of the card's folder, from `locked_folder`: without the lock, probing the flocks of
+            the leases could make another process fail to take a free card.
+        card: The card's id.
     """
-    names = shared_folder.list_user_files(fd, most=_MAX_LEASES)
-    found = [held for name in names if (held := _read_lease(fd, name, card)) is not None]
-    return sorted(found, key=lambda held: held.said.since)
+    names = shared_folder.list_user_files(fd, max_per_user=_MAX_LEASES)
+    found = [lease for name in names if (lease := _read_lease(fd, name, card)) is not None]
+    return sorted(found, key=lambda lease: lease.record.since)
 
 
 def live_leases(card: str) -> list[CardLease]:
-    """The leases of a card that are held, the oldest first; one that says so where nobody can look."""
+    """Returns the live leases of a card, the oldest first; if they cannot be read, one lease that says so
+    (`CardLease.blocked`)."""
     deadline = time.monotonic() + READ_WAIT_SECONDS
-    return [held for held in _read_card_leases(card_folder(leases_folder(), card), card, deadline) if held.is_live]
+    return [
+        lease
+        for lease in _read_card_leases(card_folder(leases_folder(), card), card, deadline)
+        if lease.is_live
+    ]
 
 
 def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[CardLease]:
-    """Those of all cards, as `read_leases` gives them; for each card at which nobody can look one that says so.
+    """Returns the leases of all cards, as `read_leases` does; for each card whose leases cannot be read, one
+    lease that says so (`CardLease.blocked`).
 
     Args:
         root: The folder of the leases.
-        first: Ids of the cards that are there. Where somebody has made very many folders, these come before
-            what nobody knows, and not all the rest is looked at.
+        first: Ids of the machine's cards. If there are very many folders, only these and a limited number of
+            the others are read.
 
     Raises:
-        OSError: The folder cannot be read.
+        OSError: The folder cannot be listed.
     """
     if not root.is_dir():
         return []
@@ -246,33 +256,34 @@ def all_leases(root: Path, *, first: Iterable[str] = ()) -> list[CardLease]:
     cards = [(name, unquote(name)) for name in sorted(names) if name not in (USAGE_FOLDER, WANTS_FOLDER)]
     deadline = time.monotonic() + READ_WAIT_SECONDS
     return [
-        held
+        lease
         for name, card in cards
         if card_folder(root, card).name == name
-        for held in _read_card_leases(root / name, card, deadline)
+        for lease in _read_card_leases(root / name, card, deadline)
     ]
 
 
 def _read_card_leases(path: Path, card: str, deadline: float) -> list[CardLease]:
-    """What one user does to a folder must not keep the others from the other cards."""
+    """The leases of a card. What a user does to one card's folder must not block the other cards: problems
+    become `CardLease.blocked`."""
     uid = 0
     try:
         uid = path.lstat().st_uid
         _require_shared(path, deadline)
         with locked_folder(path, fcntl.LOCK_SH, deadline=deadline) as fd:
             return read_leases(fd, card)
-    except FileNotFoundError:  # nobody has used this card yet
+    except FileNotFoundError:  # no lease of this card was ever taken
         return []
     except OSError as error:
         why = f"its leases cannot be read: {error.strerror or error}"
     except Refused as refused:
         why = refused.message
-    said = LeaseRecord(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=0, since=0, package="")
-    return [CardLease(card, uid, "", True, 0.0, said, f"{why} ({path})")]
+    record = LeaseRecord(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=0, since=0, package="")
+    return [CardLease(card, uid, "", True, 0.0, record, f"{why} ({path})")]
 
 
 def file_name(uid: int, token: str) -> str:
-    """That of a lease."""
+    """Returns the name of a lease's file."""
     return f"{uid}-{token}.json"
 
 
@@ -282,20 +293,20 @@ def _read_lease(folder_fd: int, name: str, card: str) -> CardLease | None:
         return None
     fd, found = opened
     try:
-        said = _decode_record(os.read(fd, _MAX_BYTES), found.st_mtime)
+        record = _decode_record(os.read(fd, _MAX_BYTES), found.st_mtime)
         token = name.removesuffix(".json").partition("-")[2]
-        return CardLease(card, found.st_uid, token, not is_unlocked(fd), found.st_mtime, said)
+        return CardLease(card, found.st_uid, token, not is_unlocked(fd), found.st_mtime, record)
     finally:
         os.close(fd)
 
 
 def open_owned_file(folder_fd: int, name: str) -> tuple[int, os.stat_result] | None:
-    """A descriptor for reading a file that anybody may have put there; None if it is no plain file, or not of
-    the user whom its name says (`file_name`)."""
+    """Opens a file of a folder that every user may write to, for reading. Returns None unless it is a plain
+    file that belongs to the user in its name (`file_name`)."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         fd = os.open(name, flags, dir_fd=folder_fd)
-    except OSError:  # gone, or nothing that we have put there
+    except OSError:  # removed meanwhile, or not a file of roost
         return None
     found = os.fstat(fd)
     token = name.removesuffix(".json").partition("-")[2]
@@ -306,7 +317,7 @@ def open_owned_file(folder_fd: int, name: str) -> tuple[int, os.stat_result] | N
 
 
 def is_unlocked(fd: int) -> bool:
-    """Whether nobody holds the flock of a file."""
+    """Whether no process holds the flock of a file."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -315,8 +326,11 @@ def is_unlocked(fd: int) -> bool:
 
 
 def _decode_record(data: bytes, written: float) -> LeaseRecord:
-    """What cannot be read, because a newer roost has written it, is the whole card: nobody is wronged."""
+    """The content of a lease's file. What cannot be decoded, because a newer roost has written it, counts as
+    the whole card, the safe assumption."""
     try:
         return msgspec.json.decode(data, type=LeaseRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return LeaseRecord(pid=0, start_ticks=None, boot_id="", user="", mb=None, share=1, since=written, package="")
+        return LeaseRecord(
+            pid=0, start_ticks=None, boot_id="", user="", mb=None, share=1, since=written, package=""
+        )

@@ -1,8 +1,8 @@
-"""Cards that are not there, for trying out the lab: as many as are asked for, or as a scenario tells.
+"""Simulated cards, for trying out the lab without GPUs: described by a short text or by a scenario file.
 
-``sim:4x24GB``, ``sim:2x80GB:H100,2x24GB:RTX4090``: how many, the memory of each, the model. Their ids are
-SIM-0, SIM-1 and so on. ``sim:/folder/scenario.json`` is a file that is read each time; to change it meanwhile
-replace it by one rename::
+``sim:4x24GB``, ``sim:2x80GB:H100,2x24GB:RTX4090``: the number of cards, the memory of each, the model. Their
+ids are SIM-0, SIM-1 and so on. ``sim:/folder/scenario.json`` is a file that is read each time; replace it by
+one rename to change it during a run::
 
     {
       "start": 1795160000,
@@ -11,8 +11,9 @@ replace it by one rename::
       "failures": [{"card": "SIM-3", "trouble": "GPU is lost", "begin": 30}]
     }
 
-Times are seconds after ``start``; without it they are Unix seconds. What has no ``begin`` was always there,
-what has no ``end`` stays. The processes are those of others: what roost itself starts is not seen here.
+Times are seconds after ``start``; without ``start`` they are Unix seconds. An entry without ``begin`` was
+always there, one without ``end`` stays. The processes are foreign ones: those that roost itself starts do not
+appear here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _MB_OF = {"GB": 1024, "MB": 1}
 
 
 class SimulatedProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A process of somebody else."""
+    """A foreign process on a card of a scenario."""
 
     card: str
     pid: int
@@ -48,7 +49,7 @@ class SimulatedProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class SimulatedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A time in which a card does not work."""
+    """A time in which a card of a scenario does not work."""
 
     card: str
     trouble: str = "GPU is lost"
@@ -57,7 +58,7 @@ class SimulatedFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class SimulationScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which cards there are, and what happens to them."""
+    """The content of a scenario file: the cards, and the processes and failures on them."""
 
     cards: str
     start: float = 0.0
@@ -66,16 +67,16 @@ class SimulationScenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 def cards(text: str, now: float, *, setting: str) -> list[Card]:
-    """The cards at a time.
+    """Returns the simulated cards at a time.
 
     Args:
-        text: What follows ``sim:``.
+        text: The text after ``sim:``: a description of cards, or the path of a scenario file.
         now: Unix seconds.
-        setting: Where it was said, for messages.
+        setting: The variable or option that contains the text, for messages.
 
     Raises:
-        UsageError: It is none of the forms.
-        NotFound: There is no such file.
+        UsageError: The text has an unknown form.
+        NotFound: The file does not exist.
         ConfigError: The file does not hold a scenario.
     """
     if "/" not in text and not text.endswith(".json"):
@@ -85,10 +86,10 @@ def cards(text: str, now: float, *, setting: str) -> list[Card]:
 
 
 def parse_cards(text: str, *, setting: str, where: object | None = None) -> list[Card]:
-    """The cards of ``2x80GB:H100,2x24GB``, which nobody uses.
+    """Returns the cards that a text such as ``2x80GB:H100,2x24GB`` describes, without processes.
 
     Raises:
-        UsageError: It does not have this form, or means no card, or more than `MAX_CARDS`.
+        UsageError: The text has another form, or describes no card, or more than `MAX_CARDS`.
     """
     found: list[Card] = []
     for group in text.split(","):
@@ -96,7 +97,7 @@ def parse_cards(text: str, *, setting: str, where: object | None = None) -> list
         count, total_mb = (int(parts[1]), _mb(parts[2])) if parts else (0, 0)
         if parts is None or count < 1 or total_mb < 1 or len(found) + count > MAX_CARDS:
             raise UsageError(
-                f"{group.strip()!r} does not say how many cards of how much memory",
+                f"{group.strip()!r} does not give a number of cards and the memory of each",
                 setting=setting,
                 received=text,
                 where=where,
@@ -108,11 +109,11 @@ def parse_cards(text: str, *, setting: str, where: object | None = None) -> list
 
 
 def read_scenario(path: Path, *, setting: str) -> SimulationScenario:
-    """The scenario that a file holds.
+    """Reads a scenario file.
 
     Raises:
-        NotFound: There is no such file.
-        ConfigError: It cannot be read, or holds something else.
+        NotFound: The file does not exist.
+        ConfigError: The file cannot be read, or does not hold a scenario.
     """
     try:
         return msgspec.json.decode(safe_read.read(path), type=SimulationScenario)
@@ -125,33 +126,33 @@ def read_scenario(path: Path, *, setting: str) -> SimulationScenario:
 
 
 def cards_at(scenario: SimulationScenario, now: float, *, where: object | None = None) -> list[Card]:
-    """The cards of a scenario at a time: the same for the same time, whenever it is asked.
+    """Returns the cards of a scenario at a time, a pure function of both.
 
     Args:
         scenario: The scenario.
         now: Unix seconds.
-        where: Where it is written, for messages.
+        where: The file of the scenario, for messages.
 
     Raises:
-        UsageError: Its cards have no form that `parse_cards` knows.
-        ConfigError: It speaks of a card that is not there, or contradicts itself.
+        UsageError: ``cards`` has a form that `parse_cards` does not know.
+        ConfigError: An entry names a card that does not exist, or contradicts itself.
     """
     found = {card.id: card for card in parse_cards(scenario.cards, setting="cards", where=where)}
     at = now - scenario.start
     for index, process in enumerate(scenario.processes):
         _check(process, f"processes[{index}]", found, where)
-        held_mb = _mb(process.memory) if process.memory is not None else None
-        if held_mb == 0:
+        used_mb = _mb(process.memory) if process.memory is not None else None
+        if used_mb == 0:
             raise ConfigError(
-                "this is no memory",
+                "not an amount of memory",
                 setting=f"processes[{index}].memory",
                 received=process.memory,
                 where=where,
-                fix='write "10GB", or leave it out where nobody knows',
+                fix='write "10GB", or leave it out if it is unknown',
             )
         if _is_active(process, at):
-            card, user = found[process.card], CardProcess(process.pid, process.user, held_mb)
-            free_mb = max(0, card.free_mb - (held_mb or 0))
+            card, user = found[process.card], CardProcess(process.pid, process.user, used_mb)
+            free_mb = max(0, card.free_mb - (used_mb or 0))
             found[card.id] = replace(card, free_mb=free_mb, users=(*card.users, user))
     for index, failure in enumerate(scenario.failures):
         _check(failure, f"failures[{index}]", found, where)
@@ -162,7 +163,9 @@ def cards_at(scenario: SimulationScenario, now: float, *, where: object | None =
     return list(found.values())
 
 
-def _check(event: SimulatedProcess | SimulatedFailure, key: str, found: Mapping[str, Card], where: object | None) -> None:
+def _check(
+    event: SimulatedProcess | SimulatedFailure, key: str, found: Mapping[str, Card], where: object | None
+) -> None:
     if event.card not in found:
         raise ConfigError(
             "there is no such card",
@@ -186,6 +189,6 @@ def _is_active(event: SimulatedProcess | SimulatedFailure, at: float) -> bool:
 
 
 def _mb(text: str) -> int:
-    """The megabytes of ``10GB`` or ``512MB``; 0 of anything else."""
+    """The megabytes of ``10GB`` or ``512MB``; 0 for any other text."""
     parts = _MEMORY.fullmatch(text)
     return int(float(parts[1]) * _MB_OF[parts[2]]) if parts else 0

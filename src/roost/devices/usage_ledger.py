@@ -1,11 +1,11 @@
-"""What each user has used of the cards of a machine, for fair shares between users without root.
+"""The use of a machine's cards by each user, for fair share between users without root.
 
 ::
 
     <folder of the leases>/usage/<uid>.jsonl    one row for each lease that has ended
 
-A row is written when its owner removes the file of the lease; until then that file tells the same. Each user
-writes the own rows only, and of a file only those of its owner count.
+A row is written when its owner removes the file of the lease; until then that file has the same information.
+Users write only their own rows, and a file counts only if it belongs to the user in its name.
 """
 
 # Not durable: opens the ledger that `durable.append` appends to, never through a link
@@ -33,7 +33,7 @@ from roost.devices.lease_files import USAGE_FOLDER, CardLease
 HALF_LIFE_SECONDS = 7 * 86400.0
 _COMPACT_BYTES = 2**20
 _MAX_BYTES = 4 * _COMPACT_BYTES
-"""That is read: in memory its rows take ten times as much, in the daemon of each user."""
+"""A larger ledger is not read: in memory the rows take ten times as much, in the daemon of each user."""
 _COUNTED_HALF_LIVES = 20
 _LEDGER_NAME = re.compile(r"([0-9]{1,10})\.jsonl")
 _MAX_TIME, _MAX_CARDS = 1e12, 4096
@@ -41,34 +41,37 @@ _MERGE_SECONDS = (3600, 86400, 7 * 86400)
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which cards were used. Unix seconds."""
+    """The use of cards over a time. Times are Unix seconds."""
 
     start: float
     end: float
     cards: tuple[str, ...]
     share: float
-    """Of the memory of these cards: 0 to 1."""
+    """The share of the cards' memory, 0 to 1."""
     gpu_seconds: float
-    """Weighted by that."""
+    """Weighted by ``share``."""
     lease: str = ""
-    """Its token and card: a row that was written twice counts once."""
+    """Token and card of the lease: a row that was written twice counts once."""
 
 
 def record_usage(root: Path, lease: CardLease) -> None:
-    """Writes down what a lease of ours has used that has ended.
+    """Appends the use by an ended lease of this user to the user's ledger.
 
     Args:
         root: The folder of the leases.
-        lease: Which.
+        lease: The ended lease.
 
     Raises:
-        OSError: It cannot be written.
-        Refused: Nor can the folder, or somebody else's file is in the place of ours.
+        OSError: The ledger cannot be written.
+        Refused: The folder cannot be used, or a file of another user has the ledger's name.
     """
     row = _row(lease, lease.ended)
     if row is None:
         return
-    with _own_file(lease_files.make_shared_folder(root / USAGE_FOLDER) / f"{os.geteuid()}.jsonl") as (path, fd):
+    with _own_file(lease_files.make_shared_folder(root / USAGE_FOLDER) / f"{os.geteuid()}.jsonl") as (
+        path,
+        fd,
+    ):
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         durable.append(fd, b"\n" * torn + msgspec.json.encode(row) + b"\n")
@@ -79,7 +82,7 @@ def record_usage(root: Path, lease: CardLease) -> None:
 
 @contextmanager
 def _own_file(path: Path) -> Iterator[tuple[Path, int]]:
-    """Our file, locked: no other process of ours replaces it meanwhile."""
+    """This user's ledger, locked, so that no other process replaces it meanwhile."""
     while True:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -99,17 +102,17 @@ def _own_file(path: Path) -> Iterator[tuple[Path, int]]:
 
 def _foreign_file_error(path: Path) -> Refused:
     fix = f"have its owner remove it: rm {path}"
-    return Refused("somebody else's file is where our use of the cards is written down", where=path, fix=fix)
+    return Refused("a file of another user has the name of your ledger of card usage", where=path, fix=fix)
 
 
 def decayed_usage(now: float, *, leases: Iterable[CardLease]) -> dict[str, float]:
-    """The GPU-seconds of each user until now, weighted by the share of a card's memory; what was used
-    `HALF_LIFE_SECONDS` ago counts half. Leases that are held count as far as they have come.
+    """Returns the decayed GPU-seconds of each user until now, weighted by the share of a card's memory: use
+    `HALF_LIFE_SECONDS` ago counts half. Live leases count until now.
 
     Args:
         now: Unix seconds.
-        leases: Of all cards, those that have ended among them; looked at just now, as one that is removed
-            later is written down by then.
+        leases: The leases of all cards, including ended ones. They must be read before this call: a lease
+            that is removed after that is in the ledger by then.
 
     Raises:
         OSError: The folder of the leases cannot be read.
@@ -124,8 +127,8 @@ def decayed_usage(now: float, *, leases: Iterable[CardLease]) -> dict[str, float
 
 
 class _Ledger:
-    """The rows of one file, of which only those are read that were added, and only those are weighed that
-    have ended since.
+    """The rows of one file and their decayed sum, both incremental: `refresh` reads only added rows, and
+    `worth` adds only rows that have ended since.
 
     Args:
         path: The file.
@@ -134,9 +137,9 @@ class _Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] = (0, 0, 0)
-        """Inode, size and time of writing."""
+        """Inode, size and modification time at the last reading."""
         self._end = 0
-        """Of the last whole line that was read."""
+        """The offset after the last whole line that was read."""
         self.rows: dict[str, UsageRow] = {}
         self._forget_worth()
 
@@ -145,7 +148,7 @@ class _Ledger:
         self._unweighed = list(self.rows.values())
 
     def refresh(self) -> None:
-        """Reads what is new; all of it, if it is another file or was written otherwise than at its end."""
+        """Reads the added rows; all rows, if the file was replaced or changed otherwise than by appending."""
         try:
             found = self._path.lstat()
             seen = (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -155,7 +158,7 @@ class _Ledger:
                 self._end, self.rows = 0, {}
                 self._forget_worth()
             data = _read_from(self._path, self._end)
-        except OSError:  # gone, or far larger than any that we write
+        except OSError:  # removed, or far larger than any that roost writes
             self._seen, self._end, self.rows = (0, 0, 0), 0, {}
             self._forget_worth()
             return
@@ -168,7 +171,8 @@ class _Ledger:
         self._end += len(whole)
 
     def worth(self, now: float) -> float:
-        """Of all rows; costs as much as there are rows that had not ended the last time."""
+        """Returns the decayed GPU-seconds of all rows. The cost is linear in the rows that had not ended at
+        the last call."""
         if now < self._at:
             self._forget_worth()
         self._worth *= 0.5 ** ((now - self._at) / HALF_LIFE_SECONDS)
@@ -181,7 +185,7 @@ class _Ledger:
 
 
 _ledgers: dict[Path, _Ledger] = {}
-"""What this process has read already."""
+"""The ledgers that this process has read, by path."""
 
 
 def _refreshed_ledgers(folder: Path) -> dict[int, _Ledger]:
@@ -195,7 +199,7 @@ def _refreshed_ledgers(folder: Path) -> dict[int, _Ledger]:
 
 
 def _read_from(path: Path, start: int) -> bytes:
-    """The bytes of a plain file from a place on."""
+    """The bytes of a plain file from an offset on."""
     with open(safe_read.open_fd(path), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > _MAX_BYTES:
             raise OSError(errno.EFBIG, "is far larger than any ledger", os.fspath(path))
@@ -203,7 +207,7 @@ def _read_from(path: Path, start: int) -> bytes:
 
 
 def _decayed_seconds(row: UsageRow, now: float) -> float:
-    """The integral of the use from start to end, each second by its age."""
+    """The integral of the use from start to end, each second weighted by its age."""
     end = min(row.end, now)
     if row.start >= end:
         return 0.0
@@ -213,38 +217,38 @@ def _decayed_seconds(row: UsageRow, now: float) -> float:
 
 
 def _row(lease: CardLease, end: float) -> UsageRow | None:
-    said = lease.said
-    if end <= said.since:
+    record = lease.record
+    if end <= record.since:
         return None
     return UsageRow(
-        start=round(said.since, 3),
+        start=round(record.since, 3),
         end=round(end, 3),
         cards=(lease.card,),
-        share=said.share,
-        gpu_seconds=round((end - said.since) * said.share, 3),
+        share=record.share,
+        gpu_seconds=round((end - record.since) * record.share, 3),
         lease=f"{lease.token}/{lease.card}",
     )
 
 
 def _ledger_files(folder: Path) -> Iterator[tuple[int, Path]]:
-    """(uid, file) of each that belongs to whom its name says."""
+    """User and file of each ledger that belongs to the user in its name."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # nobody has used anything yet, or somebody keeps all others from it
+    except OSError:  # no lease has ended yet, or the folder is not readable
         return
     try:
-        names = shared_folder.list_user_files(fd, most=1, like=_LEDGER_NAME)
+        names = shared_folder.list_user_files(fd, max_per_user=1, pattern=_LEDGER_NAME)
     finally:
         os.close(fd)
     for path in (folder / name for name in names):
-        with suppress(OSError):  # what somebody has just renamed
+        with suppress(OSError):  # removed meanwhile
             found = path.lstat()
             if path.name == f"{found.st_uid}.jsonl" and stat.S_ISREG(found.st_mode):
                 yield found.st_uid, path
 
 
 def _rows(path: Path) -> dict[str, UsageRow]:
-    """All rows of a file, by their lease or their place."""
+    """All rows of a file, by lease, or by offset for merged rows."""
     found: dict[str, UsageRow] = {}
     for name, row in _parsed(_read_from(path, 0), 0):
         found.setdefault(name, row)
@@ -252,7 +256,7 @@ def _rows(path: Path) -> dict[str, UsageRow]:
 
 
 def _parsed(data: bytes, start: int) -> Iterator[tuple[str, UsageRow]]:
-    """What a full disk or a kill has torn is no row."""
+    """The rows of these bytes; lines that a full disk or a kill has torn are left out."""
     for line in data.split(b"\n"):
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             row = msgspec.json.decode(line, type=UsageRow)
@@ -262,14 +266,15 @@ def _parsed(data: bytes, start: int) -> Iterator[tuple[str, UsageRow]]:
 
 
 def _is_plausible(row: UsageRow) -> bool:
-    """Else what one user has written could be no number in everybody's sums."""
+    """Whether a row has possible values: otherwise one user's row could make the sums of all users infinite
+    or NaN."""
     seconds = row.end - row.start
     return 0 <= row.start < row.end <= _MAX_TIME and 0 <= row.gpu_seconds <= seconds * _MAX_CARDS
 
 
 def _compacted(rows: Mapping[str, UsageRow], *, now: float) -> bytes:
-    """The same in half the bytes at most: without what counts no more, and joined by their hours, days or
-    weeks, whatever suffices."""
+    """The rows in at most half the bytes: without those that have decayed, and merged by hour, day or week,
+    whichever suffices."""
     counted = [row for row in rows.values() if now - row.end < _COUNTED_HALF_LIVES * HALF_LIFE_SECONDS]
     data = b""
     for seconds in _MERGE_SECONDS:
@@ -280,7 +285,7 @@ def _compacted(rows: Mapping[str, UsageRow], *, now: float) -> bytes:
 
 
 def _merged(rows: Iterable[UsageRow], seconds: int) -> Iterator[UsageRow]:
-    """One row for all that began in the same hour and ended in the same hour."""
+    """One row for all rows that began in one period and ended in one period of ``seconds``."""
     alike: dict[tuple[int, int], list[UsageRow]] = defaultdict(list)
     for row in rows:
         alike[int(row.start // seconds), int(row.end // seconds)].append(row)

@@ -1,4 +1,4 @@
-"""The GPUs that a process of this machine may use, and who uses them; torch is not imported."""
+"""The GPUs that CUDA_VISIBLE_DEVICES leaves to a process, read without importing torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _GB_OF_MB = 1024
 
 
 def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all without it, in the order of nvidia-smi.
+    """Returns the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; without it all, in nvidia-smi's order.
 
-    A number there counts as nvidia-smi does. CUDA itself counts so where CUDA_DEVICE_ORDER is PCI_BUS_ID, or
-    the cards are alike. Of MIG instances a process sees the first alone, and then no whole GPU: so it is
-    with older drivers, and newer ones show this one too.
+    A number in the variable counts as nvidia-smi does. CUDA itself counts the same way if CUDA_DEVICE_ORDER
+    is PCI_BUS_ID, or all cards are of one model. Of MIG instances a process sees only the first, and then no
+    whole GPU: older drivers behave so, and newer ones show at least this instance.
 
     Raises:
-        Refused: There is a driver, but it cannot tell, or one of these cards has failed.
+        Refused: The driver does not answer, or one of these cards has failed.
         RoostError: As `roost.devices.inventory.read_cards`.
     """
     found = _visible(inventory.read_cards(environment), environment.get(VARIABLE))
@@ -41,7 +41,7 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
 
 
 def no_cards_reason(environment: Mapping[str, str] = os.environ) -> str:
-    """Why `cards` are none, or of no use to torch."""
+    """Returns why `cards` is empty, or why torch cannot use its cards."""
     if inventory.excludes_real_cards(environment):
         return f"{inventory.VARIABLE} is {environment[inventory.VARIABLE]!r}"
     if not torch_has_cuda():
@@ -52,12 +52,12 @@ def no_cards_reason(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def torch_can_compute(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torch can compute on the cards: it was built for it, and they are no simulated ones."""
+    """Whether torch can compute on the cards: it was built for CUDA, and the cards are real."""
     return torch_has_cuda() and not inventory.excludes_real_cards(environment)
 
 
 def torch_has_cuda() -> bool:
-    """Whether torch was built for CUDA, read from its files."""
+    """Whether torch was built for CUDA, according to its files."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False
@@ -66,13 +66,14 @@ def torch_has_cuda() -> bool:
 
 
 def most_free(found: Sequence[Card], count: int) -> list[Card]:
-    """The cards with the most free memory, in GB, the first ones where it is the same; in their own order."""
+    """Returns the ``count`` cards with the most free memory, ordered by number. Memory is compared in whole
+    GB; of equals the first ones win."""
     by_memory = sorted(found, key=lambda card: -(card.free_mb // _GB_OF_MB))
     return sorted(by_memory[:count], key=lambda card: card.number)
 
 
 def _visible(found: Sequence[Card], asked: str | None) -> list[Card]:
-    """Those that the variable names; as in CUDA, what is no card ends the list."""
+    """The cards that the variable names; as in CUDA, an entry that names no card ends the list."""
     if asked is None:
         return list(found)
     whole = list(dict.fromkeys(card.part_of or card.id for card in found))

@@ -87,7 +87,7 @@ class Package(stored.PackageFolder):
     @property
     def current(self) -> int | None:
         """The id of the checkpoint that the run goes on from; None when there is none."""
-        line = self.store().line()
+        line = self.store().lineage()
         return line[-1].id if line else None
 
     def load(self, id: int | None = None, *, device: str = "cpu") -> Any:

@@ -19,8 +19,8 @@ from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import policy_from_settings
-from roost.package.package import PackageFolder
 from roost.package.live_progress import ProgressFile
+from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
@@ -130,7 +130,7 @@ class Writing:
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
         if id is not None and found is None:
             found = checkpoint.verify(self._package.store().path(id))
-        found, said = checkpoints.go_on(at=found)
+        found, said = checkpoints.verify_parent(verified=found)
         for line in said:
             warnings.warn(line, stacklevel=6)  # where the program calls `PackageFolder.save`
         self._board = ProgressFile(self._package.progress)
@@ -199,7 +199,7 @@ class Writing:
 
     def _count(self) -> int:
         """How many were saved before on this line: the slow track counts by it."""
-        line = self._package.store().line()
+        line = self._package.store().lineage()
         return max((info.scheduled for info in line if info.scheduled is not None), default=-1) + 1
 
     def _put_row(self, before: Manifest | None, where: Progress, metrics: Mapping[str, float]) -> None:
@@ -208,7 +208,9 @@ class Writing:
             assert self._record is not None
             number = self._record.number
             path = self._package.path / "records" / f"{number}.jsonl"
-            self._rows = RecordsWriter(path, session=number, start_step=before.step if before is not None else 0)
+            self._rows = RecordsWriter(
+                path, session=number, start_step=before.step if before is not None else 0
+            )
         if metrics:
             self._rows.row(where.step, where.epoch, metrics)
         self._rows.sync()

@@ -110,7 +110,7 @@ def record_stack(
 ) -> None:
     """Writes environment.json in the first session. A later session records as inexact what differs from it,
     and from the world size and strategy that saved the checkpoint to resume (``id``, or the newest)."""
-    world = trainer.ranks.world
+    world = trainer.ranks.world_size
     if first is None:
         now = environment.capture(
             device, seed=settings.seed, determinism=settings.determinism, ranks=world, strategy=strategy

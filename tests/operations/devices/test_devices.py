@@ -85,7 +85,7 @@ def test_a_task_is_shown_once_though_it_holds_a_lease_too(here: Lab) -> None:
     assert [task.id for task in card.tasks] == [id] and not card.leases
 
 
-def test_the_process_of_whoever_holds_a_lease_is_not_without_one(
+def test_the_process_of_a_lease_holder_is_not_foreign(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = take(inventory.read_cards()[0])
@@ -109,7 +109,7 @@ def test_how_many_tasks_of_the_cpu_run_at_once(here: Lab, messages: Messages) ->
         require_satisfiable([Need()])
     assert "--cores" in str(refused.value)
     messages.check(refused.value)
-    devices.change(DeviceChange(cores="any"))  # the daemon is told
+    devices.change(DeviceChange(cores="any"))  # the daemon is woken
     here.wait_for(ids[1], RUNNING)
     assert devices.show().cores == usual
 
@@ -126,7 +126,7 @@ def test_the_lab_uses_what_it_may(here: Lab) -> None:
     assert here.one(ids[0]).cards == ("SIM-1",)
     wait_for(lambda: here.one(ids[1]).reason)
     assert here.one(ids[1]).state == PENDING
-    devices.change(DeviceChange(allowed="all"))  # the daemon is told
+    devices.change(DeviceChange(allowed="all"))  # the daemon is woken
     assert here.wait_for(ids[1], RUNNING).cards != ("SIM-1",)
 
 
@@ -196,7 +196,7 @@ def test_as_it_was_at_first_nothing_is_set(here: Lab) -> None:
         assert store.settings() == {}
 
 
-def test_a_queue_that_is_gone_is_told(here: Lab, messages: Messages) -> None:
+def test_a_missing_queue_is_reported(here: Lab, messages: Messages) -> None:
     here.queue(FOREVER)
     for file in here.state.glob("lab.db*"):
         file.unlink()

@@ -62,7 +62,7 @@ def test_a_command_sees_its_cards_and_its_exit_code_is_given(here: Lab) -> None:
     assert are_held() == []
 
 
-def test_what_a_signal_has_ended_is_told_as_by_a_shell(here: Lab) -> None:
+def test_the_exit_code_after_a_signal_is_that_of_a_shell(here: Lab) -> None:
     assert interactive_lease.run_command(["/bin/sh", "-c", "kill -9 $$"], taken()) == 128 + signal.SIGKILL
 
 
@@ -83,7 +83,7 @@ def test_the_handlers_are_those_of_before(here: Lab) -> None:
     assert before == [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 
 
-def test_a_free_card_is_taken_and_held_ones_are_told(here: Lab, messages: Messages) -> None:
+def test_a_free_card_is_leased_and_leased_ones_are_reported(here: Lab, messages: Messages) -> None:
     mine = other(inventory.read_cards()[0])
     found = taken()
     assert ids(found) == ["SIM-1"]
@@ -145,7 +145,7 @@ def test_those_that_are_visible_are_taken(here: Lab, monkeypatch: pytest.MonkeyP
     found.leases.close()
 
 
-def test_a_card_that_somebody_uses_without_a_lease_is_passed_over(
+def test_a_card_in_use_without_a_lease_is_skipped(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = [{"card": "SIM-1", "pid": 4711, "user": "ann", "memory": "10GB"}]
@@ -181,7 +181,7 @@ def test_who_waits_says_so_once_and_gets_it_when_it_is_free(
 def test_ten_at_once_never_have_the_same_card(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has a card makes its file, which must not be there."""
+    """The holder of a card makes its file, which must not exist before."""
     monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
 
     def turn(number: int) -> None:
@@ -246,7 +246,7 @@ def _pid(here: Lab) -> int:
     return int(text) if text.endswith("\n") else 0
 
 
-def test_whoever_waits_has_a_place_among_the_tasks_that_do(here: Lab) -> None:
+def test_a_waiting_lease_is_queued_among_the_waiting_tasks(here: Lab) -> None:
     """The lease waits from before the second task on, and after the first."""
     first = taken(count=2)
     before = here.queue("echo before >> order", need=Need(cards=2))

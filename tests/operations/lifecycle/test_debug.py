@@ -134,7 +134,7 @@ def test_no_package(tmp_path: Path) -> None:
         debug(DebugRequest(package=tmp_path / "file"))
 
 
-def test_it_holds_a_card_that_nobody_else_has(
+def test_it_leases_an_unleased_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     """Until it has ended itself: it inherits the lease."""

@@ -152,7 +152,7 @@ def test_a_checkpoint_that_its_run_removes_meanwhile(
     messages.check(refused.value)
     nothing_was_made(made)
     removing.append(checkpoint.checkpoint_folder(made.checkpoints, 1))
-    assert checkpoint.ids(forked(made).checkpoints) == [0], "then another one stands"
+    assert checkpoint.ids(forked(made).checkpoints) == [0], "then another one is copied"
 
 
 def test_a_damaged_checkpoint(tmp_path: Path, messages: Messages) -> None:

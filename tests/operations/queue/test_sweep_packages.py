@@ -52,7 +52,7 @@ def test_a_taken_name_is_refused_to_one_and_gets_a_suffix_in_a_sweep(
     assert len(names(tmp_path / "p" / "runs")) == 5 and unnamed.changed_files() == []
 
 
-def test_what_nobody_takes_does_not_stay(tmp_path: Path) -> None:
+def test_packages_that_are_not_received_are_removed(tmp_path: Path) -> None:
     packages = sweep_packages.create_packages(plans(tmp_path / "p", 20), command=[])
     assert [next(packages).path.name, next(packages).path.name] == ["seed=0", "seed=1"]
     packages.close()

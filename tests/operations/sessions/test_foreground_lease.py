@@ -58,7 +58,7 @@ def environment_of(started: StartedSession) -> list[bytes]:
 
 
 def test_a_run_holds_the_first_card_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROOST_COLD", "1")  # of a warm one /proc tells the environment of its template
+    monkeypatch.setenv("ROOST_COLD", "1")  # of a warm one /proc shows the environment of its template process
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     started = run(RunRequest(config=endless(tmp_path / "p")))
     (lease,) = lease_files.live_leases("SIM-1")
@@ -137,14 +137,16 @@ def test_what_a_session_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cards_of_session({"device": "cuda", "cards": ["SIM-1"], "ranks": 1}).cards == CARDS[1:]
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
-    monkeypatch.setattr(visible_cards, "cards", lambda: pytest.fail("nobody is asked where torch has no GPU"))
+    monkeypatch.setattr(
+        visible_cards, "cards", lambda: pytest.fail("the driver is queried although torch has no GPU")
+    )
     assert cards_of_session({"device": "auto"}) == SessionCards()
 
 
 def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    """As long as nobody has asked for a GPU: here it has failed."""
+    """An unusable driver matters only when a GPU is requested: here the query fails."""
     scenario = tmp_path / "scenario.json"
     scenario.write_text('{"cards": "1x24GB", "failures": [{"card": "SIM-0", "trouble": "it is lost"}]}')
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{scenario}")
@@ -180,7 +182,7 @@ def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     second.close()
 
 
-def test_whoever_looks_at_a_package_holds_a_card(finished: PackageFolder, tmp_path: Path) -> None:
+def test_workers_that_read_a_package_lease_a_card(finished: PackageFolder, tmp_path: Path) -> None:
     script = tmp_path / "look.py"
     script.write_text("import time\ndef experience(self):\n    time.sleep(100)\n")
     looking = AnalyzeRequest(package=finished.path, script=str(script), project=finished.path)
@@ -202,7 +204,7 @@ def test_whoever_looks_at_a_package_holds_a_card(finished: PackageFolder, tmp_pa
     assert lease_files.live_leases("SIM-0") == lease_files.live_leases("SIM-1") == []
 
 
-def test_what_nobody_holds_comes_first() -> None:
+def test_unleased_cards_come_first() -> None:
     full = replace(CARDS[1], free_mb=1)
     assert foreground_lease.prefer_unleased([CARDS[0], full], 1) == CARDS[:1]
     lease = foreground_lease.take_leases(CARDS[:1], None)

@@ -106,7 +106,7 @@ def test_a_chosen_checkpoint_begins_a_new_line(tmp_path: Path, messages: Message
     assert info is not None and (info.step, number.value) == (1, 1)
     save(again, 20)
     assert again.newest is not None and again.newest.line == [(0, 0), (3, 3)]
-    assert [info.step for info in again.store.line()] == [1, 20]
+    assert [info.step for info in again.store.lineage()] == [1, 20]
     newest = Number()
     Checkpoints(tmp_path).load({"number": newest})
     assert newest.value == 20

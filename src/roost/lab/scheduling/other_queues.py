@@ -24,7 +24,7 @@ from itertools import islice
 from roost.base.errors import Refused
 from roost.devices import demand, lease_files
 from roost.devices.card import Card
-from roost.devices.demand import QueueDemand, DemandRecord, CardDemand
+from roost.devices.demand import CardDemand, DemandRecord, QueueDemand
 from roost.devices.lease_events import LeaseEvents
 from roost.lab.policy.card_capacity import Shape, usable
 from roost.lab.policy.policy_state import Decision, Held, Rules, State
@@ -80,7 +80,7 @@ class Neighbours:
         if state.now < self._looked:  # the clock was put back: what was to last a minute would last for days
             self._trust.clear()
         self._looked = state.now
-        posted = demand.read_demands(but=self._post.token)
+        posted = demand.read_demands(exclude=self._post.token)
         self._note_leases(leases)
         believed = [one for one in posted if self._of(one.uid).passed_over_until <= state.now]
         theirs = [(one, task) for one in believed for task in _tasks(one, state)]
@@ -89,7 +89,7 @@ class Neighbours:
             state,
             pending=[*state.pending, *(task for _, task in theirs)],
             held=_held(leases, {task.id for task in state.live}, posted),
-            closed={task.id: frozenset(one.told.closed) for one, task in theirs if one.told.closed},
+            closed={task.id: frozenset(one.record.closed) for one, task in theirs if one.record.closed},
             shared=bool(theirs),
         )
 
@@ -132,7 +132,7 @@ class Neighbours:
     def _note_leases(self, leases: Iterable[lease_files.CardLease]) -> None:
         newest: dict[int, float] = {}
         for lease in leases:
-            newest[lease.uid] = max(newest.get(lease.uid, -math.inf), lease.said.since)
+            newest[lease.uid] = max(newest.get(lease.uid, -math.inf), lease.record.since)
         for uid, since in newest.items():
             if since > self._of(uid).newest:
                 self._trust[uid] = _Trust(since)
@@ -169,7 +169,7 @@ class Neighbours:
         with suppress(
             OSError, Refused
         ):  # nobody waits for us then; a folder that will not do is told by leases
-            self._post.tell(told)
+            self._post.publish(told)
 
 
 def _order(task: Task) -> tuple[bool, int, float]:
@@ -217,7 +217,7 @@ def _tasks(posted: QueueDemand, state: State) -> list[Task]:
             priority=want.priority,
             submitted=max(oldest, want.since),
         )
-        for number, want in enumerate(posted.told.wants)
+        for number, want in enumerate(posted.record.wants)
     ]
 
 
@@ -225,10 +225,10 @@ def _held(
     leases: Iterable[lease_files.CardLease], ours: Container[str], posted: Sequence[QueueDemand]
 ) -> dict[str, list[Held]]:
     """What others hold, until when they say."""
-    ends = {(one.uid, task): end for one in posted for task, end in one.told.ends.items()}
+    ends = {(one.uid, task): end for one in posted for task, end in one.record.ends.items()}
     found: defaultdict[str, list[Held]] = defaultdict(list)
     for lease in leases:
-        said = lease.said
+        said = lease.record
         if lease.is_live and said.task not in ours:
             end = ends.get((lease.uid, said.task), math.inf)
             found[lease.card].append(Held(lease.user, said.mb, end))

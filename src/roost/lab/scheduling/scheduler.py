@@ -119,7 +119,9 @@ class Scheduler:
             try:
                 self._neighbours.watch()
                 cards = self._ask()
-                leases = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
+                leases = lease_files.all_leases(
+                    lease_files.leases_folder(), first=[card.id for card in cards]
+                )
                 used = usage_ledger.decayed_usage(now, leases=leases)
             except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
                 unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}

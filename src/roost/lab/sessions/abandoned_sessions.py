@@ -35,4 +35,4 @@ def _is_abandoned(session: Session) -> bool:
     # A name tells nothing of a machine whose kernel names its boot: containers share it, and names change.
     if boot != process_identity.boot_id() or (not boot and record.get("host") != socket.gethostname()):
         return False
-    return session.state == "crashed" and not session.guard_lives
+    return session.state == "crashed" and not session.guard_is_alive

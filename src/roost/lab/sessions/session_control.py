@@ -18,14 +18,14 @@ def ask(session: Session, *, now: bool = False) -> None:
         RoostError: It does not belong to you.
     """
     record = session.record or {}
-    if session.state != "running" and not session.guard_lives:
+    if session.state != "running" and not session.guard_is_alive:
         return  # it has ended, or has not begun
     if session.is_python:
         raise Refused(
             f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
             fix="end the program, or let it leave its `with` block",
         )
-    if not (session.is_here or session.guard_lives):
+    if not (session.is_on_this_machine or session.guard_is_alive):
         raise Refused(f"it runs on host {record.get('host')}", fix="stop it there")
     signum = signal.SIGQUIT if now else signal.SIGTERM
     try:

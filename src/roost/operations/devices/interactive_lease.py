@@ -301,7 +301,7 @@ def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseReque
     are = f"{len(free) or 'none'} of {len(cards)} {'are' if len(free) > 1 else 'is'} free"
     return CardsBusy(
         f"{_format_request(request)} requested, and {are}: {'; '.join(each)}",
-        held=found,
+        leases=found,
         fix="add --wait, or request less",
     )
 

@@ -64,8 +64,8 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
     requested_at = time.monotonic()
     number = session.number
     while _is_running(session := next(one for one in opened.sessions() if one.number == number)):
-        seen = live_progress.read(opened.progress)
-        step, phase = (seen.step, seen.phase) if seen else (0, "starting")
+        progress = live_progress.read(opened.progress)
+        step, phase = (progress.step, progress.phase) if progress else (0, "starting")
         yield StopPending(session.number, step, phase, time.monotonic() - requested_at)
         time.sleep(_TICK_SECONDS)
     yield StopResult(session.number, session.state, _step(opened), True)
@@ -78,5 +78,5 @@ def _is_running(session: Session) -> bool:
 
 
 def _step(package: PackageFolder) -> int | None:
-    seen = live_progress.read(package.progress)
-    return seen.step if seen else None
+    progress = live_progress.read(package.progress)
+    return progress.step if progress else None

@@ -108,7 +108,7 @@ class Checkpoints:
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until what was saved last stands, or has failed; at most so many seconds. Gives whether it
         does."""
-        return self._saved is None or self._saved.settle(seconds)
+        return self._saved is None or self._saved.wait_until_done(seconds)
 
     def save(
         self,
@@ -121,7 +121,7 @@ class Checkpoints:
         metrics: Mapping[str, float] | None = None,
         inexact: list[str] | None = None,
         defer: Sequence[Tensor] = (),
-        tells: bool = True,
+        prints_error: bool = True,
     ) -> PendingSave:
         """Copies the state, and saves it durably behind; then what no track keeps is removed. Where the one
         before is not written yet, waits for it.
@@ -134,9 +134,9 @@ class Checkpoints:
             scheduled: Which scheduled save this is, counted from 0.
             metrics: What was measured at this very step, for the best track.
             inexact: Why the run is not exact any more.
-            defer: Tensors of them that are copied while the program goes on; it must call `PendingSave.copied`
+            defer: Tensors of them that are copied while the program goes on; it must call `PendingSave.wait_until_copied`
                 before it changes one of them.
-            tells: Whether an error is printed if nobody waits for it.
+            prints_error: Whether an error is printed if nobody waits for it.
 
         Returns:
             What knows when it stands.
@@ -163,14 +163,14 @@ class Checkpoints:
         self._staging.begin(defer=defer if self.asynchronous else ())
         states = {name: part.state_dict() for name, part in parts.items()}
         files = part_files.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
-        self._staging.launch()
+        self._staging.start_gpu_copies()
         write = functools.partial(self._write, files, info)
         rest = checkpoint_writer.rest_ratio(self.seconds, self._since_last())
         self._saved = PendingSave(
-            self._staging, write, asynchronous=self.asynchronous, tells=tells, rest=rest
+            self._staging, write, asynchronous=self.asynchronous, prints_error=prints_error, rest=rest
         )
         if not defer:
-            self._saved.copied()
+            self._saved.wait_until_copied()
         return self._saved
 
     def _since_last(self) -> float:
@@ -184,7 +184,7 @@ class Checkpoints:
         info = checkpoint_writer.write(
             folder,
             files,
-            functools.partial(self._described, info),
+            functools.partial(self._complete_info, info),
             ranks=self._ranks,
             pace=pace,
             torn=torn,
@@ -200,10 +200,10 @@ class Checkpoints:
         checkpoint_writer.end_together(
             self._ranks
         )  # whoever looks at the folder next finds the same on every rank
-        self.seconds = time.perf_counter() - begun - pace.rested
+        self.seconds = time.perf_counter() - begun - pace.rested_seconds
         return checkpoint.checkpoint_folder(folder, info.id)
 
-    def _described(self, info: Manifest, id: int) -> Manifest:
+    def _complete_info(self, info: Manifest, id: int) -> Manifest:
         parent = self._parent
         return msgspec.structs.replace(
             info,
@@ -228,9 +228,9 @@ class Checkpoints:
             left = [info for info in found if info.id in kept]
             self._package.write_derived(retention.track_ids(left, self.policy), inexact)
 
-    def _refuse_new_beginning(self) -> None:
+    def _refuse_restart_from_zero(self) -> None:
         """Where checkpoints stood and none is left, to begin at step 0 would bury the run in silence."""
-        kept = self._package.kept() if self._package is not None else set()
+        kept = self._package.kept_ids() if self._package is not None else set()
         if kept:
             raise CheckpointError(
                 f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
@@ -238,7 +238,9 @@ class Checkpoints:
                 fix="bring them back, or start anew with `roost run`",
             )
 
-    def load(self, parts: Mapping[str, Stateful], *, id: int | None = None) -> tuple[Manifest | None, list[str]]:
+    def load(
+        self, parts: Mapping[str, Stateful], *, id: int | None = None
+    ) -> tuple[Manifest | None, list[str]]:
         """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
 
         Returns:
@@ -250,7 +252,7 @@ class Checkpoints:
             OSError: It could not be read; nothing was set aside.
         """
         self.wait()
-        found, said = self._agreed(functools.partial(_read, names=list(parts)), id)
+        found, said = self._load_together(functools.partial(_read, names=list(parts)), id)
         if found is None:
             return None, said
         if self.adapt is not None:
@@ -259,37 +261,37 @@ class Checkpoints:
         self._parent = found[0]
         return self._parent, said
 
-    def go_on(self, *, at: Manifest | None = None) -> tuple[Manifest | None, list[str]]:
+    def verify_parent(self, *, at: Manifest | None = None) -> tuple[Manifest | None, list[str]]:
         """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
 
         Args:
             at: Go on from this one, whose bytes were compared already.
         """
         self.wait()
-        self._parent, said = (at, []) if at is not None else self._found(checkpoint.verify, None)
+        self._parent, said = (at, []) if at is not None else self._read_newest_or(checkpoint.verify, None)
         return self._parent, said
 
-    def _agreed(
+    def _load_together(
         self, load: Callable[[Path], CheckpointContent], id: int | None
     ) -> tuple[CheckpointContent | None, list[str]]:
         """Rank 0 looks for a good one, and compares every byte; the others read that one."""
         ranks = self._ranks
         if not ranks.are_several:
-            return self._found(load, id)
+            return self._read_newest_or(load, id)
         found, said = checkpoint_writer.read_together(
-            ranks, lambda: self._found(load, id) if ranks.is_main else (None, [])
+            ranks, lambda: self._read_newest_or(load, id) if ranks.is_main else (None, [])
         )
         chosen = ranks.saving.broadcast(found[0].id if found is not None else None, "the start")
         if chosen is None:
             return None, said
         return checkpoint_writer.read_together(ranks, lambda: found or load(self.store.path(chosen))), said
 
-    def _found(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+    def _read_newest_or(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
         if id is not None:
             return load(self.store.path(id)), []
         found, said = self.store.newest_good(load)
         if found is None:
-            self._refuse_new_beginning()
+            self._refuse_restart_from_zero()
         return found, said
 
     def best(self, rule: retention.BestRule) -> Manifest | None:
@@ -299,7 +301,7 @@ class Checkpoints:
     def ranked(self, rule: retention.BestRule) -> list[Manifest]:
         """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
         self.wait()
-        line = self.store.line()
+        line = self.store.lineage()
         return retention.best_checkpoints(line, msgspec.structs.replace(rule, top_k=len(line)))
 
     def load_part(self, id: int, name: str, part: Stateful) -> None:
@@ -318,7 +320,7 @@ class Checkpoints:
 
 def _read(path: Path, *, names: Sequence[str]) -> CheckpointContent:
     """Some parts of a checkpoint, each of whose bytes was compared, those of the other parts, too."""
-    return checkpoint.read(path, only=names, is_whole=True)
+    return checkpoint.read(path, only=names, verify_all=True)
 
 
 def load_parts(parts: Mapping[str, Stateful], info: Manifest, states: Mapping[str, Any]) -> None:

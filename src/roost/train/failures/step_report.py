@@ -44,27 +44,27 @@ class StepReporter:
         self, box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
     ) -> None:
         self._box, self._log, self._session = box, log, session
-        self._sources: list[torch.Generator] = []
-        self._drawn: list[torch.Tensor] = []
-        self._others: dict[str, Any] = {}
-        self._seldom: list[Optim] = []
+        self._generators_watched: list[torch.Generator] = []
+        self._states: list[torch.Tensor] = []
+        self._host_states: dict[str, Any] = {}
+        self._infrequent: list[Optim] = []
         """Those that do not move in every step, and count when they are to."""
-        self._asked: list[int] = []
+        self._turns: list[int] = []
 
     # ---- what a step has moved by the time it fails ------------------------------------------------------
 
     def begin(self, optims: Iterable[Optim] = ()) -> None:
         """Training begins, or goes on: from here on the generators are watched, and whose turn it is."""
-        self._seldom = [optim for optim in optims if optim.every_n_steps > 1]
+        self._infrequent = [optim for optim in optims if optim.every_n_steps > 1]
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
-        self._sources = [torch.default_generator, *cuda] if self._box is not None else []
-        self._others = seeding.rng_state(devices=False)
+        self._generators_watched = [torch.default_generator, *cuda] if self._box is not None else []
+        self._host_states = seeding.rng_state(devices=False)
 
     def before_step(self) -> None:
         """Remembers torch's generators as a step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps
         that draw from those are found out afterwards."""
-        self._drawn = [source.get_state() for source in self._sources]
-        self._asked = [optim.num_calls for optim in self._seldom]
+        self._states = [source.get_state() for source in self._generators_watched]
+        self._turns = [optim.num_calls for optim in self._infrequent]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
         """The generators at the begin of the step that failed, and why some are not."""
@@ -72,14 +72,14 @@ class StepReporter:
         moved = [
             f"{name} generator is as it was after the error"
             for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
-            if not _are_same_states(now[key], self._others[key])
+            if not _are_same_states(now[key], self._host_states[key])
         ]
-        then = {**now, **dict(zip(("torch", "cuda"), (self._drawn[0], self._drawn[1:]), strict=True))}
+        then = {**now, **dict(zip(("torch", "cuda"), (self._states[0], self._states[1:]), strict=True))}
         return then, moved
 
     # ---- notes ------------------------------------------------------------------------------------------
 
-    def of(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
+    def note_for(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
         """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
         others but the last of an epoch. Its samples are those of all ranks: the same for each, whoever met
         what is wrong with them."""
@@ -104,9 +104,9 @@ class StepReporter:
             inexact=list(trainer.inexact),
         )
 
-    def fix_of(self, trainer: Trainer, steps: Iterable[int]) -> str:
+    def fix_for(self, trainer: Trainer, steps: Iterable[int]) -> str:
         """What to do about several bad steps: their windows may have a sample in common."""
-        windows = [set(self.of(trainer, step).samples) for step in steps]
+        windows = [set(self.note_for(trainer, step).samples) for step in steps]
         common = set.intersection(*windows) if len(windows) > 1 else set()
         if not common:
             return "make the learning rate smaller, clip with max_grad_norm, or look at the samples"
@@ -114,7 +114,9 @@ class StepReporter:
         named = join_names([*map(str, sorted(common))])
         return f"look at {which} {named}, in every one of these steps; or set on_non_finite: skip"
 
-    def keep(self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool) -> None:
+    def keep(
+        self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool
+    ) -> None:
         """Puts a step into the black box: its window, and its begin's state where that is still there.
 
         Args:
@@ -134,20 +136,20 @@ class StepReporter:
         generators = None
         if with_state:
             generators, moved = self._generators()
-            for optim, asked in zip(self._seldom, self._asked, strict=True):
+            for optim, asked in zip(self._infrequent, self._turns, strict=True):
                 optim.num_calls = asked
             if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
                 moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
         self._box.keep(trainer, note, window, generators=generators)
 
-    def write(self, note: FailureNote) -> None:
+    def log_skipped(self, note: FailureNote) -> None:
         """Writes down that a step was passed over. A full disk is said, and passed over itself."""
         if self._log is not None:
             fields = {name: getattr(note, name) for name in SkippedStep.__struct_fields__}
             _try_write(skipped_steps.append, self._log, SkippedStep(**fields))
 
-    def went_back(self, step: int) -> None:
+    def log_rollback(self, step: int) -> None:
         """Writes down that the run goes on from an earlier step."""
         if self._log is not None:
             _try_write(skipped_steps.append_rewind, self._log, session=self._session, step=step)
@@ -159,7 +161,7 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Manifest]:
         return []
     # The newest may be on its way; but in one of several ranks that fails, the others need not go on with it.
     trainer.checkpoints.wait(FAILURE_WAIT_SECONDS if trainer.ranks.are_several else None)
-    found = trainer.checkpoints.store.line()
+    found = trainer.checkpoints.store.lineage()
     return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
 
 
@@ -174,7 +176,7 @@ def format_error(error: Exception) -> str:
 
 def format_place(note: FailureNote) -> str:
     """``step 5 (epoch 1, batch 5, samples 17, 3)``"""
-    return f"step {note.step} ({note.place})"
+    return f"step {note.step} ({note.location})"
 
 
 def _are_same_states(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

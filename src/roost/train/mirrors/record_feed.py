@@ -18,7 +18,7 @@ from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 class RecordFeed:
     """One sink and how far it is.
 
-    A sink that rewinds holds the folded record at any time: where the run went back, or did a test again, it
+    A sink that can_rewind holds the folded record at any time: where the run went back, or did a test again, it
     is taken back too and given what counts now. One that does not is given each step once, whatever becomes
     of it: after an exact resume the rows that come again are the same.
 
@@ -52,10 +52,10 @@ class RecordFeed:
         self._held = self._sink.connect(state)
         noted = state.get("last_step", -1) if self._held.step >= 0 else -1
         headers = state.get("headers", 0)
-        if not self._sink.rewinds:
+        if not self._sink.can_rewind:
             # Of the last step some may be missing. To send a file again does no harm.
             self._media_after = noted - 1
-            self.note()  # the run's id, before anything is sent
+            self.save_position()  # the run's id, before anything is sent
             return self._begin(-1)
         # Of the step that was the last when it was noted, more may have come later.
         return self._begin(noted - 1, headers)
@@ -70,7 +70,7 @@ class RecordFeed:
         self._token = state.get("token", "")
         return state
 
-    def note(self) -> None:
+    def save_position(self) -> None:
         """Writes down how far the sink is. Only of use to one that was flushed.
 
         Raises:
@@ -88,25 +88,25 @@ class RecordFeed:
     def close(self, end: SessionEnd) -> None:
         """Flushes, notes, and closes the sink."""
         self._sink.flush()
-        self.note()
+        self.save_position()
         self._sink.close(end)
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Closes a sink that has failed."""
         self._sink.close(None)
 
     # ---- bringing -----------------------------------------------------------------------------------------
 
-    def pump(self) -> int:
+    def send_new(self) -> int:
         """Brings what is new, and flushes; gives the number of rows.
 
         Raises:
             Exception: Whatever keeps the sink from taking it. Then it must be given up: it may hold half.
         """
-        new = [row for _, row in self._rows.new()]
+        new = [row for _, row in self._rows.new_rows()]
         went_back = [row["start_step"] for row in new if "start_step" in row]
         again = [row["step"] - 1 for row in new if self._is_double(row)]
-        if self._sink.rewinds and (went_back or again):
+        if self._sink.can_rewind and (went_back or again):
             # The step that it went back to may be recorded again, too. What came before that header may be
             # as new as the header; of the last step that the sink has, there may be more.
             return self._begin(min([step - 1 for step in went_back] + again + [self._last_step() - 1]))
@@ -117,15 +117,15 @@ class RecordFeed:
         """Reads everything from the start and brings what lies after ``mark``; before it too if a header
         after the first ``known_headers`` tells that the run went back."""
         self._rows, self._media = RowsFollower(self._package / "records"), MediaFeed(self._package / "media")
-        new = [row for _, row in self._rows.new()]
+        new = [row for _, row in self._rows.new_rows()]
         media = self._media.new()
         self._headers = [row for row in new if "start_step" in row]
         self._newest = {}
-        if self._sink.rewinds:
+        if self._sink.can_rewind:
             if known_headers is not None:
                 unknown = self._headers[known_headers:]
                 mark = min([mark, *(row["start_step"] - 1 for row in unknown)])
-            self._sink.go_back(max(mark, -1))
+            self._sink.rewind(max(mark, -1))
         visible = [row for row in records.visible_rows(new) if row["step"] > mark]
         shown = [one for one in media if one.step > mark and not is_superseded(one, self._headers)]
         return self._bring(visible, shown)
@@ -154,8 +154,8 @@ class RecordFeed:
         if row["step"] != self._last_step():
             self._newest = {}
         self._newest[_metric_names(row)] = row
-        if self._sink.rewinds:
-            self._sink.row(row)
+        if self._sink.can_rewind:
+            self._sink.write_row(row)
             return True
         step, names = self._held
         if row["step"] < step:
@@ -166,12 +166,12 @@ class RecordFeed:
         if not found:
             return False
         self._held = SinkPosition(row["step"], known | found)
-        self._sink.row(lacking)
+        self._sink.write_row(lacking)
         return True
 
     def _show(self, medium: MediaFile) -> None:
-        if self._sink.rewinds or medium.step > self._media_after:
-            self._sink.media(medium.step, medium.path)
+        if self._sink.can_rewind or medium.step > self._media_after:
+            self._sink.write_media(medium.step, medium.path)
 
 
 def _metric_names(row: Row) -> frozenset[str]:

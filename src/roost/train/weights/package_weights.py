@@ -69,7 +69,7 @@ def _best(package: PackageFolder | None, load: Callable[[Path], T], notes: list[
             "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
             fix="give checkpoint: last, or an id",
         )
-    line = package.store().line()
+    line = package.store().lineage()
     if line and not retention.best_checkpoints(line, rule):
         raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
     return next(selection.load_each(package, CheckpointSelection(kind="best", rule=rule), load, notes))
