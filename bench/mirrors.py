@@ -66,7 +66,7 @@ def run(mirrors: dict[str, Any], every: int, batches: list[Any]) -> Found:
     stepper = roost.Stepper(roost.Optim(new_optimizer(WORK, runner.parameters())))
     loaders = {"train": roosted.PrebuiltLoader(WORK, clocked)}
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        mirror = Timed(folder, mirrors, most_seconds=120.0)
+        mirror = Timed(folder, mirrors, max_wait_seconds=120.0)
         used = [hooks.Records(Path(folder) / "records", every), mirror]
         roost.Trainer(runner, loaders, stepper, hooks=used, until="1ep").fit()
     return Found(clocked.outcome(runner), mirror.end_seconds)

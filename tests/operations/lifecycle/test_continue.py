@@ -1,4 +1,4 @@
-"""Another session of a package that stands."""
+"""Another session of an existing package."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_what_was_taken_away(tmp_path: Path) -> None:
     assert found.layers[-1] == ("command line", ABSENT) and found.help is None
 
 
-def test_a_setting_that_nobody_set(tmp_path: Path, messages: Messages) -> None:
+def test_a_setting_that_is_not_set(tmp_path: Path, messages: Messages) -> None:
     found = explain(project(tmp_path / "p"), "max_steps")
     assert found.layers == [] and found.help
     assert found.values is not None and ">= 1" in found.values and "null" in found.values

@@ -1,4 +1,4 @@
-"""Taking part where nobody waits for it; where somebody does, in tests/system/test_ranks_lab.py."""
+"""Joining a session that does not wait for it; one that does, in tests/system/test_ranks_lab.py."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def begun(request: RunRequest) -> StartedSession:
     return started
 
 
-def stands(config: Path, state: str, name: str = "mine") -> PackageFolder:
+def existing_package(config: Path, state: str, name: str = "mine") -> PackageFolder:
     """The package that ``run --name`` would have made, with a session that ended so."""
     loaded = layers.load(config)
     chosen = snapshot.select(config.parent, exclude=[config.parent / "runs"])
@@ -155,11 +155,11 @@ def test_a_save_root_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 class TestAgain:
-    """``run --name`` of a package that stands."""
+    """``run --name`` of an existing package."""
 
     def test_finished(self, tmp_path: Path, messages: Messages) -> None:
         config = project(tmp_path / "p")
-        made = stands(config, "succeeded")
+        made = existing_package(config, "succeeded")
         started = run(RunRequest(config=config, name="mine"))
         assert started.session is None and started.package == made.path
         assert "max_epochs=" in started.notes[0] and len(made.sessions()) == 1
@@ -167,7 +167,7 @@ class TestAgain:
 
     def test_unfinished_goes_on(self, tmp_path: Path) -> None:
         config = project(tmp_path / "p")
-        made = stands(config, "stopped")
+        made = existing_package(config, "stopped")
         (tmp_path / "p" / "notes.md").write_text("what I think of it")
         (tmp_path / "p" / "config.yaml").write_text("# a comment\n" + config.read_text())
         started = begun(RunRequest(config=config, name="mine"))
@@ -175,7 +175,7 @@ class TestAgain:
 
     def test_running(self, tmp_path: Path, messages: Messages) -> None:
         config = project(tmp_path / "p")
-        made = stands(config, "running")
+        made = existing_package(config, "running")
         lock_fd = made.lock()
         with pytest.raises(Refused) as refused:
             run(RunRequest(config=config, name="mine"))
@@ -187,7 +187,7 @@ class TestAgain:
     @pytest.mark.parametrize("state", ["succeeded", "stopped", "running"])
     def test_another_config_or_code(self, tmp_path: Path, state: str, messages: Messages) -> None:
         config = project(tmp_path / "p")
-        made = stands(config, state)
+        made = existing_package(config, state)
         (tmp_path / "p" / "Model" / "Runner.py").write_text("class Runner: pass")
         (tmp_path / "p" / "Model" / "more.py").write_text("")
         with pytest.raises(Refused) as refused:

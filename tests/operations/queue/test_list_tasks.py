@@ -154,7 +154,7 @@ def test_what_it_has_and_for_how_long(lab: Lab) -> None:
     assert row.cards == () and row.seconds(900.0) == 20.0
 
 
-def test_nobody_looks_after_what_waits(lab: Lab) -> None:
+def test_pending_tasks_without_a_daemon(lab: Lab) -> None:
     one = task()
     with lab.store() as store:
         store.submit([one])
@@ -229,7 +229,7 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
     found = list_tasks()
     assert [(row.step, row.total_steps) for row in found] == [(30, 120), (30, 120), (None, None)]
     assert found[0].left == 2700.0 and 90 < (found[1].left or 0) <= 100 and found[2].left is None
-    with lab.store() as store:  # another attempt, which has told nothing yet
+    with lab.store() as store:  # another attempt, without progress yet
         store.update(store.task(runs.id), started=time.time() + 60)
     assert list_tasks()[0].step is None
 

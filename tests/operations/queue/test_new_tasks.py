@@ -79,7 +79,7 @@ def test_the_name_of_a_package_that_a_task_waits_with_is_taken_though_it_was_rem
     assert len(here.tasks()) == 1 and not Path(task.package).exists()
 
 
-def test_a_task_with_cores_has_as_many_threads_unless_somebody_said_otherwise(
+def test_a_task_with_cores_has_as_many_threads_unless_the_environment_sets_them(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

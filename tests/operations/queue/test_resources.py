@@ -107,7 +107,7 @@ def test_what_is_said_back_is_what_was_typed(
     assert begin_notes(NOON + seconds)[0].endswith(said) and begin_notes(None) == []
 
 
-def test_what_makes_sense_is_told_without_a_queue(tmp_path: Path) -> None:
+def test_values_are_checked_without_a_queue(tmp_path: Path) -> None:
     TaskOptions(after=["0a1"], priority=HIGHEST_PRIORITY).check_values()
     assert not (tmp_path / "state").exists()
 
@@ -167,7 +167,7 @@ def test_when_cards_are_drained(monkeypatch: pytest.MonkeyPatch, messages: Messa
     assert "--from 13:00" in refused.value.detail
 
 
-def test_a_sweep_stands_for_all_its_tasks() -> None:
+def test_a_sweep_names_all_its_tasks() -> None:
     with lab.opened() as store:
         store.submit([task(id=f"0c{n}", sweep="0s1") for n in (1, 2)])
     assert find_task_ids(["0s1", "0c1"]) == ("0c1", "0c2")

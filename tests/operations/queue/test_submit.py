@@ -120,7 +120,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         (["strategy=ddp"], later(), UsageError, None, "--gpus 2"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_made(
+def test_mistakes_are_reported_before_anything_is_made(
     here: Lab,
     tmp_path: Path,
     overrides: list[str],
@@ -156,7 +156,7 @@ def test_of_a_sweep_that_cannot_be_made_whole_nothing_stays(here: Lab, tmp_path:
     assert list((tmp_path / "project" / "runs").iterdir()) == [] and here.tasks() == []
 
 
-def test_a_sweep_looks_at_its_files_once_and_tells_how_far_it_is(
+def test_a_sweep_reads_its_files_once_and_reports_progress(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     looks: list[str] = []
@@ -203,7 +203,7 @@ def test_of_two_who_queue_the_same_package_at_once_one_is_refused(here: Lab, tmp
     assert len(here.tasks()) == 1
 
 
-def test_a_daemon_of_another_version_is_told_before_anything_is_made(here: Lab, tmp_path: Path) -> None:
+def test_a_daemon_of_another_version_is_reported_before_anything_is_made(here: Lab, tmp_path: Path) -> None:
     here.start()
     about = here.state / "daemon.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "version": "0.0.0"}))
@@ -267,7 +267,7 @@ def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path:
     assert one.device == "auto"
 
 
-def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
+def test_a_continued_task_keeps_its_memory_unless_an_option_sets_it(
     here: Lab, tmp_path: Path, messages: Messages
 ) -> None:
     asked = ContinueRequest(package=stopped(tmp_path).path)
@@ -292,7 +292,7 @@ def test_what_goes_on_has_the_memory_of_the_task_before_unless_told_otherwise(
     assert need(memory_mb=5000) == (5000, False, [])
 
 
-def test_what_goes_on_has_the_cores_of_the_task_before_unless_told_otherwise(
+def test_a_continued_task_keeps_its_cores_unless_an_option_sets_them(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

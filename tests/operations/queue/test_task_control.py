@@ -29,9 +29,11 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
-def ended(told: list[StopProgress]) -> dict[str, StopResult]:
+def ended(reported: list[StopProgress]) -> dict[str, StopResult]:
     return {
-        one.task.id: one.event for one in told if one.task is not None and isinstance(one.event, StopResult)
+        one.task.id: one.event
+        for one in reported
+        if one.task is not None and isinstance(one.event, StopResult)
     }
 
 
@@ -46,8 +48,8 @@ def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
 
 def test_what_waits_never_begins_and_needs_no_daemon(lab: Lab) -> None:
     tasks = [queued(lab), queued(lab)]
-    told = list(stop_all([tasks[0].id, tasks[1].package]))
-    assert ended(told) == {task.id: StopResult(None, STOPPED, None, False) for task in tasks}
+    reported = list(stop_all([tasks[0].id, tasks[1].package]))
+    assert ended(reported) == {task.id: StopResult(None, STOPPED, None, False) for task in tasks}
     assert daemon_presence.about(lab.state) is None
 
 
@@ -56,10 +58,10 @@ def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: 
     id = lab.submit("exec sleep 1000", need=Need(cards=1))
     lab.wait_for(id, RUNNING)
     lab.kill_daemon()
-    told = list(stop_all([id], now=now))
-    assert isinstance(told[0].event, StopPending)
-    assert ended(told)[id] == StopResult(1, STOPPED, None, True) and lab.one(id).exit_code == code
-    assert not told[-1].can_continue  # it is a command
+    reported = list(stop_all([id], now=now))
+    assert isinstance(reported[0].event, StopPending)
+    assert ended(reported)[id] == StopResult(1, STOPPED, None, True) and lab.one(id).exit_code == code
+    assert not reported[-1].can_continue  # it is a command
 
 
 def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
@@ -67,8 +69,8 @@ def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
     lab.wait_for(id, RUNNING)
     deaf = lab.folder / "deaf"
     events = stop_all([id])
-    for told in events:
-        if deaf.exists() and isinstance(told.event, StopPending):
+    for reported in events:
+        if deaf.exists() and isinstance(reported.event, StopPending):
             break
     lab.kill_daemon()
     lab.ask(id, KILL)
@@ -117,9 +119,9 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
     over = queued(lab)
     list(stop_all([over.id]))
     made = package(lab.folder / "alone", state="succeeded").path
-    told = list(stop_all([made, over.package]))
-    assert [(one.package, one.task) for one in told] == [(made, None), (Path(over.package), None)]
-    assert told[0].event == StopResult(1, "succeeded", 30, False)
+    reported = list(stop_all([made, over.package]))
+    assert [(one.package, one.task) for one in reported] == [(made, None), (Path(over.package), None)]
+    assert reported[0].event == StopResult(1, "succeeded", 30, False)
     named = package(lab.folder / "runs", "cc").path  # as `ls` shows it
     assert [one.package.resolve() for one in stop_all(["cc"])] == [named]
 

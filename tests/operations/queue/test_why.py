@@ -82,7 +82,7 @@ def test_a_command_and_what_it_waits_for_by_short_ids(lab: Lab) -> None:
     assert found.name == "/bin/sh -c 'echo '\"'\"'a b'\"'\"''"
 
 
-def test_what_happened_and_that_nobody_looks_after_it(lab: Lab, messages: Messages) -> None:
+def test_events_and_a_missing_daemon_are_reported(lab: Lab, messages: Messages) -> None:
     one = task(name="one")
     with lab.store() as store:
         store.submit([one])
@@ -131,7 +131,7 @@ def test_how_to_go_on_with_a_training_that_did_not_succeed(lab: Lab, tmp_path: P
     crashed = ended(lab, tmp_path / "runs" / "k1", CRASHED)
     assert why(crashed)[0].can_go_on
     session(PackageFolder.open(tmp_path / "runs" / "k1"), "succeeded")
-    assert not why(crashed)[0].can_go_on, "somebody has"
+    assert not why(crashed)[0].can_go_on, "a later session has continued it"
     assert not why(ended(lab, tmp_path / "runs" / "k2", SUCCEEDED))[0].can_go_on
     command = lab.queue("exit 1")
     with lab.store() as store:

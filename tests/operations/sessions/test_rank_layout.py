@@ -55,7 +55,7 @@ def short(found: RankLayout) -> tuple[Any, ...]:
     return tuple(found.request[key] for key in ("device", "strategy", "ranks", "cards"))
 
 
-def test_one_process_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_does_not_query_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise AssertionError("a run in one process starts without a look at the driver")
 
@@ -108,9 +108,7 @@ def test_without_a_gpu_it_is_the_cpu_and_said(monkeypatch: pytest.MonkeyPatch, m
     messages.check(found.notes[0])
 
 
-def test_simulated_cards_are_computed_on_by_nobody(
-    monkeypatch: pytest.MonkeyPatch, messages: Messages
-) -> None:
+def test_no_session_computes_on_simulated_cards(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     has(monkeypatch, FOUR)
     monkeypatch.setenv("ROOST_DEVICES", "sim:4x24GB")
     found = decided(devices=2)
@@ -200,7 +198,7 @@ def test_a_gpu_that_is_asked_for_and_not_there(monkeypatch: pytest.MonkeyPatch, 
 def test_a_gpu_that_is_named_where_there_is_none(
     strategy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is told to do instead does it."""
+    """The fix in the message works."""
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
     with pytest.raises(Refused) as caught:
         decided(RankRequest(devices=[0], strategy=strategy))

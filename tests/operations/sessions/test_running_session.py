@@ -94,7 +94,7 @@ def without_supervisor(session: SmallSession, *, restart: int) -> tuple[bytes, l
     numbers: list[int] = []
     request = folder / "sessions" / "1.request.json"
     events = follow(RunningSession(folder, 1, request=request, record=session.file, output=session.output))
-    assert [next(events) for _ in range(3)] == [b""] * 3, "the guard has not told the end yet"
+    assert [next(events) for _ in range(3)] == [b""] * 3, "the guard has not completed the record yet"
     guard.send_signal(signal.SIGCONT)
     for event in events:
         if isinstance(event, Session):
@@ -112,7 +112,7 @@ def test_a_killed_supervisor_is_no_end_where_the_guard_begins_the_next_session(s
     assert b"session 2 " in seen and b"again" in seen
 
 
-def test_the_guard_tells_the_end_of_a_killed_supervisor(session: SmallSession, messages: Messages) -> None:
+def test_the_guard_reports_the_end_of_a_killed_supervisor(session: SmallSession, messages: Messages) -> None:
     seen, numbers, ended = without_supervisor(session, restart=0)
     assert (numbers, ended.number, ended.state) == ([], 1, "crashed")
     assert ended.error is not None and "SIGKILL" in ended.error

@@ -35,7 +35,7 @@ def test_what_a_killed_process_left_is_swept(place: Path) -> None:
     link.symlink_to(other)
     with scratch_folder() as (path, _):
         remove_abandoned()
-        assert path.is_dir(), "somebody works there"
+        assert path.is_dir(), "in use"
     remove_abandoned()
     assert sorted(place.iterdir()) == sorted([other, file, link])
 

@@ -58,7 +58,7 @@ def test_the_environment_is_the_callers_and_repeatable(monkeypatch: pytest.Monke
     assert worker_environment(cpu=True, deadline=5.0)["ROOST_DEADLINE"] == "5.000"
 
 
-def test_what_is_awaited_is_ended_by_whoever_waits() -> None:
+def test_a_worker_is_ended_by_the_caller_that_waits_for_it() -> None:
     asked = LimitSettings(wall_time="1s", on_stall="end", stall_timeout="1s", output_mb=3)
     found = session_request.limits_of_attended(asked)
     assert (found.wall_seconds, found.end_stalled, found.stall_seconds) == (None, False, 1.0)

@@ -41,9 +41,9 @@ def test_a_history_is_run_through_the_policy(tmp_path: Path, messages: Messages)
     assert (ann.wait_max, ann.share, bob.wait_p50, bob.wait_max) == (0.0, 0.625, 0.0, 100.0)
     assert (eve.tasks, eve.wait_max, eve.gpu_seconds) == (1, None, 0.0)
     assert [one.reason.partition(":")[0] for one in shown.never] == ["impossible"]
-    told: list[str] = []
-    two = simulate(SimulateRequest(history=path, cards="2x24GB"), report=told.append)
-    assert len(told) == two.decisions and re.findall(r"\d+", told[-1])[-1] == "4"
+    reported: list[str] = []
+    two = simulate(SimulateRequest(history=path, cards="2x24GB"), report=reported.append)
+    assert len(reported) == two.decisions and re.findall(r"\d+", reported[-1])[-1] == "4"
     assert two.longest is None and two.makespan == 100.0
 
 

@@ -69,7 +69,7 @@ def test_usage_fades() -> None:
     assert lab.ledger.decayed["ann"] == pytest.approx(51.0, abs=0.01)
 
 
-def test_whoever_makes_room_goes_on_where_it_was() -> None:
+def test_a_preempted_task_continues_where_it_was() -> None:
     lab = run(job("low", 100.0, opportunistic=True), job("high", 50.0, submitted=30.0))
     assert times(lab) == {"low": (0.0, 150.0), "high": (30.0, 80.0)}
 
@@ -84,7 +84,7 @@ def test_the_end_of_a_reserved_time_is_seen() -> None:
     assert times(run(job("a", 10.0), rules=Rules(reserved=(window,))))["a"] == (700.0, 710.0)
 
 
-def test_what_never_starts_tells_why(messages: Messages) -> None:
+def test_a_task_that_never_starts_has_a_reason(messages: Messages) -> None:
     lab = run(job("a", 10.0, cards=2))
     assert lab.jobs["a"].waited is None and list(lab.pending) == ["a"]
     assert lab.jobs["a"].reason.startswith("impossible: ")

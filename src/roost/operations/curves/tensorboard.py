@@ -73,13 +73,13 @@ def tensorboard(
             yield Serving(url, {name: str(package.path) for name, package in runs.items()})
             while process.poll() is None:
                 for feed in feeds:
-                    feed.pump()
+                    feed.send_new()
                 _read(process, _LOOK_SECONDS)
             raise RoostError(f"TensorBoard has ended with {process.returncode}")
         finally:
             _end(process)
             for feed in feeds:
-                feed.abandon()
+                feed.discard()
 
 
 def _named(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:

@@ -190,8 +190,9 @@ def raise_limit_fix(package: PackageFolder) -> str:
 
 def reached_limit(package: PackageFolder) -> tuple[str, Any] | tuple[None, None]:
     """Returns the setting at which a finished run ended, and its value; None where that is unknown."""
-    settings, seen = package.settings(), live_progress.read(package.progress)
-    ended_early = seen is not None and bool(seen.total_steps) and seen.step < (seen.total_steps or 0)
+    settings, progress = package.settings(), live_progress.read(package.progress)
+    total = progress.total_steps if progress is not None else None
+    ended_early = progress is not None and bool(total) and progress.step < (total or 0)
     waits = settings.get("early_stopping")
     if ended_early and isinstance(waits, Mapping) and isinstance(patience := waits.get("patience"), int):
         return "early_stopping.patience", patience

@@ -82,8 +82,8 @@ def join(package: Path | str) -> StartedSession:
 def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningSession:
     """Claims one of the places for machines by a record with a number of its own. The place of a machine that
     has ended is free again; its number is not."""
-    taken, node = 0, 0
-    while taken < num_nodes - 1:
+    num_taken, node = 0, 0
+    while num_taken < num_nodes - 1:
         node += 1
         record = package.path / "sessions" / f"{number}.node-{node}.json"
         output = package.path / f"_output_node_{node}.txt"
@@ -98,7 +98,7 @@ def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningS
         try:
             durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.own_identity()})])
         except FileExistsError:
-            taken += running.session().state in ("starting", "running")
+            num_taken += running.session().state in ("starting", "running")
             continue
         return running
     raise Refused(

@@ -182,13 +182,13 @@ def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int,
 def card_numbers(rows: Sequence[TaskRow | Task]) -> dict[str, int]:
     """Returns the numbers by which `roost devices` shows the cards of these tasks. A card that the driver
     does not list has none."""
-    held = {card for row in rows for card in row.cards}
-    if not held:  # saves the query of the driver
+    leased = {card for row in rows for card in row.cards}
+    if not leased:  # saves the query of the driver
         return {}
     from roost.devices import inventory  # imported late: most lists have no cards
 
     try:
-        return {card.id: card.number for card in inventory.read_cards() if card.id in held}
+        return {card.id: card.number for card in inventory.read_cards() if card.id in leased}
     except RoostError:
         return {}
 
@@ -263,15 +263,15 @@ def _row(task: Task, short: Mapping[str, str], reason: str, now: float) -> TaskR
 
 def _progress(task: Task, now: float) -> dict[str, Any]:
     """Reads the progress record of a running training."""
-    seen = live_progress.read(Path(task.package) / "progress")
-    if seen is None or task.started is None or seen.wall < task.started:  # of the attempt before
+    progress = live_progress.read(Path(task.package) / "progress")
+    if progress is None or task.started is None or progress.wall < task.started:  # of the attempt before
         return {}
-    left = seen.seconds * (1 / seen.fraction - 1) if 0 < seen.fraction <= 1 else math.inf
+    left = progress.seconds * (1 / progress.fraction - 1) if 0 < progress.fraction <= 1 else math.inf
     if task.need.time_limit is not None:
         left = min(left, max(0.0, task.started + task.need.time_limit - now))
     return {
-        "step": seen.step,
-        "total_steps": seen.total_steps or None,
+        "step": progress.step,
+        "total_steps": progress.total_steps or None,
         "left": left if math.isfinite(left) else None,
     }
 

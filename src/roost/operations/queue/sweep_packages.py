@@ -43,15 +43,15 @@ def create_packages(
         return
     with ThreadPoolExecutor(_MAX_THREADS) as pool:
         making = [pool.submit(plan.create, name, command=command, like=first) for plan, name in others]
-        taken = 0
+        num_taken = 0
         try:
             for number, one in enumerate(making, 2):
                 package = one.result()
                 report(f"{number} of {len(plans)} packages made")
-                taken += 1
+                num_taken += 1
                 yield package
         finally:
-            _remove(making[taken:])
+            _remove(making[num_taken:])
 
 
 def _remove(making: Sequence[Future[PackageFolder]]) -> None:

@@ -257,7 +257,7 @@ def _available_cards(choice: _LayoutChoice) -> list[Card]:
         return []
     found = visible_cards.cards() if visible_cards.torch_can_compute() else []
     if not found and choice.device == "cuda":
-        fix = "use the CPU with -CPU, and --devices N for N processes"
+        fix = "use the CPU with -CPU --devices N for N processes"
         raise Refused(_no_gpu_reason(choice), setting="--device", received="cuda", fix=fix)
     return found
 

@@ -308,10 +308,10 @@ def own_environment(*, cpu: bool, cards: Sequence[str] | None = None) -> dict[st
     No bytecode is written, so none gets into the package. PYTHONPYCACHEPREFIX would redirect it, but torch's
     modules would then be compiled again: 1.3 s more, and that at every start where bytecode is switched off.
     """
-    seen = [] if cpu or inventory.excludes_real_cards() else cards
+    visible = [] if cpu or inventory.excludes_real_cards() else cards
     return {
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        **({visible_cards.VARIABLE: ",".join(seen)} if seen is not None else {}),
+        **({visible_cards.VARIABLE: ",".join(visible)} if visible is not None else {}),
     }
