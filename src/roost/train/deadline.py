@@ -1,110 +1,111 @@
-"""How long before its deadline a session must begin to end, from what its saves and steps take."""
+"""The time at which a session with a deadline must begin to end, computed from its saves and steps."""
 
 from __future__ import annotations
 
 from collections import deque
 
 MARGIN = 1.5
-"""The last save may take so many times what the longest of the last few took; the step before it, too."""
+"""Factor on the longest of the recent saves, and on the step before it, that the last save may take."""
 _NUM_RECENT_SAVES = 5
-_UNMEASURED_FRACTION = 4
-"""A save that nobody has seen yet is taken to need a quarter of the session, and so is the longest step at
-most: one that hung for an hour tells nothing about the next."""
-_UNMEASURED_RESERVE_FRACTION = 2
-"""What is not known takes half of the session at most."""
-_TRIAL_SAVE_FRACTION = 10
-"""After a tenth of the session, or a longer start, a save is made to find out what it takes, while there is
-time for two that need a quarter."""
-_SHUTDOWN_FRACTION, _MAX_SHUTDOWN_SECONDS = 10, 10.0
-"""What comes after the save (mirrors that hand over their last rows, processes that end): 10 s, in a short
-session a tenth of it."""
+_UNMEASURED_DIVISOR = 4
+"""A save that was not measured yet is assumed to need 1/4 of the session. The longest step counts as no more
+than that: a step that hung for an hour says nothing about the next one."""
+_UNMEASURED_RESERVE_DIVISOR = 2
+"""As long as no save was measured, at most 1/2 of the session is reserved."""
+_TRIAL_SAVE_DIVISOR = 10
+"""After 1/10 of the session (later if training begins later) a save is made to measure it, if there is time
+for two saves of 1/4 of the session each."""
+_SHUTDOWN_DIVISOR, _MAX_SHUTDOWN_SECONDS = 10, 10.0
+"""Time for the work after the last save (mirrors that send their last rows, processes that end): 10 s, in a
+short session 1/10 of it."""
 _PACED_SLOWDOWN = 8
-"""A save that is written beside the training takes less than so many times what it takes at full speed."""
+"""Written with pauses, concurrently with the training, a save takes less than this many times as long."""
 _RECENT_SECONDS = 300.0
-"""The longest step is that of the last five to ten minutes."""
+"""The longest step is taken over the last five to ten minutes."""
 
 
 class Deadline:
-    """Reckons when to end; asks nothing and nobody. Moments are unix seconds.
+    """Computes when to end, without any I/O. Times are unix seconds.
 
     ::
 
-        begun   begun + 1/10                                 latest            ends
+        start   start + 1/10                                 latest            ends
           |----------|-----------------------------------------|-----------------|
-               a save, if there was none,                      |- 1.5 × (save + step) + end -|
-               so that its time is known
+               a save to measure it,                           |- 1.5 × (save + step) + end -|
+               if there was none
 
     Args:
-        ends: When all must be over.
-        start: When the session began.
-        saves: How many saves may come one after the other once the end was asked for: 2 with several ranks,
-            which agree on it a step later, when one may have start.
+        ends: The deadline.
+        start: The start of the session.
+        saves: Saves that may follow each other after the end was requested: 2 with several ranks, which agree
+            on the end a step later, when a save may have started.
     """
 
     def __init__(self, ends: float, start: float, *, saves: int = 1) -> None:
         self.ends, self._start, self._saves = ends, start, saves
         self._length = max(0.0, ends - start)
         self.has_trained = False
-        """Whether a step was taken; set by whoever knows."""
+        """Whether a step was taken; set by the caller."""
         self._save_times: deque[float] = deque(maxlen=_NUM_RECENT_SAVES)
         self._longest, self._longest_before, self._since = 0.0, 0.0, start
 
     @property
     def is_measured(self) -> bool:
-        """Whether a save was seen."""
+        """Whether a save was measured."""
         return bool(self._save_times)
 
     @property
     def save_seconds(self) -> float:
-        """What a save will take: the longest of the last few."""
-        return max(self._save_times, default=self._length / _UNMEASURED_FRACTION)
+        """The expected duration of a save: the longest of the last five."""
+        return max(self._save_times, default=self._length / _UNMEASURED_DIVISOR)
 
     @property
     def step_seconds(self) -> float:
-        """How long the loop may take until it looks whether it shall end."""
-        return min(max(self._longest, self._longest_before), self._length / _UNMEASURED_FRACTION)
+        """The longest time that the loop may take until it checks for the end."""
+        return min(max(self._longest, self._longest_before), self._length / _UNMEASURED_DIVISOR)
 
     @property
     def check_interval_seconds(self) -> float:
-        """How often to look, so that as much of a session is lost by it at most."""
+        """The interval between two checks, and so the most of a session that is lost by them."""
         return min(1.0, max(0.05, self._length / 100))
 
     def note_save(self, seconds: float) -> None:
-        """A save took so long, until it stood and all who wait for it were done."""
+        """Records the duration of a save, until it was committed and everything that waits for it was
+        done."""
         self._save_times.append(seconds)
 
     def note_step(self, seconds: float, now: float) -> None:
-        """The loop did not look for so long."""
+        """Records that the loop did not check for so long."""
         if now - self._since > _RECENT_SECONDS:
             self._longest, self._longest_before, self._since = 0.0, self._longest, now
         self._longest = max(self._longest, seconds)
 
     def reserve(self) -> float:
-        """Seconds before the deadline at which to ask for the end. Where nothing was trained so far, a save
-        that comes too late loses nothing: then there is no margin."""
+        """Returns how many seconds before the deadline the end must be requested. There is no margin as long
+        as nothing was trained: then a save that comes too late loses nothing."""
         found = self._last(MARGIN * self._saves if self.has_trained else 1.0)
-        return found if self.is_measured else min(found, self._length / _UNMEASURED_RESERVE_FRACTION)
+        return found if self.is_measured else min(found, self._length / _UNMEASURED_RESERVE_DIVISOR)
 
     def _last(self, times: float) -> float:
-        """What the last save takes, with what comes before and after it."""
-        end = min(_MAX_SHUTDOWN_SECONDS, self._length / _SHUTDOWN_FRACTION)
+        """Returns the seconds of the last save, with the step before it and the work after it."""
+        end = min(_MAX_SHUTDOWN_SECONDS, self._length / _SHUTDOWN_DIVISOR)
         return times * (self.save_seconds + self.step_seconds) + end
 
     def is_due(self, now: float) -> bool:
-        """Whether the end must be asked for now."""
+        """Whether the end must be requested now."""
         return now >= self.ends - self.reserve()
 
     def allows_two(self, now: float) -> bool:
-        """Whether after a save that begins now another one can be made; else this is the last."""
+        """Whether another save is possible after one that begins now; otherwise that one is the last."""
         last = self.reserve() if self.is_measured else self._last(1.0)
         return now + self.save_seconds < self.ends - last
 
     def is_near(self, now: float) -> bool:
-        """Whether what is being written must take no rests: its time is to be known soon, or else it might be
-        under way when the last save begins."""
+        """Whether a save must be written without pauses: because its duration must be known soon, or because
+        it might not be finished when the last save begins."""
         return not self.is_measured or now >= self.ends - self.reserve() - _PACED_SLOWDOWN * self.save_seconds
 
     def needs_trial_save(self, now: float) -> bool:
-        """Whether one must be made to find out what it takes."""
-        due = self.has_trained and now >= self._start + self._length / _TRIAL_SAVE_FRACTION
+        """Whether a save must be made now to measure it."""
+        due = self.has_trained and now >= self._start + self._length / _TRIAL_SAVE_DIVISOR
         return due and not self.is_measured and self.allows_two(now)

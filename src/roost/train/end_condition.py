@@ -1,4 +1,4 @@
-"""When a run has reached its end."""
+"""The end of a run: a limit of steps, epochs or training time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from roost.train.progress import Progress
 
 @dataclass(frozen=True)
 class EndCondition:
-    """The first of these limits that is reached; ``seconds`` counts training time over all sessions."""
+    """The end of a run: the first of these limits that is reached. ``seconds`` is the training time of all
+    sessions."""
 
     steps: int | None = None
     epochs: int | None = None
@@ -22,15 +23,20 @@ class EndCondition:
         """Reads ``1000`` (steps), ``10ep`` or ``90min``.
 
         Raises:
-            ConfigError: It is none of these.
+            ConfigError: The value has none of these forms.
         """
         interval = Interval.parse(value, setting="until")
         if interval.per_epoch:
-            raise ConfigError("is no end", setting="until", received=value, fix="write 1000, 10ep or 90min")
+            raise ConfigError(
+                "is not a valid end of a run",
+                setting="until",
+                received=value,
+                fix="write 1000, 10ep or 90min",
+            )
         return cls(interval.steps or None, interval.epochs or None, interval.seconds or None)
 
     def reached(self, progress: Progress) -> bool:
-        """Whether a run that is here is done."""
+        """Whether a run at this position has ended."""
         return (
             (self.steps is not None and progress.step >= self.steps)
             or (self.epochs is not None and progress.epoch >= self.epochs)
@@ -38,6 +44,6 @@ class EndCondition:
         )
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Steps of the whole run as far as steps and epochs limit it; `NEVER` when only time does."""
+        """Returns the limit in steps, from steps and epochs; `NEVER` if only time limits the run."""
         by_epochs = NEVER if self.epochs is None else self.epochs * steps_per_epoch
         return min(NEVER if self.steps is None else self.steps, by_epochs)

@@ -1,4 +1,4 @@
-"""Metrics on their way from the step to a row: device tensors in, floats out only when a row is cut."""
+"""Metrics between the step and the row: device tensors go in; floats come out only when a row is made."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ Names = tuple[str, ...]
 _Entry = tuple[Value, Mapping[str, Value], int]
 """The weight of a step, its values, its number."""
 _Totals = dict[str, tuple[float, float]]
-"""By name: the sum of weight x value, and that of the weights."""
+"""By name: the sum of weight x value, and the sum of the weights."""
 FINITE_SUFFIXES = ("loss", "grad_norm")
-"""So end the names of values that must be finite, but for statistics (`STATS`)."""
+"""The endings of names of values that must be finite, except statistics (`STATS`)."""
 _LOGGED_SKIPPED = "skipped?"
-"""The flag of values that were logged beside those of a step: only the step itself is counted."""
+"""The skip flag of logged values: a skipped step is counted by the flag of the step itself only."""
 _SKIP_FLAGS = ("skipped", _LOGGED_SKIPPED)
 _UNRECORDED = {*_SKIP_FLAGS, "weight"}
 """Names that are not recorded as values."""
 _NO_STEP = 2**30
 _FOLD_STEPS = 1024
-"""Steps after which the waiting tensors are added up on their device, so that memory stays bounded."""
+"""Steps after which waiting tensors are summed on their device, so that memory stays bounded."""
 
 
 class Events:
     """Weighted means over the steps since the last row.
 
-    `put` only appends (well below a microsecond a step); adding up waits for `row`, which costs the one
-    host synchronisation. Several ranks have a window each, and one row: what is read of them (`row`, `peek`,
-    `bad_step`) is that of all, and every rank must ask for it.
+    `put` only appends (well below a microsecond a step); the sums are computed by `row`, the only host
+    synchronisation. Each rank has its own window, and all share one row: `row`, `peek` and `bad_step` read
+    the values of all ranks, so every rank must call them.
 
     Args:
-        ranks: Who trains together.
+        ranks: The ranks that train together.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         self._ranks = ranks
         self._waiting: list[_Entry] = []
         self._logged: list[Mapping[str, Value]] | None = None
-        """What was logged in the step that runs; None between steps."""
+        """The values logged in the running step; None between steps."""
         self._step = 0
         self._newest_skipped: Value | None = None
-        """The flag of the step that was put last."""
+        """The skip flag of the newest step."""
         self._names: set[str] = set()
-        """Of all values that were ever read."""
+        """The names of all values that any row of the run had."""
         self._sums: dict[Names, tuple[Tensor, Tensor]] = {}
-        """Per set of names that came together: (names,) sums of weight x value, and (1,) sum of weights."""
+        """For each set of names of one step: (names,) sums of weight x value, and (1,) sum of weights."""
         self._first_bad: list[Tensor] = []
-        """() each: the first step whose loss or gradient norm is not finite, `_NO_STEP` without one."""
+        """() each: the first step whose loss or gradient norm is not finite, or `_NO_STEP`."""
         self.first_bad: int | None = None
-        """That step, of the row that was cut last; None when all were finite."""
+        """The first non-finite step of the newest row; None if all were finite."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._sums)
 
     def begin_step(self) -> None:
-        """What is logged from here on belongs to the step that the next `put` is about."""
+        """Begins a step: values logged from now on belong to the step of the next `put`."""
         self._logged = []
 
     def log(self, values: Mapping[str, Value], *, of_step: bool = False) -> None:
-        """Adds values that each count the same, whatever the weight of their step; if that is skipped, they
-        count in no mean either.
+        """Adds values with weight 1, whatever the weight of their step. If the step is skipped, they count in
+        no mean either.
 
         Args:
             values: By name.
-            of_step: Between two steps: they belong to the one that was put last.
+            of_step: Between two steps: the values belong to the newest step.
         """
         if self._logged is not None:
             self._logged.append(values)
@@ -85,10 +85,11 @@ class Events:
         """Adds the values of one step: numbers or tensors with one element, on any device.
 
         Args:
-            values: By name; must not be changed afterwards. A "weight" among them goes before ``weight``.
-                With a "skipped" that is not 0 the step counts in no mean; a row has the number of such steps.
-            weight: Of this step in the mean, for example its samples or tokens.
-            step: Its number, for `first_bad`.
+            values: By name; must not be changed afterwards. A value "weight" takes precedence over
+                ``weight``. With "skipped" other than 0 the step counts in no mean; a row has the number of
+                skipped steps.
+            weight: The weight of this step in the mean, for example its number of samples or tokens.
+            step: The number of the step, for `first_bad`.
         """
         waiting = self._waiting
         if self._logged:
@@ -100,7 +101,7 @@ class Events:
             self._fold()
 
     def _fold(self) -> None:
-        """Adds up what waits: one stack for all steps that have the same names, which usually is all."""
+        """Sums the waiting steps: one stack for all steps with the same names, usually all of them."""
         groups, self._waiting = _grouped_by_names(self._waiting), []
         for names, entries in groups.items():
             table, column = _values_and_weights(names, entries)
@@ -114,8 +115,8 @@ class Events:
             self._sums[names] = (total, weight)
 
     def bad_step(self) -> int | None:
-        """The first step since the last row whose loss or gradient norm is not finite, on any rank. A sync
-        point; the window stays open just as it is."""
+        """Returns the first step since the last row whose loss or gradient norm is not finite on any rank. A
+        sync point; the window stays open and unchanged."""
         found = list(self._first_bad)
         for names, entries in _grouped_by_names(self._waiting).items():
             found += _first_bad(names, _values_and_weights(names, entries)[0], entries)
@@ -129,24 +130,24 @@ class Events:
         return first if first < _NO_STEP else None
 
     def row(self) -> dict[str, float]:
-        """The weighted mean of every name since the last row; starts a new window. A sync point, the only
-        one."""
+        """Returns the weighted mean of every name since the last row, and starts a new window. A sync
+        point."""
         totals, first = self._read()
         if self._ranks.are_several:
             every = self._ranks.control.gather((totals, first), "a row of metrics")
-            self._ranks.note_given_by_some("train/", [own.keys() - _UNRECORDED for own, _ in every])
+            self._ranks.warn_of_partial_values("train/", [own.keys() - _UNRECORDED for own, _ in every])
             totals, first = _merged_totals(every)
         self.first_bad = first if first < _NO_STEP else None
         skipped, _ = totals.pop("skipped", (0.0, 0.0))
         for name in ("weight", _LOGGED_SKIPPED):
             totals.pop(name, None)
-        # Where every step was skipped there is no mean; of a loss that has the weight 0 it is 0 / 0.
+        # If every step was skipped there is no mean; for a loss with weight 0 it is 0 / 0.
         row = {n: _mean(*pair) for n, pair in totals.items() if pair[1] or not skipped}
         self._names.update(row)
         return {**row, "skipped": skipped} if skipped else row
 
     def _read(self) -> tuple[_Totals, int]:
-        """Ends the window; gives its totals, and its first bad step or `_NO_STEP`."""
+        """Ends the window; returns its totals, and its first non-finite step or `_NO_STEP`."""
         self._fold()
         sums, self._sums = self._sums, {}
         bad, self._first_bad = [step.reshape(1) for step in self._first_bad], []
@@ -166,7 +167,7 @@ class Events:
         return totals, first
 
     def peek(self) -> dict[str, float]:
-        """What `row` would give now, to the bit; the window stays open just as it is. A sync point."""
+        """Returns what `row` would return now, bit for bit; the window stays open. A sync point."""
         kept = self._sums, self._waiting, self._first_bad, self.first_bad
         self._sums, self._first_bad = dict(self._sums), list(self._first_bad)
         try:
@@ -175,11 +176,12 @@ class Events:
             self._sums, self._waiting, self._first_bad, self.first_bad = kept
 
     def has_reported(self, name: str) -> bool:
-        """Whether a row of this run had that value before, or a look at one."""
+        """Whether a row of this run, or a `peek`, had this value before."""
         return name in self._names
 
     def state_dict(self) -> dict[str, Any]:
-        """The open window, so that a checkpoint never cuts a row; and which values there were."""
+        """Returns the open window, so that a checkpoint never splits a row, and the names of earlier
+        values."""
         return {
             "names": sorted(self._names),
             "sums": [[list(names), total, weight] for names, (total, weight) in self._sums.items()],
@@ -188,7 +190,7 @@ class Events:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
         self._names = set(state.get("names", ()))
         self._sums = {tuple(names): (total, weight) for names, total, weight in state["sums"]}
         self._waiting = [
@@ -197,8 +199,8 @@ class Events:
         self._first_bad = list(state.get("first_bad", ()))
 
     def merge(self, state: dict[str, Any]) -> None:
-        """Adds another rank's open window to this one, from what its `state_dict` gave: for a run that goes
-        on with fewer ranks than it had."""
+        """Adds another rank's open window, from its `state_dict`: for a run that continues with fewer
+        ranks."""
         other = Events()
         other.load_state_dict(state)
         other._fold()
@@ -216,7 +218,8 @@ class Events:
 
 
 def _merged_totals(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
-    """The totals of all ranks, added in their order, and the first bad step of any."""
+    """Returns the totals of all ranks, added in the order of the ranks, and the first non-finite step of
+    any."""
     totals: _Totals = {}
     for own, _ in every:
         for name, (total, weight) in own.items():
@@ -230,13 +233,13 @@ def _merged_totals(every: Sequence[tuple[_Totals, int]]) -> tuple[_Totals, int]:
 def _grouped_by_names(entries: Sequence[_Entry]) -> dict[Names, list[_Entry]]:
     groups: dict[Names, list[_Entry]] = {}
     for entry in entries:
-        if entry[1]:  # else a step that records nothing: data alone, or no optimizer's turn
+        if entry[1]:  # else the step records nothing: mode dry, or no optimizer was due
             groups.setdefault(tuple(entry[1]), []).append(entry)
     return groups
 
 
 def _values_and_weights(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor, Tensor]:
-    """(steps, names) the values of these steps, (steps, 1) their weights; all 0 where a step was skipped."""
+    """Returns (steps, names) values and (steps, 1) weights of these steps; 0 for a skipped step."""
     table = _table(names, [values[name] for _, values, _ in entries for name in names])
     weights = [values.get("weight", weight) for weight, values, _ in entries]
     column = _table(("weight",), weights).to(table, non_blocking=True)
@@ -245,7 +248,7 @@ def _values_and_weights(names: Names, entries: Sequence[_Entry]) -> tuple[Tensor
 
 
 def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[Tensor]:
-    """() the first of these steps that is not finite, on their device; nothing where nothing tells it."""
+    """Returns () the first non-finite step, on the device; empty if no value of the steps must be finite."""
     columns = [place for place, name in enumerate(names) if must_be_finite(name)]
     if not columns:
         return []
@@ -255,7 +258,7 @@ def _first_bad(names: Names, table: Tensor, entries: Sequence[_Entry]) -> list[T
 
 
 def must_be_finite(name: str) -> bool:
-    """Whether a value of that name, with or without ``train/``, ends the run when it is not finite."""
+    """Whether a non-finite value of this name, with or without ``train/``, ends the run."""
     return name.endswith(FINITE_SUFFIXES) and not name.startswith(STATS)
 
 
@@ -264,7 +267,7 @@ def _mean(total: float, weight: float) -> float:
 
 
 def _without_skipped(place: int, table: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The values and weights of skipped steps set to 0: they may be NaN, and 0 times NaN is NaN."""
+    """Sets the values and weights of skipped steps to 0: they may be NaN, and 0 times NaN is NaN."""
     flag = table[:, place].unsqueeze(1)
     kept = torch.where(flag != 0, torch.zeros_like(table), table)
     kept[:, place] = flag.squeeze(1)
@@ -272,13 +275,13 @@ def _without_skipped(place: int, table: Tensor, weights: Tensor) -> tuple[Tensor
 
 
 def _table(names: Names, values: list[Any]) -> Tensor:
-    """(steps, names) in float64 (float32 where the device has none), from values in that order."""
+    """Returns (steps, names) in float64 (float32 if the device has no float64), from values in that order."""
     try:
         return _stacked(values).reshape(-1, len(names))
     except (RuntimeError, TypeError, ValueError) as error:
         bad = next((place for place, value in enumerate(values) if not _is_number(value)), 0)
         raise ContractError(
-            "is no single number",
+            "is not a single number",
             setting=f"train/{names[bad % len(names)]}",
             received=_description(values[bad]),
             fix="return tensors with one element from loss(), for example a mean over the batch",
@@ -289,7 +292,7 @@ def _stacked(values: list[Any]) -> Tensor:
     tensors = [value for value in values if isinstance(value, Tensor)]
     if not tensors:
         return torch.tensor(values, dtype=torch.float64).reshape(len(values))
-    # Of one type, or stacking would round a large whole number to the type of a loss beside it.
+    # Only of one dtype: stacking would round a large whole number to the dtype of a loss.
     if len(tensors) == len(values) and len({tensor.dtype for tensor in tensors}) == 1:
         try:
             return torch.stack(values).detach().to(_wide_dtype(tensors[0].device)).reshape(len(values))
@@ -299,7 +302,7 @@ def _stacked(values: list[Any]) -> Tensor:
 
 
 def _one_by_one(values: list[Any], tensors: list[Tensor]) -> Tensor:
-    # Those of a checkpoint come back on the CPU; they go to the others, not the others to them.
+    # Tensors from a checkpoint are on the CPU; they move to the device of the others.
     device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
     return torch.stack([_scalar(value, device, _wide_dtype(device)) for value in values])
 

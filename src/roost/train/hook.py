@@ -1,4 +1,4 @@
-"""Small objects that are called at named points of the loop, in the fixed order of their phases."""
+"""Hooks: objects that the trainer calls at named points of the loop, in the fixed order of their phases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Phase(IntEnum):
-    """The order inside one step. RECORD comes before SAVE and both after EVAL and DECIDE, so that a
-    checkpoint holds the metric, the patience and the best list of its own step."""
+    """The order of hooks within one step. RECORD comes before SAVE and both after EVAL and DECIDE, so that a
+    checkpoint holds the metric, the patience and the list of best checkpoints of its own step."""
 
     MODEL = 0
     SCHEDULE = 1
@@ -29,69 +29,72 @@ class Phase(IntEnum):
 
 
 class Hook:
-    """Override what you need; what you do not override costs nothing.
+    """An object that the trainer calls. Override what you need; what you do not override costs nothing.
 
-    ``every`` limits `on_step` to an interval ("100", "2ep", "10/ep") or several; the run's last step counts
-    as due. None: each step. An empty list: only when what the hook `serves` is requested.
-    A hook with state gives it in `state_dict`, and it is saved under the hook's `name`.
+    ``every`` limits `on_step` to an interval ("100", "2ep", "10/ep") or several; the last step of the run is
+    always due. None: each step. An empty list: only when the request that the hook `serves` is made.
+    The state that `state_dict` returns is saved under the hook's `name`.
     """
 
     phase: Phase = Phase.DECIDE
     every: str | int | Sequence[str | int] | None = None
     serves: str | None = None
-    """A request that makes `on_step` due at once: save, validate or visualize."""
+    """The request that makes `on_step` due at once: save, validate or visualize."""
 
     args: Mapping[str, Any] = MappingProxyType({})
-    """All settings, when the config names the hook."""
+    """All settings, if the config names the hook."""
 
     @property
     def name(self) -> str:
-        """Under which the state is saved; unique among the hooks of a trainer."""
+        """The name under which the state is saved; unique among the hooks of a trainer."""
         return type(self).__name__
 
     def monitors(self, trainer: Trainer) -> Mapping[str, str]:
-        """The metrics that this hook decides by, each under the setting that names it. One that no
-        validation reports is an error before the first step."""
+        """Returns the metrics that this hook decides by, each under the setting that names it. A metric that
+        no validation reports is an error before the first step."""
         return {}
 
     def on_start(self, trainer: Trainer) -> None:
-        """Everything is built and restored; the first step is next."""
+        """Called when everything is built and restored, before the first step."""
 
     def before_step(self, trainer: Trainer) -> None:
-        """Before each step."""
+        """Called before each step."""
 
     def on_step(self, trainer: Trainer) -> None:
-        """After a step, when due."""
+        """Called after a step, when due."""
 
     def on_epoch(self, trainer: Trainer) -> None:
-        """After the last step of an epoch, in the same phase as `on_step`."""
+        """Called after the last step of an epoch, in the same phase as `on_step`."""
 
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
-        """After a validation; ``results`` are its metrics by full name (``valid/loss``)."""
+        """Called after a validation; ``results`` are its metrics by full name (``valid/loss``)."""
 
     def before_save(self, trainer: Trainer) -> None:
-        """Before a checkpoint is written: make durable what must not be newer in it than outside."""
+        """Called before a checkpoint is written: make durable what must not be newer inside it than
+        outside."""
 
     def on_save(self, trainer: Trainer, path: Path) -> None:
-        """After a checkpoint stands at ``path``: written beside the training it does so some steps later, and
-        with several ranks this is called before the next save, at the same step on each."""
+        """Called after the checkpoint at ``path`` is committed. If it is written concurrently with the
+        training, that is some steps later; with several ranks, before the next save, at the same step on
+        each."""
 
     def on_rollback(self, trainer: Trainer) -> None:
-        """The run went back to an earlier step: its state, yours too, is that of a checkpoint again."""
+        """Called after a rollback: all state, that of this hook included, is that of a checkpoint again."""
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        """At the end, whatever it is; ``reason`` is "finished", or says who stopped it or what failed."""
+        """Called at the end of the session. ``reason`` is "finished", the reason of the stop, or the
+        error."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive a restart. Not in phase REPORT, which comes after the checkpoint is written."""
+        """Returns what must survive a restart. Not for phase REPORT, which comes after the save."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
 
 
 class Call:
-    """One hook's work after a step, and when it is next due."""
+    """A method of a hook that is called after a step (`on_step` or `on_epoch`), with its schedule."""
 
     __slots__ = ("each_step", "epoch_only", "hook", "intervals", "next_second", "next_step")
 
@@ -105,7 +108,7 @@ class Call:
         self.next_second = float("inf")
 
     def schedule(self, step: int, steps_per_epoch: int, now: float) -> None:
-        """Sets when this is due next, seen from ``step`` and the clock's ``now`` (seconds)."""
+        """Computes when the call is due next, from ``step`` and the clock's ``now`` (seconds)."""
         if self.epoch_only:
             self.next_step = step - step % steps_per_epoch + steps_per_epoch
             return
@@ -116,16 +119,17 @@ class Call:
         self.next_second = now + min((i.seconds for i in self.intervals if i.seconds), default=float("inf"))
 
     def due(self, step: int, now: float) -> bool:
-        """Whether this is due after ``step``."""
+        """Whether the call is due after ``step``."""
         return step >= self.next_step or now >= self.next_second
 
     @property
     def key(self) -> str:
-        """Names this call among all; part of a checkpoint that a stop left with work to do."""
+        """The name of this call, unique in a trainer; in the checkpoint if a stop interrupted the step's
+        work."""
         return f"{self.hook.name}.on_epoch" if self.epoch_only else self.hook.name
 
     def is_requested(self, requests: Set[str]) -> bool:
-        """Whether one of the requests is what this serves."""
+        """Whether the hook serves one of the requests."""
         return not self.epoch_only and self.hook.serves in requests
 
     def __call__(self, trainer: Trainer) -> None:
@@ -149,30 +153,30 @@ _METHODS = (
 
 
 class CallLists:
-    """Who is called where, built once, from overridden methods only.
+    """The hooks to call at each point of the loop. Built once, from overridden methods only.
 
     Args:
-        hooks: In the order given; within a phase that order holds.
+        hooks: Sorted by phase; within a phase this order is kept.
 
     Raises:
-        ContractError: Two hooks have one name, or something is no hook.
+        ContractError: Two hooks have one name, an object is not a `Hook`, or a REPORT hook has state.
     """
 
     def __init__(self, hooks: Sequence[Hook]) -> None:
         names: set[str] = set()
         for hook in hooks:
             if not isinstance(hook, Hook):
-                raise ContractError("is no hook", received=hook, fix="derive it from roost.Hook")
+                raise ContractError("is not a hook", received=hook, fix="derive it from roost.Hook")
             if hook.name in names:
                 raise ContractError(
-                    f"two hooks are called {hook.name!r}, so their states cannot be told apart",
+                    f"two hooks are named {hook.name!r}, so their states cannot be distinguished",
                     fix="override `name` in one of them",
                 )
             names.add(hook.name)
             if hook.phase is Phase.REPORT and _overrides(hook, "state_dict"):
                 raise ContractError(
-                    f"{hook.name} has state, and its phase REPORT comes after SAVE: a checkpoint would hold "
-                    "the state of the step before",
+                    f"{hook.name} has state, but its phase REPORT comes after SAVE: a checkpoint would hold "
+                    "the state of the previous step",
                     fix="choose an earlier phase, for example roost.Phase.DECIDE",
                 )
         self.hooks = sorted(hooks, key=lambda hook: hook.phase)
@@ -195,7 +199,7 @@ class CallLists:
         return [hook for hook in self.hooks if _overrides(hook, method)]
 
     def table(self) -> str:
-        """Phase, name, methods and interval of each hook, a line each, in calling order."""
+        """Returns a table with phase, name, methods and interval of each hook, in calling order."""
         rows = [("phase", "hook", "methods", "every"), *(self._row(hook) for hook in self.hooks)]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         padded = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
@@ -204,7 +208,7 @@ class CallLists:
     def _row(self, hook: Hook) -> tuple[str, str, str, str]:
         methods = [method for method in _METHODS if _overrides(hook, method)]
         every = hook.every if hook.every is not None else "each" if "on_step" in methods else ""
-        shown = every if isinstance(every, str | int) else " ".join(map(str, every)) or "when asked"
+        shown = every if isinstance(every, str | int) else " ".join(map(str, every)) or "on request"
         return hook.phase.name, hook.name, " ".join(methods), str(shown)
 
 

@@ -1,4 +1,4 @@
-"""Where a run is. The only counter unit is the optimizer step."""
+"""The progress of a run. Its only unit of counting is the optimizer step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SAVED_FIELDS = ("step", "epoch", "batch", "samples", "seconds", "empty_batches"
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """The position of a run.
 
     ``epoch`` counts finished epochs and ``batch`` the micro-batches consumed in the current one, so the
-    pair says exactly which batch is next: at an epoch's edge ``batch`` is 0. ``seconds`` is training time
-    over all sessions.
+    pair identifies the next batch exactly: between two epochs ``batch`` is 0. ``seconds`` is the training
+    time of all sessions.
     """
 
     step: int = 0
@@ -24,30 +24,31 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     empty_batches: int = 0
-    """So far: they count as batches, and nothing was computed of them."""
+    """Empty micro-batches so far: they are counted in ``batch``, and nothing was computed from them."""
 
     total_steps: int = 0
-    """Steps of the whole run, `NEVER` when only time limits it; follows from the settings, is not saved."""
+    """Steps of the whole run, `NEVER` if only time limits it. It follows from the settings and is not
+    saved."""
     total_seconds: float = math.inf
 
     @property
     def fraction(self) -> float:
-        """How much of the whole run is done, from 0 to 1."""
+        """The part of the whole run that is done, from 0 to 1."""
         by_steps = self.step / self.total_steps if self.total_steps else 0.0
         return min(1.0, max(by_steps, self.seconds / self.total_seconds))
 
     def advance(self, batches: int, samples: int, last: bool) -> None:
-        """Counts one step that consumed ``batches`` micro-batches; ``last``: they ended the epoch."""
+        """Counts one step of ``batches`` micro-batches; ``last``: they ended the epoch."""
         self.step += 1
         self.samples += samples
         self.batch = 0 if last else self.batch + batches
         self.epoch += last
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the totals."""
+        """Returns the counters; the totals follow from the settings."""
         return {name: getattr(self, name) for name in _SAVED_FIELDS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
         for name, value in state.items():
             setattr(self, name, value)

@@ -1,4 +1,4 @@
-"""The loop."""
+"""The trainer: the loop over steps, and the state that its hooks and parts share."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from roost.train.step.stepper import Stepper
 from roost.train.step.windows import Windows
 
 _MIN_PUBLISH_SECONDS = 0.01
-"""Steps shorter than this are not all published: no reader can tell, and a tiny step is 0.1 ms in all."""
+"""At most one publication in this time: no reader sees more, and a tiny step takes only 0.1 ms in all."""
 
 
 class Trainer(TrainerRequests):
-    """Trains a runner; everything but the loop is a hook or a part of its own.
+    """Trains a runner. Everything except the loop is a hook or a separate part.
 
     ```
     restore the newest checkpoint, or seed
@@ -60,14 +60,14 @@ class Trainer(TrainerRequests):
         loaders: "train", and "valid" or several "valid/<name>", and "test" or several "test/<name>".
         stepper: Takes the optimizer steps.
         hooks: Called in the order of their phases; within a phase in this order.
-        checkpoints: Where to save; nothing is saved when None.
+        checkpoints: Where to save. None: nothing is saved.
         until: The end: ``1000`` steps, ``"10ep"``, ``"90min"`` or an `EndCondition`.
-        seed: Of everything drawn during training.
-        board: Where to publish the progress; nowhere when None.
-        recovery: What a step that fails does; the run ends by it when None.
-        evaluation_precision: Numbers of `evaluate`; those of the stepper when None.
-        ranks: Who trains together.
-        seed_mode: Whether each rank draws its own random numbers in training, or all draw the same.
+        seed: The seed of every random number drawn during training.
+        board: Where to publish the progress. None: it is not published.
+        recovery: The policy for a failed step. None: a failed step ends the run.
+        evaluation_precision: The precision of `evaluate`. None: that of the stepper.
+        ranks: The ranks that train together.
+        seed_mode: "per_rank": each rank draws its own random numbers in training; "same": all draw the same.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class Trainer(TrainerRequests):
         self.row: dict[str, float] = {}
         """The newest row of metrics."""
         self.averages: dict[str, Average] = {}
-        """Averaged weights by name, evaluated beside the runner's own; their hooks put them here."""
+        """Averaged weights by name, evaluated in addition to the runner's own; their hooks add them here."""
         self.has_own_seed = seed_mode == "per_rank" and not ranks.is_main
-        """Whether this rank draws random numbers of its own in training."""
+        """Whether this rank draws its own random numbers in training."""
         self.agenda = Agenda(
             self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
         )
@@ -114,29 +114,29 @@ class Trainer(TrainerRequests):
         self.saves = CheckpointSaver(self)
         runner.attach(self)
         for one in loaders.values():
-            # With its first window a rank tells the others; before it must not leave them waiting.
+            # A rank reports a stop with its first window; before that it must not leave the others waiting.
             one.should_stop = lambda: (
                 self.wants_to_stop and (self.agreement is None or self._windows is not None)
             )
         self.take_step = stepper.step_function(runner)
-        """Takes one step; a window of micro-batches in, what is recorded out."""
+        """Takes one step: gets a window of micro-batches, returns the values to record."""
         self._evaluation_precision = evaluation_precision or stepper.precision
 
     # ---- the loop ---------------------------------------------------------------------------------------
 
     def fit(self, *, checkpoint: int | None = None, resume: bool = True) -> str:
-        """Trains to the end, from the newest good checkpoint on.
+        """Trains to the end, from the newest good checkpoint.
 
         Args:
-            checkpoint: Go on from this one instead.
-            resume: When False, begin at the beginning whatever checkpoints there are.
+            checkpoint: The id of the checkpoint to continue from instead.
+            resume: False: start from the beginning, even if there are checkpoints.
 
         Returns:
-            "finished", or the reason given to `request_stop`; then the run may be continued.
+            "finished", or the reason given to `request_stop`; the run can then be continued.
 
         Raises:
             TrainingError: The loss or a weight is not finite.
-            Exception: Whatever the runner, the data or a hook raises; nothing is saved then.
+            Exception: Any error of the runner, the data or a hook; nothing is saved after it.
         """
         made = Windows(self) if self.agreement is None else SharedWindows(self, self.agreement)
         with suppress(Interrupted), self._running(checkpoint, resume), closing(made) as windows:
@@ -145,7 +145,7 @@ class Trainer(TrainerRequests):
                 try:
                     self.agenda.resume(self, self.clock())
                     self._after_hooks(self.clock())
-                    with suppress(Interrupted):  # while it waited for data: nothing of the step was done
+                    with suppress(Interrupted):  # a stop while waiting for data: nothing of the step was done
                         self._train(windows)
                     self.saves.save_at_end()
                     break
@@ -157,14 +157,14 @@ class Trainer(TrainerRequests):
         return self._reason()
 
     def _train(self, windows: Windows) -> None:
-        """The loop."""
+        """The loop over steps."""
         agenda, progress, clock = self.agenda, self.progress, self.clock
         while not self.at_end:
             for hook in self.calls.before_step:
-                self.saves.copied()
+                self.saves.wait_until_copied()
                 hook.before_step(self)
-            self.results = {}  # each step, because a stop may come at any moment and save at once
-            self.stepper.has_moved = False
+            self.results = {}  # in each step: a stop may come at any moment and save at once
+            self.stepper.has_stepped = False
             values, drawn = self.recovery.attempt(self, windows)
             self.events.put(values, drawn.num_samples, progress.step + 1)
             progress.advance(drawn.num_batches, drawn.all_samples, drawn.last)
@@ -173,7 +173,7 @@ class Trainer(TrainerRequests):
                 self._run_due_work()
 
     def handle_rollback(self) -> None:
-        """Tells the clock, and whoever counts, that the state is that of a checkpoint again."""
+        """Sets the clock back after the state of a checkpoint was restored, and calls `on_rollback`."""
         self._clock_zero = self.clock() - self.progress.seconds
         self._finished = self.ended_early = False
         for hook in self.calls.rollback:
@@ -182,12 +182,12 @@ class Trainer(TrainerRequests):
     # ---- hooks after a step -----------------------------------------------------------------------------
 
     def _run_due_work(self) -> None:
-        """What need not be done every step: publishing, looking for the end, hooks that are due."""
+        """Does the work that is not due in every step: publishing, checking for the end, running hooks."""
         now = self.clock()
         self.progress.seconds = now - self._clock_zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
-        self.saves.look()
+        self.saves.poll()
         self.agenda.run(self, now, self.agenda.calls)
         self._after_hooks(now)
 
@@ -200,40 +200,43 @@ class Trainer(TrainerRequests):
     # ---- evaluation -------------------------------------------------------------------------------------
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Entered around each forward pass that is no training; a new one, as one may lie inside another."""
+        """Returns a context for a forward pass that is not training; a new one each time, as they may
+        nest."""
         return precision.autocast_context(self._evaluation_precision, self.runner.device)
 
     def evaluate(self, split: str = "valid") -> dict[str, float]:
-        """Metrics of a split by full name (``valid/loss``), and of its averages (``valid/ema/loss``); leaves
-        every random generator and the training mode as they were. See
+        """Returns the metrics of a split by full name (``valid/loss``), averages included
+        (``valid/ema/loss``).
+
+        Random generators and the training mode are restored afterwards. See
         `roost.train.evaluation.trainer_evaluation`.
 
         Raises:
-            Interrupted: A stop was requested meanwhile.
+            Interrupted: A stop was requested during the evaluation.
             ConfigError: There is no such split.
         """
         return trainer_evaluation.evaluate(self, split)
 
     def probe(self, split: str) -> set[str] | None:
-        """The metrics that `evaluate` will give, from one batch of each set; None when only the whole split
-        can tell. Values that become no metric are said.
+        """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if
+        only the whole split can show them. Prints a line for each value that does not become a metric.
 
         Raises:
-            ContractError: ``Runner.evaluate`` gives something else than it must.
+            ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
         """
         return trainer_evaluation.probe_split(self, split)
 
     def validate(self) -> dict[str, float]:
-        """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
+        """Evaluates "valid" and calls `on_eval`; the results belong to this step's row and checkpoint."""
         return trainer_evaluation.validate(self)
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
     def parts(self, rank_state: RankState | None = None) -> dict[str, Stateful]:
-        """All that a checkpoint holds of this rank, by name.
+        """Returns everything that a checkpoint holds of this rank, by name.
 
         Args:
-            own: What belongs to this rank alone; for whoever restores it after loading.
+            rank_state: The state of this rank alone, for a caller that restores it after loading.
         """
         rank_state = rank_state or RankState(self)
         return {
@@ -248,7 +251,7 @@ class Trainer(TrainerRequests):
         return self.saves.save(reason, scheduled=scheduled)
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress, the open window of events, and every hook by name."""
+        """Returns progress, the open window of events, and the state of every hook by name."""
         return {
             "progress": self.progress.state_dict(),
             "events": self.events.state_dict(),
@@ -264,7 +267,7 @@ class Trainer(TrainerRequests):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
         self.progress.load_state_dict(state["progress"])
         self.events.load_state_dict(state["events"])
         for hook in self.calls.with_state:
@@ -278,14 +281,14 @@ class Trainer(TrainerRequests):
             if name in self.loaders:
                 self.loaders[name].keep_num_shards(num_shards)
         self.loaders["train"].load_state_dict(state.get("data", {}))
-        # What was so in earlier sessions need not be so now: that is said in one line, and kept.
+        # Reasons of earlier sessions need not hold in this one: they are printed in one line, and kept.
         earlier = [reason for reason in state["inexact"] if reason not in self.inexact]
         if earlier and self.ranks.is_main:
             print(f"inexact in earlier sessions: {'; '.join(earlier)}", flush=True)
         self.inexact = list(dict.fromkeys([*state["inexact"], *self.inexact]))
 
     def note_inexact(self, reason: str) -> None:
-        """Says once, and records, why the run cannot be repeated bit for bit."""
+        """Prints once, and records, why the run cannot be repeated bit for bit."""
         if reason not in self.inexact:
             self.inexact.append(reason)
         if reason not in self._printed_inexact:
@@ -295,7 +298,7 @@ class Trainer(TrainerRequests):
 
     @contextmanager
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
-        """Restores or seeds, and tells the hooks of the start and of the end, whatever it is."""
+        """Restores or seeds the state; calls `on_start`, and `on_stop` however the run ends."""
         self.publish("starting")
         own = [self.ranks.rank] if self.has_own_seed else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
@@ -315,13 +318,13 @@ class Trainer(TrainerRequests):
             for reason in self.loaders["train"].inexact_reasons():
                 self.note_inexact(reason)
             self.recovery.prepare(self)
-            for why in rank.restore():  # last: whatever was drawn on the way here is undone
+            for why in rank.restore():  # last: undoes all random draws made up to here
                 self.note_inexact(why)
             self.recovery.begin(self)
             self.stepper.timing.begin(self.progress.step, self.progress.samples)
             self.saves.begin()
             yield
-        except Interrupted:  # a stop, while all this was prepared
+        except Interrupted:  # a stop during the preparation
             raise
         except BaseException as error:
             failure = error
@@ -330,34 +333,36 @@ class Trainer(TrainerRequests):
             self._end_session(failure)
 
     def _end_session(self, failure: BaseException | None) -> None:
-        """Every hook hears of the end, whatever another one does; the first error is the one that counts."""
+        """Calls `on_stop` of every hook, even if another one fails; raises the first of their errors."""
         self.has_failed = failure is not None
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
         errors = []
-        ends: list[Callable[[], object]] = [self.saves.finish if failure is None else self.saves.leave]
+        ends: list[Callable[[], object]] = [
+            self.saves.finish if failure is None else self.saves.finish_after_failure
+        ]
         ends += [partial(hook.on_stop, self, reason) for hook in self.calls.stop]
         for end in ends:
             try:
                 end()
-            except Exception as error:  # noqa: BLE001  - raised below, once all were told
+            except Exception as error:  # noqa: BLE001  - raised below, after all were called
                 errors.append(error)
-        for loader in self.loaders.values():  # not before: a hook may evaluate at the end
+        for loader in self.loaders.values():  # last: a hook may evaluate at the end
             loader.close()
         self.publish("ended")
         if errors and failure is None:
             raise errors[0]
 
-    # ---- telling ----------------------------------------------------------------------------------------
+    # ---- reporting --------------------------------------------------------------------------------------
 
     def report_row(self, row: dict[str, float]) -> None:
-        """Takes a row that was cut, for those who report."""
+        """Takes a new row of metrics and requests a report."""
         self.row = row
         self.agenda.request("report")
 
     def publish(self, phase: str) -> None:
-        """Tells the world that the run is in this phase (see `roost.package.live_progress`)."""
+        """Updates the progress record with the phase of the run (see `roost.package.live_progress`)."""
         self.publisher.publish(self.progress, phase)
 
     def plan(self) -> str:
-        """Which hook is called when: a table, one line per hook in calling order."""
+        """Returns a table of the hooks: one line per hook, in calling order."""
         return self.calls.table()

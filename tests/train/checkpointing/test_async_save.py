@@ -123,7 +123,7 @@ class Looks(Hook):
         self.late: list[int] = []
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.stepper.before_move is not None:
+        if trainer.stepper.before_optimizer_step is not None:
             self.late.append(trainer.progress.step)
 
 
@@ -149,7 +149,7 @@ def digests(folder: Path) -> list[tuple[int, dict[str, str]]]:
     return found
 
 
-def copies_late(staging: Staging, copy: Any = Staging.copy_rest) -> None:
+def copies_late(staging: Staging, copy: Any = Staging.copy_deferred) -> None:
     """As on a busy machine: the forward pass is over by then."""
     time.sleep(0.02)
     copy(staging)
@@ -161,7 +161,7 @@ def copies_late(staging: Staging, copy: Any = Staging.copy_rest) -> None:
 def test_written_beside_the_training_every_byte_is_as_written_before_it_goes_on(
     tmp_path: Path, kind: type[MLP], late: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Staging, "copy_rest", copies_late)
+    monkeypatch.setattr(Staging, "copy_deferred", copies_late)
     looks = Looks()
     run_of(kind, tmp_path / "beside", looks, asynchronous=True)
     run_of(kind, tmp_path / "before", asynchronous=False)

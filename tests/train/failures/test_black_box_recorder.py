@@ -57,7 +57,7 @@ def states(path: Path) -> dict[str, Any]:
 def test_everything_of_the_step_is_kept(tmp_path: Path) -> None:
     trainer = plain(built(MLP), Points(), until=2)
     trainer.fit()
-    trainer.stepper.has_moved = False  # as the loop sets it before each step
+    trainer.stepper.has_stepped = False  # as the loop sets it before each step
     generators = seeding.rng_state()
     before = {name: bits(part.state_dict()) for name, part in trainer.parts().items()}
     before["rank-0"] = bits({"rng": generators})
@@ -85,7 +85,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
                 raise ValueError(float(found["loss"].detach()))
             return found
 
-    recovery = Recovery(box=BlackBoxRecorder(tmp_path / "blackbox", 1), session=1)
+    recovery = Recovery(black_box=BlackBoxRecorder(tmp_path / "blackbox", 1), session=1)
     trainer = plain(built(Fails), Points(), until=9, recovery=recovery)
     with pytest.raises(ValueError) as failed:
         trainer.fit()
@@ -160,7 +160,7 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
 
 def test_after_an_optimizer_has_moved_there_is_no_state_to_keep(tmp_path: Path) -> None:
     trainer = plain(built(MLP), Points())
-    trainer.stepper.has_moved = True
+    trainer.stepper.has_stepped = True
     BlackBoxRecorder(tmp_path, 1).keep(trainer, note(), [torch.ones(2)], generators=seeding.rng_state())
     box = black_box.newest_box(tmp_path)
     assert box is not None and not box.has_state and box.has_batch

@@ -107,7 +107,7 @@ def test_rates_are_scaled_in_the_step_alone() -> None:
     optim = Optim(Watched(groups, lr=1.0))
     assert optim.lr == 0.5
     with optim.scaled_rates():
-        optim.move()
+        optim.take_step()
     assert optim.optimizer.seen == [0.5, 4.0]  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="in the step"), optim.scaled_rates():
         optim.optimizer.step(lambda: 0.0)
@@ -146,7 +146,7 @@ def sgd(**arguments: Any) -> tuple[nn.Module, Optim]:
 def test_a_fused_momentum_begins_once() -> None:
     _, optim = sgd(momentum=0.9, fused=True)
     assert optim.begins_momentum
-    optim.move()
+    optim.take_step()
     assert not optim.begins_momentum
     _, again = sgd(momentum=0.9, fused=True)
     again.load_state_dict(optim.state_dict())
@@ -155,7 +155,7 @@ def test_a_fused_momentum_begins_once() -> None:
 
 def test_a_group_that_joins_begins_its_own_momentum() -> None:
     _, optim = sgd(momentum=0.9, fused=True)
-    optim.move()
+    optim.take_step()
     added = nn.Parameter(torch.ones(2))
     optim.optimizer.add_param_group({"params": [added]})
     assert not optim.begins_momentum, "it has no gradient yet"

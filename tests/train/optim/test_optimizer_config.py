@@ -255,9 +255,9 @@ def test_a_parameter_that_has_its_first_gradient_later_than_others() -> None:
     first, later, *_ = net.parameters()
     before = later.detach().clone()
     first.grad = torch.ones_like(first)
-    optim.move()
+    optim.take_step()
     later.grad = torch.ones_like(later)
-    optim.move()
+    optim.take_step()
     assert torch.equal(later, before - 0.1)
 
 

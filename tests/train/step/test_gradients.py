@@ -33,7 +33,7 @@ def window_of(ranks: Ranks, *, counted: bool = True) -> Window:
     """Every world-th row of each micro-batch."""
     window = Window()
     for batch in DATA:
-        window.append(batch[ranks.rank :: ranks.world])
+        window.append(batch[ranks.rank :: ranks.world_size])
         window.num_samples.append(len(window[-1]))
     window.total = sum(map(len, DATA)) if counted else None
     return window

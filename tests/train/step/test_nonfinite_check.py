@@ -123,7 +123,7 @@ def test_a_guard_that_does_not_look_only_puts_back() -> None:
 
     with pytest.raises(RuntimeError, match="in the loss"):
         stepper.run(fails, [X])
-    assert all_of(module) != before and not stepper.has_moved
+    assert all_of(module) != before and not stepper.has_stepped
     guard.restore()
     assert all_of(module) == before
     values = stepper.run(lambda batch: module(batch).square().mean() * NAN, [X])

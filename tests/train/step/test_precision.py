@@ -198,7 +198,7 @@ def test_a_step_that_fails_halfway_leaves_a_scaler_that_works() -> None:
     optim.clip = clip  # type: ignore[method-assign]
     with pytest.raises(torch.OutOfMemoryError):
         stepper.run(lambda batch: module(batch).float().mean() / 8, [X])
-    assert not stepper.has_moved
+    assert not stepper.has_stepped
     del optim.clip
     assert flag(stepper.run(lambda batch: module(batch).float().mean() / 8, [X])) == 0.0
 

@@ -378,7 +378,7 @@ def test_no_optim_computes_everything_and_moves_nothing() -> None:
     before = weights(runner)
     trainer = plain(runner, Still(), until="2ep", stepper=Stepper(optims, mode="no_optim", accumulation=2))
     assert trainer.fit() == "finished"
-    assert weights(runner) == before and not trainer.stepper.has_moved
+    assert weights(runner) == before and not trainer.stepper.has_stepped
     assert trainer.events.row().keys() == {"d_loss", "g_loss"}
     assert all(parameter.grad is not None for parameter in runner.parameters())
     assert not trainer.stepper.optimizers["d"].optimizer.state

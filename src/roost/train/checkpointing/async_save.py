@@ -36,11 +36,11 @@ class CheckpointSaver:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._open: PendingSave | None = None
+        self._pending: PendingSave | None = None
         """What is being written."""
         self._first_step: tuple[_ParameterMarks, _ParameterMarks] | None = None
         """Marks of what moves, before and after the forward and backward of the first step."""
-        self._is_left_alone: bool | None = False
+        self._may_copy_late: bool | None = False
         """Whether forward and backward are known to leave the parameters as they are; None until a save reads
         what was found."""
         self._waited, self._has_said = 0.0, False
@@ -48,27 +48,27 @@ class CheckpointSaver:
     def begin(self) -> None:
         """Training begins, or goes on: finds out in its first step whether the forward pass changes
         parameters, as an embedding with ``max_norm`` does."""
-        self._is_left_alone = False
+        self._may_copy_late = False
         checkpoints = self._trainer.checkpoints
         if checkpoints is not None and checkpoints.asynchronous:
-            self._trainer.stepper.before_move = functools.partial(self._look_at_forward, self._marks())
+            self._trainer.stepper.before_optimizer_step = functools.partial(self._compare_after_forward, self._marks())
 
-    def _look_at_forward(self, before: _ParameterMarks) -> None:
-        self._trainer.stepper.before_move = None
-        self._first_step, self._is_left_alone = (before, self._marks()), None
+    def _compare_after_forward(self, before: _ParameterMarks) -> None:
+        self._trainer.stepper.before_optimizer_step = None
+        self._first_step, self._may_copy_late = (before, self._marks()), None
 
     def _marks(self) -> _ParameterMarks:
         """Versions and norms: what changes through ``.data`` has no new version. No sync point."""
-        return [(parameter._version, _norm(parameter)) for parameter in self._moving()]
+        return [(parameter._version, _norm(parameter)) for parameter in self._trained_parameters()]
 
     def _may_defer(self) -> bool:
         """Whether what moves may be copied late. A sync point the first time."""
-        if self._is_left_alone is None and self._first_step is not None:
-            self._is_left_alone = _are_unchanged(*self._first_step)
+        if self._may_copy_late is None and self._first_step is not None:
+            self._may_copy_late = _are_unchanged(*self._first_step)
             self._first_step = None
-        return bool(self._is_left_alone)
+        return bool(self._may_copy_late)
 
-    def _moving(self) -> list[Tensor]:
+    def _trained_parameters(self) -> list[Tensor]:
         """The parameters that an optimizer moves."""
         optims = self._trainer.stepper.optimizers.values()
         return [parameter for optim in optims for parameter in optim.parameters if parameter.requires_grad]
@@ -93,17 +93,17 @@ class CheckpointSaver:
         trainer, checkpoints = self._trainer, self._trainer.checkpoints
         if checkpoints is None:
             return False
-        self._wait_for_the_one_before()
+        self._wait_for_previous()
         waits = trainer.at_end or reason == "start"
-        defer = [] if waits or not self._may_defer() else list(self._late())
+        defer = [] if waits or not self._may_defer() else list(self._deferrable_tensors())
         begun = perf_counter()
         trainer.publish("saving")
-        trainer.recovery.look_before_save(trainer)
+        trainer.recovery.check_before_save(trainer)
         trainer.stepper.check()
         pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
         try:
-            prepare_together(trainer.ranks, self._tell_hooks)
-            self._open = checkpoints.save(
+            prepare_together(trainer.ranks, self._call_before_save)
+            self._pending = checkpoints.save(
                 trainer.parts(),
                 trainer.progress,
                 reason=reason,
@@ -112,7 +112,7 @@ class CheckpointSaver:
                 metrics={} if pending else trainer.results,
                 inexact=trainer.inexact,
                 defer=defer,
-                tells=trainer.ranks.are_several,
+                prints_error=trainer.ranks.are_several,
             )
         except OSError as error:
             return self._failed(error, is_last=trainer.at_end)
@@ -122,29 +122,29 @@ class CheckpointSaver:
         if waits or not checkpoints.asynchronous:
             return self.finish(is_last=trainer.at_end)
         if defer:
-            trainer.stepper.before_move = self.copied
+            trainer.stepper.before_optimizer_step = self.wait_until_copied
         trainer.publish("training")
         return True
 
-    def _tell_hooks(self) -> None:
+    def _call_before_save(self) -> None:
         for hook in self._trainer.calls.before_save:
             hook.before_save(self._trainer)
 
     def save_at_end(self) -> None:
         """Saves the state in which the run ends, unless a checkpoint of just that state stands."""
         trainer = self._trainer
-        trainer.recovery.look(trainer)  # also where nobody cuts rows or saves
+        trainer.recovery.check_steps(trainer)  # also where nobody cuts rows or saves
         self.finish()
         newest = trainer.checkpoints.newest if trainer.checkpoints else None
         stands = newest is not None and newest.step == trainer.progress.step and not trainer.agenda.pending
         if trainer.progress.step and not stands:
             self.save("final" if trainer.finished else "signal")
 
-    def _late(self) -> Iterator[Tensor]:
+    def _deferrable_tensors(self) -> Iterator[Tensor]:
         """What only an optimizer or a hook changes. Other parameters, as those of a teacher that follows, the
         project moves when it likes, and through ``.data`` unseen."""
         trainer = self._trainer
-        yield from self._moving()
+        yield from self._trained_parameters()
         for optim in trainer.stepper.optimizers.values():
             for state in optim.optimizer.state.values():
                 yield from (value for value in state.values() if isinstance(value, Tensor))
@@ -152,28 +152,28 @@ class CheckpointSaver:
             yield from average.state_dict()["weights"].values()
 
     @property
-    def is_open(self) -> bool:
+    def is_writing(self) -> bool:
         """Whether one is being written."""
-        return self._open is not None and not self._open.is_done
+        return self._pending is not None and not self._pending.is_done
 
     # ---- while one is being written ---------------------------------------------------------------------
 
-    def copied(self) -> None:
+    def wait_until_copied(self) -> None:
         """Waits until the state is copied: before an optimizer moves, a hook runs, or anything else changes
         it. On a GPU nobody waits: what it computes from here on comes after the copy."""
-        if self._open is not None:
+        if self._pending is not None:
             begun = perf_counter()
-            self._trainer.stepper.before_move = None
-            self._open.copied()
+            self._trainer.stepper.before_optimizer_step = None
+            self._pending.wait_until_copied()
             self._trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """After a step, before its hooks: tells them of a save that stands by now."""
-        if self._open is None:
+        if self._pending is None:
             return
-        if self._trainer.stepper.before_move is not None:  # no optimizer has moved
-            self.copied()
-        if self._open.is_done and not self._trainer.ranks.are_several:
+        if self._trainer.stepper.before_optimizer_step is not None:  # no optimizer has moved
+            self.wait_until_copied()
+        if self._pending.is_done and not self._trainer.ranks.are_several:
             self.finish()
 
     def finish(self, *, is_last: bool = False) -> bool:
@@ -189,20 +189,20 @@ class CheckpointSaver:
             TrainingError: The last one could not be written, or none can be.
             PeerLost: Another rank is gone.
         """
-        trainer, saved = self._trainer, self._open
+        trainer, saved = self._trainer, self._pending
         if saved is None:
             return False
         begun = perf_counter()
         if not saved.is_done:
             trainer.publish("saving")
-        self.copied()
-        self._open = None
+        self.wait_until_copied()
+        self._pending = None
         try:
             path = saved.wait()
         except OSError as error:
-            return self._failed(error, is_last=is_last, is_told=saved.is_told)
+            return self._failed(error, is_last=is_last, is_reported=saved.is_reported)
         except TornCopy as error:
-            self._is_left_alone = False
+            self._may_copy_late = False
             print(f"checkpoint not written: {error}; it is made again, and copied first", flush=True)
             if not trainer.ranks.are_several:  # else a save begins just now
                 trainer.agenda.request("save")
@@ -214,17 +214,17 @@ class CheckpointSaver:
         trainer.publish("training")
         return True
 
-    def leave(self) -> None:
+    def finish_after_failure(self) -> None:
         """The run fails: as `finish`, but what other ranks do not go on with is given up. They may wait in
         the step for this one, which only its end can tell them."""
         trainer = self._trainer
         if trainer.ranks.are_several and trainer.checkpoints is not None:
-            self.copied()
+            self.wait_until_copied()
             if not trainer.checkpoints.wait(FAILURE_WAIT_SECONDS):
-                self._open = None
+                self._pending = None
         self.finish()
 
-    def _wait_for_the_one_before(self) -> None:
+    def _wait_for_previous(self) -> None:
         begun = perf_counter()
         self.finish()
         self._waited += perf_counter() - begun
@@ -236,7 +236,7 @@ class CheckpointSaver:
                 flush=True,
             )
 
-    def _failed(self, error: OSError, *, is_last: bool, is_told: bool = False) -> bool:
+    def _failed(self, error: OSError, *, is_last: bool, is_reported: bool = False) -> bool:
         checkpoints = self._trainer.checkpoints
         assert checkpoints is not None
         if not checkpoints.store.folder.exists():
@@ -252,7 +252,7 @@ class CheckpointSaver:
                 f"the last checkpoint could not be written: {error}",
                 fix=f"make space, then `roost continue`; it {goes_on}",
             ) from error
-        if not is_told:
+        if not is_reported:
             print(f"checkpoint not written: {error}; training goes on, older ones are untouched", flush=True)
         return False
 

@@ -1,5 +1,7 @@
-"""What an evaluation has measured: sums batch by batch, so that they can be added in the order of the batches
-whoever computed them."""
+"""The sums of metrics during an evaluation, kept for each batch.
+
+They are added in the order of the batches, so the result does not depend on which rank computed a batch.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,21 @@ from roost.base.errors import ContractError
 from roost.train.distributed.ranks import Ranks
 
 _FOLD_BATCHES = 1024
-"""Batches after which their values become one tensor: each by itself takes half a kilobyte of a GPU."""
+"""Batches after which their values become one tensor: a separate tensor takes half a kilobyte of a GPU."""
 NumberedTensors = list[tuple[int, Tensor]]
-"""By the number of the batch."""
+"""Tensors with the number of their batch."""
 
 
 @dataclass
 class _Metric:
-    """One metric of the batches that gave it."""
+    """The sums of one metric, for each batch that has it."""
 
     place: tuple[int, int]
-    """The first of these batches, and where it stood in its output: the order of the results."""
+    """The number of the first batch, and the position in its output: they define the order of the results."""
     batches: list[tuple[int, int]] = field(default_factory=list)
-    """Number, and samples."""
+    """Number and size of each batch."""
     waiting: list[Tensor] = field(default_factory=list)
-    """() each: the sum of the batch's values."""
+    """() each: the sum of the values of a batch."""
     folded: list[Tensor] = field(default_factory=list)
 
     def add(self, number: int, num_samples: int, total: Tensor) -> None:
@@ -43,17 +45,17 @@ class _Metric:
             self.waiting = []
 
     def totals(self) -> list[float]:
-        """Of each batch. A sync point."""
+        """Returns the sum of each batch. A sync point."""
         self._fold()
         return [total for part in self.folded for total in part.tolist()]
 
 
 _MetricTotals = tuple[tuple[int, int], list[tuple[int, int]], list[float]]
-"""Of one metric: its place, its batches, their totals."""
+"""One metric as plain data: place, batches, sum of each batch."""
 
 
 class MetricSums:
-    """What one rank has measured of a split, and what all have.
+    """The sums of all metrics that one rank measured on a split.
 
     Args:
         keeps_values: Whether the values of all samples are kept.
@@ -64,13 +66,13 @@ class MetricSums:
         self._metrics: dict[str, _Metric] = {}
         self._values: dict[str, NumberedTensors] = {}
         self._places: dict[str, tuple[int, int]] = {}
-        """Of the values, as of a metric."""
+        """The place of each name in `_values`, as `_Metric.place`."""
 
     def add(self, number: int, output: Mapping[str, Tensor], num_samples: int) -> None:
-        """Takes what ``Runner.evaluate`` gave for a batch.
+        """Adds the output of ``Runner.evaluate`` for a batch.
 
         Raises:
-            ContractError: A metric has another number of values than the batch has samples.
+            ContractError: The number of values of a metric differs from the number of samples.
         """
         for place, (name, tensor) in enumerate(output.items()):
             total = metric_total(name, tensor, num_samples)
@@ -82,14 +84,15 @@ class MetricSums:
                 self._values.setdefault(name, []).append((number, tensor.detach().cpu()))
 
     def totals(self) -> dict[str, _MetricTotals]:
-        """The metrics as plain data. A sync point."""
+        """Returns the metrics as plain data. A sync point."""
         return {name: (one.place, one.batches, one.totals()) for name, one in self._metrics.items()}
 
     def values(self, ranks: Ranks) -> dict[str, Tensor]:
-        """By name (samples, ...) all values of all ranks in the order of their batches, on every rank.
+        """Returns (samples, ...) for each name: the values of all ranks in the order of the batches, on every
+        rank.
 
         Raises:
-            ContractError: The rows of one name are of several shapes.
+            ContractError: The rows of one name have different shapes.
         """
         found: dict[str, Tensor] = {}
         for name in _names_in_order(ranks.control.gather(self._places, "summarize()")):
@@ -100,12 +103,14 @@ class MetricSums:
         return found
 
 
-def means(told: Sequence[Mapping[str, _MetricTotals]]) -> dict[str, float]:
-    """The mean of each metric, from what all ranks told: bit for bit that of one process, as the sums of the
-    batches are added in their order."""
+def means(rank_totals: Sequence[Mapping[str, _MetricTotals]]) -> dict[str, float]:
+    """Returns the mean of each metric over all ranks. It is bit for bit that of one process, because the sums
+    are added in the order of the batches."""
     results: dict[str, float] = {}
-    for name in _names_in_order([{name: place for name, (place, *_) in rank.items()} for rank in told]):
-        parts = [rank[name] for rank in told if name in rank]
+    for name in _names_in_order(
+        [{name: place for name, (place, *_) in rank.items()} for rank in rank_totals]
+    ):
+        parts = [rank[name] for rank in rank_totals if name in rank]
         total, count = 0.0, 0
         batches = sorted(
             itertools.chain(*(zip(batches, totals, strict=True) for _, batches, totals in parts))
@@ -117,31 +122,31 @@ def means(told: Sequence[Mapping[str, _MetricTotals]]) -> dict[str, float]:
 
 
 def metric_total(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
-    """() the sum over a batch of one metric's values; None where it is no metric because of its shape.
+    """Returns () the sum of one metric's values in a batch; None if the shape is not that of a metric.
 
     Args:
-        name: Of the metric.
-        tensor: (num_samples,) values, or () the batch's mean.
-        num_samples: Of the batch.
+        name: The name of the metric.
+        tensor: (num_samples,) values, or () the mean of the batch.
+        num_samples: Samples of the batch.
 
     Raises:
-        ContractError: It has another number of values.
+        ContractError: The number of values differs from ``num_samples``.
     """
     if name == "id" or tensor.dim() > 1 or tensor.is_complex():
         return None
     if tensor.dim() == 1 and len(tensor) != num_samples:
         raise ContractError(
-            f"evaluate() gave {len(tensor)} values for a batch of {num_samples} samples",
+            f"evaluate() returned {len(tensor)} values for a batch of {num_samples} samples",
             setting=name,
-            fix="give one value per sample (B,) or the batch's mean ()",
+            fix="return one value per sample (B,) or the mean of the batch ()",
         )
-    # float64 also where the values are float32: a mean over a million samples keeps its digits.
+    # float64 even for float32 values: a mean over a million samples keeps its digits.
     wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
     return wide.sum() if wide.dim() else wide * num_samples
 
 
 def _names_in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str]:
-    """The names of all ranks, in the order in which one process would have met them."""
+    """Returns the names of all ranks, in the order in which one process would have seen them."""
     first: dict[str, tuple[int, int]] = {}
     for rank in places:
         for name, place in rank.items():
@@ -150,7 +155,7 @@ def _names_in_order(places: Iterable[Mapping[str, tuple[int, int]]]) -> list[str
 
 
 def _packed(parts: NumberedTensors) -> list[tuple[list[int], list[int], Tensor]]:
-    """Batches that fit together as one tensor, with their numbers and rows: to pickle each costs 30 µs."""
+    """Joins batches of one shape and dtype, with their numbers and sizes: pickling a tensor costs 30 µs."""
     groups = itertools.groupby(parts, key=lambda part: (part[1].shape[1:], part[1].dtype))
     alike = [list(group) for _, group in groups]
     return [
@@ -178,6 +183,6 @@ def _joined(name: str, parts: list[Tensor]) -> Tensor:
         raise ContractError(
             f"the rows of {name!r} have the shape {shapes[0]} in one batch and {shapes[1]} in another, and a "
             "summary of the whole set needs one",
-            fix="pad them to one length, in collate or evaluate(); or measure each batch by itself",
+            fix="pad them to one length, in collate or evaluate(); or measure each batch separately",
         )
     return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""What hooks decide by: the metrics of a validation, and the values of its step's row."""
+"""The metrics that hooks decide by: those of a validation, and the values of the row of its step."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _MAX_LISTED_NAMES = 30
 
 
 def is_row_value(name: str) -> bool:
-    """Whether it is a value of training, which a row has, and no metric of a validation."""
+    """Whether the name is that of a training value of a row, not of a metric of a validation."""
     return name == "lr" or name.startswith(("train/", "lr/", STATS))
 
 
 def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
-    """The row of the newest step, but for the results of a validation and times.
+    """Returns the row of the newest step, without the results of a validation and without times.
 
     Args:
-        trainer: Where it is.
-        values: What `Events.row` or `Events.peek` gave.
+        trainer: The trainer, after the step.
+        values: The result of `Events.row` or `Events.peek`.
     """
     row = {name if name.startswith(STATS) else f"train/{name}": value for name, value in values.items()}
     if trainer.progress.empty_batches:
         row["train/empty_batches"] = trainer.progress.empty_batches  # so far
-    # Where no optimizer moves, a learning rate is none.
+    # If no optimizer takes a step, the row has no learning rate.
     moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
     for name, optim in moving.items():
         rates = optim.rates_of_the_step
@@ -43,17 +43,17 @@ def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float
 
 
 def with_row_values(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]:
-    """The results of a validation, and those values of its step's row that a hook decides by. Only where
-    there are such is the open window looked at, a synchronisation.
+    """Returns the results of a validation, and those values of its step's row that a hook decides by. The
+    open window is read, a synchronisation, only if there is such a value.
 
-    A value that there was before, and is not since the last row (all its steps were skipped, or its optimizer
-    did not move), is NaN, which is never better.
+    A value of earlier rows that is absent since the last row (all its steps were skipped, or its optimizer
+    took no step) is NaN, which is never better.
 
     Raises:
-        ConfigError: A hook decides by what is never reported; names what is.
+        ConfigError: A hook decides by a metric that is never reported.
     """
-    asked = {s: m for hook in trainer.calls.hooks for s, m in hook.monitors(trainer).items()}
-    missing = {setting: monitor for setting, monitor in asked.items() if monitor not in results}
+    monitors = {s: m for hook in trainer.calls.hooks for s, m in hook.monitors(trainer).items()}
+    missing = {setting: monitor for setting, monitor in monitors.items() if monitor not in results}
     if not missing:
         return dict(results)
     row = row_values(trainer, trainer.events.peek())
@@ -70,24 +70,24 @@ def with_row_values(trainer: Trainer, results: Mapping[str, float]) -> dict[str,
 
 
 def check_monitor(results: Collection[str], monitor: str, *, setting: str, row: Collection[str] = ()) -> None:
-    """Makes sure that ``monitor`` is among what is reported.
+    """Checks that the metric ``monitor`` is reported.
 
     Args:
-        results: The names of a validation's metrics.
-        monitor: The name that is looked for.
+        results: The names of the metrics of a validation.
+        monitor: The name of the metric.
         setting: The setting that names it.
-        row: The names of the other values of its step's row, where they are known.
+        row: The names of the other values of the row, if known.
 
     Raises:
-        ConfigError: It is not; names what is.
+        ConfigError: It is not reported; the message lists the reported names.
     """
     if monitor in results or monitor in row:
         return
     near = f"did you mean {found}? " if (found := closest_match(monitor, [*results, *row])) else ""
-    said = ", ".join(sorted(results)) or "nothing"
-    said += f"; its row has: {join_names(sorted(row), _MAX_LISTED_NAMES)}" if row else ""
+    reported = ", ".join(sorted(results)) or "nothing"
+    reported += f"; the row of its step has: {join_names(sorted(row), _MAX_LISTED_NAMES)}" if row else ""
     raise ConfigError(
-        f"{monitor!r} is never reported; a validation reports: {said}",
+        f"{monitor!r} is never reported; a validation reports: {reported}",
         setting=setting,
         fix=f"{near}choose one of these, or return it from Runner.evaluate()"
         + (" or Runner.loss()" if monitor.startswith("train/") else ""),

@@ -1,4 +1,4 @@
-"""Measuring a runner over a whole split: every sample once, exact means. For any loop; see `measuring`."""
+"""The evaluation of a runner on a whole split: every sample once, exact means. It needs no Trainer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_CONTEXT: AbstractContextManager[object] = nullcontext()
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; afterwards each module has the mode it had."""
+    """Sets evaluation mode and no gradients inside the context; restores the mode of each module."""
     training = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -40,26 +40,26 @@ def evaluate_split(
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
 ) -> dict[str, float]:
-    """The metrics of one split: means over its samples, and what `Runner.summarize` adds.
+    """Returns the metrics of one split: means over its samples, and the metrics of `Runner.summarize`.
 
-    ``Runner.evaluate`` gives per batch tensors of shape (B, ...) with a value per sample, or () with the
-    batch's mean. (B,) and () become means in float64; everything (B, ...) goes to `summarize`.
+    ``Runner.evaluate`` returns for each batch tensors of shape (B, ...) with a value per sample, or () with
+    the mean of the batch. (B,) and () become means in float64; every (B, ...) is passed to `summarize`.
 
-    Several ranks share the batches out, and each gets the results of all: bit for bit those of one process,
-    as long as ``evaluate`` draws nothing at random. It is called equally often on each, so it may talk to
-    the other ranks: one that has no batch left computes another once more, and that counts nothing.
+    Several ranks divide the batches among themselves, and each gets the results of all: bit for bit those of
+    one process, unless ``evaluate`` draws random numbers. ``evaluate`` is called equally often on each rank,
+    so it may use collectives: a rank without a batch left computes one again, which is not counted.
 
     Args:
-        runner: What is measured.
-        loader: Its batches.
-        split: Its name, for `summarize`.
-        stop: Asked before each batch.
+        runner: The Runner to evaluate.
+        loader: The batches of the split.
+        split: The name of the split, for `summarize`.
+        stop: Called before each batch.
         forward: Entered around each `Runner.evaluate`.
-        ranks: Who measures together.
+        ranks: The ranks that evaluate together.
 
     Raises:
-        Interrupted: ``stop()`` said so between two batches, on any rank.
-        ContractError: ``evaluate`` gave something else.
+        Interrupted: ``stop()`` returned True on any rank.
+        ContractError: ``evaluate`` returned something else.
         PeerLost: Another rank has failed.
     """
     name = loader.name or split
@@ -88,29 +88,29 @@ def evaluate_split(
         lockstep.meet(ENDING)
     at = f"the results of {name}"
     every = ranks.control.gather(totals, at)
-    ranks.note_given_by_some(f"{name}/", every)
+    ranks.warn_of_partial_values(f"{name}/", every)
     results = means(every)
     if _summarizes(runner):
         results.update(_summary_numbers(runner.summarize(found.values(ranks), split)))
-    # `summarize` may draw at random, and all decide by the results.
+    # `summarize` may draw random numbers, and all ranks must decide by the same results.
     return ranks.control.broadcast(results, at)
 
 
 def _own_batches(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
-    """What a rank computes, each with its number among all batches; None where it counts nothing."""
+    """Yields the batches of a rank with their numbers; the number None marks a batch that is not counted."""
     if ranks.are_several:
-        yield from loader.shard(ranks.rank, ranks.world)
+        yield from loader.shard(ranks.rank, ranks.world_size)
         return
     with closing(loader.once()) as batches:
         yield from enumerate(batches)
 
 
 def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
-    """Of the batches of this turn, one for each rank, the first that holds something; for a rank whose own
-    have been empty so far.
+    """Returns the first non-empty batch of this turn, in which each rank has one; for a rank whose own
+    batches have been empty so far.
 
     Raises:
-        ContractError: The ranks draw other batches.
+        ContractError: The ranks draw different batches.
     """
     rank = next(rank for rank, num_samples in enumerate(counts) if num_samples)
     drawn = (
@@ -118,8 +118,8 @@ def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
     )
     if drawn is None:  # every rank has drawn it: see `Batches.shard`
         raise ContractError(
-            f"{loader.name or 'the set'} gives rank {rank} samples where it gives another rank none",
-            fix="let the set be the same on every rank: roost shares it out by itself",
+            f"{loader.name or 'the set'} has samples on rank {rank}, but not on every rank",
+            fix="make the set the same on every rank: roost divides it among the ranks automatically",
         )
     return drawn[0]
 
@@ -127,7 +127,7 @@ def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
 def _nothing_to_evaluate(name: str) -> ConfigError:
     return ConfigError(
         f"{name} has nothing to evaluate: every batch is empty",
-        fix="look at what the set and its collate give",
+        fix="check the samples of the set and its collate",
     )
 
 
@@ -147,16 +147,16 @@ def probe_metrics(
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
 ) -> tuple[set[str] | None, list[str]]:
-    """What `evaluate_split` would report, from one batch, the same on every rank: found out before the first step, not
-    after the first epoch.
+    """Returns the names that `evaluate_split` would report, from one batch, the same on every rank: so errors
+    appear before the first step, not after the first epoch.
 
     Returns:
-        The names of the metrics, None when `Runner.summarize` may add others; and those of values that
-        become no metric because of their shape.
+        The names of the metrics (None if `Runner.summarize` may add others), and the names of values whose
+        shape is not that of a metric.
 
     Raises:
-        Interrupted: A stop was requested meanwhile, on any rank.
-        ContractError: ``evaluate`` gives something else than it must.
+        Interrupted: A stop was requested on any rank during the probe.
+        ContractError: ``evaluate`` does not return a mapping of tensors.
         PeerLost: Another rank has failed.
     """
     with Lockstep(ranks, f"a look at {loader.name or 'a set'}") as lockstep:
@@ -178,10 +178,10 @@ def probe_metrics(
 
 
 def split_loaders(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:
-    """The sets of a split by name: ``valid``, or each ``valid/NAME``.
+    """Returns the loaders of a split by name: ``valid``, or each ``valid/NAME``.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such split.
     """
     found = {name: one for name, one in loaders.items() if name == split or name.startswith(split + "/")}
     if not found:

@@ -1,4 +1,4 @@
-"""What a trainer measures of a split: its runner's weights, and the averages of them."""
+"""The evaluation of a split by a trainer: with the runner's weights, and with their averages."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
 
 
 def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
-    """The metrics of a split by full name: of the runner's weights, and of each average that is evaluated.
+    """Returns the metrics of a split by full name: of the runner's weights, and of each average.
 
-    All of them see the same data and draw the same random numbers. An average without an update so far is
-    the weights themselves, and so are its metrics: what decides by them finds them from the first validation
-    on.
+    All of them use the same data and the same random numbers. An average without an update equals the
+    weights, and has their metrics, so that a hook can decide by them from the first validation on.
 
     Raises:
-        Interrupted: A stop was requested meanwhile, of any rank.
+        Interrupted: A stop was requested on any rank during the evaluation.
         ConfigError: There is no such split.
-        ContractError: ``Runner.evaluate`` gives something else than it must.
+        ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
         PeerLost: Another rank has failed.
     """
-    trainer.saves.copied()  # an average takes the place of the weights
+    trainer.saves.wait_until_copied()  # before an average replaces the weights
     begun = perf_counter()
     raw = _measure(trainer, split)
     results = dict(raw)
@@ -46,15 +45,15 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
 
 
 def _measure(trainer: Trainer, split: str) -> dict[str, float]:
-    """The metrics of a split with the weights that the runner holds now."""
+    """Returns the metrics of a split with the current weights of the runner."""
     phase = "testing" if split == "test" else "validating"
     results: dict[str, float] = {}
 
     def should_stop() -> bool:
-        trainer.publish(phase)  # at each batch: whoever watches for a stall must see that it goes on
+        trainer.publish(phase)  # at each batch, so that the evaluation does not look like a stall
         return trainer.wants_to_stop
 
-    # Each rank measures other batches: what it draws for them shall not be what the others draw.
+    # Each rank evaluates other batches, so it must draw other random numbers.
     rank = [] if trainer.ranks.is_main else [trainer.ranks.rank]
     with (
         split_evaluation.evaluation_mode(trainer.runner),
@@ -74,11 +73,11 @@ def _measure(trainer: Trainer, split: str) -> dict[str, float]:
 
 
 def probe_split(trainer: Trainer, split: str) -> set[str] | None:
-    """The names that `evaluate` will give, from one batch of each set; None when only the whole split can
-    tell. Values that become no metric are said.
+    """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if only
+    the whole split can show them. Prints a line for each value that does not become a metric.
 
     Raises:
-        ContractError: ``Runner.evaluate`` gives something else than it must.
+        ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
     """
     known: set[str] | None = set()
     with (
@@ -91,7 +90,7 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
             )
             known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
             for key in left_out if trainer.ranks.is_main else ():
-                print(f"{name}/{key} becomes no metric: not of shape (B,) or ()", flush=True)
+                print(f"{name}/{key} is not a metric: its shape is not (B,) or ()", flush=True)
     if known is None:
         return None
     raw = set(known)
@@ -102,7 +101,7 @@ def probe_split(trainer: Trainer, split: str) -> set[str] | None:
 
 
 def validate(trainer: Trainer) -> dict[str, float]:
-    """Evaluates "valid" and tells the hooks; the results belong to this step's row and checkpoint."""
+    """Evaluates "valid" and calls `on_eval`; the results belong to this step's row and checkpoint."""
     trainer.results = monitored_metrics.with_row_values(trainer, evaluate(trainer, "valid"))
     trainer.agenda.request("record")
     for hook in trainer.calls.eval:
@@ -111,7 +110,8 @@ def validate(trainer: Trainer) -> dict[str, float]:
 
 
 def _average_key(average: str, key: str) -> str:
-    """``valid/noisy/loss`` of the average ``ema``: ``valid/ema/noisy/loss``."""
+    """Returns the name of an average's metric: for ``ema``, ``valid/noisy/loss`` is
+    ``valid/ema/noisy/loss``."""
     split, _, rest = key.partition("/")
     return f"{split}/{average}/{rest}"
 
@@ -120,7 +120,7 @@ def _refuse_duplicates(known: Collection[str], more: Collection[str]) -> None:
     double = sorted(set(known).intersection(more))
     if double:
         raise ContractError(
-            f"{double[0]} is a metric that evaluate() gives, and one of an average, too",
+            f"{double[0]} is both a metric of evaluate() and the name of an average's metric",
             setting="averages",
             fix="give the average another name",
         )

@@ -76,7 +76,11 @@ class BlackBoxRecorder:
         return path
 
     def _keep(
-        self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, generators: dict[str, Any] | None
+        self,
+        trainer: Trainer,
+        note: FailureNote,
+        window: Sequence[Any] | None,
+        generators: dict[str, Any] | None,
     ) -> Path:
         left_out = list(note.left_out)
 
@@ -92,7 +96,7 @@ class BlackBoxRecorder:
         state: dict[str, Any] = {}
         if window is not None:
             batch = tried("the batch", lambda: _batch_part(window))
-        if generators is not None and not trainer.stepper.has_moved:
+        if generators is not None and not trainer.stepper.has_stepped:
             state = tried("the state", lambda: _state_parts(trainer, generators))
         durable.make_folders(self.folder, below=self.folder.parent)
 

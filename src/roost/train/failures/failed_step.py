@@ -30,9 +30,13 @@ def why_not_skippable(trainer: Trainer, window: Sequence[Any] | None, error: Exc
     """
     if window is None and not trainer.loaders["train"].has_indices:
         return "what has no indices cannot pass over what it fails to give"
-    if window is not None and trainer.ranks.are_several and error is not trainer.stepper.gradients.agreed_error:
+    if (
+        window is not None
+        and trainer.ranks.are_several
+        and error is not trainer.stepper.gradients.agreed_error
+    ):
         return "it came up outside of stepper.run, where the other ranks do not hear of it"
-    if trainer.stepper.has_moved:
+    if trainer.stepper.has_stepped:
         return "an optimizer had begun to move in this step already"
     if isinstance(error, getattr(torch, "AcceleratorError", ())):
         return "after such an error nothing can be computed on the device"

@@ -1,4 +1,4 @@
-"""Parameters that are not trained."""
+"""The setting ``freeze``: parameters that are not trained."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from roost.train.model.parameters import Parameters
 
 
 def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = lambda key: None) -> list[str]:
-    """Takes the gradients of parameters away, before any optimizer is made: none will hold them.
+    """Sets ``requires_grad`` of parameters to False. Called before optimizers are built, so that none gets
+    these parameters.
 
     Args:
-        module: Its named parameters are what the globs match.
-        patterns: One glob, or several; `Parameters.matching` says how they match.
-        where: Where the setting ``freeze`` was set, for messages.
+        module: The module whose parameter names the globs match.
+        patterns: One glob or several; see `Parameters.matching`.
+        where: Returns where the setting ``freeze`` was set, for messages.
 
     Returns:
-        What was done, and what still moves, a line each; nothing where there is no pattern.
+        Lines for the output: what is frozen, and which running statistics still change; no line without a
+        pattern.
 
     Raises:
-        ConfigError: A glob matches no parameter, or nothing is left to train.
+        ConfigError: A glob matches no parameter, or no parameter is left to train.
     """
     globs = [patterns] if isinstance(patterns, str) else list(patterns)
     if not globs:
@@ -39,7 +41,7 @@ def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = l
             setting="freeze",
             received=patterns,
             where=where("freeze"),
-            fix="leave those out that the run shall train, such as the last layers",
+            fix="leave out the parameters that the run must train, such as the last layers",
         )
     tensors = f"{len(frozen)} of {len(named)} parameter tensors"
     values = f"{sum(p.numel() for p in frozen):,} of {sum(p.numel() for p in named.values()):,} values"
@@ -47,7 +49,7 @@ def freeze(module: nn.Module, patterns: str | Sequence[str], *, where: Where = l
 
 
 def _moving_statistics(module: nn.Module) -> list[str]:
-    """A line about normalisations whose weights are frozen, and whose statistics follow each batch."""
+    """Returns a line about normalisations with frozen weights whose running statistics still change."""
     found = []
     for name, part in module.named_modules():
         own = list(part.parameters(recurse=False))
@@ -58,5 +60,7 @@ def _moving_statistics(module: nn.Module) -> list[str]:
             found.append(name)
     if not found:
         return []
-    said = f"{join_names(found)} {'is' if len(found) == 1 else 'are'} frozen"
-    return [f"{said}, and the running statistics still move in training: override Runner.train to hold them"]
+    subject = f"{join_names(found)} {'is' if len(found) == 1 else 'are'} frozen"
+    return [
+        f"{subject}, but the running statistics still change in training: override Runner.train to keep them"
+    ]

@@ -1,4 +1,4 @@
-"""How much memory a step takes, as far as it can be known before the first one."""
+"""An estimate of the memory that a step needs, made before the first step."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from roost.train.optim.optimizer import Optim
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes."""
+    """The memory of a step, in bytes."""
 
     parameters: int
     buffers: int
     gradients: int
     optimizers: dict[str, int | None]
-    """What each keeps of its own; None: only its first step would tell."""
+    """The state of each optimizer; None: only its first step would show it."""
     activations: int | None
-    """What a forward pass keeps for the backward pass; None: unknown."""
+    """The tensors that a forward pass keeps for the backward pass; None: unknown."""
 
     @property
     def total(self) -> int:
-        """All that is known: the least that a step takes. The workspace of kernels is not in it."""
+        """The sum of all known parts: the least that a step needs, without the workspace of kernels."""
         known = [self.parameters, self.buffers, self.gradients, self.activations, *self.optimizers.values()]
         return sum(filter(None, known))
 
     def lines(self, *, num_samples: int) -> list[str]:
-        """For a person: the sum, then each part.
+        """Returns lines for the output: the sum, then each part.
 
         Args:
-            num_samples: Of the batch whose activations were measured.
+            num_samples: The size of the batch whose activations were measured.
         """
         parts = {
             "weights": (self.parameters + self.buffers, ""),
@@ -46,22 +46,22 @@ class MemoryEstimate:
             "activations": (self.activations, f"  for {num_samples} samples" if self.activations else ""),
         }
         width = max(map(len, parts))
-        told = [
-            f"  {name.ljust(width)}  {'unknown' if number is None else format_bytes(number)}{about}"
-            for name, (number, about) in parts.items()
+        lines = [
+            f"  {name.ljust(width)}  {'unknown' if number is None else format_bytes(number)}{note}"
+            for name, (number, note) in parts.items()
         ]
-        return [f"memory of a step: at least {format_bytes(self.total)}", *told]
+        return [f"memory of a step: at least {format_bytes(self.total)}", *lines]
 
 
 def estimate_memory(
     module: nn.Module, optims: Mapping[str, Optim], *, activations: int | None
 ) -> MemoryEstimate:
-    """What a step takes.
+    """Estimates the memory of a step.
 
     Args:
-        module: With all its weights.
-        optims: What moves them.
-        activations: As measured, see `roost.train.model.model_summary.trace_forward`.
+        module: The module with all its weights.
+        optims: Its optimizers.
+        activations: Bytes as measured; see `roost.train.model.model_summary.trace_forward`.
     """
     return MemoryEstimate(
         parameters=num_bytes(module.parameters()),
@@ -73,18 +73,18 @@ def estimate_memory(
 
 
 def num_bytes(tensors: Iterable[Tensor]) -> int:
-    """Of the values; a tensor that comes twice counts once."""
+    """Returns the bytes of the values; a tensor that occurs twice counts once."""
     unique = {id(one): one for one in tensors}
     return sum(one.numel() * one.element_size() for one in unique.values())
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int | None:
-    """What an optimizer keeps of its own once it has moved; None where only a real step can tell. A copy of
-    it takes a step on tensors that have a shape and no values."""
+    """Returns the bytes of an optimizer's state after its first step; None if only a real step can show
+    it. A copy of the optimizer takes a step on tensors of the device "meta", which have no values."""
     if not optimizer.state:
         try:
             optimizer = _stepped_copy(optimizer)
-        except Exception:  # noqa: BLE001  - of whatever kind it is: it cannot be told beforehand
+        except Exception:  # noqa: BLE001  - any error: the size is unknown before the run
             return None
     return num_bytes(
         value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)
@@ -103,7 +103,7 @@ def _stepped_copy(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def _meta_group(group: dict[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {
         name: False for name in ("fused", "foreach") if name in group
-    }  # one tensor after the other
+    }  # one tensor at a time
     made = []
     for parameter in group["params"]:
         one = nn.Parameter(torch.empty_like(parameter, device="meta"))

@@ -1,4 +1,4 @@
-"""A model in a table: its modules, what they give, their parameters."""
+"""A table of a model: its modules, the shapes of their outputs, their parameters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NO_CONTEXT: AbstractContextManager[object] = nullcontext()
 
 @dataclass
 class ForwardTrace:
-    """What one forward pass showed."""
+    """Output shapes and activation memory, recorded in one forward pass."""
 
     shapes: dict[str, str] = field(default_factory=dict)
-    """What each module gave at its first call, by name: ``64x10``."""
+    """The output shape of each module at its first call, by name: ``64x10``."""
     activations: int = 0
-    """Bytes that the pass keeps for the backward pass, without weights and without the batch."""
+    """Bytes that the pass keeps for the backward pass, without the weights and the batch."""
 
 
 def trace_forward(
@@ -34,17 +34,17 @@ def trace_forward(
     *,
     context: AbstractContextManager[object] = _NO_CONTEXT,
 ) -> ForwardTrace:
-    """Takes one forward pass with gradients, and looks what it gives and keeps. It draws random numbers and
-    moves running statistics as any pass does.
+    """Runs one forward pass with gradients and records shapes and activation memory. The pass draws random
+    numbers and updates running statistics as any other.
 
     Args:
-        module: Whose modules are looked at.
-        forward: Computes the loss of a batch with them.
-        batch: On their device.
+        module: The module whose submodules are observed.
+        forward: Computes the loss of a batch.
+        batch: The batch, on the device of the module.
         context: Entered around the pass.
 
     Raises:
-        Exception: Whatever the pass raises.
+        Exception: Any error of the pass.
     """
     seen = ForwardTrace()
     known = {_address(t) for t in [*module.parameters(), *module.buffers(), *_tensors(batch)]}
@@ -61,7 +61,7 @@ def trace_forward(
             stack.callback(handle.remove)
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
         with torch.enable_grad(), context:
-            loss = forward(batch)  # its graph must live as long as it is counted, or memory is used twice
+            loss = forward(batch)  # keep the graph alive while counting: freed memory would be used again
         del loss
     return seen
 
@@ -75,7 +75,7 @@ def _shape_recorder(shapes: dict[str, str], name: str) -> Callable[[nn.Module, A
 
 
 def format_shapes(output: Any) -> str:
-    """The shapes of the tensors in a nest, in words; the first three of many."""
+    """Returns the shapes of the tensors in a nest as text; at most three of them."""
     found = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(output)]
     return ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
 
@@ -101,23 +101,24 @@ def _storage_bytes(tensor: Tensor) -> int:
 
 
 class ModuleRow(NamedTuple):
-    """One module."""
+    """A row of the table: one module."""
 
     name: str
     kind: str
     output: str
     parameters: int
-    """Values in it and in what it holds, each counted once."""
+    """Values in the module and its submodules, each counted once."""
     trained: str
-    """``all``, ``none``, ``some``; empty where it has no parameters."""
+    """``all``, ``none`` or ``some``; empty if the module has no parameters."""
 
 
 def module_rows(module: nn.Module, shapes: Mapping[str, str] | None = None) -> list[ModuleRow]:
-    """The modules as deep as a table can show them, at most 50; what is below is counted in its parent.
+    """Returns rows for the modules, to the depth at which there are at most 50; deeper modules are counted
+    in their parent.
 
     Args:
-        module: The whole.
-        shapes: What they give, by name.
+        module: The whole model.
+        shapes: The output shapes, by module name.
     """
     named = dict(module.named_modules())
     for depth in range(_MAX_DEPTH, 0, -1):
@@ -141,7 +142,7 @@ def _module_row(name: str, module: nn.Module, shape: str) -> ModuleRow:
 
 
 def format_table(found: Sequence[ModuleRow]) -> list[str]:
-    """The rows as lines, under a line of titles."""
+    """Returns the rows as lines, below a line of titles."""
     cells = [["MODULE", "CLASS", "OUTPUT", "PARAMETERS", "TRAINED"]]
     cells += [[row.name, row.kind, row.output, f"{row.parameters:,}", row.trained] for row in found]
     widths = [max(len(line[column]) for line in cells) for column in range(5)]

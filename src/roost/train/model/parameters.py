@@ -1,4 +1,4 @@
-"""The parameters of a module by name: those that globs choose, and which optimizer moves them."""
+"""The parameters of a module by name: selection by globs, and a check of which optimizer has them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from roost.config.settings import Where
 from roost.train.optim.optimizer import Optim
 
 MAX_LISTED_NAMES = 20
-"""Parameters that a message lists before it counts the rest."""
+"""Parameters that a message lists; the rest is counted."""
 
 
 class Parameters:
     """The trainable parameters of a module.
 
-    A parameter that several modules share has one name, that of the first, and a glob may match any of them.
+    A parameter that several modules share has its name in the first of them; a glob may match any of its
+    names.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -35,10 +36,10 @@ class Parameters:
     def matching(
         self, patterns: str | Sequence[str], *, among: Iterable[str], setting: str, where: Where
     ) -> list[str]:
-        """Those of ``among`` that one of the globs matches, in the module's order.
+        """Returns the names in ``among`` that a glob matches, in the module's order.
 
         Raises:
-            ConfigError: One of the globs matches none of them.
+            ConfigError: A glob matches none of them.
         """
         globs, among = [patterns] if isinstance(patterns, str) else list(patterns), list(among)
         for pattern in globs:
@@ -52,13 +53,14 @@ class Parameters:
     def _refuse(self, pattern: str, among: Sequence[str], setting: str, where: Where) -> None:
         found = [name for name in self._names if self._matches(name, pattern)]
         frozen = [name for name in found if name not in self.trainable]
-        heads = list(dict.fromkeys(name.partition(".")[0] for name in among))
-        examples = [next(name for name in among if name.partition(".")[0] == head) for head in heads[:6]]
-        fix = f"{_suggestion(pattern, among)}the names are like {', '.join(examples)}"
+        prefixes = list(dict.fromkeys(name.partition(".")[0] for name in among))
+        examples = [next(name for name in among if name.partition(".")[0] == one) for one in prefixes[:6]]
+        fix = f"{_suggestion(pattern, among)}use names such as {', '.join(examples)}"
         if found and len(frozen) == len(found):
-            fix = f"it matches only frozen ones ({join_names(frozen, MAX_LISTED_NAMES)}): {fix}"
+            fix = f"it matches only frozen parameters ({join_names(frozen, MAX_LISTED_NAMES)}): {fix}"
         elif found:
-            fix = f"choose them in the optimizer's own `params` too ({join_names(found, MAX_LISTED_NAMES)}): {fix}"
+            names = join_names(found, MAX_LISTED_NAMES)
+            fix = f"choose them in the optimizer's own `params` too ({names}): {fix}"
         raise ConfigError(
             "the glob matches no parameter",
             setting=setting,
@@ -68,15 +70,15 @@ class Parameters:
         )
 
     def sparse(self) -> set[str]:
-        """The names of those whose gradients are sparse: of embeddings that ask for it."""
+        """Returns the names of parameters with sparse gradients: of embeddings with ``sparse=True``."""
         return {name for name, owner in self._owned() if getattr(owner, "sparse", False) is True}
 
     def dense(self) -> set[str]:
-        """The names of those whose gradients are certainly dense: of torch's other modules."""
+        """Returns the names of parameters with certainly dense gradients: of torch's other modules."""
         homes = {name: type(owner).__module__ for name, owner in self._owned()}
         torchs = {name for name, home in homes.items() if home.startswith("torch.nn.modules.")}
-        held = {name for name, home in homes.items() if home.endswith(".container")}  # for whatever use
-        return torchs - held - self.sparse()
+        in_containers = {name for name, home in homes.items() if home.endswith(".container")}  # use unknown
+        return torchs - in_containers - self.sparse()
 
     def _owned(self) -> Iterable[tuple[str, nn.Module]]:
         for name, names in self._names.items():
@@ -85,7 +87,7 @@ class Parameters:
 
 
 def _suggestion(pattern: str, names: Sequence[str]) -> str:
-    """The glob that was probably meant, as the beginning of a fix."""
+    """Returns the glob that was probably intended, as the beginning of a fix."""
     modules = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
     if pattern in modules:
         meant: str | None = f"{pattern}.*"
@@ -97,8 +99,8 @@ def _suggestion(pattern: str, names: Sequence[str]) -> str:
 
 
 def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
-    """Prints what may be a mistake in optimizers that were made by hand, or may be meant: a parameter that
-    two of them move, one that none moves, a tensor that is no parameter of the module."""
+    """Prints possible mistakes in the optimizers of ``Runner.optimizers()``, which may be intended: a
+    parameter in two optimizers, a parameter in none, a tensor that is not a parameter of the module."""
     names = {id(p): name for name, p in module.named_parameters()}
     owners: dict[str, list[str]] = {name: [] for name, p in module.named_parameters() if p.requires_grad}
     for optimizer, optim in optims.items():
@@ -107,12 +109,12 @@ def check_owners(module: nn.Module, optims: Mapping[str, Optim]) -> None:
             owners.setdefault(mine, []).append(optimizer)
         if foreign := len([one for one in own if one not in names]):
             what = "1 tensor that is" if foreign == 1 else f"{foreign} tensors that are"
-            print(f"optimizer {optimizer!r} moves {what} no parameter of the Runner", flush=True)
+            print(f"optimizer {optimizer!r} has {what} not in the Runner's parameters", flush=True)
     several: dict[str, list[str]] = {}
     for name in owners:
         if len(owners[name]) > 1:
             several.setdefault(" and ".join(map(repr, owners[name])), []).append(name)
-    for who, shared in several.items():
-        print(f"optimizers {who} both move {join_names(shared, MAX_LISTED_NAMES)}", flush=True)
+    for owner_names, shared in several.items():
+        print(f"optimizers {owner_names} share {join_names(shared, MAX_LISTED_NAMES)}", flush=True)
     if free := [name for name, by in owners.items() if not by]:
-        print(f"no optimizer moves {join_names(free, MAX_LISTED_NAMES)}", flush=True)
+        print(f"no optimizer has {join_names(free, MAX_LISTED_NAMES)}", flush=True)

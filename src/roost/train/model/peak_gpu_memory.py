@@ -1,5 +1,8 @@
-"""The most memory that torch's allocator has held of a GPU since the process began. The allocator counts for
-the whole process, so this does too; rows begin its counting anew."""
+"""The peak GPU memory of torch's allocator since the process started.
+
+The allocator counts for the whole process, and so does this module. Each row of metrics resets the
+allocator's counters, so earlier peaks are kept here.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ _MB = 2**20
 
 
 class PeakMemory(NamedTuple):
-    """The most that was held at once, in MB."""
+    """Peaks of the allocator on one GPU, in MB."""
 
     reserved_mb: float = 0.0
-    """With what the allocator keeps to give out again."""
+    """Memory held by the allocator, its cache included."""
     allocated_mb: float = 0.0
-    """By tensors."""
+    """Memory of tensors."""
 
 
 _earlier_peaks: dict[int, PeakMemory] = {}
-"""Of each GPU, until its counting was begun anew."""
+"""The peaks of each GPU until its counters were last reset."""
 
 
 def process_peak(device: torch.device | int) -> PeakMemory:
-    """Of a GPU, since the process began."""
+    """Returns the peaks of a GPU since the process started."""
     index = _index(device)
     now = PeakMemory(
         torch.cuda.max_memory_reserved(index) / _MB,
@@ -34,7 +37,7 @@ def process_peak(device: torch.device | int) -> PeakMemory:
 
 
 def peak_since_last_call(device: torch.device | int) -> float:
-    """MB of tensors at most since this was asked last."""
+    """Returns the peak memory of tensors in MB since the last call, and resets the counters."""
     index = _index(device)
     _earlier_peaks[index] = process_peak(index)
     allocated_mb = torch.cuda.max_memory_allocated(index) / _MB

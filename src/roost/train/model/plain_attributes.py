@@ -1,4 +1,4 @@
-"""What a runner keeps outside of its state: plain attributes, which no checkpoint holds."""
+"""Detects state that no checkpoint holds: plain attributes of a runner that change during training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
 class PlainAttributes:
-    """Remembers the plain attributes of a module and of its parts, and names those that change.
+    """Remembers the plain attributes of a module and its submodules, and names those that change.
 
-    A change means that a resumed run would compute with other values. A part that has a `get_extra_state`
-    is trusted to save what it needs; what is no plain data (objects, functions) is not judged.
+    After a change, a resumed run would compute with other values. A submodule with `get_extra_state` is
+    assumed to save what it needs; attributes that are not plain data (objects, functions) are ignored.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -27,7 +27,8 @@ class PlainAttributes:
         self._before: dict[str, int | None] | None = _fingerprints(module)
 
     def changed(self) -> list[str]:
-        """The dotted names of what changed since the beginning; looks once, afterwards there is none."""
+        """Returns the dotted names of attributes that changed since construction; only the first call
+        checks."""
         if self._before is None:
             return []
         before, self._before = self._before, None
@@ -37,7 +38,7 @@ class PlainAttributes:
 
 
 def _fingerprints(module: nn.Module) -> dict[str, int | None]:
-    """A number per attribute, never 0; None for what is not judged."""
+    """Returns a number for each attribute, never 0; None for an attribute that is ignored."""
     state = {_storage(tensor) for tensor in (*module.parameters(), *module.buffers())} - {0}
     found: dict[str, int | None] = {}
     for prefix, part in module.named_modules():
@@ -56,12 +57,12 @@ def _saves_extra(part: nn.Module) -> bool:
 def _fingerprint(value: Any, state: set[int]) -> int | None:
     try:
         if any(_storage(tensor) in state for tensor in _tensors(value)):
-            return None  # another name for parameters, which are saved
+            return None  # a reference to parameters or buffers, which are saved
         skeleton, leaves = state_tree.pack(value)
         total = zlib.crc32(json.dumps(skeleton).encode())
         for name in sorted(leaves):
             total = zlib.crc32(leaves[name].data, total)
-    except Exception:  # noqa: BLE001  - an attribute may hold anything; what cannot be packed is not judged
+    except Exception:  # noqa: BLE001  - an attribute may be anything; one that cannot be packed is ignored
         return None
     return total + 1
 

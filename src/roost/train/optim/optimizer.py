@@ -1,4 +1,4 @@
-"""An optimizer with what belongs to it: its schedule, its clipping, how often it moves."""
+"""An optimizer with its scheduler, gradient clipping, loss scaler, and the interval of its steps."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from roost.train.step import fast_ops
 
 UNITS = ("step", "epoch", "validation")
 LR_SCALE = "lr_scale"
-"""In a parameter group of torch: the factor from its learning rate to the one that is used."""
+"""Key of a torch parameter group: the factor on its learning rate."""
 
 
 @dataclass
 class Optim:
-    """An optimizer with what belongs to it.
+    """An optimizer with its scheduler and gradient clipping.
 
-    ``unit`` says what the scheduler counts: "step", "epoch" or "validation" (then ``monitor`` is given to
-    its ``step``, as `ReduceLROnPlateau` wants it). A parameter group with the key ``lr_scale`` is moved with
-    its learning rate times that, whatever the scheduler makes of the rate.
+    ``unit`` is what the scheduler counts: "step", "epoch" or "validation" (then its ``step`` gets the value
+    of ``monitor``, as `ReduceLROnPlateau` needs it). A parameter group with the key ``lr_scale`` uses its
+    learning rate times that factor, independently of the scheduler.
 
     Args:
         optimizer: A torch optimizer.
-        scheduler: Changes its learning rates; none when None.
+        scheduler: Changes the learning rates. None: they are constant.
         unit: What the scheduler counts.
-        monitor: The metric that the scheduler looks at.
-        max_grad_norm: Norm to which the gradients of its parameters are clipped together.
+        monitor: The metric that the scheduler uses.
+        max_grad_norm: The norm to which all gradients of its parameters together are clipped.
         grad_norm_type: p of that norm.
-        every_n_steps: It moves at each n-th call only, on the loss of that call alone.
+        every_n_steps: The optimizer takes a step at every n-th call only, on the loss of that call alone.
 
     Raises:
-        ContractError: There is no such unit, or it would never move.
+        ContractError: ``unit`` is unknown, or ``every_n_steps`` is less than 1.
     """
 
     optimizer: torch.optim.Optimizer
@@ -50,38 +50,38 @@ class Optim:
     grad_norm_type: float = 2.0
     every_n_steps: int = 1
     scaler: torch.amp.GradScaler | None = field(init=False, default=None)
-    """Of the loss it moves on; set by its `Stepper` in fp16."""
+    """The scaler of its loss; set by the `Stepper` in fp16."""
     num_calls: int = field(init=False, default=0)
-    """How often it was asked to move; counted only when ``every_n_steps`` is more than 1."""
+    """Number of calls of `is_due`; counted only if ``every_n_steps`` is more than 1."""
     rates_before: list[float] | None = field(init=False, default=None)
-    """`rates` as the newest step used them; whoever steps the scheduler notes it. None: nobody steps one."""
+    """`rates` of the newest step, set by the hook that steps the scheduler. None: no hook steps one."""
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
             fix = f"did you mean {near!r}?" if (near := closest_match(self.unit, UNITS)) else None
-            raise ContractError(f"a scheduler counts {', '.join(UNITS)}", received=self.unit, fix=fix)
+            raise ContractError(f"a scheduler must count {', '.join(UNITS)}", received=self.unit, fix=fix)
         if self.every_n_steps < 1:
-            raise ContractError("every_n_steps is 1 or more", received=self.every_n_steps)
+            raise ContractError("every_n_steps must be 1 or more", received=self.every_n_steps)
         step = inspect.signature(type(self.optimizer).step).parameters
         self.needs_closure = "closure" in step and step["closure"].default is inspect.Parameter.empty
-        """Whether it evaluates the loss by itself, several times a step, as LBFGS does."""
-        self.move = fast_ops.step_function(self.optimizer)
+        """Whether the optimizer evaluates the loss itself, several times a step, as LBFGS does."""
+        self.take_step = fast_ops.step_function(self.optimizer)
         """Takes one step: ``optimizer.step()``."""
         own = type(self.optimizer).zero_grad is not torch.optim.Optimizer.zero_grad
         self._has_own_zero_grad = own or "zero_grad" in vars(self.optimizer)
-        # Torch warns when a scheduler steps first, as it does beside an optimizer that does not move in every
-        # step, and after a validation that a stop had cut.
+        # Torch warns if a scheduler steps before the optimizer. That happens if the optimizer does not take a
+        # step each time, and after a validation that a stop interrupted.
         self.optimizer._opt_called = True  # type: ignore[attr-defined]
 
     @property
     def is_fused(self) -> bool:
-        """Whether one kernel does the whole step; it looks at a flag on the device that may keep it back."""
+        """Whether one kernel does the whole step; it can skip the step by a flag on the device."""
         return bool(getattr(self.optimizer, "_step_supports_amp_scaling", False))
 
     @property
     def begins_momentum(self) -> bool:
-        """Whether a fused SGD makes its momentum in this step. If that were kept back, its buffer would hold
-        whatever lay in the memory."""
+        """Whether a fused SGD creates its momentum buffer in this step. If that step were skipped by a flag,
+        the buffer would hold uninitialised memory."""
         if not (self.is_fused and isinstance(self.optimizer, torch.optim.SGD)):
             return False
         state = self.optimizer.state
@@ -94,18 +94,18 @@ class Optim:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Everything it moves, in the order of its groups. Asked anew: a hook may add a group."""
+        """All its parameters, in the order of the groups. Read again each time: a hook may add a group."""
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def is_due(self) -> bool:
-        """Counts that it is asked to move, and tells whether it does so this time."""
+        """Counts a call, and returns whether the optimizer takes a step at this one."""
         if self.every_n_steps == 1:
             return True
         self.num_calls += 1
         return self.num_calls % self.every_n_steps == 0
 
     def clear(self) -> None:
-        """Forgets the gradients. Torch's own `zero_grad` does the same in 20 times the time (5 µs)."""
+        """Sets the gradients to None. Torch's `zero_grad` does the same in 20 times the time (5 µs)."""
         if self._has_own_zero_grad:
             self.optimizer.zero_grad()
             return
@@ -114,7 +114,7 @@ class Optim:
                 parameter.grad = None
 
     def clip(self) -> Tensor:
-        """Clips the gradients to `max_grad_norm`; () their norm before."""
+        """Clips the gradients to `max_grad_norm`; returns () their norm before."""
         assert self.max_grad_norm is not None
         parameters, kind = self.parameters, self.grad_norm_type
         if not sharded_tensors.any_sharded(parameters):
@@ -124,8 +124,10 @@ class Optim:
         return norm
 
     def gradient_norm(self, norm_type: float) -> Tensor:
-        """() the norm of all gradients together, of sparse ones of their values; 0 when there are none. Of
-        sharded ones it is that of all ranks."""
+        """Returns () the norm of all gradients together; 0 without gradients.
+
+        Sparse gradients count with their values, sharded gradients with the shards of all ranks.
+        """
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         if sharded_tensors.any_sharded(gradients):
             return sharded_tensors.total_norm(gradients, norm_type)
@@ -134,7 +136,7 @@ class Optim:
 
     @contextmanager
     def scaled_rates(self) -> Iterator[None]:
-        """The learning rates times their ``lr_scale`` inside; outside, what the scheduler made of them."""
+        """Multiplies the learning rates by their ``lr_scale`` inside the context."""
         groups = [group for group in self.optimizer.param_groups if LR_SCALE in group]
         rates = [group["lr"] for group in groups]
         for group, rate in zip(groups, rates, strict=True):
@@ -152,21 +154,21 @@ class Optim:
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate that each parameter group is moved with."""
+        """The learning rate of each parameter group, with its ``lr_scale``."""
         return [float(group["lr"]) * float(group.get(LR_SCALE, 1.0)) for group in self.optimizer.param_groups]
 
     @property
     def lr(self) -> float:
-        """That of the first group."""
+        """The learning rate of the first group."""
         return self.rates[0]
 
     @property
     def rates_of_the_step(self) -> list[float]:
-        """The learning rates of the newest step, whatever its scheduler has made of them since."""
+        """The learning rates that the newest step used, before the scheduler changed them."""
         return self.rates if self.rates_before is None else self.rates_before
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the optimizer, of the scheduler and of the scaler, and how often it was asked to move."""
+        """Returns the state of optimizer, scheduler and scaler, and the number of calls."""
         scheduler = self.scheduler.state_dict() if self.scheduler is not None else None
         return {
             "optimizer": self.optimizer.state_dict(),
@@ -177,10 +179,10 @@ class Optim:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave.
+        """Restores the result of `state_dict`.
 
         Raises:
-            CheckpointError: It is the state of another optimizer.
+            CheckpointError: The state belongs to another optimizer.
         """
         if self.scheduler is not None and state["scheduler"] is not None:
             self.scheduler.load_state_dict(state["scheduler"])
@@ -200,13 +202,16 @@ class Optim:
             self.scaler.load_state_dict(state["scaler"])
 
     def _in_shards(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """A state of whole tensors, with those sharded whose parameters are; and with the kernels that these
-        groups have: what saved it may have taken some that move no shards."""
+        """Shards the tensors of a saved state whose parameters are sharded.
+
+        ``fused`` and ``foreach`` are those of the current groups: the kernels of the run that saved the state
+        may not support shards.
+        """
         parameters, groups = self.parameters, saved["param_groups"]
         indices = [index for group in groups for index in group["params"]]
         fits = len(indices) == len(parameters) and len(groups) == len(self.optimizer.param_groups)
         if not fits or not sharded_tensors.any_sharded(parameters):
-            return saved  # where it does not fit, torch says how
+            return saved  # torch reports how it does not fit
         groups = [
             {**group, **{name: own[name] for name in ("fused", "foreach") if name in own}}
             for group, own in zip(groups, self.optimizer.param_groups, strict=True)
@@ -220,8 +225,9 @@ class Optim:
 
 
 def _restore_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Torch loads floating-point state in the type of its parameter: the float32 counters that NAdam and ASGD
-    keep beside bf16 weights would lose bits, beside float64 ones the next steps would round differently."""
+    """Restores the saved dtypes of optimizer state. Torch loads floating-point state in the dtype of its
+    parameter: the float32 counters of NAdam and ASGD would lose bits with bf16 weights, and with float64
+    weights the next steps would round differently."""
     indices = (index for group in saved["param_groups"] for index in group["params"])
     parameters = (p for group in optimizer.param_groups for p in group["params"])
     for index, parameter in zip(indices, parameters, strict=True):

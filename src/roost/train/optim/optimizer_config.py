@@ -1,4 +1,4 @@
-"""Optimizers from the config's ``optimizers`` section, checked before the run."""
+"""Builds the optimizers of the config's ``optimizers`` section, and checks them before the run."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def build_optimizers(
     """Builds every optimizer of the ``optimizers`` section.
 
     Args:
-        module: Its named parameters are what the globs match.
+        module: The module whose parameter names the globs match.
         settings: By name.
-        totals: ``total_steps`` (left out when only time ends the run) and ``steps_per_epoch``, for the
-            arguments that mention them.
-        root: The project's folder, for class paths; the working folder if left out.
-        where: Where a dotted key was set, for messages.
+        totals: ``total_steps`` (absent if only time ends the run) and ``steps_per_epoch``, for the arguments
+            that refer to them.
+        root: The project's folder, for class paths. None: the working folder.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
         ConfigError: A class path, an argument or a glob does not fit, or a parameter is in two optimizers
@@ -65,7 +65,7 @@ def build_optimizers(
 def _assign_parameters(
     parameters: Parameters, settings: Mapping[str, OptimizerSettings], where: Where
 ) -> dict[str, list[str]]:
-    """The names of each optimizer's parameters."""
+    """Returns the parameter names of each optimizer."""
     chosen: dict[str, list[str]] = {}
     for name, one in settings.items():
         key = f"optimizers.{name}.params"
@@ -100,7 +100,7 @@ S = TypeVar("S", OptimizerSettings, GroupSettings, SchedulerSettings)
 
 @dataclass(frozen=True)
 class _OptimBuilder:
-    """Builds one entry of ``optimizers``; ``key`` is its dotted name."""
+    """Builds one entry of the section ``optimizers``; ``key`` is its dotted key."""
 
     key: str
     parameters: Parameters
@@ -113,7 +113,7 @@ class _OptimBuilder:
         return {"setting": key, "where": self.where(key)}
 
     def with_totals(self, one: OptimizerSettings) -> OptimizerSettings:
-        """With the totals put into its arguments, and those of its groups and its scheduler."""
+        """Fills the totals into the arguments of the optimizer, its groups and its scheduler."""
         groups = [self._with_totals(group, f"groups.{number}.") for number, group in enumerate(one.groups)]
         scheduler = self._with_totals(one.scheduler, "scheduler.") if one.scheduler is not None else None
         return msgspec.structs.replace(self._with_totals(one, ""), groups=groups, scheduler=scheduler)
@@ -123,21 +123,23 @@ class _OptimBuilder:
             one.arguments, interpolation.LATE_NAMES - self.totals.keys()
         ):
             fix = "set max_steps or max_epochs"
-            raise ConfigError(f"max_time gives no {name}", **self.location(prefix + key), fix=fix)
+            raise ConfigError(
+                f"{name} is unknown with max_time alone", **self.location(prefix + key), fix=fix
+            )
         return msgspec.structs.replace(
             one, arguments=dict(interpolation.fill_late(one.arguments, self.totals))
         )
 
     def build_optim(self, one: OptimizerSettings, chosen: Sequence[str]) -> Optim:
-        """The optimizer of the parameters named ``chosen``, with its groups and its schedule.
+        """Builds the optimizer of the parameters ``chosen``, with its groups and its scheduler.
 
         Raises:
-            ConfigError: A class path, an argument or a glob does not fit; names the key and the place.
+            ConfigError: A class path, an argument or a glob does not fit.
         """
         made = objects.locate(one.class_, root=self.root, **self.location("class"))
         self._check_sections(one, made)
         self._check_parameter_kinds(one, made, chosen)
-        if one.groups:  # what is wrong for all groups must not be told of the first one
+        if one.groups:  # so that an error of all groups is not reported as one of the first group
             self._optimizer(one, made, [{"params": self._tensors(chosen)}], chosen)
         groups = self._groups(one, chosen)
         optimizer = self._optimizer(one, made, groups, chosen)
@@ -179,11 +181,11 @@ class _OptimBuilder:
         optimizer: Any = objects.build(spec, self.root, self.key, self.where, **taken, **assumed)
         if not isinstance(optimizer, torch.optim.Optimizer):
             fix = "name a subclass of torch.optim.Optimizer, or a function that makes one"
-            raise ConfigError("is no optimizer", received=one.class_, **self.location("class"), fix=fix)
+            raise ConfigError("is not an optimizer", received=one.class_, **self.location("class"), fix=fix)
         return optimizer
 
     def _parameters_argument(self, one: OptimizerSettings, made: call_arguments.Target) -> str:
-        """The argument that takes the parameters; torch's all call it ``params``, a project's may not."""
+        """Returns the name of the argument for the parameters: ``params`` in torch; a project may differ."""
         if ".py:" not in one.class_ or call_arguments.accepts(made, "params"):
             return "params"
         return next(iter(inspect.signature(made).parameters), "params")
@@ -194,7 +196,8 @@ class _OptimBuilder:
     # ---- groups -----------------------------------------------------------------------------------------
 
     def _groups(self, one: OptimizerSettings, chosen: Sequence[str]) -> list[dict[str, Any]]:
-        """Parameter groups; the first that matches takes a parameter, the rest share the arguments."""
+        """Returns the parameter groups. The first group that matches a parameter takes it; parameters that no
+        group matches form the first parameter group."""
         left = {name: self.parameters.trainable[name] for name in chosen}
         built = []
         for number, group in enumerate(one.groups):
@@ -204,10 +207,10 @@ class _OptimBuilder:
             )
             mine = {name: left.pop(name) for name in names if name in left}
             if not mine:
-                said = (
+                reason = (
                     f"earlier groups have taken all that it matches ({join_names(names, MAX_LISTED_NAMES)})"
                 )
-                print(f"warning: {at['setting']}: {said}; it is left out", flush=True)
+                print(f"warning: {at['setting']}: {reason}; the group is left out", flush=True)
                 continue
             own = self._own_arguments(one, group, number, mine)
             scale = one.lr_scale if group.lr_scale is None else group.lr_scale
@@ -218,8 +221,8 @@ class _OptimBuilder:
     def _own_arguments(
         self, one: OptimizerSettings, group: GroupSettings, number: int, mine: Mapping[str, Tensor]
     ) -> Mapping[str, Any]:
-        """A group's arguments with their right types, tried on an optimizer that is thrown away: torch checks
-        only the arguments that all groups share, and takes any name in a group."""
+        """Returns a group's arguments with their types, checked on a temporary optimizer: torch checks only
+        the arguments that all groups share, and accepts any name in a group."""
         if not group.arguments or ".py:" in one.class_:
             return group.arguments
         spec = {"class": one.class_, **one.arguments, **group.arguments}
@@ -227,10 +230,10 @@ class _OptimBuilder:
         tried: Any = objects.build(spec, self.root, key, self.where, params=list(mine.values()))
         return {name: tried.param_groups[0][name] for name in group.arguments}
 
-    # ---- what torch would refuse later, or never ---------------------------------------------------------
+    # ---- checks that torch makes later, or never --------------------------------------------------------
 
     def _check_sections(self, one: OptimizerSettings, made: call_arguments.Target) -> None:
-        """Refuses a setting in the wrong section, which would be taken for an argument."""
+        """Refuses a setting in the wrong section, which would be read as an argument."""
         self._refuse_misplaced(one.arguments, made, "")
         for number, group in enumerate(one.groups):
             self._refuse_misplaced(group.arguments, made, f"groups.{number}.")
@@ -246,30 +249,31 @@ class _OptimBuilder:
             right = [section for section, struct in homes.items() if name in section_schema.fields(struct)]
             if right and not call_arguments.accepts(made, name):
                 at, fix = self.location(prefix + name), f"write it as {self.key}.{right[0]}{name}"
-                raise ConfigError("stands in the wrong section", received=given[name], **at, fix=fix)
+                raise ConfigError("is in the wrong section", received=given[name], **at, fix=fix)
             meant = synonyms.find_setting(name, section_schema.fields(OptimizerSettings))
             if meant is not None and call_arguments.rejects(made, name):
                 fix = f"did you mean {self.key}.{meant}?"
                 raise ConfigError(
-                    "is no setting", received=given[name], **self.location(prefix + name), fix=fix
+                    "is not a setting", received=given[name], **self.location(prefix + name), fix=fix
                 )
 
     def _check_parameter_kinds(
         self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]
     ) -> None:
-        """Refuses by name the parameters that a class of torch would refuse unnamed, or in the first step."""
+        """Refuses, by name, parameters that a torch class would refuse without a name or in the first
+        step."""
         if not inspect.isclass(made):
             return
         kinds = {kind.__name__ for kind in made.__mro__ if kind.__module__.startswith("torch.optim")}
         sparse = [name for name in chosen if name in self.parameters.sparse()]
         if "Muon" in kinds:
             flat = [name for name in chosen if self.parameters.trainable[name].dim() != 2]
-            self._refuse(flat, one, "takes matrices alone, and these are none")
+            self._refuse(flat, one, "takes only matrices, and these are not")
         if "SparseAdam" in kinds:
             dense = [name for name in chosen if name in self.parameters.dense()]
-            self._refuse(dense, one, "takes sparse gradients alone, and these have dense ones")
+            self._refuse(dense, one, "takes only sparse gradients, and these have dense ones")
         if kinds - {"Optimizer"} and not kinds & {"SGD", "Adagrad", "SparseAdam"}:
-            self._refuse(sparse, one, "takes no sparse gradients, and these have some")
+            self._refuse(sparse, one, "takes no sparse gradients, and these have sparse ones")
         if "LBFGS" in kinds and one.groups:
             raise ConfigError(f"{one.class_} takes no groups", **self.location("groups"), fix="remove them")
 
@@ -282,11 +286,11 @@ class _OptimBuilder:
             )
 
     def _can_fuse(self, one: OptimizerSettings, made: call_arguments.Target, chosen: Sequence[str]) -> bool:
-        """Whether ``fused: auto`` takes the fused kernel. It saves a quarter of the step of a tiny model, and
-        rounds otherwise than the plain one."""
+        """Whether ``fused: auto`` uses the fused kernel. It saves a quarter of the step of a tiny model, and
+        rounds differently from the plain one."""
         if not call_arguments.accepts(made, "fused") or ".py:" in one.class_:
             return False
-        # Torch's fused SGD gains nothing, and raises where a parameter has its first gradient after others.
+        # Torch's fused SGD is no faster, and raises if a parameter gets its first gradient later than others.
         if one.class_ == "torch.optim.SGD":
             return False
         if any(one.arguments.get(name) for name in ("foreach", "differentiable")):
@@ -297,7 +301,7 @@ class _OptimBuilder:
             (".Adam", ".AdamW")
         ):
             return False
-        # Older torch has none of Adagrad's for CUDA.
+        # Older torch has no fused Adagrad for CUDA.
         devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")
         return all(p.is_floating_point() and p.device.type in devices for p in self._tensors(chosen))
 
@@ -307,7 +311,7 @@ def _lr_scale_entry(scale: float) -> dict[str, float]:
 
 
 def describe_optimizers(optims: Mapping[str, Optim]) -> list[str]:
-    """A line for each optimizer; none at all when there is one alone with one group of parameters."""
+    """Returns a line for each optimizer; no line for a single optimizer with one parameter group."""
     if len(optims) == 1 and all(len(optim.optimizer.param_groups) == 1 for optim in optims.values()):
         return []
     return [f"optimizer {name}: {_description(optim)}" for name, optim in optims.items()]
@@ -330,12 +334,12 @@ def _description(optim: Optim) -> str:
         differs = [f"{name} {value}" for name, value in group.items() if value != own[0].get(name)]
         rest.append(f"{size:,} with {', '.join(differs) or 'the same'}")
     counted = f"{sum(sizes):,} parameters" + (f" ({'; '.join(rest)})" if rest else "")
-    often = f", moves every {optim.every_n_steps} steps" if optim.every_n_steps > 1 else ""
+    often = f", one step every {optim.every_n_steps} steps" if optim.every_n_steps > 1 else ""
     return f"{kind}, {counted}, lr {own[0].get('lr')}{schedule}{often}"
 
 
 def _group_settings(group: Mapping[str, Any], scale: float) -> dict[str, str]:
-    """What a config may give to a group, in words; the learning rate as it is used."""
+    """Returns the settings of a group as text; the learning rate with its ``lr_scale``."""
     ours = ("params", LR_SCALE, "initial_lr")
     shown = {name: str(value) for name, value in group.items() if name not in ours}
     return {**shown, "lr": f"{float(group['lr']) * scale:g}"} if "lr" in group else shown

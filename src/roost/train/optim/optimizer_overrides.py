@@ -1,8 +1,7 @@
-"""What a fork, or a session that was forced, has otherwise of its optimizers: put into the state that it
-goes on from.
+"""Changed optimizer settings of a fork, or of a session with ``--force``, applied to the loaded state.
 
-A state of torch's optimizers holds their settings, too: learning rate, weight decay, where a schedule is.
-Loaded as it is, it would bring back those of before: what was changed would be ignored in silence.
+The state of a torch optimizer contains its settings too: learning rate, weight decay, the position of a
+schedule. Loaded unchanged, it would restore the earlier settings, and the changes would be ignored silently.
 """
 
 from __future__ import annotations
@@ -21,16 +20,15 @@ _SCHEDULE_KEYS = frozenset(["lr", "lr_scale", "groups", "scheduler"])
 
 
 class OptimizerOverrides:
-    """Changes the state of optimizers as it is read, where it was saved with other settings.
+    """Changes the loaded state of optimizers that were saved with other settings.
 
-    The parameter groups take the new values. Where a schedule, or the learning rate that it starts from, was
-    changed, the schedule is laid out anew and brought to where it was: as if it had been so from the
-    beginning. One that follows validations cannot be, and begins anew; that is said.
+    The parameter groups get the new values. If a schedule, or its initial learning rate, was changed, the new
+    schedule is stepped from the beginning to the position of the checkpoint. A schedule that counts
+    validations starts again, and a line says so.
 
     Args:
-        optimizers: As they were built, before anything was loaded.
-        changed: Of a checkpoint, the dotted settings that are others now, those that are no optimizers' among
-            them.
+        optimizers: As built, before any state is loaded.
+        changed: Returns the changed dotted settings since a checkpoint; other sections are ignored.
     """
 
     def __init__(self, optimizers: Mapping[str, Optim], changed: Callable[[Manifest], Iterable[str]]) -> None:
@@ -38,7 +36,7 @@ class OptimizerOverrides:
         self._initial = {name: copy.deepcopy(_rate_state(optim)) for name, optim in self._optimizers.items()}
 
     def __call__(self, info: Manifest, states: Mapping[str, Any]) -> None:
-        """Changes ``states["optimizers"]`` of a checkpoint."""
+        """Applies the changes to ``states["optimizers"]`` of a checkpoint."""
         for name, keys in self._changed_keys(self._changed(info)).items():
             state = states.get("optimizers", {}).get(name)
             if state is not None and keys - _KEYS_OUTSIDE_STATE:
@@ -55,22 +53,22 @@ class OptimizerOverrides:
 
     def _override(self, name: str, keys: Collection[str], state: dict[str, Any], info: Manifest) -> None:
         groups, _ = self._initial[name]
-        said = ", ".join(sorted(keys))
+        description = ", ".join(sorted(keys))
         saved = state["optimizer"]["param_groups"]
         if _SCHEDULE_KEYS & set(keys):
             groups, state["scheduler"] = self._fast_forwarded(name, info)
             rate = float(groups[0]["lr"]) * float(groups[0].get(LR_SCALE, 1.0))
-            said += f"; its learning rate is {rate:.4g} from here on"
+            description += f"; its learning rate is {rate:.4g} from here on"
             for loaded, own in zip(saved, groups, strict=False):
                 for key in _RATE_KEYS - own.keys():
                     loaded.pop(key, None)
                 loaded |= own
         for loaded, own in zip(saved, groups, strict=False):
             loaded |= {key: value for key, value in own.items() if key in keys}
-        print(f"optimizers.{name} goes on with the new {said}", flush=True)
+        print(f"optimizers.{name} continues with the new {description}", flush=True)
 
     def _fast_forwarded(self, name: str, info: Manifest) -> tuple[list[dict[str, Any]], Any]:
-        """The groups and the schedule as if they had been so from the beginning."""
+        """Returns groups and schedule as if the new settings had held from the beginning."""
         optim = self._optimizers[name]
         before = copy.deepcopy(_rate_state(optim))
         _set_rate_state(optim, *copy.deepcopy(self._initial[name]))
@@ -83,9 +81,9 @@ class OptimizerOverrides:
 
 
 def _advance_schedule(name: str, optim: Optim, info: Manifest) -> None:
-    """Steps a schedule as often as the run has come to; see `roost.train.hooks.Schedule`."""
+    """Steps a schedule to the position of a checkpoint; see `roost.train.hooks.Schedule`."""
     if optim.unit == "validation":
-        print(f"the schedule of optimizers.{name} follows validations, and begins anew", flush=True)
+        print(f"the schedule of optimizers.{name} counts validations, and starts again", flush=True)
     for _ in range(info.step):
         if isinstance(optim.scheduler, Warmup):
             optim.scheduler.advance_warmup()

@@ -1,4 +1,4 @@
-"""Learning-rate schedulers from the config: any class, tried on a stand-in before the run, with a warm-up."""
+"""Learning-rate schedulers from the config: any class, with a warm-up, tried on a copy before the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roost.config.settings import Where
 from roost.train.optim.optimizer import LR_SCALE, Optim
 
 _TRIAL_STEPS = 3
-"""Steps of a scheduler before the run: many values fail only when it steps, perhaps after hours."""
+"""Trial steps of a scheduler before the run: many wrong values fail only in a step, perhaps after hours."""
 
 
 def build_scheduler(
@@ -32,15 +32,15 @@ def build_scheduler(
     root: Path | None = None,
     where: Where = lambda key: None,
 ) -> Any:
-    """The scheduler of an optimizer.
+    """Builds the scheduler of an optimizer.
 
     Args:
-        settings: Its section, with the totals filled in.
-        optimizer: Whose learning rates it changes.
+        settings: The scheduler's section, with the totals filled in.
+        optimizer: The optimizer whose learning rates it changes.
         key: The section's dotted key, for messages.
-        totals: ``total_steps`` where it is known, and ``steps_per_epoch``.
-        root: The project's folder; the working folder if left out.
-        where: Where a dotted key was set, for messages.
+        totals: ``total_steps`` if it is known, and ``steps_per_epoch``.
+        root: The project's folder. None: the working folder.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
         ConfigError: The class path or an argument does not fit, or the scheduler would fail in the run.
@@ -52,7 +52,9 @@ def build_scheduler(
     lacks = [name for name in ("step", "state_dict", "load_state_dict") if not hasattr(scheduler, name)]
     if lacks:
         fix = "write a class with step(), state_dict() and load_state_dict()"
-        raise ConfigError(f"is no scheduler: it has no {lacks[0]}()", received=settings.class_, **at, fix=fix)
+        raise ConfigError(
+            f"is not a scheduler: it has no {lacks[0]}()", received=settings.class_, **at, fix=fix
+        )
     at_monitor = {"setting": f"{key}.monitor", "where": where(f"{key}.monitor")}
     _check_metric(scheduler, settings.unit, settings.monitor, at, at_monitor)
     _check_length(settings, scheduler, totals, at)
@@ -63,7 +65,7 @@ def build_scheduler(
         return scheduler
     total = totals.get("total_steps")
     if total is not None and settings.warmup_steps >= total:
-        what = f"the run ends after {total} steps, with the learning rate still climbing"
+        what = f"the run ends after {total} steps, during the warm-up"
         print(f"warning: {key}.warmup_steps is {settings.warmup_steps}: {what}", flush=True)
     return Warmup(scheduler, optimizer, settings.warmup_steps, waits=settings.unit == "step")
 
@@ -72,17 +74,18 @@ def build_scheduler(
 
 
 class Warmup:
-    """A scheduler with a linear warm-up before it, or beside it.
+    """A scheduler with a linear warm-up before it, or at the same time.
 
-    The learning rates are multiplied by 1/(n+1), 2/(n+1), … n/(n+1) in the first n steps, by the ``lr_scale``
-    of the parameter groups: so the scheduler inside may be any. (Torch's own way, a `SequentialLR`, cannot
-    hold those that hold others, nor `ReduceLROnPlateau`, and counts in one unit.)
+    In the first n steps the learning rates are multiplied by 1/(n+1), 2/(n+1), … n/(n+1), through the
+    ``lr_scale`` of the parameter groups, so that any scheduler can be wrapped. (Torch's `SequentialLR` cannot
+    contain nested schedulers nor `ReduceLROnPlateau`, and counts in one unit.)
 
     Args:
-        scheduler: Changes the learning rates itself.
+        scheduler: The scheduler to wrap.
         optimizer: Its optimizer.
         steps: Steps of the warm-up.
-        waits: Whether the scheduler begins after it. One that counts epochs or validations counts them all.
+        waits: Whether the scheduler starts after the warm-up. One that counts epochs or validations counts
+            all of them.
     """
 
     def __init__(self, scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, *, waits: bool) -> None:
@@ -93,19 +96,19 @@ class Warmup:
         self._scale()
 
     def advance_warmup(self) -> None:
-        """A step of the run is over; called before `step`, whatever that one counts."""
+        """Counts a step of the run; called before `step`, which may count another unit."""
         if self._warmup_steps_done <= self.steps:
             self._warmup_steps_done += 1
             self._scale()
 
     def step(self, *metric: float) -> None:
-        """What the scheduler counts is over; it is passed over in a warm-up that it waits for."""
+        """Steps the scheduler, unless it waits for the end of the warm-up."""
         if not self._waits or self._warmup_steps_done > self.steps:
             self.scheduler.step(*metric)
 
     def _scale(self) -> None:
         factor = min(1.0, (self._warmup_steps_done + 1) / (self.steps + 1))
-        # A hook may have added groups: they are not warmed up.
+        # Groups that a hook has added have no warm-up.
         for group, scale in zip(self._optimizer.param_groups, self.scales, strict=False):
             if scale * factor == 1.0:
                 group.pop(LR_SCALE, None)
@@ -113,18 +116,18 @@ class Warmup:
                 group[LR_SCALE] = scale * factor
 
     def state_dict(self) -> dict[str, Any]:
-        """How far it climbed, and the scheduler's state."""
+        """Returns the steps of the warm-up so far, and the scheduler's state."""
         return {"climbed": self._warmup_steps_done, "scheduler": self.scheduler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave.
+        """Restores the result of `state_dict`.
 
         Raises:
-            CheckpointError: It is the state of another scheduler.
+            CheckpointError: The state has no warm-up.
         """
         if state.keys() != {"climbed", "scheduler"}:
             raise CheckpointError(
-                "the checkpoint holds the state of a scheduler without warm-up, or that of an older roost",
+                "the checkpoint holds the state of a scheduler without warm-up, or of an older roost",
                 fix="continue the package with its own settings, and with the roost that wrote it",
             )
         self.scheduler.load_state_dict(state["scheduler"])
@@ -136,7 +139,7 @@ class Warmup:
 
 
 class _StandIn(torch.optim.Optimizer):
-    """Has the groups and defaults of an optimizer, which is all that torch's schedulers look at."""
+    """An optimizer with the groups and defaults of another one: all that torch's schedulers read."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         groups = [{**group, "params": [torch.zeros(1)]} for group in optimizer.param_groups]
@@ -150,24 +153,24 @@ def _take_trial_steps(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
             scheduler.step(*([1.0] if _needs_metric(scheduler) else []))
             for rate in (float(group["lr"]) for group in optimizer.param_groups):
                 if not math.isfinite(rate) or rate < 0:
-                    raise ValueError(f"it makes the learning rate {rate}")
+                    raise ValueError(f"the learning rate becomes {rate}")
 
 
 def _check_steps(
     scheduler: Any, spec: Mapping[str, Any], before: _StandIn, key: str, root: Path | None, where: Where
 ) -> None:
-    """Steps a copy of a library's scheduler a few times, on a stand-in.
+    """Steps a copy of a library's scheduler a few times, on a stand-in for the optimizer.
 
     Args:
-        scheduler: As it was built for the optimizer of the run.
-        spec: What it was built from.
-        before: The optimizer before that.
-        key: The dotted key of the spec, for messages.
+        scheduler: As built for the optimizer of the run.
+        spec: The section it was built from.
+        before: A stand-in made before the scheduler was built.
+        key: The dotted key of ``spec``, for messages.
         root: The project's folder.
-        where: Where a dotted key was set, for messages.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: It fails, or gives a learning rate that is none.
+        ConfigError: A step fails, or a learning rate is negative or not finite.
     """
     project = Path.cwd() if root is None else root
     stand_in = _StandIn(scheduler.optimizer)
@@ -207,23 +210,23 @@ def _needs_metric(scheduler: Any) -> bool:
 def _check_metric(
     scheduler: Any, unit: str, monitor: str | None, at: dict[str, Any], at_monitor: dict[str, Any]
 ) -> None:
-    """Refuses a scheduler without the metric that it looks at, and a metric that it does not look at."""
+    """Refuses a scheduler without the metric that it needs, and a metric that it does not use."""
     name = type(scheduler).__name__
     if _needs_metric(scheduler) and (unit != "validation" or monitor is None):
         fix = "set unit: validation and monitor: valid/loss"
-        raise ConfigError(f"{name} looks at a metric", **at, fix=fix)
+        raise ConfigError(f"{name} needs a metric", **at, fix=fix)
     if monitor is not None and not _arguments_of_step(scheduler):
-        raise ConfigError(f"{name} looks at no metric", received=monitor, **at_monitor, fix="remove it")
+        raise ConfigError(f"{name} uses no metric", received=monitor, **at_monitor, fix="remove it")
     if monitor is not None and unit != "validation":
         fix = "set unit: validation"
-        raise ConfigError("is known after a validation alone", received=monitor, **at_monitor, fix=fix)
+        raise ConfigError("is known only after a validation", received=monitor, **at_monitor, fix=fix)
 
 
 def check_schedules(optims: Mapping[str, Optim]) -> None:
-    """Looks over schedulers that were made by hand, as `build_scheduler` does those of a config.
+    """Checks the schedulers of ``Runner.optimizers()``, as `build_scheduler` checks those of a config.
 
     Raises:
-        ConfigError: A metric is missing, or nobody looks at it: torch would fail at the end of the epoch.
+        ConfigError: A metric is missing or unused: torch would fail at the end of the epoch.
     """
     for name, optim in optims.items():
         if optim.scheduler is not None:
@@ -235,9 +238,9 @@ def check_schedules(optims: Mapping[str, Optim]) -> None:
 def _nested_schedulers(
     scheduler: Any, spec: Mapping[str, Any], key: str
 ) -> Iterator[tuple[Any, Mapping[str, Any], str]]:
-    """The scheduler with its spec and the key of that, and likewise those of a library that it holds."""
+    """Yields a library's scheduler with its spec and key, and those of the schedulers nested in it."""
     if ".py:" in spec["class"]:
-        return  # one of the project may look at more of an optimizer than there is of a stand-in
+        return  # a project's scheduler may read more of an optimizer than a stand-in has
     yield scheduler, spec, key
     held = getattr(scheduler, "_schedulers", ())
     for number, (one, inner) in enumerate(zip(held, spec.get("schedulers", ()), strict=False)):
@@ -245,7 +248,7 @@ def _nested_schedulers(
 
 
 def _check_sequence(scheduler: Any, key: str, where: Where) -> None:
-    """Refuses what would fail at a milestone: torch starts a scheduler there by a method that some lack."""
+    """Refuses a scheduler that a SequentialLR cannot start at a milestone, because it lacks a method."""
     if not isinstance(scheduler, lr_scheduler.SequentialLR):
         return
     for number, one in enumerate(scheduler._schedulers):
@@ -262,7 +265,7 @@ def _check_sequence(scheduler: Any, key: str, where: Where) -> None:
 def _check_length(
     settings: SchedulerSettings, scheduler: Any, totals: Mapping[str, int], at: dict[str, Any]
 ) -> None:
-    """Refuses a OneCycleLR that is shorter than the run: it would fail in the step after its last one."""
+    """Refuses a OneCycleLR that is shorter than the run: it would fail in the step after its last."""
     total = totals.get("total_steps")
     ones = scheduler._schedulers if isinstance(scheduler, lr_scheduler.ChainedScheduler) else [scheduler]
     if total is None or settings.unit == "validation":
@@ -271,8 +274,8 @@ def _check_length(
     for one in ones:
         if isinstance(one, lr_scheduler.OneCycleLR) and one.total_steps < units:
             raise ConfigError(
-                f"OneCycleLR ends after {one.total_steps} steps, and it would take {units}, one each "
-                f"{settings.unit} of the run",
+                f"OneCycleLR ends after {one.total_steps} steps, but the run needs {units}, one each "
+                f"{settings.unit}",
                 **at,
                 fix='give it total_steps: "${total_steps}" with unit: step',
             )

@@ -1,4 +1,4 @@
-"""Averages of a module's weights, kept beside those that are trained."""
+"""Averages of a module's weights, kept in addition to the trained weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from roost.train.distributed import sharded_tensors
 
 AverageMethod = Literal["ema", "swa"]
 HOOK_PREFIX = "average/"
-"""Before its name: what the hook that keeps an average is called, in a checkpoint, too."""
+"""Prefix of the hook that keeps an average, before the average's name; in checkpoints too."""
 
 
 class _TensorSlot(NamedTuple):
-    """Where a module holds a parameter or a buffer."""
+    """The dictionary and key under which a module holds a parameter or a buffer."""
 
     container: dict[str, Any]
     key: str
@@ -42,46 +42,46 @@ class Average:
 
     "ema" keeps ``decay`` of itself at each update and begins with the weights of the first one (Polyak and
     Juditsky, SIAM J. Control Optim. 1992); "swa" is the mean over all of them (Izmailov et al., UAI 2018).
-    Both are computed by torch.optim.swa_utils, buffers as weights are. What is no real or complex number (a
-    counter, a mask) is taken as it is. Weights of less than 32 bits are averaged in float32: what one update
-    adds to them is too small for 16. Nothing here waits for a device.
+    Both are computed by torch.optim.swa_utils, for buffers as for weights. Integer and boolean tensors
+    (counters, masks) are copied. Weights of less than 32 bits are averaged in float32: one update adds too
+    little for 16 bits. Nothing here waits for a device.
 
     Args:
         method: "ema" or "swa".
-        decay: Of "ema".
+        decay: The decay of "ema".
     """
 
     def __init__(self, *, method: AverageMethod = "ema", decay: float = 0.999) -> None:
         self.method, self.decay = method, decay
         self.count = 0
-        """Updates so far; without one the average is the module's own weights."""
+        """Updates so far; before the first one the average is the module's own weights."""
         self._average_into: Callable[[Any, Any, Any], None] = (
             get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
             if method == "ema"
             else get_swa_multi_avg_fn()  # type: ignore[no-untyped-call]
         )
         self._weights: dict[str, Tensor] = {}
-        """By the names of the module's state_dict; two names of one tensor share one here, too."""
+        """By the names of the module's state_dict; two names of one tensor share one average."""
         self._slots: list[_TensorSlot] = []
         self._pairs: list[tuple[Tensor, Tensor]] = []
-        """Each tensor of the module once, and its average."""
+        """Each tensor of the module once, and its average; without sharded tensors."""
         self._shards: list[tuple[Tensor, Tensor]] = []
-        """Likewise what this rank holds of the sharded ones."""
+        """This rank's shard of each sharded tensor, and its average."""
         self._averaged: list[tuple[list[Tensor], list[Tensor]]] = []
-        """Averages and tensors that one kernel can take, those of one device and type."""
+        """Averages and tensors of one device and dtype, which one kernel updates together."""
         self._copied: list[tuple[Tensor, Tensor]] = []
         self._containers: list[dict[str, Any]] = []
-        """Where the module and all that it holds keep parameters, buffers and modules."""
+        """The dictionaries of parameters, buffers and modules of the module and its submodules."""
         self._members: list[Any] = []
-        """What was in there when the places were found."""
+        """The contents of these dictionaries when the slots were found."""
         self._has_checked_fit = True
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Takes in the weights that the module has now. No synchronisation.
+        """Adds the current weights of the module to the average. No synchronisation.
 
         Raises:
-            CheckpointError: What was loaded is of another module.
+            CheckpointError: The loaded average belongs to another module.
         """
         self._match(module)
         if self.count:
@@ -95,14 +95,14 @@ class Average:
 
     @contextmanager
     def swapped(self, module: nn.Module) -> Iterator[None]:
-        """Inside, the module holds the averaged weights; afterwards, whatever happens, its own again, bit for
-        bit, and in the same memory.
+        """Gives the module the averaged weights inside the context; restores its own afterwards, even after
+        an error, bit for bit and in the same memory.
 
-        Parameters and buffers stay the objects that they are and point to other memory meanwhile, so an
-        optimizer or a compiled step does not notice. What is written into a buffer inside is lost.
+        Parameters and buffers remain the same objects and only point to other memory, so an optimizer or a
+        compiled step is not affected. Values written into a buffer inside the context are lost.
 
         Raises:
-            CheckpointError: What was loaded is of another module.
+            CheckpointError: The loaded average belongs to another module.
         """
         if not self.count:
             yield
@@ -112,7 +112,7 @@ class Average:
         raw = [(tensor, tensor.data) for tensor, _ in self._pairs]
         with torch.no_grad():
             rows = [(shard, shard.clone()) for shard, _ in self._shards]
-            for shard, average in self._shards:  # in their own memory, from which they are gathered
+            for shard, average in self._shards:  # in place: sharded tensors are gathered from this memory
                 shard.copy_(average)
         try:
             for tensor, average in self._pairs:
@@ -130,35 +130,35 @@ class Average:
                     shard.copy_(own)
 
     def fit_to(self, module: nn.Module) -> None:
-        """Brings what was loaded to where the module's tensors are, and makes sure that it fits.
+        """Moves a loaded average to the devices of the module's tensors, and checks that it fits.
 
         Raises:
-            CheckpointError: It is of another module.
+            CheckpointError: The average belongs to another module.
         """
         if self.count:
             self._match(module)
 
     def state_dict(self) -> dict[str, Any]:
-        """Method, number of updates, and the averaged weights under the names of the module's state_dict;
-        none before the first update."""
+        """Returns method, number of updates, and the averaged weights under the names of the module's
+        state_dict; no weights before the first update."""
         return {"method": self.method, "count": self.count, "weights": dict(self._weights)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a copy of what `state_dict` gave."""
+        """Restores a copy of the result of `state_dict`."""
         self.count = state["count"]
         self._weights = {name: value.clone() for name, value in state["weights"].items()}
         self._containers, self._has_checked_fit = [], False
 
     def clear(self) -> None:
-        """Forgets all: the next update is the first."""
+        """Resets the average: the next update is the first."""
         self.load_state_dict({"count": 0, "weights": {}})
 
-    # ---- whose weights they are -------------------------------------------------------------------------
+    # ---- the tensors of the module ----------------------------------------------------------------------
 
     @torch.no_grad()
     def _match(self, module: nn.Module) -> None:
-        """Finds the module's tensors, and makes an average for each that has none. Where nothing was added,
-        replaced or removed since the last time it only looks at that: 0.3 ms for 2,000 modules."""
+        """Finds the module's tensors, and creates missing averages. If no tensor was added, replaced or
+        removed since the last call, it only checks that: 0.3 ms for 2,000 modules."""
         members = _members(self._containers)
         is_known = bool(self._containers) and self._containers[0] is module._parameters
         if is_known and len(members) == len(self._members) and all(map(is_, members, self._members)):
@@ -202,13 +202,13 @@ class Average:
 def stored_weights(
     hooks: Mapping[str, Any], name: str, *, where: object, setting: str | None = None
 ) -> dict[str, Any]:
-    """The weights of an average in a checkpoint; empty where it has taken in none yet.
+    """Returns the weights of an average in a checkpoint; empty before its first update.
 
     Args:
         hooks: The states of the hooks, by name.
-        name: That of the average.
+        name: The name of the average.
         where: The checkpoint, for messages.
-        setting: What names the average, for messages.
+        setting: The setting that names the average, for messages.
 
     Raises:
         NotFound: The run keeps no such average.
@@ -227,8 +227,8 @@ def stored_weights(
 
 
 def _tensor_slots(module: nn.Module) -> Iterator[_TensorSlot]:
-    """Every parameter and persistent buffer. Buffers that are in no state_dict are caches of what can be
-    computed again."""
+    """Yields every parameter and persistent buffer. Non-persistent buffers are caches that can be computed
+    again."""
     for part in module.modules():
         hidden = part._non_persistent_buffers_set
         for home in (part._parameters, part._buffers):
@@ -238,7 +238,7 @@ def _tensor_slots(module: nn.Module) -> Iterator[_TensorSlot]:
 
 
 def _containers(module: nn.Module) -> list[dict[str, Any]]:
-    """The module's own come first."""
+    """Returns the dictionaries of all submodules; those of the module itself come first."""
     return [home for part in module.modules() for home in (part._parameters, part._buffers, part._modules)]
 
 
@@ -252,15 +252,15 @@ def _is_averaged(tensor: Tensor) -> bool:
 
 
 def _average_for(average: Tensor | None, tensor: Tensor) -> Tensor:
-    """A tensor for the average of ``tensor``: ``average`` itself where it has the place and form, else a new
-    one with its values. One of another shape, or none, begins with what ``tensor`` is now."""
+    """Returns the tensor for the average of ``tensor``: ``average`` if device, dtype and layout fit, else a
+    copy that fits. Without an average of the same shape it starts with the values of ``tensor``."""
     is_short = _is_averaged(tensor) and tensor.dtype.itemsize < torch.float32.itemsize
     made = torch.empty_like(tensor, dtype=torch.float32 if is_short else tensor.dtype, requires_grad=False)
     if average is None or average.shape != tensor.shape:
         return made.copy_(tensor)
     average = sharded_tensors.shard_like(average, tensor)
     same = (average.device, average.dtype, average.layout) == (made.device, made.dtype, made.layout)
-    # The order in memory decides which kernels an evaluation takes, so it must survive a restart, too.
+    # The memory order decides which kernels an evaluation uses, so it must survive a restart too.
     if same and (made.layout is not torch.strided or average.stride() == made.stride()):
         return average
     return made.copy_(average)

@@ -1,4 +1,4 @@
-"""Pictures, sound, text, histograms and matrices as files."""
+"""Media (images, audio, text, histograms, matrices) and their encoding as files."""
 
 # Not durable: writes into memory
 
@@ -19,23 +19,24 @@ from roost.base.errors import ContractError
 from roost.train.reporting import png
 
 _COLOURS = [(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)]
-"""Five of the colour map viridis (van der Walt and Smith, 2015): a colour-blind reader sees their order."""
+"""Five colours of the map viridis (van der Walt and Smith, 2015), whose order colour-blind readers see."""
 _MAP_PIXELS = 256
 _MAX_NUMBERS = {"image": 1 << 26, "matrix": 1 << 24}
-"""Numbers of one: drawing takes up to a hundred bytes each, and memory that is gone ends the run."""
+"""The most numbers of one medium: drawing takes up to 100 bytes for each, and running out of memory ends the
+run."""
 
 
 @dataclass(frozen=True)
 class Media:
-    """Something to look at or listen to. Matplotlib figures and strings need no wrapping.
+    """A picture, sound, histogram, matrix or text. Matplotlib figures and strings need no wrapping.
 
     Args:
-        kind: What it is.
+        kind: The kind of medium.
         data: image: (H, W), (C, H, W) or (H, W, C), floats in [0, 1] or bytes; audio: (samples,) or
             (channels, samples), floats in [-1, 1]; histogram: any numbers; matrix: (rows, columns) numbers;
             text: a string.
         rate: Samples per second of audio.
-        bins: Of a histogram.
+        bins: Number of bins of a histogram.
     """
 
     kind: Literal["image", "audio", "histogram", "matrix", "text"]
@@ -45,10 +46,10 @@ class Media:
 
 
 def encode_files(value: Any) -> dict[str, bytes]:
-    """The files of one thing by their suffix: as `encode`, and beside a matrix its heat map.
+    """Returns the files of one medium by suffix: that of `encode`, and for a matrix its heat map as PNG.
 
     Raises:
-        ContractError: As `encode`.
+        ContractError: The value cannot be shown, as for `encode`.
     """
     suffix, data = encode(value)
     if suffix == "npy" and _matrix_of(value).size:
@@ -57,10 +58,10 @@ def encode_files(value: Any) -> dict[str, bytes]:
 
 
 def encode(value: Any) -> tuple[str, bytes]:
-    """The file suffix and the bytes.
+    """Returns the file suffix and the bytes of a string, a matplotlib figure or a `Media`.
 
     Raises:
-        ContractError: It is none of the things above.
+        ContractError: The value is something else, or its data does not fit its kind.
     """
     if isinstance(value, str):
         return "txt", value.encode(errors="backslashreplace")
@@ -85,20 +86,20 @@ def encode(value: Any) -> tuple[str, bytes]:
 
 def _encode(media: Media) -> tuple[str, bytes]:
     shape = tuple(media.data.shape) if hasattr(media.data, "shape") else np.shape(media.data)
-    asked: dict[str, Any] = {
+    error_fields: dict[str, Any] = {
         "setting": "visualize()",
         "received": f"{type(media.data).__name__} of shape {shape}",
     }
     if math.prod(shape) > _MAX_NUMBERS.get(media.kind, math.inf):
         most = f"more than {_MAX_NUMBERS[media.kind]:,} numbers"
         raise ContractError(
-            f"the {media.kind} has {most}", **asked, fix="show a part of it, or a smaller one"
+            f"the {media.kind} has {most}", **error_fields, fix="show a part of it, or a smaller one"
         )
     try:
         return _ENCODERS[media.kind](media)
     except (TypeError, ValueError, ArithmeticError, wave.Error) as error:
-        fix = "roost.Media tells what each kind takes"
-        raise ContractError(f"no {media.kind} can be made of it: {error}", **asked, fix=fix) from error
+        fix = "see the data that each kind takes in the docstring of roost.Media"
+        raise ContractError(f"cannot be shown as {media.kind}: {error}", **error_fields, fix=fix) from error
 
 
 def _array(data: Any) -> np.ndarray[Any, Any]:
@@ -150,17 +151,17 @@ def _matrix_of(media: Media) -> np.ndarray[Any, Any]:
     array = _array(media.data)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise ContractError(
-            "a matrix is (rows, columns) real numbers",
+            "a matrix must be (rows, columns) real numbers",
             setting="visualize()",
             received=f"{array.dtype} of shape {array.shape}",
-            fix='give each one by itself, as in roost.Media("matrix", confusion)',
+            fix='give each matrix separately, as in roost.Media("matrix", confusion)',
         )
     return array
 
 
 def heat_map(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """(height, width, 3) bytes: from dark blue (the least) to yellow (the most), grey what is not finite; of
-    a small matrix each number is a square.
+    """Returns (height, width, 3) bytes: from dark blue (lowest) to yellow (highest); non-finite numbers are
+    grey. In a small matrix each number becomes a square of pixels.
 
     Args:
         matrix: (rows, columns) real numbers.

@@ -1,4 +1,4 @@
-"""Telling the world where a run is."""
+"""The publisher of a run's progress record."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from roost.train.reporting.throughput import ThroughputMeter
 
 
 class ProgressPublisher:
-    """Publishes a run's progress on a board, with its recent throughput.
+    """Publishes a run's progress and recent throughput.
 
     Args:
-        board: Where; nowhere when None.
+        board: The progress record to write. None: nothing is published.
         steps_per_epoch: Steps in an epoch.
     """
 
@@ -20,10 +20,10 @@ class ProgressPublisher:
         self._board, self._steps_per_epoch = board, steps_per_epoch
         self._throughput = ThroughputMeter()
         self.phase, self.count = "starting", 0
-        """What was told last, and how often anything was: a loop that is held up tells nothing."""
+        """The newest phase, and the number of publications: a loop that hangs publishes nothing."""
 
     def publish(self, progress: Progress, phase: str) -> None:
-        """Puts it on the board; about a microsecond, and nothing a reader could meet half-done."""
+        """Writes the progress record: takes about 1 µs, and a reader never sees a partial record."""
         self.phase, self.count = phase, self.count + 1
         if self._board is None:
             return

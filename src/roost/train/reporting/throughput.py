@@ -1,4 +1,4 @@
-"""Samples per second, recently."""
+"""The recent throughput of a run, in samples per second."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ _FIRST_SPAN_SECONDS = 0.05
 
 
 class ThroughputMeter:
-    """The throughput of the last two seconds or so."""
+    """Measures samples per second of training time over about the last two seconds."""
 
     def __init__(self) -> None:
         self.per_second = 0.0
         self._samples, self._seconds = -1, 0.0
 
     def update(self, samples: int, seconds: float) -> None:
-        """Takes note that ``samples`` were done in all, after ``seconds`` of training time in all."""
+        """Adds a measurement: ``samples`` so far, in ``seconds`` of training time so far."""
         span = seconds - self._seconds
         if self._samples < 0:
             self._samples, self._seconds = samples, seconds

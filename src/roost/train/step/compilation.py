@@ -1,4 +1,4 @@
-"""A loss function that goes through torch.compile."""
+"""Loss functions compiled by torch.compile, with kernels of their own for each shape of batches."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from roost.base.errors import ContractError
 from roost.train.step.loss import LossFunction
 
 MAX_SHAPES = 8
-"""Shapes of batches that get kernels of their own."""
+"""The most shapes of batches that get separate kernels."""
 _MAX_COMPILED = 32
-"""Loss functions whose compiled forms are kept."""
+"""The most loss functions whose compiled forms are kept."""
 _INITIAL_RECOMPILES, _CALLS_PER_RECOMPILE = 16, 50
-"""Kernels that a function may have at first, and after how many calls another one. What changes once an epoch
-costs a compilation each time; what changes in each step is an error, and soon."""
+"""Compilations that are allowed at first, and the number of calls after which one more is allowed. A value
+that changes once an epoch costs a compilation each time; a value that changes in each step soon raises
+an error."""
 
 
 _MAX_REPORTED_SHAPES = 4
-"""Tensors of a batch whose shapes are told."""
+"""The most tensors of a batch whose shapes are printed."""
 _MIN_REPORTED_SECONDS = 1.0
-"""Compilations that take as long are told."""
+"""Compilations that take at least so long are printed."""
 
 
 class CompiledLoss:
-    """A compiled loss function; called as the plain one is.
+    """A compiled loss function; called like the plain one.
 
-    Each shape of batches has its own kernels. Left to itself torch would compile the second shape for all
-    others, so that the bits of a step would depend on which shapes came before it, and a run that goes on
-    would not get those of one that was never cut.
+    Each shape of batches has its own kernels. By default torch would compile the second shape for all later
+    shapes; then the bits of a step would depend on the shapes before it, and a resumed run would differ from
+    an uninterrupted one.
 
     Args:
-        fn: Gives the loss of a batch; a method of a module keeps its module's bare names.
+        fn: Returns the loss of a batch. If it is a method of a module, the names of the module do not change.
         dynamic: One kernel for all shapes, from the first on.
     """
 
     def __init__(self, fn: LossFunction, *, dynamic: bool) -> None:
-        # Past its limit torch would go on uncompiled, without an error.
+        # Beyond its limit torch would continue uncompiled, without an error.
         config = torch._dynamo.config
         config.fail_on_recompile_limit_hit = True
         config.recompile_limit = max(config.recompile_limit, _INITIAL_RECOMPILES)
@@ -51,11 +52,11 @@ class CompiledLoss:
         self._calls = 0
 
     def __call__(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
-        """The loss of a batch.
+        """Returns the loss of a batch.
 
         Raises:
-            ContractError: The batch has a ninth shape; or the function reads a number that changes all the
-                time.
+            ContractError: The batch has a ninth shape, or the function reads a number that changes too
+                often.
         """
         is_new = not self._calls
         if not self._dynamic:
@@ -75,7 +76,7 @@ class CompiledLoss:
                 "value is part of the kernels",
                 setting="step_mode",
                 received="compile",
-                fix=("" if self._dynamic else "set compile_dynamic: true where it is a length or a size; ")
+                fix=("" if self._dynamic else "set compile_dynamic: true if it is a length or a size; ")
                 + "torch's warning above names it (last reason); keep a number in a tensor, such as a buffer "
                 "that Runner.update fills",
             ) from error
@@ -86,7 +87,7 @@ class CompiledLoss:
     def _add(self, shape: Any) -> None:
         if len(self._shapes) == MAX_SHAPES:
             raise ContractError(
-                f"compile has made kernels for {MAX_SHAPES} shapes of batches, and here is another one",
+                f"compile has made kernels for {MAX_SHAPES} shapes of batches; this batch has another one",
                 setting="step_mode",
                 received=shape,
                 fix="set compile_dynamic: true, which makes one kernel for all shapes; or pad the batches to "
@@ -96,7 +97,7 @@ class CompiledLoss:
 
 
 class CompiledLosses:
-    """The compiled forms of loss functions, made when they are first asked for.
+    """The compiled forms of loss functions, made at their first use.
 
     Args:
         dynamic: One kernel for all shapes.
@@ -107,8 +108,8 @@ class CompiledLosses:
         self._made: dict[LossFunction, CompiledLoss] = {}
 
     def get(self, fn: LossFunction) -> CompiledLoss:
-        """The compiled form of ``fn``, always the same one. Functions that are made anew in each step are not
-        all kept; what torch has compiled for their code serves the next one."""
+        """Returns the compiled form of ``fn``, the same one each time. Functions that are created in each
+        step are not all kept; torch reuses what it compiled for their code."""
         found = self._made.get(fn)
         if found is None:
             if len(self._made) == _MAX_COMPILED:
@@ -118,7 +119,7 @@ class CompiledLosses:
 
 
 def exclude_log(runner: Any) -> None:
-    """Leaves `Runner.log` out of the kernels: it lengthens a list, whose length would be part of them."""
+    """Excludes `Runner.log` from compilation: the length of its list would become part of the kernels."""
     log = getattr(runner, "log", None)
     if callable(log) and "log" not in vars(runner):
         vars(runner)["log"] = torch.compiler.disable(log)  # type: ignore[no-untyped-call]
@@ -133,13 +134,13 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _format_shapes(batch: Any) -> str:
-    """The shapes of a batch in words: ``64x3x32x32, 64``."""
+    """Returns the shapes of a batch as text: ``64x3x32x32, 64``."""
     shapes = ["x".join(map(str, one.shape)) or "one number" for one in _tensors(batch)]
     return ", ".join(shapes[:_MAX_REPORTED_SHAPES]) + (", ..." if len(shapes) > _MAX_REPORTED_SHAPES else "")
 
 
 def _shape_key(value: Any) -> Any:
-    """The shapes of the tensors in a nest, as something hashable."""
+    """Returns the shapes of the tensors in a nest, as a hashable value."""
     if isinstance(value, Tensor):
         return tuple(value.shape)
     if isinstance(value, Mapping):

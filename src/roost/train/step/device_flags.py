@@ -1,4 +1,4 @@
-"""Which steps were bad: tensors on their device until somebody asks."""
+"""Flags of bad steps, kept as tensors on their device until they are read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 _FOLD_STEPS = 1024
-"""Steps after which the waiting tensors are joined, so that memory stays bounded: 9 bytes a step."""
+"""Steps after which waiting tensors are joined, so that memory stays bounded: 9 bytes a step."""
 
 
 class DeviceFlags:
-    """Takes a flag for each step, and tells afterwards whose was set. `add` reads nothing back."""
+    """Collects a flag for each step, and later returns the steps whose flag is set. `add` is no sync
+    point."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Tensor]] = []
@@ -18,7 +19,7 @@ class DeviceFlags:
         """(steps,) their numbers, on the CPU, and (steps,) their flags."""
 
     def add(self, step: int, flag: Tensor) -> None:
-        """Takes the flag of a step, () on any device."""
+        """Adds the flag of a step, () on any device."""
         self._waiting.append((step, flag))
         if len(self._waiting) >= _FOLD_STEPS:
             self._join()
@@ -30,8 +31,8 @@ class DeviceFlags:
             self._waiting = []
 
     def read(self) -> tuple[list[int], int | None]:
-        """The steps whose flag is set, in their order, and the newest whose is not; they stay. A sync point,
-        if there is any step."""
+        """Returns the steps whose flag is set, in order, and the newest step whose flag is not set. The flags
+        are kept. A sync point, if there is any step."""
         self._join()
         bad: list[int] = []
         good: list[int] = []
@@ -42,5 +43,5 @@ class DeviceFlags:
         return bad, good[-1] if good else None
 
     def clear(self) -> None:
-        """Forgets all of them."""
+        """Drops all flags."""
         self._waiting, self._joined = [], []

@@ -1,9 +1,10 @@
-"""Torch's own operations of a step, without what Python does around them.
+"""Backward pass and optimizer step of torch without their overhead in Python.
 
-On a small model a quarter of a step is spent around the work: in ranges for a profiler that does not run, in
-looking for arguments that nobody gave. What is here does the same operations in the same order, to the same
-bits, and steps aside for torch's own functions where somebody could tell the difference: a hook on the
-optimizer, a step that was wrapped, a profiler, a tensor of another class.
+On a small model a quarter of a step is overhead: ranges for a profiler that is not running, checks for
+arguments that were not given. The functions here do the same operations in the same order, with the same
+bits.
+They use torch's own functions where a difference could be observed: with a hook on the optimizer, a wrapped
+step, a profiler, or a tensor subclass.
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ def backward(loss: Tensor, share: float | None = None) -> None:
     """``loss.backward()``, or ``(loss * share).backward()``.
 
     Args:
-        loss: () to be minimised.
-        share: What the gradient is multiplied with: it begins the backward pass instead of 1, which saves an
-            operation of its own forward and backward.
+        loss: () the value to minimise.
+        share: The factor on the gradient. It is the initial gradient of the backward pass instead of 1, which
+            saves a multiplication in the forward and the backward pass.
     """
     if _engine is None or type(loss) is not Tensor or has_torch_function_unary(loss):
         (loss if share is None else loss * share).backward()  # type: ignore[no-untyped-call]
         return
-    # A fresh one each time: where only views lie between them, it becomes the gradient of a parameter itself.
+    # A new tensor each time: through views alone it becomes the gradient of a parameter itself.
     seed = torch.ones_like(loss) if share is None else loss.new_full((), share)
     _engine((loss,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def step_function(optimizer: torch.optim.Optimizer) -> Callable[[], object]:
-    """``optimizer.step``; what torch has wrapped around it is entered only if somebody listens there."""
+    """Returns ``optimizer.step``, without torch's wrapper unless a hook, a profiler or a wrapper needs it."""
     wrapped = type(optimizer).step
     bare = getattr(wrapped, "__wrapped__", None)
     own = vars(optimizer).get("step")
     is_torchs = getattr(wrapped, "hooked", False) and (own is None or _is_scheduler_wrapper(own))
     if bare is None or not is_torchs or _is_profiled is None or None in _GLOBAL_HOOKS:
-        return lambda: optimizer.step()  # looked up anew: a scheduler may wrap it later
+        return lambda: optimizer.step()  # looked up in each step: a scheduler may wrap it later
     is_profiled = _is_profiled
     listening = [*_GLOBAL_HOOKS, *(getattr(optimizer, name) for name in _OWN_HOOKS)]
 
     def step() -> object:
         if any(listening) or is_profiled() or vars(optimizer).get("step") is not own:
             return optimizer.step()
-        optimizer._opt_called = True  # type: ignore[attr-defined]  # as the wrapper of a scheduler notes it
+        optimizer._opt_called = True  # type: ignore[attr-defined]  # set by a scheduler's wrapper otherwise
         return bare(optimizer)
 
     return step

@@ -1,4 +1,4 @@
-"""Forward and backward: from a window of micro-batches to the gradient of its mean."""
+"""Forward and backward pass: from a window of micro-batches to the gradient of its weighted mean."""
 
 from __future__ import annotations
 
@@ -26,39 +26,40 @@ _EXCHANGE = "the gradients of a step"
 
 
 class LossTarget(NamedTuple):
-    """Optimizers that move on one loss."""
+    """Optimizers that take a step on one loss."""
 
     optims: Mapping[str, Optim]
-    """By the prefix of the names under which they record."""
+    """By the prefix of the names that they record."""
     loss_name: str
-    moves_every_step: bool
-    """Whether each of them moves in every step."""
+    steps_every_time: bool
+    """Whether each of them takes a step every time."""
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All that they move."""
+        """The parameters of all optimizers."""
         return [parameter for optim in self.optims.values() for parameter in optim.parameters]
 
     @property
     def scaler(self) -> torch.amp.GradScaler:
-        """That of the loss: of the first optimizer that moves on it."""
+        """The scaler of the loss: that of the first optimizer."""
         scaler = next(iter(self.optims.values())).scaler
         assert scaler is not None
         return scaler
 
 
 class Gradients:
-    """Leaves in the parameters the gradient of a window's weighted mean, over all micro-batches and ranks.
+    """Computes the gradient of a window's weighted mean, over all micro-batches and ranks, into ``.grad``.
 
     Args:
-        timing: Is told how long forward and backward take.
-        device: Where they are computed.
-        autocast: Entered around each forward.
+        timing: Gets the durations of forward and backward.
+        device: The device of the parameters.
+        autocast: Entered around each forward pass.
         scales: Whether the loss is scaled, for fp16.
-        ranks: Who takes the step together.
-        reduces: Whether the gradients of the ranks are added up here; sharded models do it by themselves.
-        agrees: Whether the ranks ask each other, before they add up, whether a forward or backward has
-            failed, so that such a step can be passed over: one more wait in each.
+        ranks: The ranks that take the step together.
+        reduces_gradients: Whether the gradients of the ranks are summed here. A sharded model does that
+            itself.
+        agrees_on_failures: Whether the ranks exchange, before they sum, whether a forward or backward pass
+            has failed, so that such a step can be skipped. It costs one more wait in each step.
         before_waiting: Called before the ranks wait for each other.
     """
 
@@ -85,14 +86,14 @@ class Gradients:
         self._checked: set[str] = set()
         self._compared: set[str] = set()
         self.agreed_error: Exception | None = None
-        """The error of the newest step that all ranks know of."""
+        """The newest error that all ranks know of."""
 
     def compute(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
-        """Computes; gives what is recorded: of this rank's own batches, with their "weight" where there are
-        several batches or ranks."""
+        """Computes the gradients. Returns the values to record, of this rank's own batches; with their
+        "weight" if there are several batches or ranks."""
         for optim in target.optims.values():
             optim.clear()
-        if self._scales:  # what a step that failed halfway has left
+        if self._scales:  # state of a step that failed halfway
             target.scaler._per_optimizer_states.clear()
         if self._ranks.are_several:
             return self._compute_on_ranks(fn, batches, target)
@@ -111,8 +112,12 @@ class Gradients:
         target: LossTarget,
         reducer: GradientReducer | None = None,
     ) -> _WindowSums:
-        """Each micro-batch adds its share of the gradient, its samples by those of the window on all ranks,
-        and of what is recorded, by those of its own. Weights of the loss's own are summed as they come."""
+        """Sums gradients and values over the micro-batches.
+
+        The share of a micro-batch in the gradient is its samples divided by those of the window on all ranks;
+        in the recorded values, by those of the window on this rank. Weights given by the loss are summed, and
+        divided out later.
+        """
         counts = [losses.num_samples(batches, number) for number in range(len(batches))]
         own = float(sum(counts))
         every = self._samples_of_all(batches, own)
@@ -120,12 +125,12 @@ class Gradients:
         for number, (count, batch) in enumerate(zip(counts, batches, strict=True)):
             loss, values = self._forward(fn, batch, target)
             part: Value = count / own if own else 0.0
-            share: Value = count / every if every else 0.0  # of stand-ins alone, as part of a window may be
+            share: Value = count / every if every else 0.0  # the window may hold padding only
             if number == 0 and "weight" in values:
                 sums.are_weighted, sums.total = True, 0.0
             if sums.are_weighted != ("weight" in values):
                 raise ContractError(
-                    "loss() gives a weight for some batches only", fix="give it always, or never"
+                    "loss() returns a weight for some batches only", fix="return it always, or never"
                 )
             if sums.are_weighted:
                 weight = losses.scalar(values.pop("weight"))
@@ -139,7 +144,8 @@ class Gradients:
         return sums
 
     def _normalized(self, sums: _WindowSums, target: LossTarget) -> dict[str, Value]:
-        """What is recorded; of a loss with weights, their sum is divided out here, in the gradients too."""
+        """Returns the values to record; divides values and gradients by the sum of the weights of the
+        loss."""
         if sums.are_weighted:
             _divide(target, sums.total)
             sums.values = {name: value / sums.total for name, value in sums.values.items()}
@@ -171,7 +177,7 @@ class Gradients:
             else:
                 fast_ops.backward(loss, share)
         except RuntimeError:
-            losses.check_loss(loss)  # in the first step it could be trained on
+            losses.check_loss(loss)  # it was trainable in the first step
             raise
         self._timing.end_part(BACKWARD, begun)
 
@@ -203,8 +209,8 @@ class Gradients:
         if sums.are_weighted:
             total = self._on_device(sums.total)
             every = self._sum(total)
-            _divide(target, torch.where(every != 0, every, 1.0))  # a step without weight has no gradient
-            # A rank may hold nothing but padding, while others do not.
+            _divide(target, torch.where(every != 0, every, 1.0))  # without any weight the gradient is 0
+            # One rank may have only padding, while others have samples.
             sums.values = {
                 name: torch.where(total != 0, value / total, 0.0) for name, value in sums.values.items()
             }
@@ -219,20 +225,21 @@ class Gradients:
             raise self.agreed_error
 
     def _compare_weights(self, are_weighted: bool) -> None:
-        """Before the ranks add up the first gradients of a loss.
+        """Checks, before the first reduction of a loss, that all ranks have weights or none.
 
         Raises:
-            ContractError: It gives a weight on some ranks alone.
+            ContractError: The loss returns a weight on some ranks only.
         """
-        said = [bool(one) for [one] in self._ranks.control.exchange([are_weighted], _EXCHANGE).wait()]
-        if len(set(said)) > 1:
+        weighted = [bool(one) for [one] in self._ranks.control.exchange([are_weighted], _EXCHANGE).wait()]
+        if len(set(weighted)) > 1:
             raise ContractError(
-                f"loss() gives a weight on rank {said.index(True)}, and none on rank {said.index(False)}",
-                fix="give it always, or never",
+                f"loss() has a weight on rank {weighted.index(True)}, none on rank {weighted.index(False)}",
+                fix="return it always, or never",
             )
 
     def _samples_of_all(self, batches: Sequence[Any], own: float) -> float:
-        """The samples of the window on all ranks: known with the window, or asked where it is not whole."""
+        """Returns the samples of the window on all ranks; exchanges them if the window does not have the
+        total."""
         if not self._ranks.are_several:
             return own
         if isinstance(batches, Window) and batches.total is not None:
@@ -240,7 +247,7 @@ class Gradients:
         return float(sum(count for [count] in self._ranks.control.exchange([int(own)], _EXCHANGE).wait()))
 
     def _on_device(self, value: Value) -> Tensor:
-        """() the number on the device by which ranks talk, as exact as it came."""
+        """Returns () the number on the device of the collectives, without loss of precision."""
         if isinstance(value, Tensor):
             return value.detach().to(self._device)
         return torch.tensor(value, dtype=torch.float64, device=self._device)
@@ -251,7 +258,7 @@ class Gradients:
         return every
 
     def loss_of_all(self, loss: Value) -> Tensor:
-        """() a number that is finite exactly when the loss of each rank is."""
+        """Returns () a number that is finite if and only if the loss of each rank is."""
         return self._sum(self._on_device(loss)) if self._ranks.are_several else torch.as_tensor(loss)
 
     def _reducer(self, target: LossTarget) -> GradientReducer:
@@ -263,19 +270,19 @@ class Gradients:
 
 
 class _WindowSums:
-    """What the micro-batches of a window add up to."""
+    """The sums over the micro-batches of a window."""
 
     def __init__(self, total: Value) -> None:
         self.values: dict[str, Value] = {}
         self.total = total
-        """Samples, or weights of the loss's own."""
+        """The sum of samples, or of the weights that the loss returned."""
         self.are_weighted = False
-        """Whether it is the loss's own; the values are then to be divided by it."""
+        """Whether the loss returned weights; the values must then be divided by `total`."""
 
 
 def _divide(target: LossTarget, total: Value) -> None:
     gradients = [p.grad for p in target.parameters if p.grad is not None]
     if gradients:
-        # Of a sharded one its own shard.
+        # Of a sharded gradient, this rank's shard.
         own = [g.to_local() if hasattr(g, "to_local") else g for g in gradients]
         torch._foreach_div_(own, total)

@@ -1,4 +1,4 @@
-"""What a loss function takes and gives."""
+"""The interface of loss functions: the window of micro-batches, and the checks of returned values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LossFunction = Callable[[Any], Tensor | Mapping[str, Tensor]]
 
 
 class Window(list[Any]):
-    """Several micro-batches of one step, and how many samples each has."""
+    """The micro-batches of one step, with the number of samples of each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.num_samples: list[int] = []
         self.total: int | None = None
-        """Samples of the windows of all ranks together; None where nobody has counted them."""
+        """Samples in the windows of all ranks together; None if they were not counted."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...
@@ -30,7 +30,7 @@ class Window(list[Any]):
     def __getitem__(self, index: slice) -> Window: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """A batch, or with a slice a window of some of them: an `update` may hand on ``batches[:2]``."""
+        """Returns a batch; for a slice a `Window`: a `Runner.update` may pass on ``batches[:2]``."""
         if not isinstance(index, slice):
             return super().__getitem__(index)
         part = Window()
@@ -40,10 +40,10 @@ class Window(list[Any]):
 
 
 def split_output(output: Any, name: str) -> tuple[Tensor, dict[str, Value]]:
-    """The loss to train on, and detached values to record, the loss among them under ``name``.
+    """Returns the loss, and the detached values to record, which include the loss under ``name``.
 
     Raises:
-        ContractError: There is none.
+        ContractError: The output has no loss.
     """
     if isinstance(output, Tensor):
         loss, values = output, {}
@@ -65,25 +65,25 @@ def _no_loss(output: object) -> ContractError:
         else output
     )
     return ContractError(
-        "loss() gave no loss", received=what, fix='return a tensor, or a mapping that has "loss"'
+        "loss() returned no loss", received=what, fix='return a tensor, or a mapping with "loss"'
     )
 
 
 def check_loss(loss: object) -> None:
-    """Makes sure that it can be trained on.
+    """Checks that a loss can be trained on.
 
     Raises:
-        ContractError: It is no single number, or depends on no parameter.
+        ContractError: The loss is not a single number, or depends on no parameter.
     """
     if not isinstance(loss, Tensor) or loss.dim() != 0 or not loss.is_floating_point():
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else loss
         if isinstance(loss, Tensor) and loss.dim() == 0:
             what = f"a tensor of type {loss.dtype}"
         raise ContractError(
-            "the loss is no single number",
+            "the loss is not a single number",
             setting="Runner.loss()",
             received=what,
-            fix="give the mean over the batch, for example .mean()",
+            fix="return the mean over the batch, for example .mean()",
         )
     if not loss.requires_grad:
         raise ContractError(
@@ -94,33 +94,33 @@ def check_loss(loss: object) -> None:
 
 
 def check_values(values: Mapping[str, Value]) -> None:
-    """Makes sure that what stands beside a loss can be used.
+    """Checks the other values that a loss function returned.
 
     Raises:
-        ContractError: The weight is no single number, or a name is one that roost itself records.
+        ContractError: The weight is not a single number, or a name is reserved by roost.
     """
     weight = values.get("weight", 1.0)
     if isinstance(weight, Tensor) and weight.numel() != 1:
         raise ContractError(
-            "the weight is no single number",
+            "the weight is not a single number",
             setting="Runner.loss()",
             received=f"a tensor of shape {tuple(weight.shape)}",
-            fix="give the weight of the whole batch, for example the sum over its samples",
+            fix="return the weight of the whole batch, for example the sum over its samples",
         )
     if "skipped" in values:
         raise ContractError(
-            "loss() gives 'skipped', by which roost records the steps that moved nothing",
-            fix="take another name",
+            "loss() returns 'skipped', the name under which roost records skipped steps",
+            fix="choose another name",
         )
 
 
 def scalar(weight: Value) -> Value:
-    """The weight without dimensions."""
+    """Returns the weight without dimensions."""
     return weight.reshape(()) if isinstance(weight, Tensor) and weight.dim() else weight
 
 
 def add_scaled(total: Value | None, value: Value, share: Value) -> Value:
-    """total + share x value; one operation on the device where torch has one."""
+    """Returns total + share x value; as one operation on the device if torch has one."""
     if total is None:
         return value * share
     if isinstance(value, Tensor) and not isinstance(share, Tensor) and isinstance(total, Tensor):
@@ -129,26 +129,27 @@ def add_scaled(total: Value | None, value: Value, share: Value) -> Value:
 
 
 def check_update(values: object, *, has_run: bool) -> None:
-    """Makes sure of what `Runner.update` gave.
+    """Checks the result of `Runner.update`.
 
     Raises:
-        ContractError: It cannot be recorded, or comes from no step.
+        ContractError: The result cannot be recorded, or `Runner.update` took no step.
     """
     if not isinstance(values, Mapping):
         raise ContractError(
-            "Runner.update() gave nothing that can be recorded",
+            "Runner.update() returned nothing that can be recorded",
             received=values,
-            fix="return what stepper.run(...) gives; of several, {**stepper.run(...), **stepper.run(...)}",
+            fix="return the result of stepper.run(...); of several, {**stepper.run(...), **stepper.run(...)}",
         )
     if values and not has_run:
         raise ContractError(
-            "Runner.update() has never called stepper.run(), so roost has moved no weight",
+            "Runner.update() has never called stepper.run(), so roost has changed no weight",
             fix="write the loss as a method, and call stepper.run(self.loss, batches) for each optimizer",
         )
 
 
 def num_samples(batches: Sequence[Any], number: int) -> int:
-    """As the Trainer counted them; of any other sequence, the length of the batch's first tensor, else 1."""
+    """Returns the samples of a batch, as the Trainer counted them. For any other sequence than a `Window` it
+    is the length of the first tensor of the batch, or 1."""
     if isinstance(batches, Window):
         return batches.num_samples[number]
     value = batches[number]

@@ -1,4 +1,4 @@
-"""Keeping a step whose loss or gradient is not finite from changing anything."""
+"""Skips a step whose loss or gradient is not finite, without any change of state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.train.optim.optimizer import Optim
 
 
 class _SavedBuffer(NamedTuple):
-    """A buffer as it stood in its module before the step."""
+    """A buffer of a module before the step."""
 
     home: dict[str, Tensor | None]
     name: str
@@ -20,33 +20,33 @@ class _SavedBuffer(NamedTuple):
 
 
 class NonfiniteGuard:
-    """Looks at the loss and the gradients of each step on their device, and lets no bad one through.
+    """Checks loss and gradients of each step on their device, and prevents a step that is not finite.
 
-    A normalisation's running statistics have changed by the time the loss is known: they are put back. So is
-    a buffer that the step has made another tensor (``self.mean = ...``), at the price of a synchronisation.
-    What is written into a sparse, quantized or nested one stays.
+    Running statistics of normalisations have already changed when the loss is known: they are restored. A
+    buffer that the step replaced by another tensor (``self.mean = ...``) is restored too, at the cost of a
+    synchronisation. Changes inside sparse, quantized or nested buffers remain.
 
     Args:
-        module: Its buffers are kept.
-        looks: Whether it looks at loss and gradients, or only keeps the buffers.
+        module: The module whose buffers are kept.
+        checks_step: Whether loss and gradients are checked; False: only the buffers are kept.
     """
 
     def __init__(self, module: nn.Module, *, checks_step: bool = True) -> None:
         self._module, self.checks_step = module, checks_step
         self.flag: Tensor | None = None
-        """() whether the step that runs was bad; None while nothing was looked at."""
+        """() whether the running step is bad; None if nothing was checked yet."""
         self._buffers: list[_SavedBuffer] = []
         self._written: list[Tensor] = []
-        """Those of them into which a step can write."""
+        """The buffers into which a step can write."""
         self._kept: list[Tensor] = []
-        """What these held."""
+        """The values of these buffers before the step."""
 
     def reset(self) -> None:
-        """A step begins: nothing of it was kept yet, and nothing looked at."""
+        """Drops the kept buffers and the flag, before a step begins."""
         self.flag, self._buffers, self._written = None, [], []
 
     def begin(self) -> None:
-        """Keeps the buffers as they are before the step. A copy on the device, no synchronisation."""
+        """Keeps the buffers before a step. A copy on the device, no synchronisation."""
         self._buffers = [
             _SavedBuffer(module._buffers, name, buffer)
             for module in self._module.modules()
@@ -63,7 +63,7 @@ class NonfiniteGuard:
                 torch._foreach_copy_(self._kept, self._written)
 
     def restore(self) -> None:
-        """Puts the buffers back, if they were kept since the step began."""
+        """Restores the buffers, if they were kept in this step."""
         for one in self._buffers:
             one.home[one.name] = one.tensor
         if self._written:
@@ -71,11 +71,11 @@ class NonfiniteGuard:
                 torch._foreach_copy_(self._written, self._kept)
 
     def check(self, loss: Tensor, sizes: Iterable[Tensor]) -> Tensor:
-        """() whether the loss, or a gradient, is not finite; then the buffers are back. No synchronisation,
-        unless one of them is another tensor now.
+        """Returns () whether the loss or a gradient is not finite; if so, the buffers are restored. No
+        synchronisation, unless a buffer was replaced by another tensor.
 
         Args:
-            loss: () of this step.
+            loss: () the loss of this step.
             sizes: () norms of gradients.
         """
         bad = ~loss.isfinite()
@@ -84,7 +84,7 @@ class NonfiniteGuard:
         with torch.no_grad():
             for buffer, kept in zip(self._written, self._kept, strict=True):
                 buffer.copy_(torch.where(bad.to(buffer.device), kept, buffer))
-        # Not chosen on the device: the new tensor may be somebody else's too, such as a weight, and stay so.
+        # Not selected on the device: the new tensor may also be used elsewhere, for example as a weight.
         if any(one.home.get(one.name) is not one.tensor for one in self._buffers) and bool(bad):
             self.restore()
         self.flag = bad if self.flag is None else self.flag | bad
@@ -96,34 +96,34 @@ def _can_be_written(buffer: Tensor) -> bool:
         return False
     if buffer.is_contiguous():
         return buffer.numel() > 0
-    # Of an expanded one several elements are the same memory.
+    # In an expanded buffer several elements share memory.
     return not any(step == 0 and size > 1 for size, step in zip(buffer.shape, buffer.stride(), strict=True))
 
 
 def step_unless(bad: Tensor, optim: Optim) -> None:
-    """Lets the optimizer move, unless ``bad``.
+    """Takes the optimizer's step, unless ``bad``.
 
-    A fused kernel of torch reads ``bad`` by itself, the way its GradScaler tells it. Any other optimizer
-    costs a synchronisation here: a step cannot be undone.
+    A fused kernel of torch reads ``bad`` on the device, as it does for a GradScaler. For any other optimizer
+    this is a synchronisation, because a step cannot be undone.
     """
     optimizer = optim.optimizer
     if optim.is_fused and not optim.begins_momentum:
         optimizer.grad_scale, optimizer.found_inf = None, bad.float()  # type: ignore[attr-defined]
         try:
-            optim.move()
+            optim.take_step()
         finally:
             del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
     elif not bool(bad):
-        optim.move()
+        optim.take_step()
 
 
 def host_waits(optims: Mapping[str, Optim], *, scales: bool, checks_step: bool) -> list[str]:
-    """Which optimizers make the host wait for the device in each step, and why; a line for each.
+    """Returns a line for each optimizer that makes the host wait for the device in each step, and why.
 
     Args:
         optims: By name.
-        scales: Whether a GradScaler tells them which step is kept back.
-        looks: Whether a `NonfiniteGuard` does.
+        scales: Whether a GradScaler decides which steps are skipped.
+        checks_step: Whether a `NonfiniteGuard` decides that.
     """
     lines = []
     for name, optim in optims.items():
@@ -134,6 +134,6 @@ def host_waits(optims: Mapping[str, Optim], *, scales: bool, checks_step: bool) 
             why = "precision fp16" if scales else "on_non_finite skip and rollback"
             lines.append(
                 f"optimizer {name!r}: with {why} each step waits for the device: {kind} here has no kernel "
-                "that sees for itself whether it is kept back, as fused Adam, AdamW, SGD and Adagrad have"
+                "that can skip a step on the device, as fused Adam, AdamW, SGD and Adagrad have"
             )
     return lines

@@ -1,4 +1,4 @@
-"""Where randomness comes from: every stream is a pure function of the run's seed."""
+"""Seeds and states of random generators: every random stream is a pure function of the run's seed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*parts: int | str) -> int:
-    """A 63-bit seed from whole numbers and names, each bit depending on all of them (splitmix64 rounds;
-    Steele, Lea and Flood, OOPSLA 2014). Python's own hash of a string differs between processes."""
+    """Returns a 63-bit seed from whole numbers and names; each bit depends on all of them (splitmix64 rounds;
+    Steele, Lea and Flood, OOPSLA 2014). Python's hash of a string would differ between processes."""
     state = 0x9E3779B97F4A7C15
     for part in parts:
         if isinstance(part, str):
@@ -36,7 +36,7 @@ def seed_all(seed: int) -> None:
 def seed_sample(seed: int, epoch: int, index: int) -> None:
     """Seeds the CPU generators for one sample of a dataset; costs about 9 µs.
 
-    So what a sample draws does not depend on who fetches it, nor on what was fetched before.
+    So the random numbers of a sample depend neither on the process that fetches it nor on earlier samples.
     """
     _seed_cpu(mix(seed, epoch, index))
 
@@ -54,10 +54,10 @@ def uses_cuda() -> bool:
 
 
 def rng_state(*, devices: bool = True) -> dict[str, Any]:
-    """The state of every global generator, as plain data and arrays.
+    """Returns the state of every global generator, as plain data and arrays.
 
-    Of CUDA's it is the current device's, and only where CUDA is in use: a process trains on one, and asking
-    for a state opens a context. ``devices = False`` leaves all but the CPU's out.
+    For CUDA it is the state of the current device, and only if CUDA is in use: a process trains on one
+    device, and reading a state creates a context. ``devices=False``: the CPU generators only.
     """
     cuda = devices and uses_cuda()
     mps = devices and torch.backends.mps.is_available()
@@ -79,10 +79,11 @@ def rng_state(*, devices: bool = True) -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> list[str]:
-    """Puts every global generator back to what `rng_state` gave.
+    """Restores the state of every global generator from the result of `rng_state`.
 
     Returns:
-        Why a device's generator could not be put back, one line each; the CPU's always can.
+        One line for each device generator that could not be restored, with the reason. CPU generators always
+        can.
     """
     torch.set_rng_state(state["torch"])
     reasons = [
@@ -101,24 +102,24 @@ def set_rng_state(state: dict[str, Any]) -> list[str]:
 def _set_device(name: str, states: list[Any], device: Any) -> list[str]:
     if not states:
         return []
-    said = f"the state of the {name} generator could not be restored"
+    failure = f"the state of the {name} generator could not be restored"
     if device is None:
-        return [f"{said}: {name} is not in use"]
+        return [f"{failure}: {name} is not in use"]
     if len(states) != 1:
-        return [f"{said}: it was saved for {len(states)} devices"]
+        return [f"{failure}: it was saved for {len(states)} devices"]
     try:
         device.set_rng_state(states[0])
-    except RuntimeError as error:  # another torch may keep another number of bytes
-        return [f"{said}: {str(error).partition(chr(10))[0]}"]
+    except RuntimeError as error:  # another version of torch may have another size of the state
+        return [f"{failure}: {str(error).partition(chr(10))[0]}"]
     return []
 
 
 @contextmanager
 def isolated(seed: int | None = None, *, devices: bool = True) -> Iterator[None]:
-    """Whatever is drawn inside leaves the generators outside as they were; ``seed`` seeds the inside.
+    """Restores all random generators after the context. ``seed``, if given, seeds them inside it.
 
-    Costs about 0.1 ms: for a batch or a validation, not for a sample. With ``devices = False`` it is about
-    the CPU's generators alone, which is all that fetching draws from.
+    Costs about 0.1 ms: for a batch or a validation, not for a sample. With ``devices=False`` only the CPU
+    generators are restored, which is enough for fetching data.
     """
     state = rng_state(devices=devices)
     try:

@@ -1,4 +1,4 @@
-"""The seam for everything about a step: precision, accumulation, clipping, several optimizers, the mode."""
+"""The stepper: precision, accumulation, clipping, several optimizers and compilation of a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from roost.train.step.timing import OPTIMIZER, Timing
 
 Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
 _MODES = ("eager", "compile", "dry", "no_optim")
-"""Those that there are: cudagraph has not been run on a GPU yet."""
+"""The available modes: cudagraph has not been run on a GPU yet."""
 
 
 class Stepper:
@@ -44,20 +44,21 @@ class Stepper:
 
     Args:
         optimizers: One optimizer, or several by name; a torch optimizer or an `Optim`.
-        accumulation: Micro-batches per step; only `batches_per_step` uses it, `run` takes what it is given.
-        precision: Numbers of forward and backward: 32, "bf16" or "fp16".
-        mode: "eager"; "compile": loss functions go through torch.compile; "no_optim": no weight moves; "dry":
-            a step only takes its batches.
+        accumulation: Micro-batches per step. It only sets `batches_per_step`; `run` uses all batches it gets.
+        precision: Precision of forward and backward: 32, "bf16" or "fp16".
+        mode: "eager"; "compile": loss functions are compiled by torch.compile; "no_optim": no optimizer takes
+            a step; "dry": a step only takes its batches.
         compile_dynamic: In mode compile: one kernel for all shapes of batches, instead of one for each.
-        guard: Lets no step through whose loss or gradient is not finite; None: every step goes through.
-        ranks: Who takes each step together; the gradient is then that of all their batches.
-        reduces: Whether their gradients are added up here; a sharded model does it by itself.
-        agrees: Whether they ask each other before that whether one has failed.
-        around: Calls each loss function, with what it takes; a sharded model gathers its weights for it.
+        guard: Skips steps whose loss or gradient is not finite. None: no step is skipped.
+        ranks: The ranks that take each step together; the gradient is that of all their batches.
+        reduces_gradients: Whether their gradients are summed here; a sharded model does that itself.
+        agrees_on_failures: Whether the ranks exchange failures before they sum the gradients.
+        loss_wrapper: Called with each loss function and its arguments; a sharded model gathers its weights
+            around the call.
     """
 
-    before_move: Callable[[], None] | None = None
-    """Called before an optimizer moves: whoever copies the state beside the training waits there."""
+    before_optimizer_step: Callable[[], None] | None = None
+    """Called before an optimizer changes weights: a save that is copying the state waits here."""
 
     def __init__(
         self,
@@ -74,18 +75,18 @@ class Stepper:
         loss_wrapper: Callable[..., Any] | None = None,
     ) -> None:
         if mode not in _MODES:
-            raise ContractError("there is no such mode", received=mode, fix=f"use {', '.join(_MODES)}")
+            raise ContractError("the mode is unknown", received=mode, fix=f"use {', '.join(_MODES)}")
         if accumulation < 1:
             raise ContractError(
-                "a step takes one batch at least", received=accumulation, fix="accumulation=1"
+                "a step takes at least one batch", received=accumulation, fix="accumulation=1"
             )
         named = optimizers if isinstance(optimizers, Mapping) else {"main": optimizers}
         self.optimizers = {n: o if isinstance(o, Optim) else Optim(o) for n, o in named.items()}
         self.every_optimizer = tuple(self.optimizers)
         self.batches_per_step, self.mode, self.guard = accumulation, mode, guard
         self.precision = precision
-        self.has_moved = False
-        """Whether an optimizer has begun to move; whoever loops over steps sets it back before each."""
+        self.has_stepped = False
+        """Whether an optimizer has begun to change weights; the loop resets it before each step."""
         device = next((p.device for o in self.optimizers.values() for p in o.parameters), torch.device("cpu"))
         self.timing = Timing(device)
         self._scales = precision == "fp16"
@@ -97,11 +98,11 @@ class Stepper:
             ranks=ranks,
             reduces_gradients=reduces_gradients,
             agrees_on_failures=agrees_on_failures,
-            before_waiting=self._before_moving,
+            before_waiting=self._before_optimizer_step,
         )
         self._ranks, self._loss_wrapper = ranks, loss_wrapper
         self._buffers: BufferSync | None = None
-        """Of the runner, to be alike on all ranks."""
+        """The buffers of the runner, to be synchronised between ranks."""
         for optim in self.optimizers.values():
             optim.scaler = numbers.make_scaler(precision, device)
             if optim.needs_closure:
@@ -115,12 +116,12 @@ class Stepper:
         self._compiled = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None
         self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
-        """() for each `run` of a runner's step: whether it was kept back; None where nobody asks."""
+        """() for each `run` of a runner's step: whether it was skipped; None outside `step_function`."""
 
-    # ---- what a loop calls ------------------------------------------------------------------------------
+    # ---- called by a loop -------------------------------------------------------------------------------
 
     def step_function(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
-        """The step of a runner: takes a window of micro-batches, gives what is recorded."""
+        """Returns the step function of a runner: gets a window of micro-batches, returns values to record."""
         if self.mode == "dry":
             return _take_no_step
         if self._compiled is not None:
@@ -130,10 +131,10 @@ class Stepper:
         return functools.partial(self._update, runner)
 
     def _update(self, runner: Any, batches: Sequence[Any]) -> Mapping[str, Value]:
-        """A step of a runner; it is skipped when one of its optimizers is kept back.
+        """Takes a step of a runner; it counts as skipped if one of its optimizers was skipped.
 
         Raises:
-            ContractError: `Runner.update` takes no step, or gives nothing that can be recorded.
+            ContractError: `Runner.update` takes no step, or returns nothing that can be recorded.
         """
         kept_back: list[Tensor] = []
         self._kept_back = kept_back
@@ -141,36 +142,37 @@ class Stepper:
         if type(values) is not dict or not self._targets:
             losses.check_update(values, has_run=bool(self._targets))
         if self._buffers is not None:
-            self._buffers.spread()
+            self._buffers.synchronize()
         return {**values, "skipped": torch.stack(kept_back).amax()} if kept_back else values
 
     def run(
         self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str | tuple[str, ...] = "main"
     ) -> dict[str, Value]:
-        """One step of one optimizer, or of several on one loss, over a window of micro-batches.
+        """Takes one step of one optimizer, or of several on one loss, over a window of micro-batches.
 
-        The gradient is that of the weighted mean over the whole window, however unequal its micro-batches.
+        The gradient is that of the weighted mean over the whole window, even if micro-batches differ in size.
 
         Args:
-            fn: Gives the loss of a batch, or a mapping with "loss" (its mean over the batch), optionally
-                "weight" (samples when absent), and whatever else shall be recorded.
+            fn: Returns the loss of a batch, or a mapping with "loss" (the mean over the batch), optionally
+                "weight" (default: the number of samples), and other values to record.
             batches: One or more micro-batches.
-            optimizer: Which optimizer moves; with several names, those move together.
+            optimizer: The optimizer that takes the step; several names: they take it together.
 
         Returns:
-            Detached tensors: "loss" ("<optimizer>_loss" for one that is not main), the other values, and
-            "grad_norm" where it is clipped; "weight" when the loss function gave it, and always for several
-            micro-batches; "skipped" (1 or 0) where a guard or a scaler may keep the step back. Nothing is
-            read back to the host. Nothing at all is computed, and given, when it is no optimizer's turn.
+            Detached tensors: "loss" ("<optimizer>_loss" for an optimizer other than main), the other values,
+            and "grad_norm" if gradients are clipped; "weight" if the loss function returned it, and always
+            for several micro-batches; "skipped" (1 or 0) if a guard or a scaler can skip the step. No value
+            is read back to the host. Empty, without any computation, if no optimizer is due
+            (``every_n_steps``).
 
         Raises:
-            ContractError: ``fn`` does not give a loss that can be trained on; there is no such optimizer.
+            ContractError: ``fn`` does not return a trainable loss, or there is no such optimizer.
         """
         target = self._targets.get(optimizer) or self._new_target(optimizer)
-        moving = target.optims
-        if not target.moves_every_step:
-            moving = {prefix: optim for prefix, optim in moving.items() if optim.is_due()}
-            if not moving:
+        due = target.optims
+        if not target.steps_every_time:
+            due = {prefix: optim for prefix, optim in due.items() if optim.is_due()}
+            if not due:
                 return {}
         if self._compiled is not None:
             fn = self._compiled.get(fn)
@@ -178,52 +180,52 @@ class Stepper:
             fn = functools.partial(self._loss_wrapper, fn)
         if self.guard is not None:
             self.guard.begin()
-        if self._needs_closure(moving):
+        if self._needs_closure(due):
             return self._run_closure(fn, batches, target)
         values = self.gradients.compute(fn, batches, target)
-        self._before_moving()
+        self._before_optimizer_step()
         begun = perf_counter()
         if self.mode != "no_optim":
-            self._move(moving, values, target)
+            self._step_optimizers(due, values, target)
         self.timing.end_part(OPTIMIZER, begun)
         return values
 
-    # ---- moving the weights -----------------------------------------------------------------------------
+    # ---- optimizer steps --------------------------------------------------------------------------------
 
-    def _before_moving(self) -> None:
-        # With several ranks, before they wait for each other: one that fails meanwhile waits for the
-        # checkpoint of all, and so for whoever copies beside this rank's step.
-        if self.before_move is not None:
-            self.before_move()
+    def _before_optimizer_step(self) -> None:
+        # With several ranks, called before they wait for each other: a rank that fails meanwhile waits for
+        # the checkpoint of all ranks, and so for the copy that runs concurrently with this rank's step.
+        if self.before_optimizer_step is not None:
+            self.before_optimizer_step()
 
-    def _move(self, moving: Mapping[str, Optim], values: dict[str, Value], target: LossTarget) -> None:
-        """Unscales, clips, and lets the optimizers move, unless the step is bad."""
+    def _step_optimizers(
+        self, due: Mapping[str, Optim], values: dict[str, Value], target: LossTarget
+    ) -> None:
+        """Unscales and clips the gradients, and takes the optimizers' steps, unless the step is bad."""
         scaler = target.scaler if self._scales else None
-        for prefix, optim in moving.items():
+        for prefix, optim in due.items():
             if scaler is not None:
                 scaler.unscale_(optim.optimizer)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
         bad, loss = None, values[target.loss_name]
         if self.guard is not None and self.guard.checks_step:
-            # In fp16 a gradient that is not finite is the scaler's business: it tries a smaller scale.
-            sizes = (
-                [] if scaler else [_gradient_size(optim, values, prefix) for prefix, optim in moving.items()]
-            )
+            # In fp16 the scaler handles non-finite gradients: it tries a smaller scale.
+            sizes = [] if scaler else [_gradient_size(optim, values, prefix) for prefix, optim in due.items()]
             bad = self.guard.check(self.gradients.loss_of_all(loss), sizes)
             if scaler is not None:
-                numbers.skip_where(scaler, moving.values(), bad)
-        self.has_moved = True
-        for optim in moving.values():
+                numbers.skip_where(scaler, due.values(), bad)
+        self.has_stepped = True
+        for optim in due.values():
             if optim.has_scaled_rates:
                 with optim.scaled_rates():
                     _step_optimizer(optim, scaler, bad)
             else:
                 _step_optimizer(optim, scaler, bad)
-        if scaler is not None and (overflows := numbers.overflows(scaler, moving.values())) is not None:
+        if scaler is not None and (overflows := numbers.overflows(scaler, due.values())) is not None:
             scaler.update()
             if bad is None:
-                # The gradients of a loss that is not finite are no overflow, and no smaller scale mends them.
+                # The gradients of a non-finite loss are not an overflow; a smaller scale does not help.
                 overflows = overflows * torch.as_tensor(loss).isfinite()
             self._note_skipped(values, overflows)
         elif bad is not None:
@@ -234,16 +236,16 @@ class Stepper:
         if self._kept_back is not None:
             self._kept_back.append(skipped)
 
-    def _needs_closure(self, moving: Mapping[str, Optim]) -> bool:
-        return any(optim.needs_closure for optim in moving.values()) and self.mode != "no_optim"
+    def _needs_closure(self, due: Mapping[str, Optim]) -> bool:
+        return any(optim.needs_closure for optim in due.values()) and self.mode != "no_optim"
 
     def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
-        """A step of an optimizer that evaluates the loss by itself; recorded is its first evaluation. It
-        reads the loss each time, a synchronisation."""
+        """Takes a step of an optimizer that evaluates the loss itself; the first evaluation is recorded. Each
+        evaluation reads the loss, a synchronisation."""
         if len(target.optims) > 1:
             named = ", ".join(type(optim.optimizer).__name__ for optim in target.optims.values())
             raise ContractError(
-                f"of several optimizers on one loss ({named}) one evaluates the loss by itself",
+                f"of several optimizers on one loss ({named}) one evaluates the loss itself",
                 fix="run them one after the other in Runner.update",
             )
         [(prefix, optim)] = target.optims.items()
@@ -251,15 +253,15 @@ class Stepper:
 
         def closure() -> Value:
             if self.timing.device is not None:
-                self.timing.device.record(OPTIMIZER)  # what the optimizer computed since the last evaluation
+                self.timing.device.record(OPTIMIZER)  # the work of the optimizer since the last evaluation
             values = self.gradients.compute(fn, batches, target)
             if optim.max_grad_norm is not None:
                 values[f"{prefix}grad_norm"] = optim.clip()
             found.update({name: value for name, value in values.items() if name not in found})
             return values[target.loss_name]
 
-        self._before_moving()
-        self.has_moved = True
+        self._before_optimizer_step()
+        self.has_stepped = True
         begun, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():
             optim.optimizer.step(closure)  # type: ignore[arg-type]
@@ -285,48 +287,48 @@ class Stepper:
         return self._targets.setdefault(optimizer, made)
 
     def unused(self) -> list[str]:
-        """Names of the optimizers on whose loss no step was taken so far; none before the first step."""
+        """Returns the names of optimizers without a step so far; empty before the first step."""
         used = {id(optim) for target in self._targets.values() for optim in target.optims.values()}
         return [
             name
             for name, optim in self.optimizers.items()
-            # One with a state was moved by the project itself.
+            # With a state, the project itself has called its step.
             if used and id(optim) not in used and not optim.optimizer.state
         ]
 
     # ---- state ------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Makes sure that it still moves the weights; for saves.
+        """Checks that steps are not all skipped; for saves.
 
         Raises:
-            TrainingError: In fp16 no step passes any more.
+            TrainingError: In fp16 all further steps will be skipped.
         """
         for name, optim in self.optimizers.items():
             if optim.scaler is not None:
                 numbers.check_scale(optim.scaler, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimizers, schedulers and loss scales by name."""
+        """Returns the states of optimizers, schedulers and loss scalers, by name."""
         return {name: optim.state_dict() for name, optim in self.optimizers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Restores the result of `state_dict`."""
         for name, optim in self.optimizers.items():
             optim.load_state_dict(state[name])
 
 
 def _check_closure(optim: Optim, *, keeps_back: bool, ranks: Ranks) -> None:
-    """What evaluates the loss by itself is one process's own, and is never kept back."""
+    """Refuses several ranks and skipped steps for an optimizer that evaluates the loss itself."""
     kind = type(optim.optimizer).__name__
     if keeps_back:
         raise ContractError(
-            f"{kind} evaluates the loss by itself, so nobody can scale it or keep its step back",
-            fix="use precision: 32 or bf16 and on_non_finite: stop with it",
+            f"{kind} evaluates the loss itself, so roost can neither scale the loss nor skip the step",
+            fix="use precision: 32 or bf16, and on_non_finite: stop",
         )
     if ranks.are_several:
         raise ContractError(
-            f"{kind} evaluates the loss by itself, and other ranks would not know how often",
+            f"{kind} evaluates the loss itself, and other ranks would not know how often",
             fix="train in one process, or take another optimizer",
         )
 
@@ -336,7 +338,7 @@ def _take_no_step(batches: Sequence[Any]) -> Mapping[str, Value]:
 
 
 def _gradient_size(optim: Optim, values: Mapping[str, Value], prefix: str) -> Tensor:
-    """() a number that is finite exactly when the gradients are; their norm where it is known already."""
+    """Returns () a number that is finite if and only if the gradients are; their norm if already known."""
     norm = values.get(f"{prefix}grad_norm")
     return norm if isinstance(norm, Tensor) else optim.gradient_norm(float("inf"))
 
@@ -347,4 +349,4 @@ def _step_optimizer(optim: Optim, scaler: torch.amp.GradScaler | None, bad: Tens
     elif bad is not None:
         step_unless(bad, optim)
     else:
-        optim.move()
+        optim.take_step()

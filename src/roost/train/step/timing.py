@@ -1,4 +1,4 @@
-"""Where the time of training goes: always measured, told with each row."""
+"""The time and memory of training by part of a step: always measured, recorded with each row."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from roost.train.model import peak_gpu_memory
 from roost.train.step.device_clock import DeviceClock
 
 DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, VALIDATE, SAVE = range(7)
-"""The places of the parts in `Timing.spent`."""
+"""The indices of the parts in `Timing.spent`."""
 
 _COLUMNS = [column_name(part) for part in PARTS]
 _OTHER = column_name(OTHER)
 _MEMORY_CHECK_SECONDS = 1.0
-"""At least between two looks at the memory, which cost 10 µs each, on a GPU 100 µs."""
+"""The least time between two reads of the memory, which cost 10 µs each, on a GPU 100 µs."""
 
 
 class Timing:
-    """Adds up what the parts of a step take.
+    """Sums the durations of the parts of a step.
 
-    The loop and the stepper add to `spent` themselves, as a call for each part would cost 2 µs a step:
+    The loop and the stepper add to `spent` directly, as a call for each part would cost 2 µs a step:
 
     ```
     begun = perf_counter()
@@ -44,18 +44,19 @@ class Timing:
     timing.spent[BACKWARD] += perf_counter() - begun
     ```
 
-    On a GPU that measures how long the host took to launch the work, so there the parts of a step are taken
-    from `device` instead: the mean of those it measured stands for all steps of the row.
+    On a GPU that measures how long the host took to launch the work, so the parts of a step are taken from
+    `device` instead: the mean over the measured steps is used for all steps of the row.
 
     Args:
-        device: Where the steps are computed.
+        device: The device that computes the steps.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
         self.spent = [0.0] * len(PARTS)
         """Host seconds of each part since the last row, always in this same list."""
         self.device: DeviceClock | None = None
-        """On CUDA; it must be told when a step begins and when each of its parts ends."""
+        """The clock of a CUDA device; it must be called when a step begins and when each of its parts
+        ends."""
         self._gpu = torch.device(device) if torch.device(device).type == "cuda" else None
         if self._gpu is not None:
             stream = functools.partial(torch.cuda.current_stream, self._gpu)
@@ -66,8 +67,8 @@ class Timing:
         """Begins a session: everything is counted from here.
 
         Args:
-            step: The run's step.
-            samples: Those that the run has seen.
+            step: The step of the run.
+            samples: The samples of the run so far.
             now: `time.perf_counter`.
         """
         now = perf_counter() if now is None else now
@@ -80,29 +81,30 @@ class Timing:
             self.device.read(len(PARTS))
 
     def end_part(self, part: int, begun: float) -> None:
-        """A part of a step that the device computes ends; it began at ``begun`` (`perf_counter`)."""
+        """Ends a part of a step that the device computes; it began at ``begun`` (`perf_counter`)."""
         self.spent[part] += perf_counter() - begun
         if self.device is not None:
             self.device.record(part)
 
     def roll_back(self, steps: int, samples: int) -> None:
-        """The run went back by so many steps and samples. They stay counted, as does the time they took."""
+        """Adjusts the counts after a rollback by so many steps and samples: they and their time stay
+        counted."""
         self._session_start, self._row_start = (
             (step - steps, count - samples, now)
             for step, count, now in (self._session_start, self._row_start)
         )
 
     def row(self, step: int, samples: int, now: float | None = None) -> dict[str, float]:
-        """What was measured since the last row, by the names of its columns; starts anew.
+        """Returns the measurements since the last row, by column name, and resets them.
 
-        The parts of a step in ms a step, `validate` and `save` in seconds where there was any, samples per
-        second while it trained, memory in MB: of this process now, and the most that was allocated on the GPU
-        since it was last looked at. On a GPU this waits for the steps so far, so it comes after the values of
-        the row were read.
+        The parts of a step are in ms per step, `validate` and `save` in seconds if there was any; samples per
+        second of training time; memory in MB: of this process now, and the peak allocated on the GPU since
+        its last read. On a GPU this waits for the steps so far, so it must be called after the values of the
+        row were read.
 
         Args:
-            step: The run's step.
-            samples: Those that the run has seen.
+            step: The step of the run.
+            samples: The samples of the run so far.
             now: `time.perf_counter`.
         """
         now = perf_counter() if now is None else now
@@ -132,8 +134,8 @@ class Timing:
         return row
 
     def session_span(self, step: int, samples: int, now: float | None = None) -> TimeBreakdown:
-        """All since `begin`, with what no row holds yet. It waits for nothing: on a GPU the steps since the
-        last row are taken to be like those of that row."""
+        """Returns the measurements since `begin`, those since the last row included. It waits for nothing: on
+        a GPU the steps since the last row are assumed to take as long as those of that row."""
         now = perf_counter() if now is None else now
         self._check_memory(now)
         first_step, first_samples, begun = self._session_start
@@ -149,7 +151,7 @@ class Timing:
         )
 
     def _parts(self, steps: int) -> list[float]:
-        """Seconds of each part since the last row, in which so many steps were taken."""
+        """Returns the seconds of each part since the last row, for ``steps`` steps."""
         if self._per_step is None:
             return list(self.spent)
         return [*(taken * steps for taken in self._per_step[:VALIDATE]), *self.spent[VALIDATE:]]
@@ -164,7 +166,7 @@ class Timing:
 
 
 def resident_mb(statm: Path = Path("/proc/self/statm")) -> float:
-    """The memory of this process now; its peak where the system does not tell."""
+    """Returns the memory of this process in MB; the peak if the system does not report the current one."""
     try:
         with open(statm, "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
@@ -173,6 +175,6 @@ def resident_mb(statm: Path = Path("/proc/self/statm")) -> float:
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had."""
+    """Returns the peak memory of this process in MB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,4 +1,4 @@
-"""The micro-batches of each step, on their way from the loader to the step."""
+"""Windows: the micro-batches of each step, drawn from the loader and moved to the device."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class DrawnWindow(NamedTuple):
-    """The micro-batches of a step."""
+    """The micro-batches of a step, with their counts."""
 
     window: list[Any]
-    """On the device, those that hold something: of a step whose batches are all empty there are none."""
+    """The non-empty micro-batches, on the device; empty if all batches of the step are empty."""
     num_samples: int
     num_batches: int
-    """With the empty ones."""
+    """Empty batches included."""
     num_empty: int
     last: bool
-    """Whether they end an epoch."""
+    """Whether the window ends an epoch."""
     all_samples: int
-    """Of all ranks."""
+    """Samples of all ranks."""
 
 
 class Windows:
-    """The windows of a trainer, from where it is on."""
+    """Draws the windows of a trainer, from the position of its progress on."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -38,10 +38,10 @@ class Windows:
         self._clock = trainer.stepper.timing.device
 
     def draw(self) -> DrawnWindow:
-        """The next window. When that fails, the next call begins anew at where the trainer then is.
+        """Returns the next window. After an error, the next call starts again from the trainer's progress.
 
         Raises:
-            Exception: Whatever the set, its collate or `Runner.to_device` raises.
+            Exception: Any error of the set, its collate or `Runner.to_device`.
         """
         if self._drawing is None:
             self._drawing = _draw_windows(self._trainer)
@@ -54,36 +54,37 @@ class Windows:
             raise
 
     def state_of_data(self) -> dict[str, Any]:
-        """The state of whoever gives the batches, as of the window that was drawn last."""
+        """Returns the state of the train loader after the last drawn window."""
         return self._trainer.loaders["train"].state_dict()
 
     def close(self) -> None:
-        """Ends the loader's processes; the next `draw` begins anew."""
+        """Ends the loader's processes; the next `draw` starts again."""
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
 
 
 def _draw_windows(trainer: Trainer) -> Generator[DrawnWindow, None, None]:
-    """The windows from where the trainer is on, endlessly, on its device; an epoch's last may be short."""
+    """Yields windows on the device, without end, from the trainer's progress; an epoch's last may be
+    short."""
     progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
     move, window, num_batches = trainer.runner.to_device, Window(), 0
     spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
-    asked = perf_counter()
+    fetch_start = perf_counter()
     with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
         for value, num_samples, last, _ in fetched:
-            here = perf_counter()
+            fetched_at = perf_counter()
             if clock is not None:
                 clock.record(DATA)
             moved = move(value) if num_samples else None
-            there = perf_counter()
-            spent[DATA] += here - asked
-            spent[TO_DEVICE] += there - here
+            moved_at = perf_counter()
+            spent[DATA] += fetched_at - fetch_start
+            spent[TO_DEVICE] += moved_at - fetched_at
             if clock is not None:
                 clock.record(TO_DEVICE)
             if batches_per_step == 1:
                 yield _single(moved, num_samples, last)
-                asked = perf_counter()
+                fetch_start = perf_counter()
                 continue
             num_batches += 1
             if num_samples:
@@ -94,18 +95,18 @@ def _draw_windows(trainer: Trainer) -> Generator[DrawnWindow, None, None]:
                 num_samples = sum(window.num_samples)
                 yield DrawnWindow(window, num_samples, num_batches, num_empty, last, num_samples)
                 window, num_batches = Window(), 0
-            asked = perf_counter()
+            fetch_start = perf_counter()
 
 
 def _single(moved: Any, num_samples: int, last: bool) -> DrawnWindow:
-    """A window of one micro-batch."""
+    """Returns a window of one micro-batch."""
     if not num_samples:
         return DrawnWindow([], 0, 1, 1, last, 0)
     return DrawnWindow([moved], num_samples, 1, 0, last, num_samples)
 
 
 def placeholder_window(trainer: Trainer) -> DrawnWindow:
-    """The place holder of a window that could not be drawn and is passed over."""
+    """Returns an empty window in place of one that could not be drawn and is skipped."""
     left = len(trainer.loaders["train"]) - trainer.progress.batch
     num_batches = min(left, trainer.stepper.batches_per_step)
     return DrawnWindow([], 0, num_batches, 0, num_batches == left, 0)
