@@ -70,12 +70,8 @@ def check_names(
     signature = _signature(target)
     if signature is None:
         return
-    named, shape, is_open = (
-        _named_parameters(signature),
-        _describe_signature(signature),
-        _takes_any_keyword(signature),
-    )
-    spread = _var_positional(signature)
+    named, is_open = _named_parameters(signature), _takes_any_keyword(signature)
+    shape, spread = _describe_signature(signature), _var_positional(signature)
     for name in given:
         if name == spread:
             _check_var_positional(path, signature, {**given, **runtime}, location)

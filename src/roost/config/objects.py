@@ -185,9 +185,7 @@ class _Builder(NamedTuple):
         except ConfigError:
             raise
         except Exception as error:
-            if raised_in_project(
-                error, self.root
-            ):  # raised by a function of the project that a library's class called
+            if raised_in_project(error, self.root):  # in a function that the library's class called
                 raise
             bad_argument = call_arguments.find_bad_argument(
                 whole, lambda other: call_arguments.call(target, other, runtime)

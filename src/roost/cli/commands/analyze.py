@@ -90,7 +90,7 @@ def _nonfinite(result: dict[str, Any]) -> list[str]:
 def _ending(found: dict[str, Any], result: dict[str, Any]) -> str:
     from roost.cli import live_run
 
-    state, took = terminal.state(found["state"]), terminal.duration(found["seconds"])
+    state, took = terminal.state(found["state"]), terminal.format_duration(found["seconds"])
     if found["state"] == "succeeded":
         at = result.get("checkpoint")
         weights = f"checkpoint {at['id']}, step {at['step']}" if at else "untrained"

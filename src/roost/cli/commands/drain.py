@@ -39,6 +39,6 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     else:
         from_, until = map(terminal.moment, window)
         is_one_day = from_.partition(" ")[0] == until.partition(" ")[0]
-        more = "" if is_one_day else f", over midnight, {terminal.duration(window[1] - window[0])} in all"
+        more = "" if is_one_day else f", over midnight, {terminal.format_duration(window[1] - window[0])} in all"
         terminal.say(f"{names}: nothing runs there from {from_} to {until}{more}, but what runs already")
     return 0
