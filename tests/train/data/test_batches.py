@@ -47,7 +47,12 @@ def test_the_first_that_holds_something(sizes: list[int], value: Any) -> None:
 
 def test_what_most_have_not() -> None:
     given = Given([1])
-    assert (given.inexact_reasons(), given.sample_indices(0, 0, 1), given.redraw(0, 0, 1), given.state_dict()) == (
+    assert (
+        given.inexact_reasons(),
+        given.sample_indices(0, 0, 1),
+        given.redraw(0, 0, 1),
+        given.state_dict(),
+    ) == (
         [],
         [],
         None,

@@ -50,4 +50,4 @@ def test_an_error_names_the_sample_as_its_own_set_counts() -> None:
     with pytest.raises(OSError) as caught:
         BatchFetcher(sets, name="the training set")(Draw([3], 0))
     inner, outer = caught.value.__notes__
-    assert "sample 1 of noisy (Broken)" in inner and "sample 3 of the training set (Joined)" in outer
+    assert "sample 1 of noisy (Broken)" in inner and "sample 3 of the training set (ConcatenatedSet)" in outer

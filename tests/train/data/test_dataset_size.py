@@ -18,7 +18,7 @@ def test_a_set_that_stays_as_it_is() -> None:
     counted = DatasetLengths([1, 2], "the training set")
     counted.check()
     assert counted.lengths == {"the training set": 2}
-    assert counted.others_than(counted.lengths) == [] == counted.others_than({})
+    assert counted.describe_changes(counted.lengths) == [] == counted.describe_changes({})
 
 
 def test_a_set_whose_length_changes(messages: Messages) -> None:
@@ -33,7 +33,7 @@ def test_a_set_whose_length_changes(messages: Messages) -> None:
 
 def test_another_length_than_when_the_checkpoint_was_made(messages: Messages) -> None:
     counted = DatasetLengths([0] * 990, "the training set")
-    (why,) = counted.others_than({"the training set": 1000})
+    (why,) = counted.describe_changes({"the training set": 1000})
     assert "the training set" in why and "990" in why and "1,000" in why
     messages.check(why)
 
@@ -41,7 +41,7 @@ def test_another_length_than_when_the_checkpoint_was_made(messages: Messages) ->
 def test_of_several_sets_the_one_is_named(messages: Messages) -> None:
     sets: dict[str, list[int]] = {"photos": [1, 2], "drawings": [1]}
     counted = DatasetLengths(sets)
-    (why,) = counted.others_than({"the set photos": 2, "the set drawings": 4, "the set of old": 3})
+    (why,) = counted.describe_changes({"the set photos": 2, "the set drawings": 4, "the set of old": 3})
     assert "the set drawings" in why and "1 " in why and "4 " in why
     sets["photos"].append(3)
     with pytest.raises(ContractError) as refused:

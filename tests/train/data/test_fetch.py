@@ -63,7 +63,7 @@ def test_several_sets_by_name() -> None:
     fetch = MultiSetFetcher({"a": BatchFetcher(Still()), "b": BatchFetcher(Points(), seed=3)})
     assert fetch.draws_randomness and not fetch.is_in_memory and not fetch.ignores_seeding()
     read: list[int] = []
-    fetch.tell(read.append)
+    fetch.report_samples_to(read.append)
     found = fetch({"b": Draw([2], 1), "a": Draw([0, 1], 0)})
     assert list(found) == ["b", "a"] and read == [2, 0, 1]
     assert bits(found["b"]) == bits(BatchFetcher(Points(), seed=3)(Draw([2], 1)))

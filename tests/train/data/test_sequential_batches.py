@@ -24,7 +24,7 @@ class Counting(SequentialBatches):
         self.fails_at: int | None = None
         self.kept: Any = None
 
-    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
+    def _draw_endless(self, state: Any) -> Generator[SizedBatch, None, None]:
         self.at = state["at"] if state else 0
         self.begun.append(self.at)
         while True:
@@ -33,14 +33,14 @@ class Counting(SequentialBatches):
             self.at += 1
             yield self.at - 1, 1
 
-    def _pass(self) -> Generator[SizedBatch, None, None]:
+    def _draw_pass(self) -> Generator[SizedBatch, None, None]:
         yield from ((number, 1) for number in range(5))
 
     def _state(self) -> dict[str, Any]:
         return {"at": self.at, "kept": self.kept}
 
     @property
-    def _outlives_errors(self) -> bool:
+    def _state_survives_errors(self) -> bool:
         return True
 
     def describe(self) -> str:
@@ -97,7 +97,11 @@ def test_an_error_leaves_the_state_of_the_last_batch() -> None:
 
 
 def test_an_evaluation_is_one_pass_at_most_as_long_as_is_said() -> None:
-    assert [(batch.value, batch.ends_epoch) for batch in Counting().once()] == [(0, False), (1, False), (2, True)]
+    assert [(batch.value, batch.ends_epoch) for batch in Counting().once()] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
     assert [batch.ends_epoch for batch in Counting(None).once()] == [False] * 5, "nobody knew"
     assert len(Counting().excerpt([range(1), range(4, 5)])) == 2
 

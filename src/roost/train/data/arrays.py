@@ -1,4 +1,4 @@
-"""A set whose samples are the rows of arrays."""
+"""`Arrays`: a map-style set whose samples are the rows of arrays."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor
 from roost.base.errors import ContractError
 from roost.base.text.suggestions import did_you_mean
 
-Source = Any
+ArraySource = Any
 _SUFFIXES = (".npy", ".npz", ".csv")
 _DEFAULT_DTYPES = {"f": torch.float32, "i": torch.int64}
-"""Floating and whole numbers of any width become these; bytes (uint8) and bool stay as they are."""
+"""By NumPy kind: floats and integers of any width become these; uint8 and bool stay as they are."""
 
 
 class Arrays:
-    """Samples that are the rows of arrays, all in memory; nothing is drawn at random.
+    """A set of the rows of arrays, all in memory; draws no random numbers.
 
     ```
     Arrays("data/digits.npz", fields=["images", "labels"], scale=1 / 255, part=[0.0, 0.8])
@@ -31,22 +31,22 @@ class Arrays:
     ```
 
     Args:
-        arrays: A file (.npy, .npz, .csv with a line of names) or several .npy; arrays, in a tuple or by name;
-            or a function without arguments that gives these.
-        fields: What a sample holds. A list of names, or of positions: a tuple of them. A mapping of names: a
-            dict. In place of one name a list of some, whose columns are joined. All arrays when None; of a
-            csv all columns but the targets, joined, and then each target.
-        targets: Of a csv, when ``fields`` is None: the columns that are not joined.
-        dtype: Of the first field, such as float32; or of several, by name or position. Floating numbers
-            become float32 and whole ones int64 when None; uint8 and bool stay.
-        scale: Factor, likewise.
-        shape: Of a sample, likewise: [1, 8, 8] for rows of 64.
+        arrays: A file (.npy, .npz, .csv with a header line) or several .npy files; arrays, in a tuple or by
+            name; or a function without arguments that returns any of these.
+        fields: The parts of a sample. A list of names or positions makes it a tuple, a mapping of names a
+            dict. A list in place of one name stacks these columns. None: all arrays; for a csv file all
+            columns but the targets, stacked, and then each target.
+        targets: For a csv file, if ``fields`` is None: the columns that are not stacked.
+        dtype: Dtype of the first field, such as float32; or of several, by name or position. None: floats
+            become float32 and integers int64; uint8 and bool stay.
+        scale: Factor, given like ``dtype``.
+        shape: Shape of a sample, given like ``dtype``: [1, 8, 8] for rows of 64.
         part: Begin and end of a part of all samples, in a fixed random order: [0.0, 0.8] and [0.8, 1.0] have
-            no sample in common. All, in the order of the file, when None.
-        seed: Of that order; it has nothing to do with the run's.
+            no sample in common. None: all samples, in the order of the file.
+        seed: Seed of that order, independent of the run's seed.
 
     Raises:
-        ContractError: Something does not fit; names the arrays that there are, with their shapes.
+        ContractError: The arguments do not fit the arrays; names the arrays with their shapes.
         OSError: A file cannot be read.
     """
 
@@ -54,7 +54,7 @@ class Arrays:
 
     def __init__(
         self,
-        arrays: Source,
+        arrays: ArraySource,
         *,
         fields: Sequence[Any] | Mapping[str, Any] | None = None,
         targets: str | Sequence[str] | None = None,
@@ -65,7 +65,7 @@ class Arrays:
         seed: int = 0,
     ) -> None:
         found = _NamedArrays(arrays)
-        chosen = found.chosen(fields, targets)
+        chosen = found.select(fields, targets)
         self._names = list(chosen) if isinstance(fields, Mapping) else None
         keys = list(chosen)
         options = [
@@ -81,15 +81,15 @@ class Arrays:
         return len(self.tensors[0])
 
     def __getitem__(self, index: int) -> Any:
-        return self._joined(tensor[index] for tensor in self.tensors)
+        return self._as_sample(tensor[index] for tensor in self.tensors)
 
     def batch(self, indices: Sequence[int]) -> Any:
-        """A whole batch at once; the same that joining its samples gives."""
+        """Returns a whole batch at once, the same as torch's collate makes from its samples."""
         rows = torch.as_tensor(indices)
-        found = self._joined(tensor[rows] for tensor in self.tensors)
+        found = self._as_sample(tensor[rows] for tensor in self.tensors)
         return list(found) if isinstance(found, tuple) else found
 
-    def _joined(self, values: Iterable[Tensor]) -> Any:
+    def _as_sample(self, values: Iterable[Tensor]) -> Any:
         return tuple(values) if self._names is None else dict(zip(self._names, values, strict=True))
 
 
@@ -97,42 +97,42 @@ def _option_items(**options: Any) -> Iterable[tuple[str, Any]]:
     return options.items()
 
 
-# ---- where the arrays come from -------------------------------------------------------------------------
+# ---- reading the arrays ---------------------------------------------------------------------------------
 
 
 class _NamedArrays:
-    """Arrays by name; those without one are called by their positions."""
+    """The arrays of a source by name, or by position as text (``"0"``) if they have no names."""
 
-    def __init__(self, source: Source) -> None:
-        self._from = _source_name(source)
+    def __init__(self, source: ArraySource) -> None:
+        self._source_name = _source_name(source)
         self._is_csv = False
-        self.arrays = {str(name): self._array(str(name), one) for name, one in self._read(source).items()}
+        self.arrays = {str(name): self._to_array(str(name), one) for name, one in self._read(source).items()}
         if not self.arrays:
-            raise self._wrong("there are no arrays", "give one at least")
+            raise self._error("there are no arrays", "give at least one")
 
-    def _read(self, source: Source) -> Mapping[str, Any]:
+    def _read(self, source: ArraySource) -> Mapping[str, Any]:
         if callable(source):
             source = source()
         if isinstance(source, str | Path):
             return self._read_file(Path(source))
         if isinstance(source, Mapping):
-            # scikit-learn's Bunch holds descriptions, too.
+            # A Bunch of scikit-learn also holds descriptions.
             return {name: one for name, one in source.items() if isinstance(one, np.ndarray | Tensor | list)}
         if isinstance(source, np.ndarray | Tensor):
             return {"0": source}
         if isinstance(source, list | tuple):
             named = {str(number): one for number, one in enumerate(source)}
-            return {name: self._one_of_several(one) for name, one in named.items()}
-        raise self._wrong(f"{type(source).__name__} is no array", "give arrays, or a .npy, .npz or .csv file")
+            return {name: self._read_element(one) for name, one in named.items()}
+        raise self._error(
+            f"{type(source).__name__} is not an array", "give arrays, or a .npy, .npz or .csv file"
+        )
 
-    def _one_of_several(self, source: Source) -> Any:
+    def _read_element(self, source: ArraySource) -> Any:
         if not isinstance(source, str | Path):
             return source
         found = self._read_file(Path(source))
         if len(found) > 1:
-            raise self._wrong(
-                f"{source} holds several arrays ({', '.join(found)})", "give one such file alone"
-            )
+            raise self._error(f"{source} holds several arrays ({', '.join(found)})", "give this file alone")
         return next(iter(found.values()))
 
     def _read_file(self, path: Path) -> Mapping[str, Any]:
@@ -140,7 +140,9 @@ class _NamedArrays:
             self._is_csv = True
             return _read_csv(path)
         if path.suffix not in _SUFFIXES:
-            raise self._wrong(f"{path} is no file of arrays", f"give one that ends in {', '.join(_SUFFIXES)}")
+            raise self._error(
+                f"{path} is not a file of arrays", f"give one that ends in {', '.join(_SUFFIXES)}"
+            )
         try:
             found = np.load(path, allow_pickle=False)
             return (
@@ -148,69 +150,73 @@ class _NamedArrays:
             )
         except (ValueError, EOFError) as error:
             fix = "save numbers, not objects: np.save(path, array.astype(np.float32))"
-            raise self._wrong(f"{path} cannot be read without pickle: {error}", fix) from error
+            raise self._error(f"{path} cannot be read without pickle: {error}", fix) from error
 
-    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
+    def _to_array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
         try:
             made = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
         except ValueError as error:
-            raise self._wrong(f"array {name} is no array: {error}", "give rows of one length") from error
+            raise self._error(
+                f"array {name} is not an array: {error}", "give rows of equal length"
+            ) from error
         if not made.ndim:
-            raise self._wrong(f"array {name} is one number", "give a row for each sample")
+            raise self._error(f"array {name} is one number", "give a row for each sample")
         return made
 
-    def _wrong(self, message: str, fix: str) -> ContractError:
-        return ContractError(f"{self._from}: {message}", fix=fix)
+    def _error(self, message: str, fix: str) -> ContractError:
+        return ContractError(f"{self._source_name}: {message}", fix=fix)
 
-    # ---- which of them ----------------------------------------------------------------------------------
+    # ---- selecting fields -------------------------------------------------------------------------------
 
-    def chosen(
+    def select(
         self, fields: Sequence[Any] | Mapping[str, Any] | None, targets: str | Sequence[str] | None
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """The fields of a sample, by name or position."""
+        """Returns the arrays of the fields of a sample, by name or position."""
         if targets is not None and (fields is not None or not self._is_csv):
-            raise self._wrong("targets is for a .csv file without fields", "name them in fields")
+            raise self._error("targets is for a .csv file without fields", "name them in fields")
         if fields is None:
-            fields = self._of_csv(targets) if self._is_csv else list(self.arrays)
+            fields = self._csv_fields(targets) if self._is_csv else list(self.arrays)
         if isinstance(fields, str):
             fields = [fields]
         named = fields if isinstance(fields, Mapping) else {str(i): one for i, one in enumerate(fields)}
         if not named:
-            raise self._wrong("fields is empty", f"name some of {self._shapes()}")
-        return {str(name): self._field(asked) for name, asked in named.items()}
+            raise self._error("fields is empty", f"name some of {self._shapes()}")
+        return {str(name): self._select_field(field) for name, field in named.items()}
 
-    def _of_csv(self, targets: str | Sequence[str] | None) -> list[Any]:
+    def _csv_fields(self, targets: str | Sequence[str] | None) -> list[Any]:
         last = [targets] if isinstance(targets, str) else list(targets or [])
         for name in last:
-            self._one(name)
+            self._by_name(name)
         rest = [name for name in self.arrays if name not in last]
         return [rest, *last] if rest else last
 
-    def _field(self, asked: Any) -> np.ndarray[Any, Any]:
-        if not isinstance(asked, list | tuple):
-            return self._one(asked)
-        columns = [self._one(one) for one in asked]
+    def _select_field(self, field: Any) -> np.ndarray[Any, Any]:
+        if not isinstance(field, list | tuple):
+            return self._by_name(field)
+        columns = [self._by_name(one) for one in field]
         if not columns or len({column.shape for column in columns}) > 1:
-            raise self._wrong(f"{asked} cannot be joined", f"name arrays of one shape: {self._shapes()}")
+            raise self._error(f"{field} cannot be joined", f"name arrays of one shape: {self._shapes()}")
         return np.stack(columns, axis=1)
 
-    def _one(self, name: Any) -> np.ndarray[Any, Any]:
+    def _by_name(self, name: Any) -> np.ndarray[Any, Any]:
         if str(name) in self.arrays:
             return self.arrays[str(name)]
         fix = f"{did_you_mean(str(name), self.arrays)}there are {self._shapes()}"
-        raise self._wrong(f"there is no array {name!r}", fix)
+        raise self._error(f"there is no array {name!r}", fix)
 
     def _shapes(self) -> str:
         return ", ".join(f"{name} {one.dtype} {one.shape}" for name, one in self.arrays.items())
 
     def check_lengths(self, fields: Mapping[str, Tensor]) -> None:
-        """That each has as many rows."""
+        """Raises if the fields have different numbers of rows."""
         if len({len(one) for one in fields.values()}) > 1:
             shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in fields.items())
-            raise self._wrong(f"the fields have different numbers of rows: {shapes}", "give one row a sample")
+            raise self._error(
+                f"the fields have different numbers of rows: {shapes}", "give one row for each sample"
+            )
 
 
-def _source_name(source: Source) -> str:
+def _source_name(source: ArraySource) -> str:
     if isinstance(source, str | Path):
         return str(source)
     if callable(source):
@@ -219,7 +225,7 @@ def _source_name(source: Source) -> str:
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a table by the names in its first line; whole numbers where all are."""
+    """Returns the columns of a csv file by the names in its header; int64 if all values are integers."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         names, *rows = [row for row in csv.reader(file) if row] or [[]]
     for number, row in enumerate(rows, 2):
@@ -229,7 +235,9 @@ def _read_csv(path: Path) -> dict[str, np.ndarray[Any, Any]]:
                 fix="give each row a value for each column",
             )
     if len(set(names)) < len(names):
-        raise ContractError(f"{path}: two columns have one name", received=names, fix="name each otherwise")
+        raise ContractError(
+            f"{path}: two columns have the same name", received=names, fix="give each column its own name"
+        )
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
     return {name: _parse_column(path, name, column) for name, column in zip(names, columns, strict=True)}
 
@@ -254,11 +262,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-# ---- what is made of them -------------------------------------------------------------------------------
+# ---- making tensors -------------------------------------------------------------------------------------
 
 
 def _by_field(option: str, given: Any, fields: Sequence[str]) -> dict[str, Any]:
-    """An option by field: what is no mapping is for the first one."""
+    """Returns an option by field; a value that is not a mapping is for the first field."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -267,7 +275,7 @@ def _by_field(option: str, given: Any, fields: Sequence[str]) -> dict[str, Any]:
     for name in found:
         if name not in fields:
             raise ContractError(
-                f"{option} is for the field {name!r}, and there is none",
+                f"{option} is for the field {name!r}, which does not exist",
                 received=dict(given),
                 fix=f"{did_you_mean(name, fields)}the fields are {', '.join(fields)}",
             )
@@ -300,14 +308,15 @@ def _parse_dtype(name: str, text: str) -> torch.dtype:
     found = getattr(torch, str(text), None)
     if not isinstance(found, torch.dtype):
         fix = "write it as float32, int64, uint8 or bool"
-        raise ContractError(f"the dtype of field {name} is none of torch", received=text, fix=fix)
+        raise ContractError(f"the dtype of field {name} is not a dtype of torch", received=text, fix=fix)
     return found
 
 
 def _reshape(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     if math.prod(shape) != math.prod(tensor.shape[1:]):
         raise ContractError(
-            f"a sample of field {name} has the shape {tuple(tensor.shape[1:])}, which makes no other one",
+            f"a sample of field {name} has the shape {tuple(tensor.shape[1:])} with another number of "
+            "elements",
             received=list(shape),
             fix=f"give a shape of {math.prod(tensor.shape[1:])} numbers",
         )
@@ -315,15 +324,15 @@ def _reshape(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _select_rows(number: int, part: Sequence[float], seed: int) -> np.ndarray[Any, Any]:
-    good = len(part) == 2 and all(isinstance(one, int | float) for one in part)
-    if not good or not 0 <= part[0] < part[1] <= 1:
+    is_valid = len(part) == 2 and all(isinstance(one, int | float) for one in part)
+    if not is_valid or not 0 <= part[0] < part[1] <= 1:
         raise ContractError(
-            "part is no begin and end of a share", received=list(part), fix="write it as [0.0, 0.8]"
+            "part is not the begin and end of a part", received=list(part), fix="write it as [0.0, 0.8]"
         )
     order = np.random.Generator(np.random.PCG64(seed)).permutation(number)
     begin, end = (round(number * one) for one in part)
     if begin == end:
         raise ContractError(
-            f"part of {number} samples holds none", received=list(part), fix="take a larger share"
+            f"the part of {number} samples is empty", received=list(part), fix="give a larger part"
         )
     return order[begin:end]

@@ -1,4 +1,4 @@
-"""Whole batches from one function with a cursor."""
+"""`Sampled`: batches made whole by one function with an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SampleFunction = Callable[[Any, Any, bool], tuple[Any, Any]]
 
 
 class Sampled:
-    """Batches that ``sample(state, index, augment) -> batch, index`` makes, whole and without end.
+    """An endless sequence of batches, each made by ``sample(state, index, augment) -> batch, index``.
 
     ```
     def sample(db, index, augment):
@@ -24,17 +24,17 @@ class Sampled:
     roost.Data(train=roost.Sampled(sample, {"order": list(range(1000))}))
     ```
 
-    The index begins at 0 and is then whatever the function returned last. Each worker process has its own
-    state and index; what is drawn at random follows the run's seed, the worker and the number of the batch.
+    The index is 0 at the beginning, and then the one that the function returned last. Each loader worker has
+    its own state and index; random numbers follow from the run's seed, the worker and the batch number.
 
     Args:
         sample: Makes a batch; ``augment`` is True in training and False in evaluation.
-        state: Anything. With `state_dict` and `load_state_dict` these are used, else it is saved whole and
-            must be plain data.
-        length: Batches of an epoch; `data.steps_per_epoch` goes before it.
+        state: Any object. Checkpoints hold its `state_dict()` if it has one with `load_state_dict`; otherwise
+            the state itself, which must then be plain data.
+        length: Batches of an epoch; `data.steps_per_epoch` has priority over it.
 
     Raises:
-        ContractError: ``sample`` is no function, or ``length`` no number of batches.
+        ContractError: ``sample`` is not callable, or ``length`` is not a number of batches.
     """
 
     def __init__(self, sample: SampleFunction, state: Any = None, *, length: int | None = None) -> None:
@@ -46,7 +46,7 @@ class Sampled:
             )
         if length is not None and (not isinstance(length, int) or length < 1):
             raise ContractError(
-                "the length of a Sampled is no number of batches",
+                "the length of a Sampled is not a number of batches",
                 received=length,
                 fix="give a whole number above 0, or None and data.steps_per_epoch",
             )
@@ -55,7 +55,7 @@ class Sampled:
         self.augment = True
 
     def for_evaluation(self) -> Sampled:
-        """One that shares the state, with ``augment`` False."""
+        """Returns a copy that shares the state and has ``augment`` False."""
         other = copy.copy(self)
         other.augment = False
         return other
@@ -66,10 +66,10 @@ class Sampled:
     def __next__(self) -> Any:
         try:
             drawn = self.sample(self.state, self.index, self.augment)
-        except StopIteration as error:  # whoever iterates would take it for the end
+        except StopIteration as error:  # the iterating code would take it for the end
             raise ContractError(
                 f"{self._display_name}() raised StopIteration, and its batches must not end",
-                fix="return the index to begin anew with, for example 0",
+                fix="return the index of the next batch, for example 0 to begin again",
             ) from error
         if not isinstance(drawn, tuple) or len(drawn) != 2:
             received = f"{len(drawn)} values" if isinstance(drawn, tuple) else type(drawn).__name__
@@ -86,12 +86,12 @@ class Sampled:
         return getattr(self.sample, "__qualname__", "sample")
 
     def state_dict(self) -> dict[str, Any]:
-        """The index and the state."""
+        """Returns the index and the state."""
         own = self.state.state_dict() if hasattr(self.state, "state_dict") else self.state
         return {"index": self.index, "state": own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave."""
+        """Loads the result of `state_dict`."""
         self.index = state["index"]
         if hasattr(self.state, "load_state_dict"):
             self.state.load_state_dict(state["state"])

@@ -1,4 +1,4 @@
-"""The first samples of a set as one batch, whatever its batches are."""
+"""Slices and concatenates batches that the user's code makes: nests of tensors, arrays and lists."""
 
 from __future__ import annotations
 
@@ -15,36 +15,30 @@ if TYPE_CHECKING:
 
 
 class IncompatibleBatches(Exception):
-    """Batches that cannot be cut, or joined, by themselves."""
+    """A batch cannot be sliced, or several cannot be concatenated, by their structure."""
 
 
 def first_samples(batches: Iterator[Batch], num_samples: int) -> Batch | None:
-    """The first samples of whole batches: joined where one is too small, cut where there are more.
-
-    Args:
-        batches: Drawn as far as needed.
-        num_samples: At most so many.
-
-    Returns:
-        None where no batch holds anything. Where they cannot be joined or cut it has fewer samples, or more.
-    """
-    taken: Batch | None = None
+    """Returns the first ``num_samples`` samples of ``batches`` as one batch, drawing only as many batches as
+    needed; None if all are empty. If the batches can be neither concatenated nor sliced, the result has fewer
+    samples, or more."""
+    found: Batch | None = None
     for one in batches:
         if not one.num_samples:
             continue
         try:
-            taken = one if taken is None else _append(taken, one)
+            found = one if found is None else _append(found, one)
         except IncompatibleBatches:
             break
-        if taken.num_samples >= num_samples:
+        if found.num_samples >= num_samples:
             break
-    if taken is None or taken.num_samples <= num_samples:
-        return taken
+    if found is None or found.num_samples <= num_samples:
+        return found
     try:
-        value = slice_batch(taken.value, taken.num_samples, slice(num_samples))
-        return taken._replace(value=value, num_samples=num_samples)
+        value = slice_batch(found.value, found.num_samples, slice(num_samples))
+        return found._replace(value=value, num_samples=num_samples)
     except IncompatibleBatches:
-        return taken
+        return found
 
 
 def _append(first: Batch, second: Batch) -> Batch:
@@ -52,31 +46,31 @@ def _append(first: Batch, second: Batch) -> Batch:
     return second._replace(value=value, num_samples=first.num_samples + second.num_samples)
 
 
-def slice_batch(value: Any, has: int, part: slice) -> Any:
-    """Some of the ``has`` samples of a nest of tensors, arrays and lists that have as many each.
+def slice_batch(value: Any, num_samples: int, part: slice) -> Any:
+    """Slices a nest of tensors, arrays and lists with ``num_samples`` samples each.
 
     Raises:
-        Unlike: Something in it has not.
+        IncompatibleBatches: A part has another number of samples.
     """
     if isinstance(value, Tensor | np.ndarray):
-        if value.ndim and value.shape[0] == has:
+        if value.ndim and value.shape[0] == num_samples:
             return value[part]
         raise IncompatibleBatches
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         try:
-            return type(value)(slice_batch(one, has, part) for one in value)
+            return type(value)(slice_batch(one, num_samples, part) for one in value)
         except IncompatibleBatches:
-            if len(value) != has:
+            if len(value) != num_samples:
                 raise
-            return value[part]  # a sample each
-    return _map_parts([value], lambda parts: slice_batch(parts[0], has, part))
+            return value[part]  # a list with one element for each sample
+    return _map_parts([value], lambda parts: slice_batch(parts[0], num_samples, part))
 
 
 def concatenate_batches(values: Sequence[Any]) -> Any:
-    """Nests of one form, their tensors, arrays and lists of samples one behind the other.
+    """Concatenates nests of one structure: their tensors and arrays along dimension 0, and their lists.
 
     Raises:
-        Unlike: They differ in more than the number of samples.
+        IncompatibleBatches: The nests differ in more than the number of samples.
     """
     first = values[0]
     if any(type(one) is not type(first) for one in values):
@@ -97,7 +91,7 @@ def concatenate_batches(values: Sequence[Any]) -> Any:
 
 
 def _map_parts(values: Sequence[Any], part: Any) -> Any:
-    """Mappings, named tuples and dataclasses of one form, from what ``part`` makes of their parts."""
+    """Applies ``part`` to the parts of mappings, named tuples or dataclasses of one structure."""
     first = values[0]
     if isinstance(first, Mapping):
         if any(one.keys() != first.keys() for one in values) or type(first) is not dict:

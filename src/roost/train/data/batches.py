@@ -43,7 +43,7 @@ class Batches(ABC):
 
     @property
     def num_shards(self) -> int:
-        """Shards of the set, one for each loader worker, where their number decides on the batches; else 0."""
+        """Shards of the set, one for each loader worker, if their number decides on the batches; else 0."""
         return 0
 
     @abstractmethod
@@ -58,16 +58,16 @@ class Batches(ABC):
     def once(self) -> Generator[Batch, None, None]:
         """Yields the batches of one pass, the same ones each time: for evaluation."""
 
-    def shard(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
-        """Yields one rank's shard of `once` for a collective evaluation: every ``world``-th batch with its
-        number, and the same count of batches on every rank. If no batch is left for a rank, it gets another
-        one without a number as padding: it is computed with the others and counts as no sample. Without
-        indices, each rank draws all batches."""
+    def shard(self, rank: int, world_size: int) -> Generator[tuple[int | None, Batch], None, None]:
+        """Yields one rank's shard of `once` for a collective evaluation: every ``world_size``-th batch with
+        its number, and the same count of batches on every rank. If no batch is left for a rank, it gets
+        another one without a number as padding: it is computed with the others and counts as no sample.
+        Without indices, each rank draws all batches."""
         with closing(self.once()) as batches:
-            for first in itertools.count(0, world):
+            for first in itertools.count(0, world_size):
                 number: int | None = None
                 chosen: Batch | None = None
-                for offset, batch in zip(range(world), batches, strict=False):
+                for offset, batch in zip(range(world_size), batches, strict=False):
                     if offset == rank and batch.num_samples:
                         number, chosen = first + offset, batch
                     elif chosen is None or not chosen.num_samples:

@@ -1,4 +1,4 @@
-"""From the indices of a batch to the batch, with the same bits in whatever process it is done."""
+"""Fetches the batch for given indices, with the same bits in every process."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Collate = Callable[[list[Any]], Any]
 
 
 class BatchFetcher:
-    """Turns indices into a batch; each sample's randomness is f(seed, turn, index) and nothing else.
+    """Fetches batches of one set; the random numbers of a sample depend on (seed, turn, index) alone.
 
     Args:
-        dataset: Map-style: ``len()`` and ``[]``. If its ``__getitem__`` takes ``rng`` it gets a NumPy
-            generator of its own; with ``draws_randomness = False`` no time is spent on seeding.
-        collate: Joins a list of samples to a batch; torch's default when None.
-        seed: Seed of the samples' randomness.
-        name: Of the set, in words, for messages; its class when empty.
+        dataset: Map-style: ``len()`` and ``[]``. If its ``__getitem__`` takes ``rng``, it gets a NumPy
+            generator for each sample; with ``draws_randomness = False`` no time is spent on seeding.
+        collate: Makes a batch from a list of samples; torch's default if None.
+        seed: Seed of the samples' random numbers.
+        name: Display name of the set for messages; its class if empty.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class BatchFetcher:
         self.is_in_memory = type(dataset) in (TensorDataset, Arrays) and collate is None
         self.draws_randomness = not self.is_in_memory and getattr(dataset, "draws_randomness", True)
         self._takes_rng = takes_rng(dataset)
-        self._reading: Callable[[int], None] | None = None
+        self._on_sample: Callable[[int], None] | None = None
 
     def __call__(self, draw: Draw) -> Any:
-        """The batch of these samples; None of no samples.
+        """Returns the batch of these samples; None if there are none.
 
         Raises:
-            ContractError: The samples cannot be joined.
+            ContractError: The samples cannot be collated.
         """
         indices, turn = draw
         if not indices:
@@ -65,15 +65,15 @@ class BatchFetcher:
             return self._join([self._sample(*one) for one in zip(turns, indices, strict=False)], indices)
 
     def _sample(self, turn: int, index: int) -> Any:
-        if self._reading is not None:
-            self._reading(index)
+        if self._on_sample is not None:
+            self._on_sample(index)
         try:
             if self.draws_randomness:
                 seeding.seed_sample(self._seed, turn, index)
             if self._takes_rng:
                 return self._dataset.__getitem__(index, rng=np.random.default_rng((self._seed, turn, index)))
             return self._dataset[index]
-        except StopIteration as error:  # whoever iterates would take it for the end
+        except StopIteration as error:  # the iterating code would take it for the end
             raise RuntimeError(f"sample {index} of {self._display_name} raised StopIteration") from error
         except Exception as error:
             error.add_note(f"while reading sample {index} of {self._display_name}")
@@ -92,7 +92,7 @@ class BatchFetcher:
             before = "" if self._length in (None, now) else f"; it had {self._length:,} at the beginning"
             raise ContractError(
                 f"there is no sample {index:,} in {self._display_name}, which has {now:,}{before}",
-                fix="let its length stay as it is, and ask for no index beyond it",
+                fix="keep its length constant, and request no index beyond it",
             ) from error
 
     def _join(self, samples: Sequence[Any], indices: Sequence[int]) -> Any:
@@ -103,45 +103,45 @@ class BatchFetcher:
             raise
 
     def report_samples_to(self, callback: Callable[[int], None]) -> None:
-        """From now on each sample's index is told before it is read: a worker process leaves word of it."""
-        self._reading = reading
+        """Calls ``callback`` with each sample's index before it is read: a loader worker records it."""
+        self._on_sample = callback
 
     def ignores_seeding(self) -> bool:
-        """Whether a sample, drawn twice under the same seeds, differs: then no resume can be exact. Of a set
-        that is made of several the first sample of each is drawn.
-
-        Reads the set in this process; see `Loader.ignores_seeding`.
-        """
+        """Whether a sample differs when it is drawn twice with the same seeds: then no resume can be exact.
+        Draws the first sample, and of a concatenated set the first of each part, in this process; see
+        `Loader.inexact_reasons`."""
         if not self.draws_randomness:
             return False
-        ends = getattr(self._dataset, "cumulative_sizes", [])  # torch's ConcatDataset and `Joined` have them
+        ends = getattr(
+            self._dataset, "cumulative_sizes", []
+        )  # of torch's ConcatDataset and `ConcatenatedSet`
         with seeding.isolated(devices=False):
-            return any(map(self._differs, dict.fromkeys([0, *ends[:-1]])))
+            return any(map(self._sample_differs, dict.fromkeys([0, *ends[:-1]])))
 
-    def _differs(self, index: int) -> bool:
+    def _sample_differs(self, index: int) -> bool:
         first, second = (fingerprint(self._sample(0, index)) for _ in range(2))
         return first is not None and first != second
 
 
 class Fetcher(Protocol):
-    """What `BatchFetcher` and `MultiSetFetcher` are."""
+    """Fetches the batch for the draws of a plan: `BatchFetcher` or `MultiSetFetcher`."""
 
     draws_randomness: bool
     is_in_memory: bool
-    """Tensors are all that is read, so that reading here opens nothing and draws nothing."""
+    """Whether only tensors in memory are read, so that a fetch opens no file and draws no random number."""
 
     def __call__(self, draws: Any, /) -> Any:
-        """The batch of these samples."""
+        """Returns the batch of these samples; None if there are none."""
 
     def report_samples_to(self, callback: Callable[[int], None]) -> None:
-        """See `BatchFetcher.tell`."""
+        """See `BatchFetcher.report_samples_to`."""
 
     def ignores_seeding(self) -> bool:
         """See `BatchFetcher.ignores_seeding`."""
 
 
 class MultiSetFetcher:
-    """A batch of each of several sets, by name."""
+    """Fetches a batch of each of several sets, by name."""
 
     def __init__(self, parts: Mapping[str, BatchFetcher]) -> None:
         self._parts = parts
@@ -149,16 +149,16 @@ class MultiSetFetcher:
         self.is_in_memory = all(part.is_in_memory for part in parts.values())
 
     def __call__(self, draws: Mapping[str, Draw]) -> dict[str, Any] | None:
-        """The batches of these samples; None where all are empty.
+        """Returns the batches of these samples; None if all are empty.
 
         Raises:
-            ContractError: Samples cannot be joined.
+            ContractError: Samples cannot be collated.
         """
         found = {name: self._parts[name](draw) for name, draw in draws.items()}
         return None if all(batch is None for batch in found.values()) else found
 
     def report_samples_to(self, callback: Callable[[int], None]) -> None:
-        """See `BatchFetcher.tell`."""
+        """See `BatchFetcher.report_samples_to`."""
         for part in self._parts.values():
             part.report_samples_to(callback)
 
@@ -168,10 +168,10 @@ class MultiSetFetcher:
 
 
 def collate_samples(samples: Sequence[Any], collate: Collate, dataset: Any, name: str) -> Any:
-    """Samples of a set as one batch.
+    """Collates samples of a set into one batch.
 
     Raises:
-        ContractError: torch's own collate cannot join them.
+        ContractError: torch's default collate fails.
     """
     if collate is not default_collate:
         return collate(list(samples))
@@ -182,13 +182,13 @@ def collate_samples(samples: Sequence[Any], collate: Collate, dataset: Any, name
         within = f" in {name}" if name else ""
         raise ContractError(
             f"the samples of {type(dataset).__name__} ({', '.join(kinds)}){within} "
-            f"cannot be joined to a batch: {str(error).partition(chr(10))[0]}",
-            fix="return tensors, numbers, strings, or nests of them, of one shape, or give Data(collate=...)",
+            f"cannot be collated into a batch: {str(error).partition(chr(10))[0]}",
+            fix="return tensors, numbers, strings, or nests of them, of one shape, or pass Data(collate=...)",
         ) from error
 
 
 def _describe_mismatch(samples: Sequence[Any], indices: Sequence[int]) -> str:
-    """Which sample of a batch that cannot be made is not like the first; else which samples they are."""
+    """Names the sample whose type or shape differs from the first one's; else lists the samples."""
     for index, sample in zip(indices, samples, strict=False):
         if (kind := _describe_type(sample)) != (first := _describe_type(samples[0])):
             return f"sample {indices[0]} is {first}, sample {index} is {kind}"
@@ -197,7 +197,7 @@ def _describe_mismatch(samples: Sequence[Any], indices: Sequence[int]) -> str:
 
 
 def _describe_type(sample: Any) -> str:
-    """``(float32 (3, 4), int)``"""
+    """The types and shapes in a sample: ``(float32 (3, 4), int)``."""
     if isinstance(sample, torch.Tensor | np.ndarray):
         return f"{str(sample.dtype).removeprefix('torch.')} {tuple(sample.shape)}"
     if isinstance(sample, Mapping):
@@ -208,7 +208,7 @@ def _describe_type(sample: Any) -> str:
 
 
 def takes_rng(dataset: Any) -> bool:
-    """Whether its ``__getitem__`` takes ``rng``."""
+    """Whether the set's ``__getitem__`` takes ``rng``."""
     try:
         return "rng" in inspect.signature(type(dataset).__getitem__).parameters
     except (AttributeError, TypeError, ValueError):
@@ -216,9 +216,10 @@ def takes_rng(dataset: Any) -> bool:
 
 
 def fingerprint(sample: Any) -> Any:
-    """Equal for two samples of the same bits; None for what cannot be compared."""
+    """Returns a value that is equal for two samples with the same bits; None if a sample cannot be
+    compared."""
     try:
         skeleton, leaves = state_tree.pack(sample)
-    except Exception:  # noqa: BLE001  - a sample may hold anything; what cannot be compared is not judged
+    except Exception:  # noqa: BLE001  - a sample may hold any object; unknown ones are not compared
         return None
     return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]

@@ -1,4 +1,4 @@
-"""Batches of sets that have indices: fetched in this process or in workers, with the same bits either way."""
+"""`Loader`: batches of map-style sets, fetched in this process or by loader workers with the same bits."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ _OUT_OF_MEMORY = "DefaultCPUAllocator: "
 
 
 class Loader(Batches):
-    """Batches in the plan's order, from any position, at no cost for what lies before it.
+    """Batches in the order of a plan, from any position, at no cost for the batches before it.
 
     Args:
-        dataset: See `BatchFetcher`; several by name where the plan draws from each (`Together`).
+        dataset: See `BatchFetcher`; several by name if the plan draws from each (`CombinedPlan`).
         plan: Which samples make which batch.
         collate: See `BatchFetcher`.
-        num_workers: Worker processes; 0 fetches inside this process. The batches are the same. None: as many
-            as `auto.choose` finds, at the first batch or at `inexact`; it is said, and is the attribute then.
-        seed: Seed of the samples' randomness.
-        pin_memory: Batches come in page-locked memory, from which a copy to a CUDA device need not be waited
-            for. Opens a CUDA context, so only for training on one.
-        prefetch: Batches that each worker is ahead.
-        timeout_seconds: Silence of a worker after which it is taken to hang.
+        num_workers: Loader workers; 0 fetches in this process. The batches are the same. None ("auto"):
+            `worker_count.choose_num_workers` measures and chooses, before the first batch or at
+            `inexact_reasons`; the choice is printed and becomes the attribute.
+        seed: Seed of the samples' random numbers.
+        pin_memory: Batches are in page-locked memory, so that a copy to a CUDA device is asynchronous. Opens
+            a CUDA context: only for training on CUDA.
+        prefetch: Batches that each worker fetches ahead.
+        timeout_seconds: A worker without progress for this time is considered hanging.
         name: See `BatchFetcher`.
     """
 
@@ -64,7 +65,7 @@ class Loader(Batches):
         self.prefetch, self.timeout_seconds = prefetch, timeout_seconds
         self.fetch: Fetcher = (
             MultiSetFetcher(
-                # Each with a seed of its own: else sample 7 of two sets would draw the same.
+                # Each set has its own seed: otherwise sample 7 of two sets would draw the same numbers.
                 {
                     one: BatchFetcher(part, collate=collate, seed=seeding.mix(seed, one), name=one)
                     for one, part in dataset.items()
@@ -73,13 +74,14 @@ class Loader(Batches):
             if isinstance(dataset, Mapping)
             else BatchFetcher(dataset, collate=collate, seed=seed, name=name)
         )
-        self._counted = DatasetLengths(dataset, name)
-        self._saved: LengthsByName = {}
-        """When the checkpoint was made that was loaded."""
+        self._lengths = DatasetLengths(dataset, name)
+        self._saved_lengths: LengthsByName = {}
+        """The lengths at the time of the loaded checkpoint."""
         self._pools: list[WorkerPool] = []
-        """One for each time that it is iterated at once."""
-        self._whole: Loader | None = None
-        """What it is made of, which decides on the number of workers for all its parts."""
+        """One for each concurrent iterator."""
+        self._parent: Loader | None = None
+        """The loader of which this is a copy with another plan; it resolves the number of workers for
+        both."""
 
     has_indices = True
 
@@ -87,21 +89,21 @@ class Loader(Batches):
         return self.plan.num_batches
 
     def with_plan(self, plan: Plan) -> Loader:
-        """The same with another plan of the same set, and workers of its own."""
+        """Returns a loader with another plan of the same set, and its own workers."""
         other = copy.copy(self)
-        other.plan, other._pools, other._whole = plan, [], self._whole or self
+        other.plan, other._pools, other._parent = plan, [], self._parent or self
         return other
 
     def excerpt(self, spans: Sequence[range]) -> Loader:
         return self.with_plan(PlanExcerpt(self.plan, tuple(spans)))
 
     def first_samples(self, num_samples: int) -> Batch | None:
-        """The first samples of the set, joined by its own collate, whatever its plan is."""
+        """Returns the first samples of the set as one batch of its own collate, independently of the plan."""
         if isinstance(self.dataset, Mapping):
             return super().first_samples(num_samples)
-        self.resolve()
+        self.resolve_num_workers()
         other = self.with_plan(BatchPlan(self.plan.num_samples, num_samples, shuffle=False))
-        # Not in this process where workers read: see `_ignores_seeding`.
+        # Not in this process if workers read: see `_ignores_seeding`.
         other.num_workers = min(1, self.num_workers or 0)
         with closing(other):
             return other.first_batch()
@@ -110,32 +112,32 @@ class Loader(Batches):
         return self.plan.describe()
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
-        return self._batches(self._endless(epoch, batch))
+        return self._batches(self._draws(epoch, batch))
 
     def once(self) -> Generator[Batch, None, None]:
-        return self._batches(self._endless(0, 0, epochs=1))
+        return self._batches(self._draws(0, 0, epochs=1))
 
-    def shard(self, rank: int, world: int) -> Generator[tuple[int | None, Batch], None, None]:
-        """See `Batches.shard`. Only what is given is read; the last batch of all stands in."""
-        own = range(rank, len(self), world)
-        is_short = len(own) < -(-len(self) // world)
+    def shard(self, rank: int, world_size: int) -> Generator[tuple[int | None, Batch], None, None]:
+        """See `Batches.shard`. Reads only the batches of this rank; padding is the last batch of the pass."""
+        own = range(rank, len(self), world_size)
+        is_short = len(own) < -(-len(self) // world_size)
         spans = (own, range(len(self) - 1, len(self))) if is_short else (own,)
         drawn = self._batches((draws, False) for draws in PlanExcerpt(self.plan, spans).batches(0))
         with closing(drawn):
             yield from zip([*own, *([None] if is_short else [])], drawn, strict=True)
 
     def inexact_reasons(self) -> list[str]:
-        """Whether the set had another length, and whether one sample, drawn twice under the same seeds,
-        differs."""
-        return self._counted.others_than(self._saved) + self._ignores_seeding()
+        """Reports a changed length of the set, and a sample that differs when drawn twice with the same
+        seeds."""
+        return self._lengths.describe_changes(self._saved_lengths) + self._ignores_seeding()
 
     def _ignores_seeding(self) -> list[str]:
         if not self.fetch.draws_randomness:
             return []
-        self.resolve()
-        # With workers it is drawn in a process that ends after it. A set that opens its file at the first
-        # sample must not do so here: all workers would inherit the descriptor and share its offset, and read
-        # each other's samples without an error.
+        self.resolve_num_workers()
+        # With workers the sample is drawn in a process that ends afterwards. A set that opens its file at the
+        # first sample must not do so here: all workers would inherit the descriptor, share its offset and
+        # read each other's samples without an error.
         ignores = (
             self.fetch.ignores_seeding()
             if self.num_workers == 0
@@ -146,13 +148,13 @@ class Loader(Batches):
         )
 
     def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        plan = self.plan.whole if isinstance(self.plan, ShardedPlan) else self.plan
+        plan = self.plan.base if isinstance(self.plan, ShardedPlan) else self.plan
         draws = itertools.islice(plan.batches(epoch, batch), num_batches)
         parts = [[draw] if not isinstance(draw, Mapping) else list(draw.values()) for draw in draws]
         return [index for part in parts for draw in part for index in draw.indices]
 
     def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch]:
-        drawn = itertools.islice(self._endless(epoch, batch, epochs=1), num_batches)
+        drawn = itertools.islice(self._draws(epoch, batch, epochs=1), num_batches)
         found = []
         for draws, last in drawn:
             with seeding.isolated():
@@ -160,52 +162,52 @@ class Loader(Batches):
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        return {"num_samples": dict(self._counted.lengths)}
+        return {"num_samples": dict(self._lengths.lengths)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._saved = state.get("num_samples", {})
+        self._saved_lengths = state.get("num_samples", {})
 
     def close(self) -> None:
         for pool in self._pools:
             pool.close()
         self._pools = []
 
-    def _endless(self, epoch: int, batch: int, *, epochs: int | None = None) -> Iterator[tuple[Draws, bool]]:
-        """What makes each batch, and whether that ends its epoch."""
+    def _draws(self, epoch: int, batch: int, *, epochs: int | None = None) -> Iterator[tuple[Draws, bool]]:
+        """Yields the draws of each batch, and whether it ends its epoch."""
         for number in itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs):
             last = len(self) - 1
-            for at, draws in enumerate(self.plan.batches(number, batch), batch):
-                yield draws, at == last
+            for position, draws in enumerate(self.plan.batches(number, batch), batch):
+                yield draws, position == last
             batch = 0
 
     def _batches(self, drawn: Iterator[tuple[Draws, bool]]) -> Generator[Batch, None, None]:
-        self.resolve()
-        asked, drawn = itertools.tee(drawn)
-        tasks = (draws for draws, _ in asked)
-        values = self._inline(tasks) if self.num_workers == 0 else self._by_workers(tasks)
-        begins = True
+        self.resolve_num_workers()
+        requested, drawn = itertools.tee(drawn)
+        tasks = (draws for draws, _ in requested)
+        values = self._inline(tasks) if self.num_workers == 0 else self._from_workers(tasks)
+        is_epoch_start = True
         with closing(values):
             for draws, last in drawn:
-                if begins:
-                    self._counted.check()
+                if is_epoch_start:
+                    self._lengths.check()
                 yield _make_batch(next(values), draws, last)
-                begins = last
+                is_epoch_start = last
 
-    def resolve(self) -> None:
-        """Finds out the number of workers where it is "auto", and says it; else the first batch does."""
+    def resolve_num_workers(self) -> None:
+        """Chooses the number of workers if it is "auto", and prints it. The first batch does so otherwise."""
         if self.num_workers is not None:
             return
-        if self._whole is not None:
-            self._whole.resolve()
-            self.num_workers = self._whole.num_workers
+        if self._parent is not None:
+            self._parent.resolve_num_workers()
+            self.num_workers = self._parent.num_workers
             return
-        # Where batches are pinned training computes on another device than the CPU.
-        busy = 0 if self.pin_memory else torch.get_num_threads()
+        # With pinned batches, training computes on a device other than the CPU.
+        training_threads = 0 if self.pin_memory else torch.get_num_threads()
         choice = worker_count.choose_num_workers(
             functools.partial(_make_worker_fetch, self.fetch),
             self.plan.batches(0),
             num_tasks=len(self),
-            budget=worker_count.local_budget(training_threads=busy),
+            budget=worker_count.local_budget(training_threads=training_threads),
             prefetch=self.prefetch,
             timeout_seconds=self.timeout_seconds,
             name=self.name,
@@ -213,8 +215,8 @@ class Loader(Batches):
             should_stop=self.should_stop,
         )
         self.num_workers = choice.num_workers
-        if choice.said:
-            print(choice.said, flush=True)
+        if choice.explanation:
+            print(choice.explanation, flush=True)
 
     def _inline(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
         for task in tasks:
@@ -233,24 +235,27 @@ class Loader(Batches):
                 )
             raise
 
-    def _by_workers(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
-        given, left = itertools.tee(tasks)
+    def _from_workers(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
+        sent, unanswered = itertools.tee(tasks)
         try:
-            with closing(self._idle_pool().map(given, should_stop=self.should_stop)) as values:
+            with closing(self._idle_pool().map(sent, should_stop=self.should_stop)) as values:
                 for value in values:
-                    next(left)
+                    next(unanswered)
                     yield value
-                    del value  # held here it would count as held by two
+                    del value  # a reference here would keep the view of shared memory alive
             return
         except SharedMemoryFull as error:
             self.close()
             self.num_workers = 0
-            called = self.name or "the set"
-            print(f"{error.message}; {called} goes on without workers, in the training process", flush=True)
-        yield from self._inline(left)
+            set_name = self.name or "the set"
+            print(
+                f"{error.message}; {set_name} is now read in the training process, without workers",
+                flush=True,
+            )
+        yield from self._inline(unanswered)
 
     def _idle_pool(self) -> WorkerPool:
-        """Workers that have nothing to do."""
+        """Returns an idle worker pool, a new one if all are in use."""
         for pool in self._pools:
             if not pool.is_in_use:
                 return pool
@@ -275,6 +280,6 @@ def _make_worker_fetch(fetch: Fetcher, context: WorkerContext) -> Callable[[Draw
 def _make_batch(value: Any, draws: Draws, last: bool) -> Batch:
     if is_empty(value):
         return Batch(None, 0, last)
-    if isinstance(draws, Mapping):  # a collate may find nothing in the part of one set
+    if isinstance(draws, Mapping):  # the collate may return an empty batch for one of the sets
         draws = {name: draw for name, draw in draws.items() if not is_empty(value[name])}
     return Batch(value, num_samples_of(draws), last, is_padding(draws))

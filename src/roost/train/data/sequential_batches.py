@@ -1,4 +1,4 @@
-"""Batches that come only one after the other: an epoch is so many of them, and behind it is a state."""
+"""`SequentialBatches`: batches without random access, resumed from a saved state."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from roost.base.errors import CheckpointError, ConfigError, ContractError
 from roost.train.data.batches import Batch, Batches
 
 REPORT_SECONDS = 30.0
-"""Between two lines about a pass of which nobody knows how long it is."""
+"""Interval of the status lines about a pass of unknown length."""
 SizedBatch = tuple[Any, int]
-"""A batch, and its samples."""
+"""A batch, and its number of samples."""
 
 
-class BatchPosition(NamedTuple):
-    """A place from which batches can be drawn."""
+class ResumePoint(NamedTuple):
+    """A position from which batches can be drawn."""
 
     position: int
-    """Batches that lie before it, in all epochs."""
+    """Batches before it, in all epochs."""
     state: Any
-    """What `SequentialBatches._state` gave there; None at the beginning."""
+    """Result of `SequentialBatches._state` at the position; None at the beginning."""
 
 
 class SequentialBatches(Batches):
-    """Batches without random access. Whoever gives them is gone through again and again, pass after pass; an
-    epoch is ``num_batches`` of these batches, wherever passes begin and end.
+    """Batches without random access: the source is iterated pass after pass, and an epoch is ``num_batches``
+    batches, independently of where passes begin and end.
 
-    A position that is asked for is reached from the nearest known state before it, by drawing and dropping.
+    A position is reached from the nearest known state before it, by drawing and dropping batches.
 
     Args:
-        num_batches: Batches of an epoch, and the most of an evaluation; None: nobody knows, which is enough
-            for an evaluation.
-        name: Of the set in words, for messages.
+        num_batches: Batches of an epoch, and the maximum of an evaluation; None: unknown, which is enough for
+            an evaluation.
+        name: Display name of the set, for messages.
     """
 
     def __init__(self, num_batches: int | None, name: str) -> None:
         self.num_batches, self.name = num_batches, name
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._mark = BatchPosition(0, None)
+    def _reset(self) -> None:
+        self._resume_point = ResumePoint(0, None)
         self._position = 0
-        self._is_live = False
-        """Whether `_state` is that of `_position`."""
+        self._state_is_current = False
+        """Whether `_state` is the state at `_position`."""
         self._is_checked = False
-        self._of_other_epochs = False
-        """Whether the mark comes from epochs of another length, which its position counts."""
+        self._has_other_epoch_length = False
+        """Whether the position of the resume point counts epochs of another length."""
 
-    # ---- what each kind does ----------------------------------------------------------------------------
-
-    @abstractmethod
-    def _endless(self, state: Any) -> Generator[SizedBatch, None, None]:
-        """Batches without end, from where `_state` gave ``state``; None: from the beginning."""
+    # ---- to be implemented ------------------------------------------------------------------------------
 
     @abstractmethod
-    def _pass(self) -> Generator[SizedBatch, None, None]:
-        """The batches of one pass from the beginning, for evaluation."""
+    def _draw_endless(self, state: Any) -> Generator[SizedBatch, None, None]:
+        """Yields batches endlessly from a result of `_state`; None: from the beginning."""
+
+    @abstractmethod
+    def _draw_pass(self) -> Generator[SizedBatch, None, None]:
+        """Yields the batches of one pass from the beginning, for evaluation."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """Of whoever gives the batches, as of the one that `_endless` gave last."""
+        """Returns the state of the source after the newest batch of `_draw_endless`."""
 
     @property
     @abstractmethod
-    def _outlives_errors(self) -> bool:
-        """Whether `_state` is still that of the last batch after drawing the next one has failed."""
+    def _state_survives_errors(self) -> bool:
+        """Whether `_state` is still the state after the last batch when drawing the next one has failed."""
 
     # ---- Batches ----------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class SequentialBatches(Batches):
         """Batches of an epoch.
 
         Raises:
-            ConfigError: Nobody knows.
+            ConfigError: The number is unknown.
         """
         if self.num_batches is None:
             raise ConfigError(
@@ -91,71 +91,70 @@ class SequentialBatches(Batches):
 
     @property
     def display_name(self) -> str:
-        """Its name, for messages."""
+        """The name for messages; "the set" if there is none."""
         return self.name or "the set"
 
     def excerpt(self, spans: Sequence[range]) -> SequentialBatches:
         other = copy.copy(self)
         other.num_batches = sum(map(len, spans))
-        other._forget()
+        other._reset()
         return other
 
     def epochs(self, epoch: int = 0, batch: int = 0) -> Generator[Batch, None, None]:
-        """See `Batches.epochs`. A place that is not the known one is gone to from the nearest before it."""
+        """See `Batches.epochs`. Reaches another position from the nearest known state before it."""
         length = len(self)
-        asked = epoch * length + batch
-        mark = self._reached()
-        if self._of_other_epochs:
-            mark = BatchPosition(asked, mark.state)
-        elif mark.position > asked:
-            mark = BatchPosition(0, None)
-        self._mark, self._is_live, self._of_other_epochs = mark, False, False
-        with closing(self._endless(mark.state)) as drawn:
-            for position in itertools.count(mark.position):
+        target = epoch * length + batch
+        point = self._newest_point()
+        if self._has_other_epoch_length:
+            point = ResumePoint(target, point.state)
+        elif point.position > target:
+            point = ResumePoint(0, None)
+        self._resume_point, self._state_is_current, self._has_other_epoch_length = point, False, False
+        with closing(self._draw_endless(point.state)) as drawn:
+            for position in itertools.count(point.position):
                 value, num_samples = self._next(drawn)
-                self._position, self._is_live = position + 1, True
-                if position >= asked:
-                    self._check()
+                self._position, self._state_is_current = position + 1, True
+                if position >= target:
+                    self._check_state()
                     yield Batch(value, num_samples, (position + 1) % length == 0)
 
     def once(self) -> Generator[Batch, None, None]:
-        """See `Batches.once`. Of a pass that ends before ``num_batches`` nobody knows which batch is its
-        last."""
-        most, said = self.num_batches, time.monotonic()
-        with closing(self._pass()) as drawn:
-            for number, (value, num_samples) in enumerate(itertools.islice(drawn, most), 1):
-                yield Batch(value, num_samples, number == most)
-                if most is None and time.monotonic() - said > REPORT_SECONDS:
-                    said = time.monotonic()
+        """See `Batches.once`. If a pass ends before ``num_batches``, no batch has ``ends_epoch``."""
+        limit, reported = self.num_batches, time.monotonic()
+        with closing(self._draw_pass()) as drawn:
+            for number, (value, num_samples) in enumerate(itertools.islice(drawn, limit), 1):
+                yield Batch(value, num_samples, number == limit)
+                if limit is None and time.monotonic() - reported > REPORT_SECONDS:
+                    reported = time.monotonic()
                     print(
-                        f"{self.display_name} has given {number:,} batches in this pass, and does not say how many "
-                        "it has; if it never ends: data.limit_valid_batches, data.limit_test_batches",
+                        f"{self.display_name} has given {number:,} batches in this pass, and its length is "
+                        "unknown; if it never ends, set data.limit_valid_batches or data.limit_test_batches",
                         flush=True,
                     )
 
     def state_dict(self) -> dict[str, Any]:
-        self._mark = self._reached()
+        self._resume_point = self._newest_point()
         return {
-            "position": self._mark.position,
-            "num_batches": None if self._of_other_epochs else len(self),
-            "state": self._mark.state,
+            "position": self._resume_point.position,
+            "num_batches": None if self._has_other_epoch_length else len(self),
+            "state": self._resume_point.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave. The next `epochs` goes on from there, also where an epoch had
+        """Loads the result of `state_dict`; the next `epochs` continues from there, even if an epoch had
         another number of batches.
 
         Raises:
-            CheckpointError: It is that of a set of another kind.
+            CheckpointError: The state is of a set with indices.
         """
         if "position" not in state:
             raise CheckpointError(
                 f"{self.display_name} has no indices, and the checkpoint is that of a set with indices",
-                fix="go on with the set with which the run began, or start anew",
+                fix="continue with the set with which the run began, or start a new run",
             )
-        self._mark = BatchPosition(state["position"], state["state"])
-        self._is_live = False
-        self._of_other_epochs = state["num_batches"] != len(self)
+        self._resume_point = ResumePoint(state["position"], state["state"])
+        self._state_is_current = False
+        self._has_other_epoch_length = state["num_batches"] != len(self)
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
@@ -163,18 +162,22 @@ class SequentialBatches(Batches):
         try:
             return next(drawn)
         except BaseException:
-            if self._outlives_errors:
-                self._mark = self._reached()
-            self._is_live = False
+            if self._state_survives_errors:
+                self._resume_point = self._newest_point()
+            self._state_is_current = False
             raise
 
-    def _reached(self) -> BatchPosition:
-        """The newest place that can be come back to."""
-        # A copy: it may be the very memory with which the set goes on.
-        return BatchPosition(self._position, copy.deepcopy(self._state())) if self._is_live else self._mark
+    def _newest_point(self) -> ResumePoint:
+        """Returns the newest position that can be restored."""
+        # A copy: the set may continue to change the same memory.
+        return (
+            ResumePoint(self._position, copy.deepcopy(self._state()))
+            if self._state_is_current
+            else self._resume_point
+        )
 
-    def _check(self) -> None:
-        """A state that no checkpoint can hold is told at the first batch, not at the first save."""
+    def _check_state(self) -> None:
+        """Reports a state that no checkpoint can hold at the first batch, not at the first save."""
         if self._is_checked:
             return
         self._is_checked = True
@@ -183,21 +186,21 @@ class SequentialBatches(Batches):
         except CheckpointError as error:
             raise ContractError(
                 f"{self.display_name} has a state that cannot be saved: {error.message}",
-                fix="give it state_dict() and load_state_dict() of plain data, arrays and tensors",
+                fix="give it state_dict() and load_state_dict() with plain data, arrays and tensors",
             ) from error
 
 
 def empty_pass_error(display_name: str, number: int) -> ContractError:
-    """The error about a pass that gives no batch.
+    """Returns the error about a pass without a batch.
 
     Args:
-        called: The set, in words.
-        number: Of the pass, from 0.
+        display_name: The set.
+        number: Number of the pass, from 0.
     """
     return ContractError(
-        f"pass {number} of {called} gave not one batch",
-        fix="each iter() of it must begin anew"
+        f"pass {number} of {display_name} gave no batch",
+        fix="let each iter() of it begin again"
         if number
-        else "look at what it reads, and whether each iter() of it begins anew; with data.drop_last each "
+        else "check what it reads, and whether each iter() of it begins again; with data.drop_last each "
         "worker needs data.batch_size items",
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import BatchPlan, Draw, num_samples_of
 from tests.messages import Messages
-from tests.train.plans.laws import few, hold, indices_of
+from tests.train.data.plans.laws import few, hold, indices_of
 
 PLANS = st.builds(
     dict,

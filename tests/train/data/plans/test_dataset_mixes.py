@@ -13,7 +13,7 @@ from roost.train.data.plans.batch_plan import BatchPlan, Draw
 from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.weighted_sampling import WeightedPlan
 from tests.messages import Messages
-from tests.train.plans.laws import drawn, few, hold, no_drawing_twice
+from tests.train.data.plans.laws import drawn, few, hold, no_drawing_twice
 
 SIZES = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=1, max_size=3)
 MODES = st.sampled_from(["min_size", "max_size_cycle"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.train.data.plans.endless_order import EndlessOrder
-from tests.train.plans.laws import few
+from tests.train.data.plans.laws import few
 
 
 @few

@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import Draw
 from roost.train.data.plans.length_batches import LengthPlan
 from tests.messages import Messages
-from tests.train.plans.laws import few, hold, indices_of
+from tests.train.data.plans.laws import few, hold, indices_of
 
 PLANS = st.builds(
     dict,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from roost.train.data.plans.batch_plan import BatchPlan, Draw
 from roost.train.data.plans.plan_excerpt import PlanExcerpt
 from tests.messages import Messages
-from tests.train.plans.laws import few, hold
+from tests.train.data.plans.laws import few, hold
 
 
 @few

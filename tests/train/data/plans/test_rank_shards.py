@@ -7,7 +7,7 @@ from roost.train.data.plans.batch_plan import BatchPlan, Draw, PaddingDraw, is_p
 from roost.train.data.plans.dataset_mixes import CombinedPlan
 from roost.train.data.plans.rank_shards import ShardedPlan, shard_slice
 from tests.messages import Messages
-from tests.train.plans.laws import hold
+from tests.train.data.plans.laws import hold
 
 # That all ranks together take the batches of one is a law of every plan (laws.py).
 

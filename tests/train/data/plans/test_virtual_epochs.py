@@ -10,7 +10,7 @@ from roost.base.errors import ConfigError
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.virtual_epochs import LimitedEpochs, VirtualEpochs
 from tests.messages import Messages
-from tests.train.plans.laws import few, hold, no_drawing_twice
+from tests.train.data.plans.laws import few, hold, no_drawing_twice
 
 
 @few

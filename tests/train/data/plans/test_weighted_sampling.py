@@ -13,7 +13,7 @@ from roost.train.data.plans.batch_plan import Draw
 from roost.train.data.plans.virtual_epochs import VirtualEpochs
 from roost.train.data.plans.weighted_sampling import WeightedPlan, occurrences, turns
 from tests.messages import Messages
-from tests.train.plans.laws import drawn, few, hold, indices_of, no_drawing_twice
+from tests.train.data.plans.laws import drawn, few, hold, indices_of, no_drawing_twice
 
 WEIGHTS = st.lists(st.sampled_from([0, 1, 1e-9, 0.3, 7, 1e300]), min_size=1, max_size=30).filter(any)
 PLANS = st.builds(

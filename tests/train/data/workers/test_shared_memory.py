@@ -86,13 +86,13 @@ def test_each_piece_is_an_object_of_its_own() -> None:
 
 SMALL = """
 import resource
-from roost.train.data.workers.shared_memory import NoRoom, Slot
+from roost.train.data.workers.shared_memory import SharedMemoryFull, Slot
 slot = Slot()
 slot.memory()[:3] = b"abc"
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:
     slot.memory(1_000_000)
-except NoRoom as error:
+except SharedMemoryFull as error:
     print(error.message)
 print(bytes(slot.memory(50_000)[:3]), slot.num_bytes)
 """

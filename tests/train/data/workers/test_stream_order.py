@@ -73,7 +73,7 @@ def test_it_is_the_same_order_however_far_the_shares_are_ahead_and_from_any_posi
 
 
 def test_one_pass_ends_by_itself_and_all_tasks_are_answered() -> None:
-    course = StreamOrder(2, None, display_name="the set", only=True)
+    course = StreamOrder(2, None, display_name="the set", single_pass=True)
     assert len(list(course.batches(Shares(2, 3).answers(course, 4)))) == 5
 
 

@@ -44,7 +44,7 @@ def test_it_tells_who_it_is_and_only_while_it_draws() -> None:
 def test_tasks() -> None:
     one = share(Numbers(3))
     assert one((IDLE, None)).kind == IDLE
-    assert one((RESTORE, None)) == one((SKIP, None)) and one((SKIP, None)).left == 0
+    assert one((RESTORE, None)) == one((SKIP, None)) and one((SKIP, None)).num_to_skip == 0
     answers = [one((DRAW, 0)) for _ in range(3)]
     assert [answer.batch and answer.batch[1] for answer in answers] == [2, 1, None]
     assert [answer.ended for answer in answers] == [False, True, True]
@@ -58,7 +58,7 @@ def test_going_back_to_a_state_and_to_the_beginning(kind: type[Numbers]) -> None
     state = copy.deepcopy(first[-1].state)
     after = [bits(one((DRAW, 0)).batch) for _ in range(2)]
     answer = one((RESTORE, state))
-    while answer.left:
+    while answer.num_to_skip:
         answer = one((SKIP, None))
     assert [bits(one((DRAW, 0)).batch) for _ in range(2)] == after
     one((RESTORE, None))
@@ -67,7 +67,7 @@ def test_going_back_to_a_state_and_to_the_beginning(kind: type[Numbers]) -> None
 
 def test_each_item_is_told_before_it_is_drawn() -> None:
     told: list[int] = []
-    one = share(Numbers(3), reading=told.append)
+    one = share(Numbers(3), on_item=told.append)
     one((DRAW, 0))
     one((DRAW, 0))
     assert told == [0, 1, 2, 3], "the last one is the end"

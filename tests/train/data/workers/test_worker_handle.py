@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_while_it_has_nothing_to_do(begun: bool) -> None
     with pools(square) as found:
         assert numbers(found.map(range(5 if begun else 1))) == [0, 1, 4, 9, 16][: 5 if begun else 1]
         victim = pids()[0]
-        number = next(n for n, one in enumerate(found._hands) if one._process.pid == victim)
+        number = next(n for n, one in enumerate(found._workers) if one._process.pid == victim)
         os.kill(victim, signal.SIGKILL)
         with pytest.raises(WorkerDied) as caught:
             numbers(found.map(range(5)))
@@ -148,7 +148,7 @@ def test_a_thread_that_ends_takes_its_workers_with_it() -> None:
         starting = threading.Thread(target=lambda: next(answers))
         starting.start()
         starting.join()
-        wait_for(lambda: not any(one.is_alive for one in found._hands))
+        wait_for(lambda: not any(one.is_alive for one in found._workers))
         with pytest.raises(WorkerDied) as caught:
             list(itertools.islice(answers, 50))
         assert any(of(caught.value, worker, -signal.SIGKILL, has_starter=False) for worker in range(2))
@@ -222,7 +222,7 @@ def test_being_stopped_for_a_while_is_no_silence(monkeypatch: pytest.MonkeyPatch
 
     with pools(square, 1, timeout_seconds=5.0) as found:
         assert numbers(found.map([1])) == [1]
-        found._hands[0]._poller = Stopped(found._hands[0]._poller)
+        found._workers[0]._poller = Stopped(found._workers[0]._poller)
         assert numbers(found.map([2])) == [4] and next(looks) >= 4
 
 
@@ -331,7 +331,7 @@ class Squares:
     """Can be pickled."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self.post = post
+        self.context = context
 
     def __call__(self, task: int) -> torch.Tensor:
         self.context.begin_sample(task)
@@ -342,7 +342,7 @@ class Squares:
 
 def test_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS: nothing is inherited, all is handed over."""
-    monkeypatch.setattr(worker_handle, "CONTEXT", "spawn")
+    monkeypatch.setattr(worker_handle, "START_METHOD", "spawn")
     with pools(Squares, 1, told=True) as found:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
         with pytest.raises(WorkerDied, match=r"exit code 5 .* sample 9\b"):

@@ -200,7 +200,7 @@ def test_an_interrupt_while_an_answer_is_waited_for(monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(worker_handle.WorkerHandle, "answer", interrupt)
+            patch.setattr(worker_handle.WorkerHandle, "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 list(found.map([6]))
         assert numbers(found.map([7])) == [49]
@@ -222,14 +222,14 @@ def note(exits: list[int | None], process: Any) -> None:
     exits.append(process.exitcode)
 
 
-def test_idle_workers_of_several_rings_end_by_themselves() -> None:
+def test_idle_workers_of_several_pools_end_by_themselves() -> None:
     """Each one forked later has the pipes of the earlier ones open."""
     with pools(square, 3) as first, pools(square, 3) as second:
         assert numbers(first.map(range(4))) == numbers(second.map(range(4)))
         assert len(pids()) == 6
         for found in (first, second):
             exits: list[int | None] = []
-            for one in found._hands:
+            for one in found._workers:
                 one._process.close = functools.partial(note, exits, one._process)
             found.close()
             assert exits == [0, 0, 0], "nobody had to be killed"
@@ -336,15 +336,15 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 FULL = """
 import resource
 import torch
-from roost.train.data.pool import Ring
-from roost.train.data.workers.shared_memory import NoRoom
+from roost.train.data.workers.worker_pool import WorkerPool
+from roost.train.data.workers.shared_memory import SharedMemoryFull
 pool = WorkerPool(lambda post: lambda size: torch.zeros(size, dtype=torch.uint8), num_workers=2)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 answers = pool.map([10, 500_000, 2_000_000])
 print(len(next(answers)), len(next(answers)))
 try:
     next(answers)
-except NoRoom as error:
+except SharedMemoryFull as error:
     print(error.message)
 """
 
@@ -379,7 +379,7 @@ def test_no_open_files_left_for_slots(left: int) -> None:
 PROGRAM = """
 import os, signal, sys, time
 import torch
-from roost.train.data.pool import Ring
+from roost.train.data.workers.worker_pool import WorkerPool
 
 def make(post):
     def work(task):

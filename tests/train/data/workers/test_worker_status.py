@@ -10,7 +10,7 @@ def test_what_is_told_in_a_worker_is_seen_here() -> None:
     assert [status.current_sample(worker) for worker in range(3)] == [None] * 3
     child = os.fork()
     if child == 0:
-        post = WorkerContext(1, 3, status)
+        context = WorkerContext(1, 3, status)
         for index in (7, 0):
             context.begin_sample(index)
         os._exit(0)

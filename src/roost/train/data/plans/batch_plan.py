@@ -1,4 +1,4 @@
-"""The order of the data, as one pure function of the settings, the seed and the epoch."""
+"""`Plan`, the order of the samples as a pure function of seed and epoch, and `BatchPlan`, the usual one."""
 
 from __future__ import annotations
 
@@ -22,73 +22,73 @@ class Draw(NamedTuple):
     """The samples of one batch."""
 
     indices: list[int]
-    """In the set."""
+    """Indices in the set."""
     turn: int | list[int]
-    """Which drawing of a sample this is, of all or of each: with the index it decides what the sample draws
-    at random. Where each sample comes once an epoch it is the epoch."""
+    """Counts the draws of the same sample, for all samples or for each: (turn, index) seeds the random
+    numbers of a sample. In a plan that draws each sample once an epoch, it is the epoch."""
 
 
 class PaddingDraw(Draw):
-    """Drawn only because a rank must compute something: it counts as no sample."""
+    """A draw for a rank that must compute, but has no sample of the batch: it counts as no sample."""
 
 
 Draws = Draw | Mapping[str, Draw]
-"""What one batch is made of: samples of one set, or of each set by name."""
+"""The draws of one batch: of one set, or of each set by name."""
 
 
 def format_epoch_length(num_batches: int) -> str:
-    """``4 batches an epoch``"""
+    """Formats the length of an epoch: ``4 batches an epoch``."""
     return f"{num_batches:,} batch{'' if num_batches == 1 else 'es'} an epoch"
 
 
 class Plan(Protocol):
     """Which samples make which batch, of one set or of several.
 
-    A plan is pure: equal plans give equal batches, any position can be asked for at once, so a resume reads
-    no sample twice, and nothing depends on who fetches the batches.
+    A plan is pure: equal plans give equal batches, and any position is available directly. So a resume reads
+    no sample twice, and the batches do not depend on the process that fetches them.
     """
 
     @property
     def num_samples(self) -> int:
-        """Samples in the set; every index is below."""
+        """Samples in the set, above every index."""
 
     @property
     def num_batches(self) -> int:
         """Batches in an epoch, the same in every epoch and for every rank."""
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
-        """The batches of one epoch from batch number ``start`` on."""
+        """Yields the batches of one epoch from batch number ``start``."""
 
     def describe(self) -> str:
-        """What a person should know: ``shuffled, 16 samples a batch, 4 batches an epoch``."""
+        """Describes the plan for the user: ``shuffled, 16 samples a batch, 4 batches an epoch``."""
 
 
 def num_samples_of(draws: Draws) -> int:
-    """Samples in one batch; none where it is drawn to stand in."""
+    """Returns the number of samples in one batch; 0 for padding."""
     if isinstance(draws, Draw):
         return 0 if isinstance(draws, PaddingDraw) else len(draws.indices)
     return sum(num_samples_of(draw) for draw in draws.values())
 
 
 def is_padding(draws: Draws) -> bool:
-    """Whether a batch is drawn to stand in."""
+    """Whether a batch is padding."""
     parts = [draws] if isinstance(draws, Draw) else draws.values()
     return any(isinstance(draw, PaddingDraw) for draw in parts)
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Batches of one size, each sample once an epoch.
+    """Batches of equal size, each sample once an epoch.
 
     Args:
         num_samples: Samples in the set.
         batch_size: Samples a batch.
         seed: Seed of the order.
-        shuffle: A fresh order each epoch, else the set's own.
-        drop_last: Leave out a last batch that is not full.
+        shuffle: A new random order each epoch; else the order of the set.
+        drop_last: Leave out an incomplete last batch.
 
     Raises:
-        ConfigError: There is no sample, or not one batch.
+        ConfigError: There is no sample, or no complete batch.
     """
 
     num_samples: int
@@ -102,12 +102,11 @@ class BatchPlan:
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         return num_batches_of(self.num_samples, self.batch_size, self.drop_last)
 
     @cache_latest
     def order(self, epoch: int) -> Int64Array:
-        """(num_samples,) the indices in the order of ``epoch``; read it only, it is kept."""
+        """Returns (num_samples,) indices in the order of ``epoch``; the array is cached: do not change it."""
         if not self.shuffle:
             return np.arange(self.num_samples)
         try:
@@ -117,14 +116,14 @@ class BatchPlan:
                 f"the order of {self.num_samples:,} samples does not fit into memory: {error}",
                 setting="data.shuffle",
                 received=True,
-                fix="is the dataset's len() right? data.shuffle: false needs no memory for it",
+                fix="check the dataset's len(); data.shuffle: false needs no memory for the order",
             ) from error
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
-        """The batches of one epoch from batch number ``start`` on.
+        """Yields the batches of one epoch from batch number ``start``.
 
         Raises:
-            ConfigError: So many samples cannot be shuffled in memory.
+            ConfigError: The memory does not suffice to shuffle the samples.
         """
         order = self.order(epoch) if self.shuffle else range(self.num_samples)
         for batch in range(start, self.num_batches):
@@ -132,6 +131,5 @@ class BatchPlan:
             yield Draw(list(part) if isinstance(part, range) else part.tolist(), epoch)
 
     def describe(self) -> str:
-        """What a person should know."""
         order = "shuffled" if self.shuffle else "in the set's order"
         return f"{order}, {self.batch_size:,} samples a batch, {format_epoch_length(self.num_batches)}"

@@ -1,4 +1,4 @@
-"""Batches of several sets."""
+"""Plans of several sets: combined (a batch of each at once), chained, and mixed by weight."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from roost.train.step.seeding import mix
 
 @dataclass(frozen=True)
 class CombinedPlan:
-    """A batch of each of several sets at once, by name.
+    """A batch of each of several sets at once, by name, like Lightning's CombinedLoader.
 
-    Each set goes on in the next epoch where it stopped, so none has samples that never come.
+    Each set continues in the next epoch where it stopped, so every sample of each set is used.
 
     Args:
-        plans: Of each set, by name.
-        how: An epoch has as many batches as the set with the fewest (``min_size``), or as the one with the
-            most (``max_size_cycle``), while the others begin anew.
+        plans: The plan of each set, by name.
+        how: An epoch has as many batches as the set with the fewest (``min_size``), or as the set with the
+            most (``max_size_cycle``), while the others begin again.
     """
 
     plans: Mapping[str, Plan]
@@ -42,27 +42,23 @@ class CombinedPlan:
 
     def __post_init__(self) -> None:
         if not self.plans:
-            raise ConfigError("there is no set to train on", fix="look at what Dataset.build() returns")
+            raise ConfigError("there is no set to train on", fix="check what Dataset.build() returns")
 
     @property
     def num_samples(self) -> int:
-        """Samples in all sets."""
         return sum(plan.num_samples for plan in self.plans.values())
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         sizes = [plan.num_batches for plan in self.plans.values()]
         return min(sizes) if self.how == "min_size" else max(sizes)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Mapping[str, Draw]]:
-        """The batches of one epoch from batch number ``start`` on."""
         parts = [VirtualEpochs(plan, self.num_batches).batches(epoch, start) for plan in self.plans.values()]
         for draws in zip(*parts, strict=True):
             yield dict(zip(self.plans, map(_single_draw, draws), strict=True))
 
     def describe(self) -> str:
-        """What a person should know."""
         parts = "; ".join(f"{name}: {plan.describe()}" for name, plan in self.plans.items())
         length = "smallest" if self.how == "min_size" else "largest"
         count = f"as many as the {length} has, {format_epoch_length(self.num_batches)}"
@@ -71,7 +67,7 @@ class CombinedPlan:
 
 @dataclass(frozen=True)
 class ChainedPlan:
-    """All batches of one set, then all of the next.
+    """All batches of the first set, then all of the next.
 
     Args:
         parts: The plan of each set, and the index of its first sample in ``torch.utils.data.ConcatDataset``.
@@ -81,20 +77,17 @@ class ChainedPlan:
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise ConfigError("there is no set to train on", fix="look at what Dataset.build() returns")
+            raise ConfigError("there is no set to train on", fix="check what Dataset.build() returns")
 
     @property
     def num_samples(self) -> int:
-        """Samples in all sets."""
         return sum(plan.num_samples for plan, _ in self.parts)
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         return sum(plan.num_batches for plan, _ in self.parts)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
-        """The batches of one epoch from batch number ``start`` on."""
         for plan, offset in self.parts:
             if start < plan.num_batches:
                 for draw in map(_single_draw, plan.batches(epoch, start)):
@@ -102,29 +95,28 @@ class ChainedPlan:
             start = max(0, start - plan.num_batches)
 
     def describe(self) -> str:
-        """What a person should know."""
         return "one set after the other: " + "; then ".join(plan.describe() for plan, _ in self.parts)
 
 
 @dataclass(frozen=True)
 class MixedPlan:
-    """Batches of one size, of samples of several sets in fixed shares.
+    """Batches of equal size with samples of several sets in fixed proportions.
 
-    Every epoch holds the same number of samples of each set, at shuffled places. Those of one set come from
-    endless passes over it, each in an order of its own, so all its samples come as often; the number of the
-    pass is their turn.
+    Every epoch has the same number of samples of each set, at shuffled positions. The samples of one set come
+    from endless passes over it, each in its own order, so all are drawn equally often; the number of the pass
+    is their turn.
 
     Args:
         sizes: Samples of each set; indices are those of ``torch.utils.data.ConcatDataset``.
-        weights: Of each set, finite numbers of 0 or more; only their ratios count.
+        weights: A finite number of 0 or more for each set; only the ratios count.
         batch_size: Samples a batch.
         seed: Seed of the order.
-        num_draws: Samples an epoch; as many as all sets have when None.
-        drop_last: Leave out a last batch that is not full; its samples do not come later.
+        num_draws: Samples an epoch; None: as many as all sets have.
+        drop_last: Leave out an incomplete last batch; its samples do not come later.
 
     Raises:
-        ConfigError: The weights are not such numbers, or all 0; a set is empty, or its share is not one
-            sample; there is not one batch.
+        ConfigError: The weights are not such numbers, or all 0; a set is empty or gets no sample; an epoch
+            has no batch.
     """
 
     sizes: Sequence[int]
@@ -141,11 +133,11 @@ class MixedPlan:
             zip(self.sizes, self.weights, self.counts, strict=True)
         ):
             if size < 1 and weight > 0:
-                fix = "look at what Dataset.build() returns"
+                fix = "check what Dataset.build() returns"
                 raise ConfigError(f"set {number} of the mix is empty", fix=fix)
             if count < 1 and weight > 0:
                 raise ConfigError(
-                    f"of {self._num_draws:,} samples an epoch not one would be of set {number}",
+                    f"none of the {self._num_draws:,} samples of an epoch would be from set {number}",
                     setting="data.mix.weights",
                     received=weight,
                     fix="give it a larger weight, or 0",
@@ -153,17 +145,15 @@ class MixedPlan:
 
     @property
     def num_samples(self) -> int:
-        """Samples in all sets."""
         return sum(self.sizes)
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         return num_batches_of(self._num_draws, self.batch_size, self.drop_last)
 
     @cached_property
     def counts(self) -> list[int]:
-        """Samples of each set in every epoch: its share, those left over going to the largest remainders."""
+        """Samples of each set in every epoch: proportional, rounded by the largest remainders."""
         weights = weights_of(self.weights, setting="data.mix.weights", set_size=len(self.sizes), of="set")
         shares = weights / weights.sum() * self._num_draws
         counts = np.floor(shares).astype(np.int64)
@@ -171,14 +161,12 @@ class MixedPlan:
         return [int(count) for count in counts]
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
-        """The batches of one epoch from batch number ``start`` on."""
         indices, turns = self._order(epoch)
         for batch in range(start, self.num_batches):
             part = slice(batch * self.batch_size, (batch + 1) * self.batch_size)
             yield Draw(indices[part].tolist(), turns[part].tolist())
 
     def describe(self) -> str:
-        """What a person should know."""
         counts = " + ".join(f"{count:,}" for count in self.counts)
         return (
             f"{len(self.counts)} sets in every batch by weight, {counts} samples an epoch, "
@@ -210,5 +198,5 @@ class MixedPlan:
 
 
 def _single_draw(draws: object) -> Draw:
-    assert isinstance(draws, Draw), "a mix of mixes"
+    assert isinstance(draws, Draw), "a plan of several sets within another"
     return draws

@@ -1,4 +1,4 @@
-"""Batches of samples of like length, or as many as a budget of tokens holds."""
+"""`LengthPlan`: batches of samples of similar length, limited by samples or tokens."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from roost.train.data.plans.sample_columns import lengths_of
 
 @dataclass(frozen=True)
 class BatchBudget:
-    """What one batch may hold.
+    """The limits of one batch.
 
     Args:
-        max_samples: Samples; any number when None.
-        max_tokens: Tokens; any number when None.
-        count_padding: Whether each sample counts as many tokens as the longest of its batch.
+        max_samples: Maximum samples; None: no limit.
+        max_tokens: Maximum tokens; None: no limit.
+        count_padding: Whether each sample counts as many tokens as the longest one of its batch.
     """
 
     max_samples: int | None
@@ -33,7 +33,7 @@ class BatchBudget:
     count_padding: bool
 
     def is_full(self, lengths: list[int]) -> bool:
-        """Whether a batch of these has no room for one more as long as its longest."""
+        """Whether a batch of these lengths cannot take one more sample as long as its longest."""
         if self.max_samples is not None and len(lengths) >= self.max_samples:
             return True
         longest = max(lengths)
@@ -41,10 +41,15 @@ class BatchBudget:
         return self.max_tokens is not None and tokens > self.max_tokens
 
     def cut(self, lengths: list[int], *, descending: bool) -> list[int]:
-        """Where batches of samples in this order begin and end, each as large as can be: (num_batches + 1,)
-        ascending, from 0 to the number of samples. None of them is longer than the budget.
+        """Cuts samples in this order into batches, each as large as possible. No sample may be longer than
+        the budget.
 
-        ``descending`` says that no sample is longer than the one before, which makes it much faster.
+        Args:
+            lengths: Tokens of each sample.
+            descending: Whether the lengths are sorted from the longest down, which is much faster to cut.
+
+        Returns:
+            (num_batches + 1,) bounds of the batches, ascending from 0 to the number of samples.
         """
         if self.max_tokens is None:
             return [*range(0, len(lengths), self.max_samples or len(lengths)), len(lengths)]
@@ -73,37 +78,38 @@ class BatchBudget:
     def _cut_padded(self, lengths: list[int], max_tokens: int) -> list[int]:
         most, bounds = self.max_samples or len(lengths), [0]
         begin = longest = 0
-        for at, length in enumerate(lengths):
+        for position, length in enumerate(lengths):
             longest = max(longest, length)
-            if at - begin == most or (at - begin + 1) * longest > max_tokens:
-                bounds.append(at)
-                begin, longest = at, length
+            if position - begin == most or (position - begin + 1) * longest > max_tokens:
+                bounds.append(position)
+                begin, longest = position, length
         return [*bounds, len(lengths)]
 
 
 @dataclass(frozen=True, eq=False)
 class LengthPlan:
-    """Batches cut by a budget of tokens, of samples of like length, each once an epoch.
+    """Batches of samples of similar length, limited by samples or tokens; each sample comes once an epoch.
 
-    - With ``sort`` the batches come in the order of their samples' lengths, samples of one length in a fresh
-      order each epoch if it is shuffled.
-    - Shuffled without ``sort`` they are made in the same way, and then come in a fresh order each epoch.
-    - With neither, samples keep the set's order.
+    - With ``sort``, batches come in the order of their samples' lengths; with ``shuffle``, samples of equal
+      length are in a new order each epoch.
+    - With ``shuffle`` alone, batches are made in the same way and come in a new order each epoch.
+    - With neither, samples keep the order of the set.
 
-    Where samples are sorted the cuts depend on the sorted lengths alone, so every epoch has as many batches.
+    The bounds of batches of sorted samples depend on the sorted lengths alone, so every epoch has the same
+    number of batches.
 
     Args:
-        lengths: (num_samples,) whole numbers.
-        batch_size: Samples that a batch may hold; any number when None.
-        max_tokens: Tokens that a batch may hold; any number when None.
-        count_padding: A batch costs its samples times its longest, else the sum of their lengths.
+        lengths: (num_samples,) integers of 0 or more.
+        batch_size: Maximum samples of a batch; None: no limit.
+        max_tokens: Maximum tokens of a batch; None: no limit.
+        count_padding: The tokens of a batch are its samples times its longest, else the sum of the lengths.
         sort: Order of the batches.
-        shuffle: A fresh order each epoch.
+        shuffle: A new order each epoch.
         seed: Seed of the order.
-        drop_last: Leave out the batch that is not full, if there is one: other samples each epoch if
-            shuffled, else the shortest, or without ``sort`` the last. A batch is full when no other sample as
-            long as its longest fits in.
-        set_size: Samples of the set, where it is known: then the number of lengths is checked.
+        drop_last: Leave out the incomplete batch, if there is one: other samples each epoch if shuffled, else
+            the shortest, or without ``sort`` the last. A batch is complete if no further sample as long as
+            its longest fits.
+        set_size: Samples of the set if known, to check the number of lengths.
 
     Raises:
         ConfigError: The lengths are not such numbers; a sample is longer than ``max_tokens``; nothing limits
@@ -129,7 +135,7 @@ class LengthPlan:
         length = int(self._lengths[longest])
         if self.max_tokens is not None and length > self.max_tokens:
             raise ConfigError(
-                f"sample {longest} alone has {length:,} tokens, more than a batch may hold",
+                f"sample {longest} alone has {length:,} tokens, more than the limit of a batch",
                 setting="data.max_tokens",
                 received=self.max_tokens,
                 fix=f"give {length} or more, or leave long samples out of the set",
@@ -141,23 +147,19 @@ class LengthPlan:
 
     @property
     def num_samples(self) -> int:
-        """Samples in the set."""
         return len(self._lengths)
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         return len(self._bounds) - 1
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
-        """The batches of one epoch from batch number ``start`` on."""
         (order, numbers), bounds = self._order(epoch), self._bounds
         for number in numbers[start:]:
             yield Draw(order[bounds[number] : bounds[number + 1]].tolist(), epoch)
 
     def describe(self) -> str:
-        """What a person should know."""
-        order = "shuffled batches of like length" if self.shuffle else "in the set's order"
+        order = "shuffled batches of similar length" if self.shuffle else "in the set's order"
         if self.sort is not None:
             order = f"by length, {self.sort}" + (", equal lengths shuffled" if self.shuffle else "")
         limits = []
@@ -178,9 +180,9 @@ class LengthPlan:
 
     @cached_property
     def _bounds(self) -> list[int]:
-        """Where batches begin and end in the order of any epoch, which has no sample that is left out."""
+        """Bounds of the batches in the order of any epoch; samples that are left out are not in it."""
         budget = BatchBudget(self.batch_size, self.max_tokens, self.count_padding)
-        # From the longest down, so what is left for a last batch is little, and the longest are not left out.
+        # From the longest down: the last batch is then small, and the longest samples are not left out.
         lengths = (np.sort(self._lengths)[::-1] if self._is_sorted else self._lengths).tolist()
         bounds = budget.cut(lengths, descending=self._is_sorted)
         if self.drop_last and not budget.is_full(lengths[bounds[-2] :]):
@@ -191,7 +193,7 @@ class LengthPlan:
 
     @cache_latest
     def _order(self, epoch: int) -> tuple[Int64Array, Int64Array]:
-        """The order of the samples, and that of the batches which are cut out of it."""
+        """Returns the order of the samples, and the order of the batches that are cut from it."""
         numbers = np.arange(self.num_batches)
         if not self._is_sorted:
             return np.arange(self.num_samples), numbers
@@ -200,16 +202,16 @@ class LengthPlan:
         return self._by_length(epoch), numbers
 
     def _by_length(self, epoch: int) -> Int64Array:
-        num_taken = self._bounds[-1]
-        # The cuts are those of the longest samples. Whichever are left out, the n-th longest of the others is
-        # not longer than the n-th longest of all, so every batch still keeps the budget.
+        num_used = self._bounds[-1]
+        # The bounds were made for the longest samples. Whichever samples are left out, the n-th longest of
+        # the others is not longer than the n-th longest of all, so every batch stays within its limits.
         chosen = np.arange(self.num_samples)
         if self.shuffle:
-            chosen = generator(self.seed, "lengths", epoch).permutation(self.num_samples)[:num_taken]
+            chosen = generator(self.seed, "lengths", epoch).permutation(self.num_samples)[:num_used]
         keys = self._lengths[chosen]
         if self.sort != "ascending":
             keys = keys.max() - keys
-        # NumPy sorts numbers of up to 16 bits by radix, eight times as fast.
+        # NumPy sorts integers of up to 16 bits by radix sort, eight times as fast.
         keys = keys.astype(np.min_scalar_type(keys.max()))
         order = chosen[np.argsort(keys, kind="stable")]
-        return order[-num_taken:] if self.sort == "ascending" else order[:num_taken]
+        return order[-num_used:] if self.sort == "ascending" else order[:num_used]

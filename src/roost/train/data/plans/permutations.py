@@ -1,4 +1,4 @@
-"""What the orders of all plans are made of."""
+"""Seeded generators and caching for the orders of all plans, and the checks that they share."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ Result = TypeVar("Made")
 
 
 def generator(*parts: int | str) -> np.random.Generator:
-    """A generator whose numbers are a pure function of these."""
+    """Returns a generator seeded with a hash of ``parts``."""
     return np.random.Generator(np.random.PCG64(mix(*parts)))
 
 
 def cache_latest(method: Callable[[Any, int], Result]) -> Callable[[Any, int], Result]:
-    """Keeps what a method of a frozen object gave for the number it was asked for last.
+    """Caches the newest result of a method of a frozen object, for one value of its argument.
 
-    A virtual epoch or an excerpt asks for the same order many times, and a set of a million samples takes
-    10 to 100 ms to order. It is kept on the object, so it goes when the object goes.
+    Virtual epochs and excerpts need the same order many times, and ordering a million samples takes 10 to
+    100 ms. The result is stored on the object and freed with it.
     """
-    place = f"_newest_{method.__name__}"
+    attribute = f"_newest_{method.__name__}"
 
     @functools.wraps(method)
-    def kept(self: Any, number: int) -> Result:
-        found: tuple[int, Result] | None = vars(self).get(place)
+    def cached(self: Any, number: int) -> Result:
+        found: tuple[int, Result] | None = vars(self).get(attribute)
         if found is None or found[0] != number:
             found = number, method(self, number)
-            vars(self)[place] = found  # in one assignment: another thread sees the old pair or the new one
+            vars(self)[attribute] = (
+                found  # one assignment: another thread sees either the old pair or the new one
+            )
         return found[1]
 
-    return kept
+    return cached
 
 
 def check_not_empty(
@@ -48,20 +50,20 @@ def check_not_empty(
     setting: str = "data.batch_size",
     num_draws: int | None = None,
 ) -> None:
-    """That there is something to train on.
+    """Checks that an epoch has at least one batch.
 
     Args:
         num_samples: Samples in the set.
         num_batches: Batches in an epoch.
-        limit: What limits a batch, the value of ``setting``.
-        setting: Its name.
-        num_draws: Samples an epoch, where they are not those of the set.
+        limit: The value of ``setting``, which limits a batch.
+        setting: The setting to name in the error.
+        num_draws: Samples an epoch, if not those of the set.
 
     Raises:
         ConfigError: There is no sample, or not one batch.
     """
     if num_samples < 1:
-        raise ConfigError("the dataset is empty", fix="look at what Dataset.build() returns")
+        raise ConfigError("the dataset is empty", fix="check what Dataset.build() returns")
     if num_batches < 1:
         what, count = ("the dataset", num_samples) if num_draws is None else ("an epoch", num_draws)
         raise ConfigError(
@@ -73,5 +75,5 @@ def check_not_empty(
 
 
 def num_batches_of(num_samples: int, batch_size: int, drop_last: bool) -> int:
-    """Batches of one size that so many samples make."""
+    """Returns the number of batches of equal size in ``num_samples`` samples."""
     return num_samples // batch_size if drop_last else -(-num_samples // batch_size)

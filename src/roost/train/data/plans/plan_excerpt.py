@@ -1,4 +1,4 @@
-"""Some batches of another plan."""
+"""`PlanExcerpt`: some batches of another plan."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ class PlanExcerpt:
     """Some batches of another plan, as if an epoch had no others.
 
     Args:
-        whole: That plan.
-        spans: The numbers of these batches, ascending, one behind the other or with gaps.
+        base: The other plan.
+        spans: The numbers of these batches, ascending, contiguous or with gaps.
     """
 
-    whole: Plan
+    base: Plan
     spans: tuple[range, ...]
 
     @property
     def num_samples(self) -> int:
-        """Samples in the set."""
-        return self.whole.num_samples
+        return self.base.num_samples
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch."""
         return sum(map(len, self.spans))
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
-        """The batches of one epoch from batch number ``start`` on."""
         for span in self.spans:
             first, start = start, max(0, start - len(span))
             if first < len(span) and span.step > 1:
-                for number in span[first:]:  # each is gone to: what lies between would be made for nothing
-                    yield next(iter(self.whole.batches(epoch, number)))
+                for number in span[first:]:  # each by its position, so that no batch between is made
+                    yield next(iter(self.base.batches(epoch, number)))
             elif first < len(span):
-                yield from itertools.islice(self.whole.batches(epoch, span[first]), len(span) - first)
+                yield from itertools.islice(self.base.batches(epoch, span[first]), len(span) - first)
 
     def describe(self) -> str:
-        """What a person should know."""
-        return f"{self.num_batches:,} batches of: {self.whole.describe()}"
+        return f"{self.num_batches:,} batches of: {self.base.describe()}"

@@ -1,4 +1,4 @@
-"""Epochs of another length than a pass over the set."""
+"""Epochs of another length than one pass over the set: `VirtualEpochs` and `LimitedEpochs`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from roost.train.data.plans.batch_plan import Draws, Plan
 
 @dataclass(frozen=True)
 class VirtualEpochs:
-    """Epochs of so many batches, cut out of the endless batches of another plan.
+    """Epochs of ``num_batches`` batches, cut from the endless batches of another plan.
 
-    Each epoch goes on where the one before stopped, whatever the length of a pass, so every sample comes as
-    often as in the other plan; so do its turns.
+    Each epoch continues where the one before stopped, independently of the length of a pass. So each sample
+    is drawn as often, and with the same turns, as in the other plan.
 
     Args:
-        whole: That plan.
-        num_batches: Batches in an epoch; more or fewer than ``whole`` has.
+        base: The other plan.
+        num_batches: Batches in an epoch; more or fewer than ``base`` has.
 
     Raises:
-        ConfigError: That is not one batch.
+        ConfigError: ``num_batches`` is less than 1.
     """
 
-    whole: Plan
+    base: Plan
     num_batches: int
 
     def __post_init__(self) -> None:
@@ -39,21 +39,18 @@ class VirtualEpochs:
 
     @property
     def num_samples(self) -> int:
-        """Samples in the set."""
-        return self.whole.num_samples
+        return self.base.num_samples
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
-        """The batches of one epoch from batch number ``start`` on."""
         remaining = self.num_batches - start
-        turn, first = divmod(epoch * self.num_batches + start, self.whole.num_batches)
+        turn, first = divmod(epoch * self.num_batches + start, self.base.num_batches)
         while remaining > 0:
-            num_taken = min(remaining, self.whole.num_batches - first)
-            yield from itertools.islice(self.whole.batches(turn, first), num_taken)
-            remaining, turn, first = remaining - num_taken, turn + 1, 0
+            num_drawn = min(remaining, self.base.num_batches - first)
+            yield from itertools.islice(self.base.batches(turn, first), num_drawn)
+            remaining, turn, first = remaining - num_drawn, turn + 1, 0
 
     def describe(self) -> str:
-        """What a person should know."""
-        return f"epochs of {self.num_batches:,} batches, one after the other out of: {self.whole.describe()}"
+        return f"epochs of {self.num_batches:,} batches, cut in sequence from: {self.base.describe()}"
 
 
 @dataclass(frozen=True)
@@ -61,14 +58,14 @@ class LimitedEpochs:
     """The first batches of each epoch of another plan.
 
     Args:
-        whole: That plan.
-        num_batches: So many; all where it has fewer.
+        base: The other plan.
+        num_batches: Batches in an epoch; all of ``base`` if it has fewer.
 
     Raises:
-        ConfigError: That is not one batch.
+        ConfigError: ``num_batches`` is less than 1.
     """
 
-    whole: Plan
+    base: Plan
     num_batches: int
 
     def __post_init__(self) -> None:
@@ -78,18 +75,15 @@ class LimitedEpochs:
                 received=self.num_batches,
                 fix="give a number above 0, or leave the limit out",
             )
-        object.__setattr__(self, "num_batches", min(self.num_batches, self.whole.num_batches))
+        object.__setattr__(self, "num_batches", min(self.num_batches, self.base.num_batches))
 
     @property
     def num_samples(self) -> int:
-        """Samples in the set."""
-        return self.whole.num_samples
+        return self.base.num_samples
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Draws]:
-        """The batches of one epoch from batch number ``start`` on."""
         if start < self.num_batches:
-            yield from itertools.islice(self.whole.batches(epoch, start), self.num_batches - start)
+            yield from itertools.islice(self.base.batches(epoch, start), self.num_batches - start)
 
     def describe(self) -> str:
-        """What a person should know."""
-        return f"the first {self.num_batches:,} batches of: {self.whole.describe()}"
+        return f"the first {self.num_batches:,} batches of: {self.base.describe()}"

@@ -1,0 +1,18 @@
+"""Loader workers: processes that fetch batches and pass them to the training process through shared memory.
+
+In reading order:
+
+worker_pool: the workers of one iteration, their tasks and answers.
+worker_handle: one worker, seen from the process that started it.
+loader_worker: the main loop of a worker process.
+batch_codec: values as bytes in shared memory, decoded as views.
+shared_memory: one growing piece of shared memory.
+worker_status: the progress of each worker, in shared memory.
+worker_errors: errors about workers, and the transport of their exceptions.
+worker_count: ``num_workers: auto``, chosen by measuring.
+worker_benchmark: measures batches in temporary workers.
+stream_shard: the part of a stream that one worker draws.
+stream_order: the order in which batches come from the shards.
+probe_process: checks the seeding of a set in another process.
+sample_threads: one torch thread while samples are computed.
+"""

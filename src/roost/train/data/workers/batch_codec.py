@@ -1,7 +1,7 @@
-"""A batch, or any other value, as bytes in shared memory, and back as views of them.
+"""Encodes a batch, or any other value, into shared memory, and decodes it as views of that memory.
 
-What processes that were forked from one another say to each other may go by pickle: neither trusts the other
-less than itself. Nothing of it is ever written to a file that has a name.
+Pickle is safe between processes that were forked from one another: they trust each other as they trust
+themselves. The bytes are never written to a file that has a name.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ import torch
 from torch import Tensor
 
 ByteArray = np.ndarray[tuple[int], np.dtype[np.uint8]]
-"""(n,) bytes."""
+"""(n,) uint8."""
 _ALIGNMENT = 64
-"""Bytes: a cache line, and more than any kernel of torch asks for."""
+"""In bytes: a cache line, and more than any kernel of torch requires."""
 _DTYPES = tuple(sorted({one for one in vars(torch).values() if isinstance(one, torch.dtype)}, key=str))
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _NUMPY_DTYPES = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8}
     | {torch.uint8, torch.bool, torch.complex64, torch.complex128}
 )
-"""What `Tensor.numpy` takes as it is."""
+"""The dtypes that `Tensor.numpy` supports."""
 _ARRAY_KINDS = "biufc"
-"""Of arrays that go as bytes."""
+"""NumPy kinds of the arrays that are copied as bytes."""
 _MAX_EXTENT_RATIO = 4
-"""Times its own bytes that the memory from a view's first element to its last may have, to go as it lies."""
+"""A strided view is copied as it is if its memory from first to last element is at most so many times its
+own size; otherwise it is made contiguous."""
 
 
 to_bytes, from_bytes = pickle.dumps, pickle.loads
-"""Of what is small: a copy each way."""
+"""For small values: each direction makes a copy."""
 
 
 class EncodedBatch:
-    """A value, ready to be written.
-
-    Tensors and arrays go as bytes, with the strides they have; all around them, the skeleton, goes by pickle.
+    """A value encoded for shared memory: tensors and arrays as bytes with their strides, and the structure
+    around them (the skeleton) as pickle.
 
     Args:
         value: Any nest.
 
     Raises:
-        Exception: Whatever pickle raises about what it cannot take.
+        Exception: Any error of pickle about a value that it cannot encode.
     """
 
     def __init__(self, value: Any) -> None:
         file = io.BytesIO()
-        packer = _Encoder(file)
-        packer.dump(value)
-        self._parts, self._skeleton = packer.parts, file.getbuffer()
-        self.begin = packer.end
-        """Where the skeleton begins: after the parts."""
-        self.end = packer.end + self._skeleton.nbytes
+        encoder = _Encoder(file)
+        encoder.dump(value)
+        self._parts, self._skeleton = encoder.parts, file.getbuffer()
+        self.begin = encoder.end
+        """Offset of the skeleton, after the tensors and arrays."""
+        self.end = encoder.end + self._skeleton.nbytes
 
     def write(self, memory: memoryview[Any]) -> None:
-        """Writes it into memory of `end` bytes or more."""
+        """Writes the value into memory of at least `end` bytes."""
         for begin, part in self._parts:
             memory[begin : begin + part.nbytes] = part
         memory[self.begin : self.end] = self._skeleton
 
 
 class _DecodeContext(threading.local):
-    """What is being unpacked in this thread: pickle hands nothing through to what it calls."""
+    """The value being decoded in this thread: pickle passes no argument to the functions that it calls."""
 
     memory: Any = None
     pin: bool = False
@@ -76,15 +76,15 @@ _context = _DecodeContext()
 
 
 def decode(memory: ByteArray, begin: int, end: int, *, pin: bool = False) -> Any:
-    """The value that was written there; its tensors and arrays are views of ``memory`` and keep it alive.
+    """Returns the value that was written; its tensors and arrays are views of ``memory`` and keep it alive.
 
     Args:
-        memory: As much of it as was written, or more.
-        begin: Of the skeleton.
-        end: Of the skeleton.
-        pin: Tensors are copied into page-locked memory of their own instead, arrays into plain memory, and
-            nothing refers to ``memory``. Torch looks after the reuse of each such piece while a copy to the
-            device may still read it; of a larger piece it could not.
+        memory: The written bytes, or more.
+        begin: Offset of the skeleton.
+        end: End of the skeleton.
+        pin: Copies each tensor into its own page-locked memory, and arrays into plain memory, so that nothing
+            refers to ``memory``. Torch does not reuse such a piece while a copy to the device may still read
+            it; for one larger piece it could not know.
     """
     _context.memory, _context.pin = memory, pin
     try:
@@ -97,7 +97,7 @@ class _Encoder(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
         self.parts: list[tuple[int, memoryview[Any]]] = []
-        """Where each begins, and its bytes."""
+        """Offset and bytes of each part."""
         self.end = 0
 
     def reducer_override(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""On how many threads samples are computed."""
+"""The number of threads on which samples are computed: one, in every process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Torch computes on one thread inside, as it does in a worker process: a sum over a large tensor is
-    another one on two threads, and a batch must not depend on who fetched it. Costs 1 µs."""
+    """Sets torch to one thread inside, as in a worker process: a sum over a large tensor has other bits on
+    two threads, and a batch must not depend on the process that fetched it. Costs 1 µs."""
     before = torch.get_num_threads()
     if before == 1:
         yield

@@ -1,4 +1,4 @@
-"""In which order the batches of a stream come from its shares."""
+"""`StreamOrder`: the order in which the batches of a stream come from its shards."""
 
 from __future__ import annotations
 
@@ -13,90 +13,97 @@ from roost.train.data.sequential_batches import empty_pass_error
 from roost.train.data.workers.stream_shard import DRAW, IDLE, RESTORE, SKIP, ShardAnswer
 
 _REPORT_SECONDS = 10.0
+"""Interval of the status lines while items are skipped."""
 
 
 class StreamOrder:
-    """Deals the batches of each pass in turn: the shares take turns, one that has ended is passed over, and
-    when all have, the next pass begins with the first share again.
+    """Takes the batches of each pass from the shards in turn. A shard that has reached its end is passed
+    over; when all have, the next pass begins with the first shard.
 
     ```
-    tasks = course.tasks()                              # in rounds: task k is for share k % num_shards
-    for batch in course.batches(map(share, tasks)): ...
+    tasks = order.tasks()                              # in rounds: task k is for shard k % num_shards
+    for batch in order.batches(map(shard, tasks)): ...
     ```
-    More tasks may be taken than answers were given: what was asked of a pass that has ended is answered with
-    nothing.
+    More tasks may be taken than answers were given: a task of a pass that has ended gets an empty answer.
 
     Args:
-        num_shards: Of them.
-        state: What `state` gave; None: the beginning.
-        called: The set, for messages.
-        only: End with the first pass.
+        num_shards: Number of shards.
+        state: Result of `state`; None: the beginning.
+        display_name: The set, for messages.
+        single_pass: End after the first pass.
     """
 
     def __init__(
-        self, num_shards: int, state: Mapping[str, Any] | None, *, display_name: str, only: bool = False
+        self,
+        num_shards: int,
+        state: Mapping[str, Any] | None,
+        *,
+        display_name: str,
+        single_pass: bool = False,
     ) -> None:
         state = state or {"pass": 0, "turn": 0, "drawn": 0, "shares": [None] * num_shards}
         self.number: int = state["pass"]
         self._turn, self._num_drawn = state["turn"], state["drawn"]
-        self._shares: list[Any] = list(state["shares"])
-        self._has_ended = [bool(one) and one["pass"] == self.number and one["ended"] for one in self._shares]
-        self._display_name, self._only = called, only
-        self._left = [-1] * num_shards
-        """Items that each share must still drop; -1: it was not heard of yet."""
+        self._shard_states: list[Any] = list(state["shares"])
+        self._has_ended = [
+            bool(one) and one["pass"] == self.number and one["ended"] for one in self._shard_states
+        ]
+        self._display_name, self._single_pass = display_name, single_pass
+        self._num_to_skip = [-1] * num_shards
+        """Items that each shard must still skip; -1: it has not answered yet."""
         self._is_over = False
 
     @property
     def num_shards(self) -> int:
-        """Of them."""
-        return len(self._shares)
+        """Number of shards."""
+        return len(self._shard_states)
 
-    def state(self, shares: list[Any] | None = None) -> dict[str, Any]:
-        """As of the batch that was given last.
+    def state(self, shard_states: list[Any] | None = None) -> dict[str, Any]:
+        """Returns the state after the newest batch.
 
         Args:
-            shares: What `Share.state` gives now, where the answers bring none.
+            shard_states: The current `StreamShard.state` of each shard, if the answers do not contain it.
         """
         return {
             "pass": self.number,
             "turn": self._turn,
             "drawn": self._num_drawn,
-            "shares": list(self._shares if shares is None else shares),
+            "shares": list(self._shard_states if shard_states is None else shard_states),
         }
 
     def tasks(self) -> Iterator[tuple[str, Any]]:
-        """What the shares must do."""
-        for state in list(self._shares):
+        """Yields the tasks of the shards, in rounds."""
+        for state in list(self._shard_states):
             yield RESTORE, state
-        while any(self._left):
-            for _ in self._shares:
+        while any(self._num_to_skip):
+            for _ in self._shard_states:
                 yield SKIP, None
         first = self._turn
         yield from [(IDLE, None)] * first
         while not self._is_over:
             number = self.number
-            for _ in self._shares[first:]:
+            for _ in self._shard_states[first:]:
                 yield (DRAW, number) if number == self.number else (IDLE, None)
             first = 0
 
     def batches(self, answers: Iterable[ShardAnswer]) -> Generator[tuple[Any, int], None, None]:
-        """The batches, each with its samples.
+        """Yields the batches, each with its number of samples.
 
         Raises:
-            ContractError: A pass gives none.
+            ContractError: A pass has no batch.
         """
-        said = self._say_what_is_dropped()
+        reported = self._report_skipped_items()
         for task, answer in enumerate(answers):
-            share = task % len(self._shares)
+            shard = task % len(self._shard_states)
             if answer.kind == SKIP:
-                self._left[share] = answer.left
-                said = self._say_how_far(said)
+                self._num_to_skip[shard] = answer.num_to_skip
+                reported = self._report_skipping(reported)
             if answer.kind != DRAW or answer.number != self.number or self._is_over:
                 continue
-            self._turn = (share + 1) % len(self._shares)
-            self._has_ended[share] = answer.ended
+            self._turn = (shard + 1) % len(self._shard_states)
+            self._has_ended[shard] = answer.ended
             if answer.state is not None:
-                self._shares[share] = _copy_views(answer.state)
+                self._shard_states[shard] = _copy_views(answer.state)
             if answer.batch is not None:
                 self._num_drawn += 1
                 yield answer.batch
@@ -106,34 +113,36 @@ class StreamOrder:
     def _end_pass(self) -> None:
         if not self._num_drawn:
             raise empty_pass_error(self._display_name, self.number)
-        self._is_over = self._only
+        self._is_over = self._single_pass
         self.number, self._turn, self._num_drawn = self.number + 1, 0, 0
-        self._has_ended = [False] * len(self._shares)
+        self._has_ended = [False] * len(self._shard_states)
 
-    # ---- dropping ---------------------------------------------------------------------------------------
+    # ---- skipping ---------------------------------------------------------------------------------------
 
-    def _say_what_is_dropped(self) -> float:
-        """Says it once; gives when."""
-        stateless = [one for one in self._shares if one and one["set"] is None and one["iterator"] is None]
+    def _report_skipped_items(self) -> float:
+        """Prints how many items are skipped, if any; returns the time for `_report_skipping`."""
+        stateless = [
+            one for one in self._shard_states if one and one["set"] is None and one["iterator"] is None
+        ]
         number = sum(one["items"] for one in stateless if not one["ended"])
         if number:
             print(
                 f"{self._display_name} has no state_dict(): {number:,} items are drawn and dropped "
-                "to go on where it was",
+                "to resume at its position",
                 flush=True,
             )
         return time.monotonic() - _REPORT_SECONDS
 
-    def _say_how_far(self, said: float) -> float:
-        left = sum(self._left)
-        if min(self._left) < 0 or not left or time.monotonic() - said < _REPORT_SECONDS:
-            return said
-        print(f"{self._display_name}: {left:,} items are still to be dropped", flush=True)
+    def _report_skipping(self, reported: float) -> float:
+        num_to_skip = sum(self._num_to_skip)
+        if min(self._num_to_skip) < 0 or not num_to_skip or time.monotonic() - reported < _REPORT_SECONDS:
+            return reported
+        print(f"{self._display_name}: {num_to_skip:,} items are left to drop", flush=True)
         return time.monotonic()
 
 
 def _copy_views(state: Any) -> Any:
-    """The same without views of shared memory: those would keep it from being used again."""
+    """Copies views of shared memory in a state: they would keep their slot from being reused."""
     if isinstance(state, Tensor):
         return state.clone()
     if isinstance(state, np.ndarray):

@@ -1,4 +1,4 @@
-"""One worker's part of a stream."""
+"""`StreamShard`: the part of a stream that one worker draws from its copy of the set."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from roost.train.data.fetch import Collate, collate_samples, fingerprint
 from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 
-RESTORE, SKIP, DRAW, IDLE = "go back", "go on", "draw", "rest"
-"""Kinds of tasks: ``(GO_BACK, state)`` takes over what `StreamShard.state` gave, None: the beginning; ``(GO_ON,
-None)`` goes on dropping items until it is there; ``(DRAW, pass)`` draws a batch; ``(REST, None)`` does
+RESTORE, SKIP, DRAW, IDLE = "restore", "skip", "draw", "idle"
+"""Kinds of tasks: ``(RESTORE, state)`` loads the result of `StreamShard.state`, None: the beginning; ``(SKIP,
+None)`` continues to skip items up to the position; ``(DRAW, pass)`` draws a batch; ``(IDLE, None)`` does
 nothing."""
 _SKIP_SECONDS = 1.0
-"""Of one task."""
+"""Maximum duration of one task that skips items."""
 _END = object()
 _BEFORE_FIRST_ITEM = -1
 _torch_worker: Any = torch.utils.data._utils.worker
-"""Where torch keeps who a worker is: a private name, and the only way to answer `get_worker_info`."""
+"""Torch's module with the current WorkerInfo: private, and the only way to answer `get_worker_info`."""
 
 
 class ShardAnswer(NamedTuple):
-    """What a share answers to a task."""
+    """The answer of a shard to a task."""
 
     kind: str
     number: int = -1
-    """Of the pass."""
+    """Number of the pass."""
     batch: tuple[Any, int] | None = None
-    """With its samples; None: nothing is left in this pass."""
+    """The batch and its number of samples; None: the pass has no further batch."""
     ended: bool = False
-    """Whether it is known that nothing is left."""
+    """Whether the pass is known to have no further batch."""
     state: dict[str, Any] | None = None
-    """Of the share after it."""
-    left: int = 0
-    """Items still to be dropped."""
+    """State of the shard after the batch."""
+    num_to_skip: int = 0
+    """Items that must still be skipped."""
 
 
 class StreamSpec(NamedTuple):
-    """How a set becomes batches: the same for all shares of a stream."""
+    """How the batches are made from the set; the same for all shards of a stream."""
 
     dataset: Any
     batch_size: int | None
@@ -56,61 +56,62 @@ class StreamSpec(NamedTuple):
     drop_last: bool
     seed: int
     name: str
-    fresh: Any
-    """The state of the set before it was iterated, where it has one."""
+    initial_state: Any
+    """The state of the set before it was first iterated, if it has one."""
 
 
 class StreamShard:
-    """Draws the batches of one worker from its own copy of the set, whom `get_worker_info` tells who it is.
+    """Draws the batches of one worker from its own copy of the set, in which `get_worker_info` returns the
+    worker's number.
 
-    What an item draws at random is f(seed, worker, pass, number of the item in it).
+    The random numbers of an item depend on (seed, worker, pass, number of the item in the pass).
 
     Args:
-        recipe: How the set becomes batches.
-        worker: Number of the worker.
-        num_workers: Of them.
-        sends_state: Whether its state comes with each batch.
-        reading: Is told the number of each item before it is drawn.
+        spec: How the batches are made.
+        worker: Number of this worker.
+        num_workers: Number of workers.
+        sends_state: Whether each answer contains the state of the shard.
+        on_item: Called with the number of each item before it is drawn.
     """
 
     def __init__(
         self,
-        recipe: StreamSpec,
+        spec: StreamSpec,
         *,
         worker: int = 0,
         num_workers: int = 1,
         sends_state: bool = False,
-        reading: Callable[[int], None] = lambda _: None,
+        on_item: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._recipe, self._dataset, self._collate = recipe, recipe.dataset, recipe.collate
+        self._spec, self._dataset, self._collate = spec, spec.dataset, spec.collate
         self._worker, self._num_workers = worker, num_workers
-        self._seed = seeding.mix(recipe.seed, "worker", worker)
-        self._sends_state, self._reading = sends_state, reading
-        self.draws_randomness = getattr(recipe.dataset, "draws_randomness", True)
+        self._seed = seeding.mix(spec.seed, "worker", worker)
+        self._sends_state, self._on_item = sends_state, on_item
+        self.draws_randomness = getattr(spec.dataset, "draws_randomness", True)
         self._iterator: Iterator[Any] = iter(())
-        self._number, self._items, self._ended, self._to_drop = -1, 0, False, 0
+        self._number, self._items, self._ended, self._num_to_skip = -1, 0, False, 0
         self._info: Any = None
 
     def __call__(self, task: tuple[str, Any]) -> ShardAnswer:
-        """Does a task.
+        """Performs a task.
 
         Raises:
-            Exception: Whatever the set raises, with a note that says where.
-            ContractError: Items cannot be joined.
+            Exception: Any error of the set, with a note that names the item.
+            ContractError: Items cannot be collated.
             CheckpointError: The set does not fit the state.
         """
-        kind, what = task
+        kind, argument = task
         if kind == IDLE:
             return ShardAnswer(IDLE)
-        with sample_threads.single_thread(), self._known_as_worker():
+        with sample_threads.single_thread(), self._with_worker_info():
             if kind == DRAW:
-                batch = self._draw(what)
+                batch = self._draw(argument)
                 state = self.state() if self._sends_state or not self.is_stateful else None
-                return ShardAnswer(DRAW, what, batch, self._ended, state)
+                return ShardAnswer(DRAW, argument, batch, self._ended, state)
             if kind == RESTORE:
-                self._go_back(what)
-            self._drop()
-        return ShardAnswer(SKIP, left=self._to_drop)
+                self._restore(argument)
+            self._skip_items()
+        return ShardAnswer(SKIP, num_to_skip=self._num_to_skip)
 
     @property
     def is_stateful(self) -> bool:
@@ -118,49 +119,49 @@ class StreamShard:
         return is_stateful(self._dataset) or is_stateful(self._iterator)
 
     def state(self) -> dict[str, Any]:
-        """Where it is, with the states of the set and of its iterator where these have one."""
-        own = is_stateful(self._iterator) and self._iterator is not self._dataset
+        """Returns the position, with the states of the set and of its iterator if they have one."""
+        has_iterator_state = is_stateful(self._iterator) and self._iterator is not self._dataset
         return {
             "pass": self._number,
             "items": self._items,
             "ended": self._ended,
             "set": self._dataset.state_dict() if is_stateful(self._dataset) else None,
-            "iterator": self._iterator.state_dict() if own else None,  # type: ignore[attr-defined]
+            "iterator": self._iterator.state_dict() if has_iterator_state else None,  # type: ignore[attr-defined]
         }
 
     def ignores_seeding(self) -> bool:
-        """Whether the first item, drawn twice under the same seeds, differs. Goes through the set."""
+        """Whether the first item differs when drawn twice with the same seeds. Iterates the set."""
         found = []
-        with self._known_as_worker():
+        with self._with_worker_info():
             for _ in range(2):
-                self._go_back(None)
-                self._begin(0)
-                found.append(fingerprint(self._item()))
+                self._restore(None)
+                self._begin_pass(0)
+                found.append(fingerprint(self._next_item()))
         return found[0] is not None and found[0] != found[1]
 
     # ---- drawing ----------------------------------------------------------------------------------------
 
     def _draw(self, number: int) -> tuple[Any, int] | None:
         if number != self._number:
-            self._begin(number)
-        size = self._recipe.batch_size
+            self._begin_pass(number)
+        size = self._spec.batch_size
         items: list[Any] = []
         while not self._ended and len(items) < (size or 1):
-            item = self._item()
+            item = self._next_item()
             if item is _END:
                 self._ended = True
             else:
                 items.append(item)
-        if not items or (size is not None and self._recipe.drop_last and len(items) < size):
+        if not items or (size is not None and self._spec.drop_last and len(items) < size):
             return None
         if size is None:
-            return self._whole(items[0])
+            return self._convert_batch(items[0])
         with _without_worker_info():
-            value = collate_samples(items, self._collate or default_collate, self._dataset, self._recipe.name)
+            value = collate_samples(items, self._collate or default_collate, self._dataset, self._spec.name)
         return (None, 0) if is_empty(value) else (value, len(items))
 
-    def _whole(self, value: Any) -> tuple[Any, int]:
-        """A batch that the set has made; arrays in it become tensors, as torch's loader does."""
+    def _convert_batch(self, value: Any) -> tuple[Any, int]:
+        """Converts a batch that the set has made: arrays become tensors, as in torch's DataLoader."""
         num_samples = count_samples(value)
         if not num_samples:
             return None, 0
@@ -170,9 +171,9 @@ class StreamShard:
             value = default_convert(value)  # type: ignore[no-untyped-call]
         return value, num_samples
 
-    def _item(self) -> Any:
-        """The next one."""
-        self._reading(self._items)
+    def _next_item(self) -> Any:
+        """Draws the next item; `_END` after the last one."""
+        self._on_item(self._items)
         self._seed_for(self._items)
         try:
             item = next(self._iterator, _END)
@@ -182,14 +183,14 @@ class StreamShard:
         self._items += item is not _END
         return item
 
-    def _begin(self, number: int) -> None:
-        """The pass of this number, from its first item on."""
+    def _begin_pass(self, number: int) -> None:
+        """Begins a pass at its first item."""
         self._number, self._items, self._ended = number, 0, False
         self._set_pass()
         self._iterate()
 
     def _set_pass(self) -> None:
-        self._tell_who()
+        self._set_worker_info()
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(self._number)
 
@@ -199,9 +200,11 @@ class StreamShard:
             self._iterator = iter(self._dataset)
         except Exception as error:
             error.add_note(f"while {self._place} began")
-            if isinstance(error, TypeError) and _was_raised_here(error):  # __iter__ gave no iterator
+            if isinstance(error, TypeError) and _was_raised_here(
+                error
+            ):  # __iter__ did not return an iterator
                 raise ContractError(
-                    f"{self._recipe.name or 'the set'} cannot be gone through: {error}",
+                    f"{self._spec.name or 'the set'} cannot be iterated: {error}",
                     received=type(self._dataset).__name__,
                     fix="let __iter__ return an iterator, or be a generator with `yield`",
                 ) from error
@@ -214,21 +217,23 @@ class StreamShard:
     @property
     def _place(self) -> str:
         kind = type(self._dataset).__name__
-        named = f"{self._recipe.name} ({kind})" if self._recipe.name else kind
+        named = f"{self._spec.name} ({kind})" if self._spec.name else kind
         return f"pass {self._number} of {named}, in worker {self._worker}"
 
-    # ---- going back -------------------------------------------------------------------------------------
+    # ---- restoring --------------------------------------------------------------------------------------
 
-    def _go_back(self, state: dict[str, Any] | None) -> None:
-        """Is as it was at ``state``, but for items that are still to be dropped."""
-        self._to_drop = 0
+    def _restore(self, state: dict[str, Any] | None) -> None:
+        """Restores ``state``, except for items that must still be skipped (`_num_to_skip`)."""
+        self._num_to_skip = 0
         if state is None or state["pass"] < 0:
             self._number = -1
-            if is_stateful(self._dataset) and not _are_equal(self._dataset.state_dict(), self._recipe.fresh):
-                self._load(self._dataset, self._recipe.fresh)
+            if is_stateful(self._dataset) and not _are_equal(
+                self._dataset.state_dict(), self._spec.initial_state
+            ):
+                self._load(self._dataset, self._spec.initial_state)
             return
         self._number, self._items, self._ended = state["pass"], state["items"], state["ended"]
-        # The set's own state goes over the number of the pass, and is there before the iterator is.
+        # The set's own state has priority over set_epoch, and is loaded before the iterator is made.
         self._set_pass()
         if state["set"] is not None:
             self._load(self._dataset, state["set"])
@@ -238,45 +243,45 @@ class StreamShard:
         if state["iterator"] is not None:
             self._load(self._iterator, state["iterator"])
         elif state["set"] is None:
-            self._to_drop, self._items = state["items"], 0
+            self._num_to_skip, self._items = state["items"], 0
 
     def _load(self, into: Any, state: Any) -> None:
         if not is_stateful(into):
             raise CheckpointError(
-                f"{self._recipe.name or 'the set'} was saved with a state, and its "
+                f"{self._spec.name or 'the set'} was saved with a state, and its "
                 f"{type(into).__name__} has no load_state_dict",
-                fix="give it state_dict() and load_state_dict() again",
+                fix="give it back its state_dict() and load_state_dict()",
             )
-        # A copy: a set may go on with the very object that it is given.
+        # A copy: a set may continue to change the object that it gets.
         into.load_state_dict(copy.deepcopy(state))
 
-    def _drop(self) -> None:
-        """Draws items that were used before; for a while, one at least."""
-        until = time.monotonic() + _SKIP_SECONDS
-        while self._to_drop:
-            if self._item() is _END:
+    def _skip_items(self) -> None:
+        """Skips items that were used before, for `_SKIP_SECONDS` and at least one."""
+        deadline = time.monotonic() + _SKIP_SECONDS
+        while self._num_to_skip:
+            if self._next_item() is _END:
                 raise ContractError(
-                    f"{self._recipe.name or 'the set'} ended after {self._items} items of pass "
-                    f"{self._number}, where the run had used {self._items + self._to_drop}",
-                    fix="go on with the data with which it began, or start anew",
+                    f"{self._spec.name or 'the set'} ended after {self._items} items of pass "
+                    f"{self._number}, where the run had used {self._items + self._num_to_skip}",
+                    fix="continue with the data with which it began, or start a new run",
                 )
-            self._to_drop -= 1
-            if time.monotonic() > until:
+            self._num_to_skip -= 1
+            if time.monotonic() > deadline:
                 return
 
-    # ---- who it is --------------------------------------------------------------------------------------
+    # ---- torch's WorkerInfo -----------------------------------------------------------------------------
 
     @contextmanager
-    def _known_as_worker(self) -> Iterator[None]:
-        """Inside `torch.utils.data.get_worker_info` tells of this worker; also of one that is no process, so
-        that one worker and none give the same."""
+    def _with_worker_info(self) -> Iterator[None]:
+        """Lets `torch.utils.data.get_worker_info` return this worker, even without a worker process, so that
+        one worker and none give the same batches."""
         before, _torch_worker._worker_info = _torch_worker._worker_info, self._info
         try:
             yield
         finally:
             _torch_worker._worker_info = before
 
-    def _tell_who(self) -> None:
+    def _set_worker_info(self) -> None:
         # The seed differs from pass to pass, as torch's does.
         seed = seeding.mix(self._seed, "info", self._number)
         self._info = _torch_worker.WorkerInfo(
@@ -287,8 +292,8 @@ class StreamShard:
 
 @contextmanager
 def _without_worker_info() -> Iterator[None]:
-    """Inside there is no worker: in one, torch's collate would make each batch in shared memory of its own,
-    from which it is copied once more here, and which may be as small as 64 MB."""
+    """Hides the WorkerInfo from torch's collate, which would otherwise put each batch into torch's shared
+    memory: that costs one more copy, and /dev/shm may be as small as 64 MB."""
     before, _torch_worker._worker_info = _torch_worker._worker_info, None
     try:
         yield
@@ -297,12 +302,12 @@ def _without_worker_info() -> Iterator[None]:
 
 
 def is_stateful(value: Any) -> bool:
-    """Whether it has a state of its own."""
+    """Whether an object has `state_dict` and `load_state_dict`."""
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
 def _was_raised_here(error: Exception) -> bool:
-    """Whether it was raised in the very frame that caught it, not in code that this called."""
+    """Whether an error was raised in the frame that caught it, not in code called from there."""
     return error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 

@@ -1,4 +1,4 @@
-"""``num_workers: auto``: how many worker processes, found out by measuring.
+"""``num_workers: auto``: chooses the number of loader workers by measuring.
 
 The number of workers changes no bit of a batch, so roost may choose it.
 """
@@ -21,9 +21,9 @@ from roost.train.data.workers.worker_pool import MAX_VIEWS
 from roost.train.data.workers.worker_status import WorkerContext
 
 LIGHT_SECONDS = 0.0003
-"""A batch that takes less gets no worker.
+"""A set whose batches take less gets no worker.
 
-On two quiet cores, with a training step of 0.10 ms on one thread, a step with its batch took (ms):
+On two idle cores, with a training step of 0.10 ms on one thread, a step with its batch took (ms):
 
 | a batch takes | no worker | 1 worker | 2 workers |
 |---|---|---|---|
@@ -33,51 +33,50 @@ On two quiet cores, with a training step of 0.10 ms on one thread, a step with i
 | 1 | 1.12 | 1.02 | 0.68 |
 | 16 | 16.2 | 16.0 | 8.5 |
 
-So less than a tenth of a millisecond a step is gained below, which is nothing beside a step of some length
-(6.99, 6.85 and 6.83 with a batch of 0.3 and a step of 6.4); where somebody else keeps the cores busy, or the
-step itself does, as much is lost.
+So for faster batches a worker gains less than a tenth of a millisecond a step, negligible in a long step
+(6.99, 6.85 and 6.83 with a batch of 0.3 and a step of 6.4); if other processes or the step itself keep the
+cores busy, as much is lost.
 """
 _MAX_TIME_RATIO = 0.9
-"""More workers must bring the time of a batch below this part of what it was."""
+"""More workers must reduce the time of a batch at least to this fraction."""
 _FIRST_SECONDS = 0.3
 _FIRST_BATCHES = 8
 _TRIAL_SECONDS = 0.2
 _TRIAL_BATCHES_PER_WORKER = 2
-"""Batches of each worker: the first of a worker opens files and is left out."""
+"""The first batch of a worker opens files and is left out."""
 _START_SECONDS = 0.02
-"""A worker takes about as long to start: for a pass that is shorter there is nothing to be won."""
+"""Approximate start time of a worker: a shorter pass cannot gain."""
 _FREE_MEMORY_DIVISOR = 4
-"""The batches may take a quarter of what is free."""
+"""Batches may take this fraction (one fourth) of the free memory."""
 
 
 class WorkerCountChoice(NamedTuple):
-    """What was chosen."""
+    """The chosen number of workers and its explanation."""
 
     num_workers: int
-    said: str
-    """The choice and its reason, in one line; empty where an error will be told instead."""
+    explanation: str
+    """The choice and its reason in one line; empty if training will raise an error instead."""
 
 
 class WorkerBudget(NamedTuple):
-    """What workers may take."""
+    """The resources that loader workers may use."""
 
     cores: int
-    """That this process may use."""
-    busy: int = 0
-    """Threads on which training itself computes: 0 where it does so on another device."""
-    most: int | None = None
-    """Workers at most."""
+    """CPU cores that this process may use."""
+    training_threads: int = 0
+    """CPU threads on which training computes; 0 if it uses another device."""
+    max_workers: int | None = None
     free_bytes: int | None = None
-    """Of memory; None: not known."""
+    """Free memory; None: unknown."""
 
     @property
     def cores_for_workers(self) -> int:
-        """Cores that may be kept busy by workers.
+        """Cores that workers may keep busy.
 
-        Beside one thread, or none, all of them: workers that are ahead of training sleep, and when they are
-        not it waits for them. Threads of one operation wait for each other, awake, so one that shares its
-        core holds up all, and workers get what is left over, or half: for a set for which that is not
-        enough training would wait anyway. Half of two cores is no worker.
+        All of them if training uses at most one thread: workers that are ahead of training sleep, and
+        training sleeps while it waits for them. The threads of one operation wait for each other actively, so
+        a thread that shares its core delays all. Workers then get the remaining cores, or half of all: a set
+        that needs more makes training wait in any case. Half of two cores is no worker.
 
         Measured on two cores, a step with a batch that keeps a core busy for 16 ms took (ms, the median of
         4 or 5 rounds):
@@ -90,26 +89,26 @@ class WorkerBudget(NamedTuple):
         | 4.0 on two threads | 20.6 | 21.4 | 21.2 |
         | 8.9 on two threads | 24.1 | 25.1 | 21.7 |
 
-        With 1 ms instead of 16 two threads lost by workers, too. Beside a set that sleeps 16 ms they gained:
-        17.9, 16.3 and 8.3 where the step alone takes 0.1; 26.2, 16.3 and 10.2 (8.9; the least of each).
+        With 1 ms instead of 16, two threads also lost by workers. With a set that sleeps for 16 ms they
+        gained: 17.9, 16.3 and 8.3 with a step of 0.1; 26.2, 16.3 and 10.2 with a step of 8.9 (the minimum of
+        each).
         """
-        if self.busy <= 1:
+        if self.training_threads <= 1:
             return self.cores if self.cores > 1 else 0
         half = self.cores // 2
-        return max(self.cores - self.busy, half if half > 1 else 0)
+        return max(self.cores - self.training_threads, half if half > 1 else 0)
 
 
-def local_budget(*, busy: int, most: int | None = None) -> WorkerBudget:
-    """What workers of this process may take; ranks on one machine share its cores and its memory alike.
-
-    Args:
-        busy: See `WorkerBudget`; so is ``most``.
-        most: Workers at most.
-    """
+def local_budget(*, training_threads: int, max_workers: int | None = None) -> WorkerBudget:
+    """Returns the resources for the workers of this process: the ranks of a machine share its cores and
+    memory equally."""
     ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     free = host_memory.available_bytes()
     return WorkerBudget(
-        max(1, cpu_cores.usable_cores() // ranks), busy, most, None if free is None else free // ranks
+        max(1, cpu_cores.usable_cores() // ranks),
+        training_threads,
+        max_workers,
+        None if free is None else free // ranks,
     )
 
 
@@ -118,61 +117,67 @@ def choose_num_workers(
     tasks: Iterable[Any],
     *,
     num_tasks: int,
-    room: WorkerBudget,
+    budget: WorkerBudget,
     prefetch: int = 2,
     seconds: float = 1.5,
     timeout_seconds: float = 300.0,
     name: str = "",
-    here: Callable[[Any], Any] | None = None,
+    fetch_inline: Callable[[Any], Any] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> WorkerCountChoice:
-    """Measures a set in worker processes that end after it: its first sample may open files that workers must
-    not share. One fetches up to 8 batches, within 0.3 s or one batch. A light set gets no worker. Else
-    twice as many workers are tried as long as that brings 10 % or more, within ``seconds`` in all or the time
-    of one pass. A set that keeps cores busy gets no more workers than `WorkerBudget.cores_for_workers` have place
-    for; one that waits (for a disk, a network) as many more as it waits, up to 16 or four for each core.
-    Batches in memory take a quarter of what is free at most. A set that raises meanwhile gets no worker:
-    training shows the error in its place. One that dies or hangs would take training with it.
+    """Chooses a number of workers by measuring the set in temporary worker processes, because its first
+    sample may open files that workers must not share.
+
+    First, one worker fetches up to 8 batches, for 0.3 s or one batch. A set with fast batches gets no worker.
+    Otherwise the number of workers is doubled while that gains 10 % or more, for ``seconds`` in total or the
+    time of one pass. A set that keeps cores busy gets no more workers than fit on
+    `WorkerBudget.cores_for_workers`; one that waits (for a disk, a network) gets proportionally more, up to
+    16 or four for each core. Batches in memory take at most a quarter of the free memory. A set that raises
+    an error gets no worker: training shows the error at its batch.
 
     Args:
-        make: As `Ring` takes it.
-        tasks: What to fetch, from the first on; again from the first when they are used up.
-        num_tasks: Of them.
-        room: What workers may take.
-        prefetch: Batches that each worker will be ahead.
-        seconds: Of trying more workers, all together.
-        timeout_seconds: Silence after which a worker is taken to hang.
-        name: Of the set in words: ``the training set``.
-        here: Gives a batch in this process, so that a light set costs none; where it opens and draws nothing.
-        should_stop: See `Ring.map`.
+        make: See `WorkerPool`.
+        tasks: The tasks to fetch from the first; repeated when they are used up.
+        num_tasks: Number of tasks.
+        budget: The resources that workers may use.
+        prefetch: Batches that each worker will fetch ahead.
+        seconds: Total time for trying more workers.
+        timeout_seconds: See `WorkerPool`.
+        name: Display name of the set: ``the training set``.
+        fetch_inline: Fetches a batch in this process, so that a fast set costs no worker; only for a set that
+            opens no files and draws no random numbers.
+        should_stop: See `WorkerPool.map`.
 
     Raises:
-        Interrupted: ``stop()`` said so.
+        Interrupted: ``should_stop()`` returned True.
         WorkerDied: The first worker died, or hangs.
     """
     deadline = time.monotonic() + seconds
     endless = itertools.cycle(tasks)
-    if here is not None and (light := _seconds_inline(here, endless)) < LIGHT_SECONDS:
-        return _choice(0, name, f"a batch takes {format_short_duration(light)}")
+    if (
+        fetch_inline is not None
+        and (inline_seconds := _seconds_inline(fetch_inline, endless)) < LIGHT_SECONDS
+    ):
+        return _choice(0, name, f"a batch takes {format_short_duration(inline_seconds)}")
     try:
-        took = _measure_one_worker(make, endless, timeout_seconds, name, should_stop)
+        costs = _measure_one_worker(make, endless, timeout_seconds, name, should_stop)
     except OSError as error:
         return _choice(0, name, f"no worker process could be started: {error}")
-    usual = worker_benchmark.mean_cost(took)
-    if usual is None:
-        return _choice_without_batch(took, room, num_tasks, name)
-    takes = f"a batch takes {format_short_duration(usual.seconds)}"
-    if usual.seconds < LIGHT_SECONDS:
-        return _choice(0, name, takes)
-    if num_tasks * usual.seconds < _START_SECONDS:
-        return _choice(0, name, f"{takes}, and a pass has {num_tasks} of them")
-    most, why = _max_workers(room, usual, num_tasks, prefetch)
-    if most < 2:
-        return _choice(most, name, f"{takes} ({why})")
-    deadline = min(deadline, time.monotonic() + num_tasks * usual.seconds)
-    number, tried = _try_doubling(make, endless, usual.seconds, most, deadline, should_stop)
-    number = min(most, max(2, room.cores)) if number is None else number
-    return _choice(number, name, f"{takes} ({', '.join([_format_cores(room.cores), *tried])})")
+    cost = worker_benchmark.mean_cost(costs)
+    if cost is None:
+        return _choice_without_batch(costs, budget, num_tasks, name)
+    duration = f"a batch takes {format_short_duration(cost.seconds)}"
+    if cost.seconds < LIGHT_SECONDS:
+        return _choice(0, name, duration)
+    if num_tasks * cost.seconds < _START_SECONDS:
+        return _choice(0, name, f"{duration}, and a pass has {num_tasks} of them")
+    max_workers, why = _max_workers(budget, cost, num_tasks, prefetch)
+    if max_workers < 2:
+        return _choice(max_workers, name, f"{duration} ({why})")
+    deadline = min(deadline, time.monotonic() + num_tasks * cost.seconds)
+    number, tried = _try_doubling(make, endless, cost.seconds, max_workers, deadline, should_stop)
+    number = min(max_workers, max(2, budget.cores)) if number is None else number
+    return _choice(number, name, f"{duration} ({', '.join([_format_cores(budget.cores), *tried])})")
 
 
 def _measure_one_worker(
@@ -182,13 +187,13 @@ def _measure_one_worker(
     name: str,
     should_stop: Callable[[], bool],
 ) -> list[worker_benchmark.BatchCost]:
-    """What a few batches took, by one worker."""
+    """Measures a few batches in one worker."""
     return worker_benchmark.measure(
         make,
         tasks,
         num_workers=1,
         seconds=_FIRST_SECONDS,
-        most=_FIRST_BATCHES,
+        max_batches=_FIRST_BATCHES,
         timeout_seconds=timeout_seconds,
         name=name,
         should_stop=should_stop,
@@ -205,46 +210,48 @@ def _seconds_inline(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
 
 
 def _choice_without_batch(
-    took: list[worker_benchmark.BatchCost], room: WorkerBudget, num_tasks: int, name: str
+    costs: list[worker_benchmark.BatchCost], budget: WorkerBudget, num_tasks: int, name: str
 ) -> WorkerCountChoice:
-    """The choice where no batch came."""
-    if not took:
+    """Returns the choice if no batch succeeded."""
+    if not costs:
         return _choice(0, name, "it has no batch")
-    if not took[0].timed_out:
-        return WorkerCountChoice(0, "")  # training raises it, and tells it
-    number = min(_max_workers(room, took[0], num_tasks, prefetch=0)[0], room.cores)
+    if not costs[0].timed_out:
+        return WorkerCountChoice(0, "")  # training raises the error
+    number = min(_max_workers(budget, costs[0], num_tasks, prefetch=0)[0], budget.cores)
     return _choice(
         number,
         name,
-        f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s ({_format_cores(room.cores)}, none was tried, for time)",  # noqa: E501
+        f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s "
+        f"({_format_cores(budget.cores)}, not tried for lack of time)",
     )
 
 
 def _try_doubling(
     make: Callable[[WorkerContext], Callable[[Any], Any]],
     tasks: Iterator[Any],
-    alone: float,
-    most: int,
+    seconds_alone: float,
+    max_workers: int,
     deadline: float,
     should_stop: Callable[[], bool],
 ) -> tuple[int | None, list[str]]:
-    """The number of workers, None where there was no time for finding out, and what was tried in words.
+    """Doubles the number of workers while that gains; returns the best number, None if the time did not
+    suffice to try, and the tried numbers for the explanation.
 
     Args:
-        make: As above.
-        tasks: Endless.
-        alone: Seconds of a batch from one worker.
-        most: Workers at most, 2 or more.
-        deadline: Monotonic seconds.
-        should_stop: As above.
+        make: See `WorkerPool`.
+        tasks: Endless tasks.
+        seconds_alone: Time of a batch with one worker.
+        max_workers: Maximum workers, 2 or more.
+        deadline: Monotonic time.
+        should_stop: See `WorkerPool.map`.
     """
-    found, best, said = 1, alone, list[str]()
-    for number in _doubling(most):
+    found, best, tried = 1, seconds_alone, list[str]()
+    for number in _doubling(max_workers):
         left = deadline - time.monotonic()
-        if left < _TRIAL_BATCHES_PER_WORKER * alone:
-            return (found if found > 1 else None), [*said, "more were not tried, for time"]
+        if left < _TRIAL_BATCHES_PER_WORKER * seconds_alone:
+            return (found if found > 1 else None), [*tried, "more not tried for lack of time"]
         try:
-            took = worker_benchmark.measure(
+            costs = worker_benchmark.measure(
                 make,
                 tasks,
                 num_workers=number,
@@ -253,49 +260,49 @@ def _try_doubling(
                 should_stop=should_stop,
             )
         except (WorkerDied, OSError):
-            return found, [*said, f"{number} workers failed"]
-        steady = worker_benchmark.steady_costs(took)
+            return found, [*tried, f"{number} workers failed"]
+        steady = worker_benchmark.steady_costs(costs)
         if not steady:
-            return found, said
+            return found, tried
         each = statistics.fmean(one.seconds for one in steady) / number
-        said.append(f"{number} workers {format_short_duration(each)}")
+        tried.append(f"{number} workers {format_short_duration(each)}")
         if each > _MAX_TIME_RATIO * best:
-            return found, said
+            return found, tried
         found, best = number, each
         if best < LIGHT_SECONDS:
-            return found, said
-    return found, said
+            return found, tried
+    return found, tried
 
 
 def _max_workers(
-    room: WorkerBudget, took: worker_benchmark.BatchCost, num_tasks: int, prefetch: int
+    budget: WorkerBudget, cost: worker_benchmark.BatchCost, num_tasks: int, prefetch: int
 ) -> tuple[int, str]:
-    """Workers at most, by cores, memory and batches; and why no more."""
-    # Half a core is there for a set that mostly waits, also where training has all of them.
-    share = max(took.busy_share, 0.01)
-    by_cores = max(round(room.cores_for_workers / share), int(0.5 / share))
-    beside = ", and training computes on them" if room.busy else ""
+    """Returns the maximum number of workers by cores, memory and batches, and its reason."""
+    # A set that mostly waits may use half a core, even if training uses all of them.
+    busy_cores = max(cost.busy_cores, 0.01)
+    by_cores = max(round(budget.cores_for_workers / busy_cores), int(0.5 / busy_cores))
+    note = ", which training uses too" if budget.training_threads else ""
     bounds = [
-        (min(by_cores, max(16, 4 * room.cores)), f"{_format_cores(room.cores)}{beside}"),
+        (min(by_cores, max(16, 4 * budget.cores)), f"{_format_cores(budget.cores)}{note}"),
         (num_tasks, f"a pass has {num_tasks} of them"),
     ]
-    if room.free_bytes is not None and took.num_bytes:
-        # Each worker has its slots of the pool, a batch that it makes, and the samples that this is made of.
-        batches = room.free_bytes // _FREE_MEMORY_DIVISOR // took.num_bytes
-        why = f"{format_bytes(took.num_bytes)} of memory, of which {format_bytes(room.free_bytes)} are free"
+    if budget.free_bytes is not None and cost.num_bytes:
+        # Each worker has its slots of the pool, the batch that it makes, and the samples of that batch.
+        batches = budget.free_bytes // _FREE_MEMORY_DIVISOR // cost.num_bytes
+        why = f"{format_bytes(cost.num_bytes)} of memory, of which {format_bytes(budget.free_bytes)} are free"
         bounds.append((max(0, (batches - MAX_VIEWS) // (prefetch + 2)), why))
-    if room.most is not None:
-        bounds.append((room.most, f"{room.most} at most"))
+    if budget.max_workers is not None:
+        bounds.append((budget.max_workers, f"{budget.max_workers} at most"))
     return min(bounds)
 
 
-def _doubling(most: int) -> Iterator[int]:
-    """2, 4, 8, … and ``most``."""
+def _doubling(max_workers: int) -> Iterator[int]:
+    """Yields 2, 4, 8, …, ``max_workers``."""
     number = 2
-    while number < most:
+    while number < max_workers:
         yield number
         number *= 2
-    yield most
+    yield max_workers
 
 
 def _choice(number: int, name: str, why: str) -> WorkerCountChoice:

@@ -1,4 +1,4 @@
-"""What is said of a worker process that died, hangs, or raised."""
+"""Errors about loader workers that died, hang or could not start, and the transport of their exceptions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from roost.base.errors import TrainingError
 from roost.base.exception_record import RemoteTraceback
 from roost.train.data.workers.batch_codec import from_bytes, to_bytes
 
-_WORKER_ENTRY = re.compile(r"data/workers/loader_worker\.py\", line \d+ in run_worker$")
+_WORKER_ENTRY = re.compile(r"workers/loader_worker\.py\", line \d+ in run_worker$")
 
 
 class WorkerDied(TrainingError):
-    """A worker process is gone or hangs. The data are not to blame for certain: a step may be skipped."""
+    """A loader worker is dead or hangs. The data may not be the cause, so a step may be skipped."""
 
 
-_FIND_SAMPLE = "data.num_workers: 0 shows where"
+_FIND_SAMPLE = "set data.num_workers: 0 to see where"
 _KILLED = (
     "was killed from outside, probably by the kernel because memory ran out",
-    "fewer data.num_workers or smaller batches; `dmesg` tells whom the kernel killed",
+    "use fewer data.num_workers or smaller batches; `dmesg` shows which process the kernel killed",
 )
 _ORPHANED = (
     "ended with the thread that had started it",
@@ -35,19 +35,19 @@ _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 
 
 def worker_died(
-    worker: int, pid: int, exit_code: int | None, place: str, *, has_starter: bool = True
+    worker: int, pid: int, exit_code: int | None, sample: str, *, has_starter: bool = True
 ) -> WorkerDied:
-    """The error about a worker that is gone.
+    """Returns the error about a worker that has ended.
 
     Args:
-        worker: Its number.
+        worker: Number of the worker.
         pid: Its process.
-        exit_code: As Python gives it: below 0 it is a signal; None: somebody else in this process took it.
-        place: What it was at, in words; may be empty.
-        has_starter: Whether the thread that started it lives; the kernel kills a worker with that thread.
+        exit_code: As in multiprocessing: negative for a signal; None: other code in this process has read it.
+        sample: The sample that it read, for the message; may be empty.
+        has_starter: Whether the thread that started it is alive; the kernel kills a worker with that thread.
     """
     how, fix = _cause_and_fix(exit_code, has_starter)
-    while_ = f" while it read {place}" if place else ""
+    while_ = f" while it read {sample}" if sample else ""
     return WorkerDied(f"loader worker {worker} (pid {pid}) {how}{while_}", fix=fix)
 
 
@@ -63,33 +63,34 @@ def _cause_and_fix(exit_code: int | None, has_starter: bool) -> tuple[str, str]:
         return _BUS_ERROR
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number in _CRASHES:
-        fix = f"{_FIND_SAMPLE}; often a library that cannot be forked, or a damaged sample"
+        fix = f"{_FIND_SAMPLE}; often the cause is a library that cannot be forked, or a damaged sample"
         return f"crashed in compiled code ({name})", fix
     return f"was ended by {name}", _FIND_SAMPLE
 
 
-def worker_hangs(worker: int, pid: int, seconds: float, place: str, stacks: str) -> WorkerDied:
-    """The error about a worker that gets nowhere; its stacks are printed.
+def worker_hangs(worker: int, pid: int, seconds: float, sample: str, stacks: str) -> WorkerDied:
+    """Returns the error about a worker without progress, and prints its stacks.
 
     Args:
-        worker: Its number.
+        worker: Number of the worker.
         pid: Its process.
-        seconds: For so long.
-        place: What it is at, in words; may be empty.
-        stacks: Of its threads.
+        seconds: Time without progress.
+        sample: The sample that it reads, for the message; may be empty.
+        stacks: The stacks of its threads, as text.
     """
     print(f"the stacks of loader worker {worker} (pid {pid}):\n{_worker_frames(stacks)}", flush=True)
-    where = f" in {place}" if place else ""
+    where = f" in {sample}" if sample else ""
     return WorkerDied(
-        f"loader worker {worker} (pid {pid}) has got nowhere for {seconds:g} s{where}; its stacks are above",
+        f"loader worker {worker} (pid {pid}) has made no progress for {seconds:g} s{where}; "
+        "its stacks are above",
         setting="data.loader_timeout",
         received=seconds,
-        fix="look where it stands; if a sample may take so long, give it more time",
+        fix="find the blocking call in the stacks; if a sample may take so long, increase the timeout",
     )
 
 
 def _worker_frames(stacks: str) -> str:
-    """Without the frames from which the worker was forked: those of the training, the same each time."""
+    """Drops the frames below the worker's main function: those of the training at the moment of the fork."""
     lines, is_own = [], True
     for line in stacks.splitlines():
         is_frame = line.startswith("  File ")
@@ -100,25 +101,25 @@ def _worker_frames(stacks: str) -> str:
 
 
 def worker_not_started(worker: int, seconds: float) -> WorkerDied:
-    """The error about a worker that could not be started."""
+    """Returns the error about a worker that could not be started."""
     return WorkerDied(
-        f"loader worker {worker} did not start within {seconds:g} s, tried anew each time it hung",
-        fix="data.num_workers: 0 needs no worker; something in this process holds a lock while it is forked",
+        f"loader worker {worker} did not start within {seconds:g} s, in several attempts",
+        fix="set data.num_workers: 0; a thread of this process holds a lock at each fork",
     )
 
 
-# --- an exception on its way --------------------------------------------------------------------------------
+# --- sending an exception -----------------------------------------------------------------------------------
 
 
 class _ExceptionParts(NamedTuple):
-    """An exception of a class that is not made of what its objects keep: its ``__init__(self, path)`` says
-    ``super().__init__(f"cannot read {path}")``."""
+    """The parts of an exception whose class cannot be called with the ``args`` of its objects, for example
+    because its ``__init__(self, path)`` calls ``super().__init__(f"cannot read {path}")``."""
 
     kind: type[Exception]
     args: tuple[Any, ...]
     fields: dict[str, Any]
 
-    def made(self) -> Exception:
+    def rebuild(self) -> Exception:
         error = self.kind.__new__(self.kind, *self.args)
         error.args = self.args
         vars(error).update(self.fields)
@@ -129,33 +130,33 @@ EncodedException = tuple[Exception | _ExceptionParts, str]
 
 
 def encode_exception(error: Exception) -> EncodedException:
-    """The exception as pickle takes it, or one that says the same; and its traceback, as text."""
+    """Returns the exception in a form for pickle, or one with the same text; and its traceback as text."""
     text = "".join(traceback.format_exception(error))
     if _survives_pickle(error, error):
         return error, text
-    bare = _ExceptionParts(type(error), error.args, vars(error))
-    if _survives_pickle(bare, error):
-        return bare, text
-    said = RuntimeError(traceback.format_exception_only(error)[0].rstrip("\n"))
+    parts = _ExceptionParts(type(error), error.args, vars(error))
+    if _survives_pickle(parts, error):
+        return parts, text
+    substitute = RuntimeError(traceback.format_exception_only(error)[0].rstrip("\n"))
     for note in getattr(error, "__notes__", ()):
-        said.add_note(str(note))
-    return said, text
+        substitute.add_note(str(note))
+    return substitute, text
 
 
 def _survives_pickle(sent: Exception | _ExceptionParts, error: Exception) -> bool:
-    """Whether it is the same where it is read: many an exception can be written and not be read."""
+    """Whether pickle restores the same exception: some classes can be pickled, but not unpickled."""
     try:
         found = from_bytes(to_bytes(sent))
-        found = found.made() if isinstance(found, _ExceptionParts) else found
+        found = found.rebuild() if isinstance(found, _ExceptionParts) else found
         return type(found) is type(error) and str(found) == str(error)
-    except Exception:  # noqa: BLE001  - whatever the class of an exception does when it is built anew
+    except Exception:  # noqa: BLE001  - the class of the exception may run any code when it is restored
         return False
 
 
 def decode_exception(sent: EncodedException, worker: int) -> Exception:
-    """The exception that worker ``worker`` has sent; its traceback there is the cause."""
+    """Returns the exception that a loader worker has sent; its ``__cause__`` has the traceback there."""
     error, text = sent
     if isinstance(error, _ExceptionParts):
-        error = error.made()
+        error = error.rebuild()
     error.__cause__ = RemoteTraceback(text, f"in loader worker {worker}")
     return error

@@ -1,4 +1,4 @@
-"""One worker process as it is seen from the process that started it."""
+"""`WorkerHandle`: one loader worker, seen from the process that started it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from roost.train.data.workers.worker_status import WorkerContext
 START_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 _STACKS_QUIET_SECONDS = 0.1
-"""Without another line of stacks, after which they are complete."""
+"""The stacks are complete after so long without further output."""
 _MAX_ANSWERS_PER_READ = 64
-"""That are read at a time."""
 
 
 class WorkerHandle:
-    """A worker process: is started here, given tasks, asked for answers, and ended.
+    """A loader worker: starts the process, sends tasks, receives answers, and ends the process.
 
     Args:
-        make: See `Ring`.
-        post: What the worker is told of itself.
-        slots: Where tasks and answers are.
+        make: See `WorkerPool`.
+        context: Number and status table of the worker.
+        slots: The shared memory of tasks and answers.
         others: The workers that run already.
-        timeout_seconds: See `Ring`; so is ``name``.
-        name: Of what is read.
+        timeout_seconds: See `WorkerPool`.
+        name: Display name of the set.
     """
 
     def __init__(
@@ -49,53 +48,53 @@ class WorkerHandle:
         timeout_seconds: float,
         name: str,
     ) -> None:
-        self._context, self._timeout_seconds, self._name = post, timeout_seconds, name
+        self._context, self._timeout_seconds, self._name = context, timeout_seconds, name
         self._inbox: deque[bytes] = deque()
-        """Answers that were read and not yet asked for."""
-        # The kernel kills a worker when the thread that started it ends, see `worker.begin`.
+        """Answers that were read from the pipe and not yet returned."""
+        # The kernel kills a worker when the thread that started it ends: `loader_worker.initialize_process`.
         self._starter = threading.current_thread()
         pipes = [os.pipe() for _ in range(3)]
-        theirs = pipes[0][0], pipes[1][1], pipes[2][1]
-        self._tasks, self._answers, self._stacks = ours = pipes[0][1], pipes[1][0], pipes[2][0]
-        inherited = [*ours]
+        child_ends = pipes[0][0], pipes[1][1], pipes[2][1]
+        self._tasks, self._answers, self._stacks = parent_ends = pipes[0][1], pipes[1][0], pipes[2][0]
+        inherited = [*parent_ends]
         for other in others:
             inherited += (other._tasks, other._answers, other._stacks)
-        ends = loader_worker.WorkerPipes(*theirs, tuple(inherited))
+        worker_pipes = loader_worker.WorkerPipes(*child_ends, tuple(inherited))
         self._process: Any = multiprocessing.get_context(START_METHOD).Process(  # type: ignore[attr-defined]
             target=loader_worker.run_worker,
-            args=(make, post, ends, slots, os.getpid()),
+            args=(make, context, worker_pipes, slots, os.getpid()),
             name=f"roost-loader-{context.worker}",
             daemon=True,
         )
         try:
             with warnings.catch_warnings():
-                # Python warns of forks beside threads; see `worker.begin` and `has_started`.
+                # Python warns of forks with several threads; see `initialize_process` and `has_started`.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._process.start()
         except BaseException:
-            _close(ours)
+            _close(parent_ends)
             raise
         finally:
-            _close(theirs)
+            _close(child_ends)
         self._poller = select.poll()
-        # The first one first: what a worker wrote before it died is still good.
+        # Answers come first in the poll: those that a worker wrote before it died are valid.
         self._poller.register(self._answers, select.POLLIN)
         self._poller.register(self._process.sentinel, select.POLLIN)
 
     def has_started(self) -> bool:
-        """Whether it has come to life within `START_SECONDS`.
+        """Whether the process has reported within `START_SECONDS`.
 
-        A process that is forked beside threads may hang: another thread held a lock at that moment, which
-        nobody will ever release in the copy. Another moment is a better one.
+        A process that is forked while other threads run may hang: if a thread held a lock at that moment, no
+        thread releases it in the copy. A later fork usually succeeds.
 
         Raises:
-            WorkerDied: It has not, and is gone.
+            WorkerDied: The process has ended.
         """
         if not self._poller.poll(START_SECONDS * 1000):
             return False
         message = os.read(self._answers, ANSWER.size)
         if not message:
-            raise self.dead()
+            raise self.death_error()
         assert ANSWER.unpack(message)[0] == READY
         return True
 
@@ -104,60 +103,62 @@ class WorkerHandle:
         """Whether the process runs."""
         return bool(self._process.is_alive())
 
-    def give(self, message: bytes) -> None:
-        """Tasks, packed."""
-        with contextlib.suppress(BrokenPipeError):  # it is dead: told where its answer is due
+    def send(self, message: bytes) -> None:
+        """Sends encoded tasks."""
+        with contextlib.suppress(BrokenPipeError):  # the worker is dead: reported where its answer is due
             os.write(self._tasks, message)
 
-    def answer(self, look: Callable[[], None]) -> bytes:
-        """Its next one, packed.
+    def receive(self, check: Callable[[], None]) -> bytes:
+        """Waits for the next answer, encoded.
 
         Args:
-            look: Called each second while it is waited for; what that raises ends the waiting.
+            check: Called each second while waiting; an error that it raises ends the wait.
 
         Raises:
-            WorkerDied: It is gone, or gets nowhere.
+            WorkerDied: The worker is dead, or hangs.
         """
         if not self._inbox:
-            message = self._read(look)
-            self._inbox.extend(message[at : at + ANSWER.size] for at in range(0, len(message), ANSWER.size))
+            message = self._read(check)
+            self._inbox.extend(
+                message[offset : offset + ANSWER.size] for offset in range(0, len(message), ANSWER.size)
+            )
         return self._inbox.popleft()
 
-    def _read(self, look: Callable[[], None]) -> bytes:
-        """One answer or more: messages this small are written whole or not at all."""
-        look_seconds = min(_POLL_SECONDS, self._timeout_seconds)
-        # Looks are counted, not seconds: when a person has stopped all processes for an hour, it is one look.
-        begun, looks, is_gone = -1, 0, False
+    def _read(self, check: Callable[[], None]) -> bytes:
+        """Reads one or more whole answers: the kernel writes messages of this size atomically."""
+        poll_seconds = min(_POLL_SECONDS, self._timeout_seconds)
+        # Counts polls, not seconds: if all processes were suspended for an hour, it is one poll.
+        count, polls, is_gone = -1, 0, False
         while True:
-            for fd, _ in self._poller.poll(0 if is_gone else look_seconds * 1000):
+            for fd, _ in self._poller.poll(0 if is_gone else poll_seconds * 1000):
                 if fd == self._answers and (message := os.read(fd, ANSWER.size * _MAX_ANSWERS_PER_READ)):
                     return message
                 is_gone = True
             if is_gone:
-                raise self.dead()
-            look()
-            # Its own children, if it has any, may keep open what would tell of its end.
+                raise self.death_error()
+            check()
+            # Children of the worker may keep the pipe and the sentinel open after its end.
             is_gone = not self.is_alive
-            now_begun = self._context.status.progress_count(self._context.worker)
-            if now_begun != begun:
-                begun, looks = now_begun, 0
-            elif looks * look_seconds >= self._timeout_seconds:
-                raise self._silent()
-            looks += 1
+            new_count = self._context.status.progress_count(self._context.worker)
+            if new_count != count:
+                count, polls = new_count, 0
+            elif polls * poll_seconds >= self._timeout_seconds:
+                raise self._hang_error()
+            polls += 1
 
-    def dead(self) -> worker_errors.WorkerDied:
-        """The error about its end."""
+    def death_error(self) -> worker_errors.WorkerDied:
+        """Returns the error about the end of the process."""
         self._process.join()
         return worker_errors.worker_died(
             self._context.worker,
             self._process.pid,
             self._process.exitcode,
-            self._place(),
+            self._sample_description(),
             has_starter=self._starter.is_alive(),
         )
 
-    def _silent(self) -> worker_errors.WorkerDied:
-        place = self._place()  # first: the signal may wake it
+    def _hang_error(self) -> worker_errors.WorkerDied:
+        place = self._sample_description()  # before the signal, which may wake the worker
         os.kill(self._process.pid, loader_worker.STACKS_SIGNAL)
         reader = select.poll()
         reader.register(self._stacks, select.POLLIN)
@@ -169,26 +170,26 @@ class WorkerHandle:
             self._context.worker, self._process.pid, self._timeout_seconds, place, stacks
         )
 
-    def _place(self) -> str:
-        """What it was at, in words."""
+    def _sample_description(self) -> str:
+        """The sample that the worker reads, for messages: ``sample 3 of the training set``."""
         sample = self._context.status.current_sample(self._context.worker)
-        words = [f"sample {sample}"] if sample is not None else []
-        return " of ".join([*words, *([self._name] if self._name else [])])
+        parts = [f"sample {sample}"] if sample is not None else []
+        return " of ".join([*parts, *([self._name] if self._name else [])])
 
-    def dismiss(self) -> None:
-        """Tells it that there is nothing more to do. Closing its pipe alone would not: processes that were
-        forked after it, those of another pool, have it open too."""
-        self.give(END)
+    def send_end(self) -> None:
+        """Asks the worker to end. Closing its pipe alone has no effect: processes that were forked later, as
+        those of another pool, have it open too."""
+        self.send(END)
         os.close(self._tasks)
 
-    def end(self, within_seconds: float) -> None:
-        """Waits for its end, after `dismiss`, and kills it then."""
+    def join_or_kill(self, within_seconds: float) -> None:
+        """Waits for the end after `send_end`; kills the process after ``within_seconds``."""
         self._process.join(max(0.0, within_seconds))
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
             self._process.join()
-        with contextlib.suppress(ValueError):  # who ignores SIGCHLD never hears that a process has ended
+        with contextlib.suppress(ValueError):  # with SIGCHLD ignored, the end of a process is not reported
             self._process.close()
         _close((self._answers, self._stacks))
 

@@ -1,4 +1,5 @@
-"""Worker processes and the memory they share with this one: a batch costs a few microseconds to hand over."""
+"""`WorkerPool`: the loader workers of one iteration and their shared memory. Passing a batch takes a few
+microseconds."""
 
 from __future__ import annotations
 
@@ -22,35 +23,36 @@ from roost.train.data.workers.worker_handle import START_SECONDS, WorkerHandle
 from roost.train.data.workers.worker_status import WorkerContext, WorkerStatusTable
 
 MAX_VIEWS = 3
-"""Answers that may be held outside as views; of any more, copies are given."""
+"""Answers that may be in use as views of shared memory; further answers are copies."""
 _SMALL_BYTES = 1 << 20
 _SMALL_PREFETCH = 8
-"""Tasks that a worker has at most as long as no answer was larger than `_SMALL_BYTES`."""
+"""Maximum tasks of a worker while no answer was larger than `_SMALL_BYTES`."""
 _SMALL_TASKS = 64
-"""That all workers have together by that: each takes a slot, which is two open files."""
+"""Maximum such tasks of all workers: each needs a slot, which is two open files."""
 _START_ATTEMPTS = 3
 _CLOSE_SECONDS = 1.0
 
 
 class WorkerPool:
-    """Worker processes that answer tasks, in order, through shared memory.
+    """Loader workers that answer tasks in order through shared memory.
 
     ```
     answers of tasks a, b, c, … by two workers, each one task ahead:
-        slots  [a → worker 0] [b → worker 1] [c → worker 0] [free] [free] [lent out as a view]
+        slots  [a → worker 0] [b → worker 1] [c → worker 0] [free] [free] [in use as a view]
     ```
-    A task and its answer take turns in one slot. The answer is given out as views of the slot; when the last
-    of them is gone, the slot is free again. So nothing is copied here, the memory is kept, and it is bounded:
-    at most ``num_workers * prefetch + held`` slots, each as large as the largest answer so far.
+    A task and its answer use the same slot. The answer is returned as views of the slot; when the last view
+    is deleted, the slot is free again. So nothing is copied in this process, and the memory is reused and
+    bounded: ``num_workers * prefetch + max_views`` slots in use, each as large as the largest answer so far;
+    more only while answers are small, see `_SMALL_BYTES`.
 
     Args:
-        make: Called in each worker process, after the fork: gives what answers tasks there.
-        num_workers: Of them; task k goes to worker ``k % num_workers``.
-        prefetch: Tasks that each worker has at most.
-        timeout_seconds: A worker that gets nowhere for so long is taken to hang.
-        pin_memory: Answers are copied to page-locked memory.
-        name: Of what is read, in words, for messages.
-        held: Answers that may be held outside as views; of any more, copies are given.
+        make: Called in each worker process; returns the function that answers tasks there.
+        num_workers: Number of workers; task k goes to worker ``k % num_workers``.
+        prefetch: Maximum tasks of each worker.
+        timeout_seconds: A worker without progress for this time is considered hanging.
+        pin_memory: Whether answers are copied to page-locked memory.
+        name: Display name of the set, for messages.
+        max_views: Answers that may be in use as views; further answers are copies.
     """
 
     def __init__(
@@ -62,10 +64,10 @@ class WorkerPool:
         timeout_seconds: float = 300.0,
         pin_memory: bool = False,
         name: str = "",
-        held: int = MAX_VIEWS,
+        max_views: int = MAX_VIEWS,
     ) -> None:
         self._make, self._num_workers, self._name = make, num_workers, name
-        self._prefetch, self._max_views, self._timeout_seconds = prefetch, held, timeout_seconds
+        self._prefetch, self._max_views, self._timeout_seconds = prefetch, max_views, timeout_seconds
         self._num_tasks = num_workers * prefetch
         self._num_small_tasks = max(self._num_tasks, min(num_workers * _SMALL_PREFETCH, _SMALL_TASKS))
         self._largest = 0
@@ -75,44 +77,44 @@ class WorkerPool:
         self._slots: list[Slot] = []
         self._status: WorkerStatusTable | None = None
         self._free: list[int] = []
-        """The newest last: it is the one most likely in the processor's cache."""
+        """Free slots, the newest last: it is most likely in the CPU cache."""
         self._returned: deque[int] = deque()
-        """Slots whose last view has gone; whichever thread that happens in may append."""
-        self._lent: dict[int, weakref.ref[ByteArray]] = {}
-        self._asked: deque[int] = deque()
-        """The workers that have tasks, in the order of these."""
+        """Slots whose last view was deleted; any thread may append."""
+        self._views: dict[int, weakref.ref[ByteArray]] = {}
+        self._task_workers: deque[int] = deque()
+        """The worker of each open task, in the order of the tasks."""
         self._next_worker = 0
         self.is_in_use = False
-        """Whether a `map` is open."""
+        """Whether a `map` is being iterated."""
         self._pid = 0
-        """Of the process that started the workers."""
+        """The process that started the workers."""
         self._at_exit: Callable[[], None] | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Of shared memory."""
+        """Bytes of shared memory."""
         return sum(slot.num_bytes for slot in self._slots)
 
     def map(
         self, tasks: Iterable[Any], *, should_stop: Callable[[], bool] = lambda: False
     ) -> Generator[Any, None, None]:
-        """The answers to ``tasks``, in their order. The workers stay for the next time unless it is left
-        early.
+        """Yields the answers to ``tasks`` in order. The workers stay for the next call if the iteration is
+        completed.
 
         Args:
-            tasks: In their order.
-            should_stop: Asked each second while an answer is waited for.
+            tasks: Tasks for the workers.
+            should_stop: Called each second while an answer is awaited.
 
         Raises:
-            Interrupted: ``stop()`` said so.
-            Exception: What the worker raised; its traceback there is the cause.
-            WorkerDied: A worker died, or gets nowhere.
-            NoRoom: An answer does not fit into memory. The tasks after it are lost.
-            ContractError: Another `map` is open, or it was closed in the middle of this one.
+            Interrupted: ``should_stop()`` returned True.
+            Exception: An error of the worker; its traceback there is the ``__cause__``.
+            WorkerDied: A worker died, or hangs.
+            SharedMemoryFull: An answer does not fit into memory. The tasks after it are lost.
+            ContractError: Another `map` is being iterated, or the pool was closed during this one.
         """
         if self.is_in_use:
             raise ContractError(
-                "the batches of a pool are being drawn already", fix="close the other iterator"
+                "the batches of this worker pool are being drawn already", fix="close the other iterator"
             )
         self.is_in_use = True
         try:
@@ -122,52 +124,54 @@ class WorkerPool:
             self._next_worker = 0
             while True:
                 self._send_tasks(waiting)
-                if not self._asked:
+                if not self._task_workers:
                     return
                 yield self._answer(should_stop)
                 if not self._workers:
                     raise ContractError("the loader was closed while its batches were drawn")
         finally:
             self.is_in_use = False
-            if self._asked or not all(worker.is_alive for worker in self._workers):
+            if self._task_workers or not all(worker.is_alive for worker in self._workers):
                 self.close()
 
     # ---- tasks ------------------------------------------------------------------------------------------
 
     def _send_tasks(self, waiting: Iterator[Any]) -> None:
-        """Gives out tasks, many at a time where they are small: fewer then cost a switch of processes."""
+        """Sends tasks to the workers, many at a time if they are small, for fewer context switches."""
         self._reclaim_slots()
-        most = self._num_small_tasks if 0 < self._largest <= _SMALL_BYTES else self._num_tasks
-        if len(self._asked) > most // 2:
+        max_tasks = self._num_small_tasks if 0 < self._largest <= _SMALL_BYTES else self._num_tasks
+        if len(self._task_workers) > max_tasks // 2:
             return
         messages = [b""] * self._num_workers
-        for task in itertools.islice(waiting, min(most - len(self._asked), len(self._free))):
+        for task in itertools.islice(waiting, min(max_tasks - len(self._task_workers), len(self._free))):
             data, number = to_bytes(task), self._free.pop()
             self._slots[number].memory(len(data))[: len(data)] = data
-            self._asked.append(self._next_worker)
+            self._task_workers.append(self._next_worker)
             messages[self._next_worker] += TASK.pack(number, len(data))
             self._next_worker = (self._next_worker + 1) % self._num_workers
         for worker, message in zip(self._workers, messages, strict=True):
             if message:
-                worker.give(message)
+                worker.send(message)
 
     def _reclaim_slots(self) -> None:
         while self._returned:
             number = self._returned.popleft()
-            del self._lent[number]
+            del self._views[number]
             self._free.append(number)
 
     # ---- answers ----------------------------------------------------------------------------------------
 
     def _answer(self, should_stop: Callable[[], bool]) -> Any:
-        number = self._asked[0]
-        kind, slot, begin, end = ANSWER.unpack(self._workers[number].answer(lambda: self._look(should_stop)))
-        self._asked.popleft()  # not before: when this is interrupted, an answer is still to come
+        number = self._task_workers[0]
+        kind, slot, begin, end = ANSWER.unpack(
+            self._workers[number].receive(lambda: self._check_workers(should_stop))
+        )
+        self._task_workers.popleft()  # not earlier: if the wait is interrupted, the answer is still to come
         memory = self._slots[slot].bytes(end)
         self._largest = max(self._largest, end)
         self._reclaim_slots()
-        if kind == VALUE and not self._pin_memory and len(self._lent) < self._max_views:
-            self._lent[slot] = weakref.ref(memory, lambda _: self._returned.append(slot))
+        if kind == VALUE and not self._pin_memory and len(self._views) < self._max_views:
+            self._views[slot] = weakref.ref(memory, lambda _: self._returned.append(slot))
             return decode(memory, begin, end)
         answer = decode(memory if self._pin_memory else memory.copy(), begin, end, pin=self._pin_memory)
         self._free.append(slot)
@@ -175,19 +179,19 @@ class WorkerPool:
             raise worker_errors.decode_exception(answer, number)
         return answer
 
-    def _look(self, should_stop: Callable[[], bool]) -> None:
-        """What else may be the matter while one worker takes its time."""
+    def _check_workers(self, should_stop: Callable[[], bool]) -> None:
+        """Raises if a stop is requested or any worker is dead, while the answer of one is awaited."""
         if should_stop():
             raise Interrupted
         for worker in self._workers:
             if not worker.is_alive:
-                raise worker.dead()
+                raise worker.death_error()
 
     # ---- processes --------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        # Without it Python would wait at its end for workers that wait for tasks.
+        # Otherwise Python would wait at exit for workers that wait for tasks.
         self._at_exit = functools.partial(_close, weakref.ref(self))
         atexit.register(self._at_exit)
         try:
@@ -218,33 +222,33 @@ class WorkerPool:
         for _ in range(_START_ATTEMPTS):
             if self._workers[number].has_started():
                 return
-            self._workers[number].dismiss()
-            self._workers[number].end(within_seconds=0)
+            self._workers[number].send_end()
+            self._workers[number].join_or_kill(within_seconds=0)
             self._workers[number] = self._create_worker(number)
         raise worker_errors.worker_not_started(number, _START_ATTEMPTS * START_SECONDS)
 
     def close(self) -> None:
-        """Ends the workers, within a second. Answers that are still held stay good."""
+        """Ends the workers within a second. Answers that are in use stay valid."""
         if self._pid != os.getpid():
-            return  # a copy in a forked process: the workers are not its own
+            return  # a copy in a forked process: the workers belong to the parent
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
         workers, self._workers = self._workers, []
         if self._status is not None:
             self._status.request_end()
         for worker in workers:
-            worker.dismiss()
+            worker.send_end()
         deadline = time.monotonic() + _CLOSE_SECONDS
         for worker in workers:
-            worker.end(deadline - time.monotonic())
+            worker.join_or_kill(deadline - time.monotonic())
         for slot in self._slots:
             slot.close()
         if self._status is not None:
             self._status.close()
         self._slots, self._status = [], None
-        self._asked.clear()
+        self._task_workers.clear()
         self._free.clear()
-        self._lent.clear()
+        self._views.clear()
         self._returned = deque()
 
     def __del__(self) -> None:

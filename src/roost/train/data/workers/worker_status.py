@@ -1,4 +1,4 @@
-"""Where each worker process leaves word of what it is doing, for when it dies or hangs."""
+"""The progress of each loader worker in shared memory, for the errors about a dead or hanging worker."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ _NO_SAMPLE = -1
 
 
 class WorkerContext(NamedTuple):
-    """What a worker process is told of itself."""
+    """The number of a loader worker, and the table into which it writes its progress."""
 
     worker: int
     num_workers: int
     status: WorkerStatusTable
 
     def begin_sample(self, index: int) -> None:
-        """Leaves word of the sample that is about to be read."""
+        """Records the sample that the worker begins to read; -1: it has read all of a batch."""
         self.status.record_sample(self.worker, index)
 
 
 class WorkerStatusTable:
-    """For each worker how many samples and batches it has begun, and which sample it is at; and whether the
-    workers are to end.
+    """For each worker, a progress counter and the sample that it reads; and whether the workers must end.
 
     Args:
-        num_workers: Of them.
+        num_workers: Number of workers.
     """
 
     def __init__(self, num_workers: int) -> None:
@@ -43,31 +42,31 @@ class WorkerStatusTable:
         self._rows = self._slot.bytes(size).view(np.int64).reshape(self._num_workers + 1, _FIELDS)
 
     def record_sample(self, worker: int, index: int) -> None:
-        """The worker begins to read this sample, or has read all of a batch (-1)."""
+        """Records that a worker begins to read a sample, or has read all of a batch (-1)."""
         row = self._rows[worker]
         row[0] += 1
         row[1] = index
 
     def progress_count(self, worker: int) -> int:
-        """Grows whenever the worker gets further."""
+        """Returns a counter that grows with each sample and batch of the worker."""
         return int(self._rows[worker, 0])
 
     def current_sample(self, worker: int) -> int | None:
-        """That it is at; None when that is not known."""
+        """Returns the index of the sample that the worker reads; None if it reads none."""
         index = int(self._rows[worker, 1])
         return None if index == _NO_SAMPLE else index
 
-    def end(self) -> None:
-        """No worker takes a task up any more."""
+    def request_end(self) -> None:
+        """Makes all workers end before their next task."""
         self._rows[-1, 0] = 1
 
     @property
     def is_end_requested(self) -> bool:
-        """Whether `end` was called, in whatever process."""
+        """Whether `request_end` was called in any process."""
         return bool(self._rows[-1, 0])
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Closes the shared memory in this process."""
         self._slot.close()
 
     def __getstate__(self) -> dict[str, object]:
