@@ -79,7 +79,7 @@ def test_what_was_asked_and_what_became_of_it(tmp_path: Path) -> None:
 
 def test_where_the_script_is_from(tmp_path: Path) -> None:
     place = analysis_folder.create(tmp_path)
-    assert analysis_folder.script_folder(place) == place, "nobody can tell yet"
+    assert analysis_folder.script_folder(place) == place, "not known yet"
     analysis_folder.write_request(place, {"script": {"path": "/home/me/look.py"}})
     assert analysis_folder.script_folder(place) == Path("/home/me")
 

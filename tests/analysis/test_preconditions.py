@@ -74,7 +74,7 @@ def test_good_ones(made: PackageFolder, messages: Messages) -> None:
     messages.check(refused.value)
 
 
-def test_a_foreign_one_among_good_ones_is_told(made: PackageFolder, messages: Messages) -> None:
+def test_a_foreign_one_among_good_ones_is_reported(made: PackageFolder, messages: Messages) -> None:
     replace(made, 2)
     (said,) = preconditions.check_checkpoints(made, None)
     assert said.startswith("state_2.ckpt ") and "torch.save" in said

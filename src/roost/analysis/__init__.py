@@ -1,0 +1,14 @@
+"""Analysis: loads the trained model of a package, runs a function or script with it, and stores the result.
+
+In reading order:
+
+notebook_analysis: `roost.analyze`, an analysis in this process.
+analysis_run: one analysis from loading to the result.
+analysis_session: the argument ``self`` of a script.
+preconditions: checks before an analysis.
+script: finds, checks and imports a script.
+analysis_folder: the folder of an analysis.
+result_file: writes result.json.
+result_values: the return value as JSON and files.
+saved_files: files that an analysis saves.
+"""

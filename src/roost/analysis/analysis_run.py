@@ -1,4 +1,4 @@
-"""One analysis: load the package, call the function, write down what came of it."""
+"""One analysis: loads the package, calls the function, writes the result."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ AnalysisFunction = Callable[[AnalysisSession], Any]
 
 
 class AnalysisRequest(NamedTuple):
-    """What to look at, and where."""
+    """What to analyze: a checkpoint or untrained weights, on which device."""
 
     checkpoint: int | None = None
-    """The newest good one when None."""
+    """None: the newest good one."""
     untrained: bool = False
     device: str = "auto"
     project: str | None = None
-    """The project's folder, for ``${project}``; where it was when None."""
+    """The project's folder, for ``${project}``; None: the folder from which the package was made."""
 
 
 def run_analysis(
     package: PackageFolder,
     place: Path,
-    asked: AnalysisRequest,
+    request: AnalysisRequest,
     *,
     script: Mapping[str, Any],
     function: Callable[[], AnalysisFunction],
 ) -> Any:
-    """Analyses a package; call it with the package as the working folder. Gives what the function gave.
+    """Analyzes a package and returns the result of the function. The working folder must be the package.
 
     Args:
-        package: The package; nothing of it is changed but ``place``.
+        package: The package; only ``place`` is written.
         place: The folder of this analysis.
-        asked: What to look at.
-        script: Path and sha256 of what runs, for the result.
-        function: Gives what to call, once the package's code can be imported.
+        request: What to analyze.
+        script: Path and sha256 of the script, for the result.
+        function: Returns the function to call, after the package's code became importable.
 
     Raises:
         RoostError: The package cannot be loaded.
-        BaseException: Whatever the project's code or the function raises; it is in result.json as well.
+        BaseException: Any error of the project's code or the function; it is in result.json as well.
     """
     began = time.monotonic()
     files = SavedFiles(place)
@@ -68,14 +68,14 @@ def run_analysis(
         )
 
     try:
-        loaded = load_experiment(package, **asked._asdict())
+        loaded = load_experiment(package, **request._asdict())
         for note in loaded.notes:
             print(note, flush=True)
-        called = function()
+        analyze = function()
         seeding.seed_all(seeding.mix(loaded.settings.seed, "analysis"))
-        value = called(AnalysisSession(package, loaded, files))
+        value = analyze(AnalysisSession(package, loaded, files))
     except BaseException as error:
-        _add_project_note(error, Path(asked.project or package.project))
+        _add_project_note(error, Path(request.project or package.project))
         with contextlib.suppress(OSError):  # a full disk must not hide the error
             write(error=error)
         raise
@@ -84,6 +84,9 @@ def run_analysis(
 
 
 def _add_project_note(error: BaseException, project: Path) -> None:
-    """What is missing may lie in the project's folder, which did not come along with the package."""
+    """Adds a note if the error names the project's folder, which does not exist here: packages are
+    relocatable."""
     if not project.is_dir() and str(project) in record_exception(error).text_with_notes:
-        error.add_note(f"the project's folder {project} is not here; name where it is now: --project DIR")
+        error.add_note(
+            f"the project's folder {project} does not exist here; name its new place: --project DIR"
+        )

@@ -1,4 +1,4 @@
-"""What a script of an analysis is given as ``self``."""
+"""`AnalysisSession`: the argument ``self`` of an analysis script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roost.train.reporting.media_files import encode
 
 
 class AnalysisSession:
-    """A trained package, to be looked at.
+    """A trained package, loaded for analysis.
 
     ::
 
@@ -35,19 +35,19 @@ class AnalysisSession:
             self.save("curve", figure_of(self.log["valid/loss"]))
             return {"accuracy": torch.cat(hits).float().mean()}
 
-    What the function returns is stored in the package and printed. Print as much as you like; it is kept too.
+    The return value of the function is stored in the package and printed. Printed output is stored too.
 
     Attributes:
-        args: All settings, yours included, as the Runner gets them.
+        args: All settings, your own included, as the Runner gets them.
         runner: The project's Runner, built by the package's own code, with the weights of `checkpoint`, in
             evaluation mode and on `device`. No optimizer is built.
         model: The same object, by the name that document 000 gives it.
         dataset: The project's Dataset.
         data: The `roost.Data` that it built: the sets themselves.
         log: What the run recorded: (steps, values) by metric, such as ``self.log["valid/loss"]``.
-        package: The package. Its training may still run: look, do not write.
-        checkpoint: Whose weights these are (id, step, epoch, metrics); None when untrained.
-        device: Where the runner is.
+        package: The package. Its training may still run: only read.
+        checkpoint: The checkpoint of the weights (id, step, epoch, metrics); None if untrained.
+        device: The device of the runner.
     """
 
     def __init__(self, package: PackageFolder, loaded: Loaded, files: SavedFiles) -> None:
@@ -65,9 +65,9 @@ class AnalysisSession:
         self._settings, self._files = loaded.settings, files
 
     def batches(self, split: str = "valid") -> Iterator[Any]:
-        """The batches of a split as an evaluation draws them: in the set's order, each sample once (the first
-        of them with ``data.limit_valid_batches``), joined by the project's collate, of that split's size,
-        on `device`.
+        """Returns the batches of a split as in an evaluation: in the order of the set, each sample once, with
+        the project's collate and the batch size of the split, on `device`. ``data.limit_valid_batches``
+        applies.
 
         Args:
             split: train, valid or test; ``train/NAME`` or ``valid/NAME`` where there are several.
@@ -83,15 +83,15 @@ class AnalysisSession:
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
 
     def save(self, name: str, media: Any) -> Path:
-        """Stores something to look at in the folder of this analysis; gives the file.
+        """Stores a figure, text or array in the folder of this analysis and returns its path.
 
         Args:
-            name: Its file name, with or without its suffix; taken already, it gets a number.
+            name: File name, with or without suffix; if the file exists, a number is added.
             media: A matplotlib figure (png), a string (txt), `roost.Media`, or a tensor or array (npy).
 
         Raises:
-            ContractError: The name is no file name, or this is nothing that can be stored.
-            OSError: It cannot be written.
+            ContractError: The name is not a file name, or the object cannot be stored.
+            OSError: The file cannot be written.
         """
         try:
             if isinstance(media, torch.Tensor):

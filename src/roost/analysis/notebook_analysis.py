@@ -27,48 +27,54 @@ def analyze(
     project: Path | str | None = None,
     out: Path | str | None = None,
 ) -> Any:
-    """Builds what a package trained, calls ``function`` with it, and gives what that returns.
+    """Loads the trained model of a package, calls ``function`` with it, and returns the result.
 
     ::
 
         accuracy = roost.analyze("runs/NAME", lambda self: self.log["valid/accuracy"][1][-1])
 
-    The result is stored in the package, as that of `roost analyze` is, and the package's code, working folder
-    and random generators are gone from this process afterwards: another package with modules of the same
-    names may be next. The number of threads stays as it is here.
+    The result is stored in the package as with `roost analyze`. Afterwards the package's modules, working
+    folder and random generators are removed from this process, so that another package with modules of the
+    same names can follow. The number of threads of this process is kept.
 
     Args:
         record_path: The package's folder.
         function: Takes the `AnalysisSession`, which document 000 calls ``self``.
-        checkpoint: The id of the checkpoint to look at; the newest good one when None.
-        untrained: The weights as the Runner builds them.
+        checkpoint: Id of the checkpoint; None: the newest good one.
+        untrained: Uses the weights as the Runner builds them.
         device: auto, cpu, cuda, cuda:1, …
-        project: Where the project is now, for ``${project}``; where it was when None.
-        out: Stores the result in a new folder below this one, and not in the package.
+        project: The project's folder now, for ``${project}``; None: the folder from which the package was
+            made.
+        out: Stores the result in a new folder below this one instead of the package.
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
         CheckpointError: The checkpoint is damaged, or all are.
         UsageError: ``untrained`` with a checkpoint.
         Refused: The package has no Runner, or the result cannot be stored there.
-        Exception: Whatever the project's code or the function raises.
+        Exception: Any error of the project's code or the function.
     """
     if not callable(function):
-        raise ContractError("is no function", setting="function", received=function, fix="lambda self: ...")
+        raise ContractError(
+            "is not a function",
+            setting="function",
+            received=function,
+            fix="pass one, such as lambda self: ...",
+        )
     package = preconditions.open_with_runner(record_path)
     preconditions.check_checkpoints(package, checkpoint, untrained=untrained)
-    asked = AnalysisRequest(
+    request = AnalysisRequest(
         checkpoint, untrained, device, str(preconditions.project_folder(package, project))
     )
     place = analysis_folder.create(analysis_folder.analyses_root(package, out))
     script = _script(function, place)
     analysis_folder.write_request(
-        place, {**asked._asdict(), "script": script, "created": round(time.time(), 3)}
+        place, {**request._asdict(), "script": script, "created": round(time.time(), 3)}
     )
     record = UnsupervisedRecord(place / analysis_folder.RECORD, int(place.name))
     try:
         with inside(package):
-            value = run_analysis(package, place, asked, script=script, function=lambda: function)
+            value = run_analysis(package, place, request, script=script, function=lambda: function)
     except BaseException as error:
         record.end("failed", "exception", error=error)
         raise
@@ -77,12 +83,12 @@ def analyze(
 
 
 def _script(function: AnalysisFunction, place: Path) -> dict[str, Any]:
-    """Where the function is from; its source, where it has one, is kept beside the result."""
+    """Returns the origin of the function; stores its source, if available, in the analysis folder."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     try:
         file = inspect.getsourcefile(function) or ""
         source = textwrap.dedent(inspect.getsource(function)).encode()
-    except (OSError, TypeError):  # typed at a prompt, or no plain function
+    except (OSError, TypeError):  # defined at a prompt, or not a plain function
         return {"path": f"{getattr(function, '__module__', '')}:{name}", "sha256": None}
     durable.write(place / analysis_folder.SCRIPT, source)
     return {"path": f"{file}:{name}", "sha256": hashlib.sha256(source).hexdigest()}

@@ -1,6 +1,7 @@
-"""What is looked at before an analysis: that there is a package with a Runner, and a checkpoint of roost's.
+"""Checks before an analysis: the package has a Runner and a checkpoint of roost.
 
-Files that another program wrote where roost expects its own are named as what they are, and never opened."""
+Files of other programs at these places are described in the error, and never opened beyond their first bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,47 +14,50 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import require_runner
 
-_UNTRAINED = "--untrained (in Python: untrained=True) takes the weights as the Runner builds them"
+_UNTRAINED = "use --untrained (in Python: untrained=True) for the weights as the Runner builds them"
 _FIX = "train with roost, or read the file with the program that wrote it"
 
 
 def describe_file(path: Path) -> str:
-    """What a file is, by its first bytes."""
+    """Describes the kind of a file by its first bytes."""
     try:
         fd = safe_read.open_fd(path)
         with open(fd, "rb") as file:
             head = file.read(1024)
     except OSError:
-        return "no plain file"
+        return "not a plain file"
     if head.startswith(b"PK\x03\x04"):
-        # torch.save writes an archive whose first member is its pickle; other archives have other names.
+        # torch.save writes an archive whose first member is the pickle data.pkl.
         return "a pickle that torch.save wrote" if b"data.pkl" in head else "an archive"
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
         return "a pickle"
     return "a file"
 
 
-def open_with_runner(path: Path | str, *, by: Callable[[Path], PackageFolder] = PackageFolder.open) -> PackageFolder:
-    """The package at ``path``, opened ``by``.
+def open_with_runner(
+    path: Path | str, *, by: Callable[[Path], PackageFolder] = PackageFolder.open
+) -> PackageFolder:
+    """Opens the package at ``path`` with ``by``.
 
     Raises:
-        NotFound: There is none, or half of one.
-        Refused: It is a file, or a package without a Runner.
+        NotFound: There is no package, or an incomplete one.
+        Refused: ``path`` is a file, or a package without a Runner.
     """
     path = Path(path).expanduser()
     if path.is_file():
         raise Refused(
-            f"is {describe_file(path)}, no package; roost does not unpickle, which would run whatever code it holds",
+            f"is {describe_file(path)}, not a package; roost does not unpickle, which would run the code "
+            "in the file",
             setting="PACKAGE",
             received=str(path),
             fix="name the folder that `roost run` printed",
         )
-    begun = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
-    if begun and not (path / "request.json").exists():
+    is_partial = (path / "args.json").exists() or (path / "Checkpoints").is_dir()
+    if is_partial and not (path / "request.json").exists():
         raise NotFound(
-            "the package is half-written: it has no request.json, which is written last",
+            "the package is incomplete: it has no request.json, which is written last",
             where=path,
-            fix="its `roost run` was cut off before anything ran: remove it, and run again",
+            fix="its `roost run` was interrupted before anything ran: remove the package, and run again",
         )
     package = by(path)
     require_runner(package)
@@ -61,10 +65,10 @@ def open_with_runner(path: Path | str, *, by: Callable[[Path], PackageFolder] = 
 
 
 def project_folder(package: PackageFolder, given: Path | str | None) -> Path:
-    """The project's folder: the one that was given, or where it was.
+    """Returns the project's folder: ``given``, or the folder from which the package was made.
 
     Raises:
-        NotFound: There is no such folder.
+        NotFound: ``given`` does not exist.
     """
     if given is None:
         return package.project
@@ -77,18 +81,18 @@ def project_folder(package: PackageFolder, given: Path | str | None) -> Path:
 def check_checkpoints(
     package: PackageFolder, id: int | None, *, untrained: bool = False, fix: str = _UNTRAINED
 ) -> list[str]:
-    """Whether a package has the checkpoint that is asked for, or any; gives a line for each that is foreign.
+    """Checks that a package has the requested checkpoint, or any; returns a line for each foreign file.
 
     Args:
         package: The package.
-        id: The checkpoint; None: the newest good one.
-        untrained: None is asked for.
-        fix: What to do where there is none.
+        id: The requested checkpoint; None: the newest good one.
+        untrained: Whether no checkpoint is requested.
+        fix: The fix to name if there is no checkpoint.
 
     Raises:
-        UsageError: Both a checkpoint and none are asked for.
-        NotFound: There is none.
-        CheckpointError: None was written by roost.
+        UsageError: Both ``id`` and ``untrained`` are given.
+        NotFound: There is no such checkpoint.
+        CheckpointError: No checkpoint was written by roost.
     """
     if untrained:
         if id is not None:
@@ -103,18 +107,18 @@ def check_checkpoints(
     }
     own = [one for one in found if one not in foreign]
     if id in foreign or (foreign and not own):
-        said = [foreign[id]] if id in foreign else list(foreign.values())
+        descriptions = [foreign[id]] if id in foreign else list(foreign.values())
         more = f"; or another checkpoint: {', '.join(map(str, own))}" if own else ""
-        raise CheckpointError("; ".join(said), where=package.path, fix=_FIX + more)
+        raise CheckpointError("; ".join(descriptions), where=package.path, fix=_FIX + more)
     if not found:
         _no_checkpoint_error(package, fix)
     if id is not None and id not in own:
-        have = ", ".join(map(str, own))
-        raise NotFound(f"there is no checkpoint {id}; there are: {have}", where=package.path)
+        available = ", ".join(map(str, own))
+        raise NotFound(f"there is no checkpoint {id}; there are: {available}", where=package.path)
     return list(foreign.values()) if id is None else []
 
 
 def _no_checkpoint_error(package: PackageFolder, fix: str) -> None:
-    aside = checkpoint.set_aside_names(package.checkpoints) if package.checkpoints.is_dir() else []
-    why = f"all were damaged ({', '.join(aside)})" if aside else "it has saved nothing yet"
+    damaged = checkpoint.set_aside_names(package.checkpoints) if package.checkpoints.is_dir() else []
+    why = f"all were damaged ({', '.join(damaged)})" if damaged else "it has saved nothing yet"
     raise NotFound(f"the package has no checkpoint: {why}", where=package.path, fix=fix)

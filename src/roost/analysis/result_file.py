@@ -1,4 +1,4 @@
-"""result.json: what came of an analysis."""
+"""Writes result.json, the result of an analysis."""
 
 from __future__ import annotations
 
@@ -29,20 +29,17 @@ def write(
     value: object = None,
     error: BaseException | None = None,
 ) -> None:
-    """Writes the result, last of all.
+    """Writes result.json, as the last file of an analysis.
 
     Args:
-        files: Where, and what was saved.
-        own: Which files are the person's, whose lines the traceback shows.
-        script: Path and sha256 of what ran.
-        checkpoint: Whose weights were looked at.
-        device: Where.
-        seconds: How long it took, from the start of loading.
-        value: What was given back, see `values.Described`.
-        error: What ended it before.
-
-    Raises:
-        OSError: It cannot be written.
+        files: The folder of the analysis, and the files that were saved.
+        own: Identifies the user's files, whose lines the traceback shows.
+        script: Path and sha256 of the script.
+        checkpoint: The analyzed checkpoint.
+        device: The device of the runner.
+        seconds: Duration since the start of loading.
+        value: Return value of the function, see `result_values.JsonResult`.
+        error: The error that ended the analysis.
     """
     described = result_values.JsonResult(value, files)
     body = {
@@ -64,7 +61,7 @@ def write(
 
 def _error(error: BaseException, own: ProjectFiles) -> dict[str, Any]:
     found = record_exception(error)
-    # What went wrong before any of the person's code ran has no line of theirs.
+    # An error before any of the user's code ran has no line of it.
     lines = "\n".join(traceback_frames.format_chain(found, own)) if own.innermost_line(found) else None
     return {
         "type": found.name,

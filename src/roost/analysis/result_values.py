@@ -1,4 +1,4 @@
-"""What an analysis gave back, so that a person and a program can read it, whatever it is."""
+"""Converts the return value of an analysis, of any type, into JSON and files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from roost.analysis.saved_files import SavedFiles
 from roost.train.reporting.media_files import Media, encode
 
 MAX_INLINE_ELEMENTS = 1024
-"""Arrays with more elements become files."""
+"""Arrays with more elements are stored as files."""
 
 _MAX_REPR_CHARACTERS = 2000
 _MAX_NOTES = 20
@@ -33,30 +33,31 @@ _Items = list[tuple[Any, Any]]
 class JsonResult:
     """A value as JSON.
 
-    Plain values stand as they are, small arrays and tensors as nested lists. Larger ones are files of NumPy's
-    format, and pictures are pictures, both named by their place; anything else is its repr.
+    Plain values are kept as they are, small arrays and tensors become nested lists. Larger ones become .npy
+    files, and pictures image files, both named by their position in the value; any other object becomes its
+    repr.
 
     Args:
-        value: Whatever was given back.
-        files: Where larger things are written.
+        value: The return value.
+        files: Receives larger parts.
 
     Raises:
-        OSError: A file cannot be written. Nothing else is raised, however odd the value is.
+        OSError: A file cannot be written. No value raises any other error.
     """
 
     def __init__(self, value: object, files: SavedFiles) -> None:
         self.nonfinite: dict[str, str] = {}
-        """By place; JSON has neither NaN nor infinity, so null stands there."""
+        """NaN and infinities by position: JSON has neither, so the value has null there."""
         self.notes: list[str] = []
-        """What is not there as it was, one line each."""
+        """One line for each part that was converted with a loss."""
         self._files = files
         self._open: set[int] = set()
         self._writing = False
-        self.value = self._of(value, ("value",))
+        self.value = self._convert(value, ("value",))
         if len(self.notes) > _MAX_NOTES:
             self.notes[_MAX_NOTES:] = [f"… {len(self.notes) - _MAX_NOTES} more"]
 
-    def _of(self, value: Any, place: tuple[str, ...]) -> Any:
+    def _convert(self, value: Any, place: tuple[str, ...]) -> Any:
         try:
             return self._scalar(value, place) if _is_scalar(value) else self._nest(value, place)
         except Exception as error:
@@ -94,19 +95,19 @@ class JsonResult:
         made: dict[str, Any] = {}
         for key, item in items:
             name = key if isinstance(key, str) else _safe_repr(key)
-            while name in made:  # 1 and "1" are two keys, and JSON has texts alone
+            while name in made:  # 1 and "1" are different keys, and JSON has only strings
                 name += "'"
-            made[name] = self._of(item, (*place, name))
+            made[name] = self._convert(item, (*place, name))
         return made
 
     def _list(self, items: _Items, place: tuple[str, ...]) -> list[Any]:
-        return [self._of(item, (*place, str(index))) for index, item in items]
+        return [self._convert(item, (*place, str(index))) for index, item in items]
 
     def _array(self, array: np.ndarray[Any, Any], place: tuple[str, ...]) -> Any:
         if array.dtype.hasobject or (array.ndim == 0 and array.dtype.kind not in "biufU"):
             return self._repr(array[()] if array.ndim == 0 else array, place)
         if array.size <= MAX_INLINE_ELEMENTS and array.dtype.kind in "biufU" and array.dtype != np.longdouble:
-            return self._of(array.tolist(), place)
+            return self._convert(array.tolist(), place)
         described = {"shape": list(array.shape), "dtype": str(array.dtype)}
         return {**self._file(place, "npy", npy_bytes(array)), **described}
 
@@ -124,7 +125,7 @@ class JsonResult:
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A tensor of any device and layout as an array; float32 where NumPy lacks its type (bfloat16, …)."""
+    """Converts a tensor of any device and layout; to float32 if NumPy lacks its dtype (bfloat16, …)."""
     plain = tensor.detach().cpu()
     plain = plain.to_dense() if plain.layout is not torch.strided else plain
     plain = plain if _has_numpy_type(plain) else plain.float()
@@ -137,10 +138,10 @@ def _has_numpy_type(tensor: torch.Tensor) -> bool:
 
 
 def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
-    """An array as a file of NumPy's format.
+    """Encodes an array in the .npy format.
 
     Raises:
-        ValueError: It holds objects.
+        ValueError: The array holds objects.
     """
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, array, allow_pickle=False)
@@ -160,7 +161,7 @@ def _is_dataclass(value: object) -> bool:
 
 
 def _items(value: Any) -> _Items | None:
-    """What a container holds, by name or by number; None when it is no container."""
+    """Returns the items of a container by name or number; None if the value is not a container."""
     if isinstance(value, Mapping):
         return [(key, value[key]) for key in value]
     if isinstance(value, msgspec.Struct):
@@ -177,6 +178,6 @@ def _items(value: Any) -> _Items | None:
 def _safe_repr(value: object) -> str:
     try:
         text = repr(value) if not isinstance(value, BaseException) else f"{type(value).__name__}: {value}"
-    except Exception as error:  # noqa: BLE001  - somebody's __repr__
+    except Exception as error:  # noqa: BLE001  - a __repr__ of the user may raise anything
         return f"<its repr raises {type(error).__name__}>"
     return text if len(text) <= _MAX_REPR_CHARACTERS else text[:_MAX_REPR_CHARACTERS] + " …"

@@ -1,4 +1,4 @@
-"""What an analysis saves: files with safe names, none of which ever replaces another."""
+"""`SavedFiles`: the files that an analysis saves, with safe names; a file never replaces another."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from roost.package import package_name
 
 
 class SavedFiles:
-    """Files of one analysis.
+    """The saved files of one analysis.
 
     Args:
-        place: Its folder.
+        place: The folder of the analysis.
     """
 
     def __init__(self, place: Path) -> None:
         self.place = place
         self.saved: list[str] = []
-        """Their names, in the order in which they were written."""
+        """Names of the files in the order in which they were written."""
 
     def write(self, name: str, suffix: str, data: bytes) -> Path:
-        """Writes ``name.suffix``, or ``name-2.suffix``, ``-3`` … when that stands.
+        """Writes ``name.suffix``, or ``name-2.suffix``, ``-3`` … if that exists; returns the path.
 
         Raises:
-            ContractError: The name is no plain file name.
-            OSError: It cannot be written.
+            ContractError: The name is not a plain file name.
+            OSError: The file cannot be written.
         """
         stem = _check_name(name).removesuffix(f".{suffix}")
         number = 1
@@ -50,7 +50,7 @@ def _check_name(name: object) -> str:
     if isinstance(name, str) and is_safe:
         return name
     raise ContractError(
-        "is no file name",
+        "is not a file name",
         setting="save(name)",
         received=name,
         fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",

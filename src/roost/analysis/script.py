@@ -1,4 +1,4 @@
-"""The script of an analysis: found by its path or name, looked at before anything is started, imported."""
+"""Analysis scripts: found by path or name, checked before anything is started, and imported."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from roost.base.text.suggestions import did_you_mean
 FOLDER = "AnalyzeScripts"
 FUNCTION = "experience"
 MODULE = "analysis_script"
-"""The name under which a script is imported; its own could be that of a module that it needs."""
+"""The module name of a script: its own name could be that of a module that it imports."""
 
 _MAX_LISTED = 20
 
 
 class Script(NamedTuple):
-    """A script as it was when it was looked at."""
+    """A script, and its source when it was checked."""
 
     path: Path
     source: bytes
 
 
-def find(asked: str, folders: Sequence[Path]) -> Path:
-    """The file that ``asked`` means: a path as typed, else a name, with or without ``.py``, in the first of
+def find(name: str, folders: Sequence[Path]) -> Path:
+    """Returns the file for ``name``: a path as typed, else a name, with or without ``.py``, in the first of
     ``folders`` that has it.
 
     Raises:
-        NotFound: Nothing is called so; names the folders and what is there.
+        NotFound: There is no such script; names the folders and their scripts.
     """
-    typed = Path(asked).expanduser()
+    typed = Path(name).expanduser()
     if typed.is_file():
         return typed.absolute()
-    pure, known = PurePath(asked), _describe_known_scripts(folders)
-    if not asked or pure.is_absolute() or ".." in pure.parts:  # a path, and not a name in those folders
-        raise NotFound("there is no such script", setting="-s", received=asked, fix=f"make it, {known}")
+    pure, known = PurePath(name), _describe_known_scripts(folders)
+    if not name or pure.is_absolute() or ".." in pure.parts:  # a path, not a name in these folders
+        raise NotFound("there is no such script", setting="-s", received=name, fix=f"make it, {known}")
     for folder in folders:
-        for path in (folder / pure, folder / f"{asked}.py"):
+        for path in (folder / pure, folder / f"{name}.py"):
             if path.is_file():
                 return path
     if typed.is_dir():
-        raise NotFound("the script is a folder", setting="-s", received=asked, fix=f"name a file, {known}")
+        raise NotFound("the script is a folder", setting="-s", received=name, fix=f"name a file, {known}")
     places = ", ".join(str(folder) for folder in folders)
-    near = did_you_mean(asked.removesuffix(".py"), _script_names(folders)).strip()
+    near = did_you_mean(name.removesuffix(".py"), _script_names(folders)).strip()
     raise NotFound(
         f"there is no such script, neither here nor in {places}",
         setting="-s",
-        received=asked,
+        received=name,
         fix=" ".join(filter(None, (near, f"make it, {known}"))),
     )
 
@@ -76,11 +76,11 @@ def _describe_known_scripts(folders: Sequence[Path]) -> str:
 
 
 def read(path: Path) -> Script:
-    """The script, made sure to be Python with a function that can be called, without running any of it.
+    """Reads a script and checks, without running it, that it is Python with a callable `experience`.
 
     Raises:
-        ContractError: It is no valid Python, or has no `experience` that takes one argument.
-        OSError: It cannot be read.
+        ContractError: The script is not valid Python, or has no `experience` that takes one argument.
+        OSError: The script cannot be read.
     """
     source = bytes(safe_read.read(path))
     try:
@@ -88,7 +88,7 @@ def read(path: Path) -> Script:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         raise ContractError(
-            f"the script is no valid Python: {getattr(error, 'msg', None) or error}", where=f"{path}:{line}"
+            f"the script is not valid Python: {getattr(error, 'msg', None) or error}", where=f"{path}:{line}"
         ) from None
     _check(tree, path)
     return Script(path, source)
@@ -113,7 +113,7 @@ def _check(tree: ast.Module, path: Path) -> None:
         fix = f"{did_you_mean(FUNCTION, functions)}{_FIX}"
         raise ContractError(f"the script has no function `{FUNCTION}`", where=path, fix=fix)
     if defined is None:
-        return  # assigned or imported: what it is shows when the script is imported
+        return  # assigned or imported: checked when the script is imported
     where = f"{path}:{defined.lineno}"
     if not isinstance(defined, ast.FunctionDef):
         kind = "a class" if isinstance(defined, ast.ClassDef) else "a coroutine"
@@ -124,21 +124,25 @@ def _check(tree: ast.Module, path: Path) -> None:
 
 
 def _signature_problem(arguments: ast.arguments) -> str | None:
-    """Why it cannot be called with one argument."""
+    """Returns why a function cannot be called with one argument; None if it can."""
     positional = [*arguments.posonlyargs, *arguments.args]
     if not positional and arguments.vararg is None:
-        return "takes no argument, and gets the analysis"
+        return "takes no argument, but is called with the analysis"
     needed = positional[1 : len(positional) - len(arguments.defaults)]
     needed += [
         one
         for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         if default is None
     ]
-    return f"needs {', '.join(one.arg for one in needed)}, and gets the analysis alone" if needed else None
+    return (
+        f"needs {', '.join(one.arg for one in needed)}, but is called only with the analysis"
+        if needed
+        else None
+    )
 
 
 def _top_level_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """What is done at the top of a module, inside ``if`` and ``try`` too."""
+    """Yields the top-level nodes of a module, including those inside ``if`` and ``try``."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -146,17 +150,16 @@ def _top_level_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
-    """The `experience` of a script, imported.
+    """Imports a script and returns its `experience`.
 
     Args:
-        source: The copy whose bytes are run.
-        path: Where the script was: its ``__file__``, which tracebacks name, and whose folder it imports its
-            neighbours from.
-        package: The package, whose folders stay in front on ``sys.path``.
+        source: The copy of the script, whose bytes are run.
+        path: The original path: its ``__file__``, which tracebacks name, and whose folder is importable.
+        package: The package, whose folders have priority on ``sys.path``.
 
     Raises:
-        ContractError: What it calls `experience` is no function.
-        Exception: Whatever the script raises.
+        ContractError: `experience` is not a function.
+        Exception: Any error of the script.
     """
     _add_to_path(str(path.parent), package)
     loader = _CopyLoader(MODULE, str(path))
@@ -164,7 +167,7 @@ def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
     spec = importlib.util.spec_from_file_location(MODULE, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module  # dataclasses look their module up
+    sys.modules[MODULE] = module  # dataclasses look up their module
     loader.exec_module(module)
     found = getattr(module, FUNCTION, None)
     if not callable(found):
@@ -174,19 +177,19 @@ def load(source: Path, path: Path, package: Path) -> Callable[[Any], Any]:
 
 
 class _CopyLoader(importlib.machinery.SourceFileLoader):
-    """Runs the bytes that were looked at and hashed, whatever the file holds by now."""
+    """Runs the bytes that were checked and hashed, even if the file has changed since."""
 
     copy: Path
 
     def get_data(self, path: str) -> bytes:
-        """The copy's bytes; never bytecode that lies beside the script."""
+        """Returns the bytes of the copy; never bytecode from the folder of the script."""
         if path != self.path:
             raise FileNotFoundError(path)
         return bytes(safe_read.read(self.copy))
 
 
 def _add_to_path(folder: str, package: Path) -> None:
-    """After the folders of the package, whose modules go first, and before what is installed."""
+    """Inserts ``folder`` into ``sys.path`` after the folders of the package, before installed packages."""
     below = (str(package), f"{package}/")
     own = [entry for entry in sys.path if entry == below[0] or entry.startswith(below[1])]
     front = [str(package), *(entry for entry in own if entry != str(package))]

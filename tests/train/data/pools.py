@@ -1,4 +1,4 @@
-"""Rings for tests, and what their processes do."""
+"""Worker pools for tests, and functions for their workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pools(
     work: Work | Callable[[WorkerContext], Work], num_workers: int = 2, **options: Any
 ) -> Iterator[WorkerPool]:
     """A pool that is closed at the end."""
-    made = work if options.pop("told", False) else does(work)
+    made = work if options.pop("takes_context", False) else does(work)
     found = WorkerPool(made, num_workers=num_workers, **options)
     try:
         yield found

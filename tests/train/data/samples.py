@@ -69,7 +69,7 @@ class Rows(Dataset[int]):
         if self.fd < 0:
             self.fd = os.open(self.path, os.O_RDONLY)
         os.lseek(self.fd, index * 8, os.SEEK_SET)
-        time.sleep(0)  # somebody else's turn
+        time.sleep(0)  # lets another thread run
         return int(os.read(self.fd, 8))
 
 

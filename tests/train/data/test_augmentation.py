@@ -1,4 +1,4 @@
-"""What a sample draws: never the same twice in a run, and the same whoever reads it."""
+"""Random numbers of samples: never the same twice in a run, and the same in every process."""
 
 from __future__ import annotations
 

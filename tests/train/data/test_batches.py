@@ -42,7 +42,7 @@ def test_the_first_that_holds_something(sizes: list[int], value: Any) -> None:
     given = Given(sizes)
     found = given.first_batch()
     assert (found and found.value) == value
-    assert given.ended == 1, "the pass is left at once, not when somebody collects it"
+    assert given.ended == 1, "the pass is left at once, not at garbage collection"
 
 
 def test_what_most_have_not() -> None:

@@ -71,7 +71,7 @@ def of_nodes(wrap: bool = False) -> ExternalLoader:
 
 
 class Homemade:
-    """A loader of somebody's own: it has a state, and goes on with it."""
+    """A loader of the user with a state, from which it resumes."""
 
     batch_size = 2
 
@@ -209,14 +209,14 @@ def test_drawing_leaves_the_generators_of_training_alone(kind: str) -> None:
     assert bits(seeding.rng_state()) == before
 
 
-def test_an_epoch_is_told_to_the_samplers() -> None:
+def test_an_epoch_is_epochs_to_the_samplers() -> None:
     class Epochs(RandomSampler):
         def set_epoch(self, epoch: int) -> None:
-            told.append(epoch)
+            epochs.append(epoch)
 
-    told: list[int] = []
+    epochs: list[int] = []
     take(plain(shuffle=False, sampler=Epochs(Points())), 9)
-    assert told == [0, 1, 2]
+    assert epochs == [0, 1, 2]
 
 
 def test_what_goes_on_without_a_state_is_named(

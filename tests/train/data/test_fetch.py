@@ -153,7 +153,7 @@ def test_samples_that_cannot_be_joined(kind: str, messages: Messages) -> None:
     ("dataset", "ignores"),
     [(Points(), False), (Still(), False), (WithGenerator(), False), (Odd("objects"), False)],
 )
-def test_one_sample_drawn_twice_tells_whether_seeding_works(dataset: Any, ignores: bool) -> None:
+def test_one_sample_drawn_twice_shows_whether_seeding_works(dataset: Any, ignores: bool) -> None:
     before = bits(seeding.rng_state())
     assert BatchFetcher(dataset).ignores_seeding() == ignores
     assert bits(seeding.rng_state()) == before

@@ -106,8 +106,8 @@ def test_own_collate() -> None:
 def test_a_sample_that_raises_names_itself(num_workers: int) -> None:
     with pytest.raises(ValueError, match="cannot decode") as caught:
         take(loader(Broken(), num_workers=num_workers).epochs(), 7)
-    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-    assert "sample 7 of Broken" in told
+    text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "sample 7 of Broken" in text
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -294,7 +294,7 @@ class Listed(Dataset[int]):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_set_that_shrinks_is_told_at_the_next_epoch(num_workers: int) -> None:
+def test_a_set_that_shrinks_is_reported_at_the_next_epoch(num_workers: int) -> None:
     dataset = Listed(1000)
     reader = loader(dataset, 100, num_workers=num_workers, name="the training set")
     batches = reader.epochs()

@@ -117,7 +117,7 @@ def nodes() -> Any:
 
 
 class Drawn(torch.utils.data.Dataset[Tensor]):
-    """(4,) what loaders of somebody else read."""
+    """(4,) items of external loaders."""
 
     def __len__(self) -> int:
         return SIZE

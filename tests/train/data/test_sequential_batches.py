@@ -102,7 +102,7 @@ def test_an_evaluation_is_one_pass_at_most_as_long_as_is_said() -> None:
         (1, False),
         (2, True),
     ]
-    assert [batch.ends_epoch for batch in Counting(None).once()] == [False] * 5, "nobody knew"
+    assert [batch.ends_epoch for batch in Counting(None).once()] == [False] * 5, "the length is unknown"
     assert len(Counting().excerpt([range(1), range(4, 5)])) == 2
 
 
@@ -126,7 +126,7 @@ def test_errors(messages: Messages) -> None:
     assert Counting().redraw(0, 0, 1) is None and Counting().sample_indices(0, 0, 1) == []
 
 
-def test_a_pass_of_unknown_length_that_goes_on_and_on_is_told(
+def test_a_pass_of_unknown_length_that_does_not_end_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequential_batches, "REPORT_SECONDS", -1.0)

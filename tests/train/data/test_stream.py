@@ -125,7 +125,7 @@ def test_an_evaluation_of_the_training_set_leaves_the_training_where_it_was(
     training.close()
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     words = stream(Numbers(), 2).describe()
     assert "3 a batch" in words and "2 workers" in words and "3 batches" in words
     messages.check(words)
@@ -414,7 +414,7 @@ class Opened:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_state_that_cannot_be_saved_is_told_at_the_first_batch(
+def test_a_state_that_cannot_be_saved_is_reported_at_the_first_batch(
     num_workers: int, messages: Messages
 ) -> None:
     class Holds(Stateful):

@@ -67,7 +67,7 @@ def test_samples_of_a_batch_of_several_sets() -> None:
     assert num_samples_of({"a": Draw([3, 4], 0), "b": Draw([], [])}) == 2
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     words = BatchPlan(4000, 16).describe()
     assert "16 samples" in words and "250 batches" in words
     messages.check(words)

@@ -132,7 +132,7 @@ def test_the_order_stays_what_it_is() -> None:
     assert [*chained.batches(1)] == [Draw([1, 2, 0], 1), Draw([3, 4], 1)]
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     plans = {"a": BatchPlan(4, 2), "b": BatchPlan(2, 2)}
     a, b = (plan.describe() for plan in plans.values())
     words = CombinedPlan(plans).describe()

@@ -157,7 +157,7 @@ def test_the_order_stays_what_it_is() -> None:
     assert batches_of(ascending, 1) == [[3, 7, 6, 0], [1, 5]]
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     given: dict[str, Any] = {"lengths": [3] * 4000, "seed": 0}
     words = LengthPlan(**given, max_tokens=3000, shuffle=True).describe()
     assert "3,000 tokens" in words and "4 batches" in words

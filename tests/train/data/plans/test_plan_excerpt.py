@@ -43,7 +43,7 @@ def test_nothing_is_made_of_what_lies_between() -> None:
     assert asked == [3, 35, 67, 99]
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     whole = BatchPlan(8, 4)
     plan = PlanExcerpt(whole, (range(1),))
     assert "1 batch" in plan.describe() and plan.describe().endswith(whole.describe())

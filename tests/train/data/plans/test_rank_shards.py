@@ -26,7 +26,7 @@ def test_where_there_are_fewer_samples_than_ranks_some_stand_in() -> None:
     assert [(one.num_samples, one.num_batches) for one in shares] == [(4, 2)] * 2
 
 
-def test_of_several_sets_a_rank_has_some_of_each_or_stands_in() -> None:
+def test_of_several_sets_a_rank_has_samples_of_each_or_padding() -> None:
     whole = CombinedPlan({"a": BatchPlan(8, 4, shuffle=False), "b": BatchPlan(4, 2, shuffle=False)})
     found = [next(iter(ShardedPlan(whole, rank, 3).batches(0))) for rank in range(3)]
     assert [is_padding(draws) for draws in found] == [False, False, True]
@@ -41,7 +41,7 @@ def test_shares_are_as_long_as_each_other(num_samples: int, world: int) -> None:
     assert lengths[0] == max(lengths) and max(lengths) - min(lengths) <= 1
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     plan = BatchPlan(4, 4)
     words = ShardedPlan(plan, 1, 2).describe()
     assert "2 of 2" in words and words.endswith(plan.describe())

@@ -39,7 +39,7 @@ def test_a_limit_takes_the_first(num_samples: int, num_batches: int, epoch: int)
     assert list(limited.batches(epoch)) == list(whole.batches(epoch))[:num_batches]
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     whole = BatchPlan(8, 4)
     for plan, fact in ((VirtualEpochs(whole, 3), "3 batches"), (LimitedEpochs(whole, 1), "1 batch")):
         assert fact in plan.describe() and plan.describe().endswith(whole.describe())

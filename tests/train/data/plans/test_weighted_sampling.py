@@ -83,7 +83,7 @@ def test_the_order_stays_what_it_is() -> None:
     assert draw == Draw([1, 1, 3, 1, 1], [1, again[0], 1, again[1], again[2]])
 
 
-def test_in_words(messages: Messages) -> None:
+def test_describe(messages: Messages) -> None:
     words = WeightedPlan([1, 2, 3], 2, seed=0, num_draws=2000).describe()
     assert all(fact in words for fact in ("2,000", "3 samples", "2 samples", "1,000 batches"))
     messages.check(words)

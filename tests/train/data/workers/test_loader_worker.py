@@ -46,9 +46,9 @@ def test_an_error_comes_as_itself() -> None:
     assert "worker 0" in place and cause.startswith("Traceback") and "raise error()" in cause
     key = raises(lambda: KeyError("a"))
     assert type(key) is KeyError and key.args == ("a",)
-    told = ContractError("no", setting="data.x", received=3, where="c.yaml:1", fix="do")
-    ours = raises(lambda: told)
-    assert isinstance(ours, ContractError) and str(ours) == str(told)
+    sent = ContractError("no", setting="data.x", received=3, where="c.yaml:1", fix="do")
+    ours = raises(lambda: sent)
+    assert isinstance(ours, ContractError) and str(ours) == str(sent)
     assert (ours.message, ours.setting, ours.where, ours.fix) == ("no", "data.x", "c.yaml:1", "do")
 
 
@@ -61,7 +61,7 @@ def test_what_make_raises_comes_too() -> None:
     def make(context: WorkerContext) -> Work:
         raise OSError(2, "no such file", "x")
 
-    with pools(make, told=True) as found, pytest.raises(FileNotFoundError, match="no such file"):
+    with pools(make, takes_context=True) as found, pytest.raises(FileNotFoundError, match="no such file"):
         list(found.map([1]))
 
 

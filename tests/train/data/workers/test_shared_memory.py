@@ -107,7 +107,7 @@ def test_no_room_for_real() -> None:
 
 
 def test_much_is_asked_for_first(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
-    """The kernel would hand it out, and kill somebody when it is written to."""
+    """The kernel would grant it, and kill a process when it is written to."""
     slot = Slot()
     monkeypatch.setattr(home, "available_bytes", lambda: 1_000_000)
     slot.memory(2_000_000)  # little

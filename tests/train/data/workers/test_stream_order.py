@@ -1,4 +1,4 @@
-"""The order in which the batches of a stream come from its shares, whoever is ahead how far."""
+"""The order in which the batches of a stream come from its shards, however far each is ahead."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def share(dataset: Any, batch_size: int | None = 2, **options: Any) -> StreamSha
 
 
 class Who(IterableDataset[Any]):
-    """Tells who draws."""
+    """Items name the worker that draws them."""
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -30,7 +30,7 @@ class Who(IterableDataset[Any]):
             yield torch.tensor([info.id, info.num_workers, info.seed])
 
 
-def test_it_tells_who_it_is_and_only_while_it_draws() -> None:
+def test_worker_info_is_set_only_while_it_draws() -> None:
     one = share(Who(), 1, worker=1, num_workers=3)
     rows = []
     for number in (0, 0, 1):
@@ -65,14 +65,14 @@ def test_going_back_to_a_state_and_to_the_beginning(kind: type[Numbers]) -> None
     assert [bits(one((DRAW, 0)).batch) for _ in range(2)] == [bits(answer.batch) for answer in first]
 
 
-def test_each_item_is_told_before_it_is_drawn() -> None:
-    told: list[int] = []
-    one = share(Numbers(3), on_item=told.append)
+def test_each_item_is_items_begun_before_it_is_drawn() -> None:
+    items_begun: list[int] = []
+    one = share(Numbers(3), on_item=items_begun.append)
     one((DRAW, 0))
     one((DRAW, 0))
-    assert told == [0, 1, 2, 3], "the last one is the end"
+    assert items_begun == [0, 1, 2, 3], "the last one is the end"
 
 
-def test_a_batch_is_made_in_memory_that_nobody_shares() -> None:
+def test_a_batch_is_made_in_private_memory() -> None:
     batch = share(Numbers(3))((DRAW, 0)).batch
     assert batch is not None and not batch[0].is_shared()

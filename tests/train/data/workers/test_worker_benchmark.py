@@ -50,7 +50,7 @@ def test_every_worker_has_its_part_however_short_the_time() -> None:
     assert len(worker_benchmark.steady_costs(took)) == 4
 
 
-def test_what_is_raised_is_told_by_its_class() -> None:
+def test_an_error_is_named_by_its_class() -> None:
     took = worker_benchmark.measure(refusing, itertools.count(), num_workers=1, seconds=60, max_batches=2)
     assert [one.error for one in took] == ["OSError", "OSError"]
     assert worker_benchmark.mean_cost(took) is None

@@ -177,7 +177,7 @@ def test_what_is_too_slow_to_be_tried_gets_one_for_each_core() -> None:
 def test_a_set_that_raises_gets_none_and_training_raises_it() -> None:
     choice = choose(Raising(), worker_count.WorkerBudget(cores=2))
     assert choice.num_workers == 0
-    assert choice.explanation == "", "training tells it"
+    assert choice.explanation == "", "training raises the error"
     loader = Loader(Raising(), plan=BatchPlan(NUM_SAMPLES, 4), num_workers=None)
     with pytest.raises(ValueError, match="cannot decode"):
         next(loader.epochs())

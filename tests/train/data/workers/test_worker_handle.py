@@ -56,7 +56,7 @@ def test_a_worker_that_dies(how: str, exit_code: int, when: str, capfd: pytest.C
 
         return work
 
-    with pools(make, told=True, name="the training set") as found:
+    with pools(make, takes_context=True, name="the training set") as found:
         answers = found.map(range(20))
         assert [next(answers) for _ in range(3)] == [0, 1, 2], "what was done before is still good"
         with pytest.raises(WorkerDied) as caught:
@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_while_it_has_nothing_to_do(begun: bool) -> None
 
 
 @linux
-def test_a_death_is_told_where_the_answer_is_due() -> None:
+def test_a_death_is_reported_where_the_answer_is_due() -> None:
     """Who passes over a step must know which one it is."""
 
     def work(task: int) -> int:
@@ -95,7 +95,7 @@ def test_a_death_is_told_where_the_answer_is_due() -> None:
             next(answers)
 
 
-def test_a_death_is_told_soon_while_another_worker_takes_its_time() -> None:
+def test_a_death_is_reported_soon_while_another_worker_takes_its_time() -> None:
     def work(task: int) -> None:
         if task == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -129,7 +129,7 @@ def test_a_death_that_its_own_children_hide(tmp_path: Path) -> None:
 
 
 @linux
-def test_a_worker_whose_exit_nobody_can_ask_for() -> None:
+def test_a_worker_whose_exit_code_is_lost() -> None:
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -177,7 +177,7 @@ def test_a_worker_that_hangs(hangs: Work, capsys: pytest.CaptureFixture[str]) ->
 
         return work
 
-    with pools(make, told=True, timeout_seconds=0.1, name="the test set") as found:
+    with pools(make, takes_context=True, timeout_seconds=0.1, name="the test set") as found:
         with pytest.raises(WorkerDied) as caught:
             list(found.map(range(4)))
         assert "worker 1 (pid " in caught.value.message and caught.value.setting == "data.loader_timeout"
@@ -202,7 +202,7 @@ def test_a_slow_worker_that_gets_further_is_waited_for(monkeypatch: pytest.Monke
 
         return work
 
-    with pools(make, 1, told=True, timeout_seconds=0.1) as found:
+    with pools(make, 1, takes_context=True, timeout_seconds=0.1) as found:
         assert list(found.map([1])) == [1]
 
 
@@ -343,7 +343,7 @@ class Squares:
 def test_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS: nothing is inherited, all is handed over."""
     monkeypatch.setattr(worker_handle, "START_METHOD", "spawn")
-    with pools(Squares, 1, told=True) as found:
+    with pools(Squares, 1, takes_context=True) as found:
         assert numbers(found.map(range(5))) == [0, 1, 4, 9, 16]
         with pytest.raises(WorkerDied, match=r"exit code 5 .* sample 9\b"):
             list(found.map([9]))

@@ -30,7 +30,7 @@ from tests.waiting import wait_for
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 @pytest.mark.parametrize("prefetch", [1, 2, 20])
-def test_answers_come_in_order_whoever_gives_them(num_workers: int, prefetch: int) -> None:
+def test_answers_come_in_order_from_any_worker(num_workers: int, prefetch: int) -> None:
     with pools(square, num_workers, prefetch=prefetch) as found:
         for count in (0, 1, 2, 50):
             assert numbers(found.map(range(count))) == [n * n for n in range(count)]
@@ -41,7 +41,7 @@ def test_task_k_is_done_by_worker_k() -> None:
     def make(context: WorkerContext) -> Work:
         return lambda task: (context.worker, context.num_workers, task)
 
-    with pools(make, 3, told=True) as found:
+    with pools(make, 3, takes_context=True) as found:
         assert list(found.map("abcde")) == [
             (0, 3, "a"), (1, 3, "b"), (2, 3, "c"), (0, 3, "d"), (1, 3, "e")
         ]  # fmt: skip
@@ -232,10 +232,10 @@ def test_idle_workers_of_several_pools_end_by_themselves() -> None:
             for one in found._workers:
                 one._process.close = functools.partial(note, exits, one._process)
             found.close()
-            assert exits == [0, 0, 0], "nobody had to be killed"
+            assert exits == [0, 0, 0], "no worker had to be killed"
 
 
-def test_tasks_that_nobody_waits_for_are_not_begun(tmp_path: Path) -> None:
+def test_tasks_that_are_not_awaited_are_not_begun(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def make(context: WorkerContext) -> Work:
@@ -248,7 +248,7 @@ def test_tasks_that_nobody_waits_for_are_not_begun(tmp_path: Path) -> None:
 
         return work
 
-    with pools(make, 1, told=True) as found:
+    with pools(make, 1, takes_context=True) as found:
         list(found.map([0]))
         answers = found.map(range(1, 100))
         next(answers)

@@ -5,7 +5,7 @@ import os
 from roost.train.data.workers.worker_status import WorkerContext, WorkerStatusTable
 
 
-def test_what_is_told_in_a_worker_is_seen_here() -> None:
+def test_what_a_worker_records_is_visible_here() -> None:
     status = WorkerStatusTable(3)
     assert [status.current_sample(worker) for worker in range(3)] == [None] * 3
     child = os.fork()
