@@ -55,8 +55,8 @@ def causes(folder: Path, **environment: str) -> list[Cause]:
 
 def test_a_machine_without_a_compiler(tmp_path: Path, messages: Messages) -> None:
     ours, own = causes(tmp_path, PATH=str(tmp_path))
-    assert "step_mode: compile" in ours.words and "g++" in ours.words and "step_mode: eager" in ours.fix
-    assert "torch.compile" in own.words and "step_mode" not in own.words + own.fix and "g++" in own.fix
+    assert "step_mode: compile" in ours.description and "g++" in ours.description and "step_mode: eager" in ours.fix
+    assert "torch.compile" in own.description and "step_mode" not in own.description + own.fix and "g++" in own.fix
     messages.check(texts(ours))
     messages.check(texts(own))
 
@@ -68,8 +68,8 @@ def test_a_compiler_that_lacks_something(tmp_path: Path, messages: Messages) -> 
     compiler.write_text(FAILS)
     compiler.chmod(0o755)
     ours, _ = causes(tmp_path, CXX=str(compiler))
-    assert "step_mode: compile" in ours.words and str(compiler) in ours.words
-    assert ours.words.endswith("fatal error: Python.h: No such file or directory")
+    assert "step_mode: compile" in ours.description and str(compiler) in ours.description
+    assert ours.description.endswith("fatal error: Python.h: No such file or directory")
     assert "python3-dev" in ours.fix and "step_mode: eager" in ours.fix
     messages.check(texts(ours))
 

@@ -35,7 +35,7 @@ def test_a_gpu_that_is_hidden_or_not_there(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert says in known(RuntimeError(text)).words
+    assert says in known(RuntimeError(text)).description
 
 
 @pytest.mark.parametrize(("found", "serves"), [("12080", "12.8"), ("11040", "11.4"), ("9000", "9.0")])
@@ -87,7 +87,7 @@ def test_two_devices(text: str, says: str, messages: Messages) -> None:
 
 
 def test_two_devices_for_real() -> None:
-    assert "cpu and meta" in known(of(lambda: nn.Linear(4, 2)(torch.ones(3, 4, device="meta")))).words
+    assert "cpu and meta" in known(of(lambda: nn.Linear(4, 2)(torch.ones(3, 4, device="meta")))).description
 
 
 def test_asserts_ordinals_and_forks(messages: Messages) -> None:

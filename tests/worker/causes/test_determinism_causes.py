@@ -41,8 +41,8 @@ def test_operations_that_have_none_for_real(tmp_path: Path, deterministic: None,
     assert cause.description.startswith("nn.MaxUnpool1d or nn.MaxUnpool2d ")
     assert "determinism: strict" in cause.description and "determinism: seeded" in cause.fix
     messages.check(texts(cause))
-    assert known(of(put), strict.path).words.startswith("Tensor.put_ ")
-    assert "determinism: strict" in known(of(put)).words, "no package to ask"
+    assert known(of(put), strict.path).description.startswith("Tensor.put_ ")
+    assert "determinism: strict" in known(of(put)).description, "no package to ask"
 
 
 def test_a_project_that_asks_for_it_itself(tmp_path: Path, deterministic: None, messages: Messages) -> None:
@@ -74,7 +74,7 @@ def test_a_project_that_asks_for_it_itself(tmp_path: Path, deterministic: None, 
     ],
 )
 def test_kernels_of_a_gpu(name: str, named: str, messages: Messages) -> None:
-    told = known(RuntimeError(REFUSED.format(name))).words
+    told = known(RuntimeError(REFUSED.format(name))).description
     assert re.search(rf"(^| ){re.escape(named)} .*GPU", told)
     assert ("gradient" in told) == ("backward" in name and name != named)
     if name in ("cumsum_cuda_kernel", "ctc_loss_backward_gpu"):

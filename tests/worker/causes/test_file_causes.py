@@ -41,7 +41,7 @@ def test_why_it_was_not_copied(package: PackageFolder) -> None:
     file = package.path / "manifest.json"
     body = json.loads(file.read_bytes())
     file.write_text(json.dumps({**body, "left_out": [{"path": "data/x.csv", "reason": "too large"}]}))
-    assert known(of(lambda: Path("data/x.csv").read_text()), package.path).words.endswith("(too large)")
+    assert known(of(lambda: Path("data/x.csv").read_text()), package.path).description.endswith("(too large)")
 
 
 def test_one_that_is_nowhere(package: PackageFolder, messages: Messages) -> None:

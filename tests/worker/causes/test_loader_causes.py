@@ -54,7 +54,7 @@ def test_a_worker_that_ends_itself() -> None:
 SMALL = """
 import sys, torch
 from tests.worker.causes.scenes import in_a_worker, known
-sys.stdout.write(known(in_a_worker(lambda: torch.zeros(2**21))).words)
+sys.stdout.write(known(in_a_worker(lambda: torch.zeros(2**21))).description)
 """
 
 
@@ -120,12 +120,12 @@ def test_too_many_files_for_real(few_files: int) -> None:
     ],
 )
 def test_too_many_files_of_a_loader(text: str) -> None:
-    assert "(ulimit -n)" in known(RuntimeError(text)).words
+    assert "(ulimit -n)" in known(RuntimeError(text)).description
 
 
 def test_too_many_maps() -> None:
     text = "unable to mmap 29764 bytes from file </torch_10182_3020184674_63991>: Cannot allocate memory (12)"
-    assert "vm.max_map_count" in known(RuntimeError(text)).words
+    assert "vm.max_map_count" in known(RuntimeError(text)).description
 
 
 @pytest.mark.parametrize(

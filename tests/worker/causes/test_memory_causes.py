@@ -65,13 +65,13 @@ def test_in_a_container_the_only_process_is_not_called_another() -> None:
 
 
 def test_of_an_old_torch(messages: Messages) -> None:
-    words = known(RuntimeError(OLD)).words
+    words = known(RuntimeError(OLD)).description
     assert all(fact in words for fact in ("GPU 0 ", "1.69 GiB", "1.31 GiB of 14.56 GiB", "649.97 MiB"))
     messages.check(words)
 
 
 def test_numbers_that_are_not_there(messages: Messages) -> None:
-    words = known(torch.OutOfMemoryError("XPU out of memory.")).words
+    words = known(torch.OutOfMemoryError("XPU out of memory.")).description
     assert "GPU" in words and "GiB" not in words
     messages.check(words)
 
@@ -127,7 +127,7 @@ def test_without_numbers(text: str, says: str, messages: Messages) -> None:
 def test_of_the_machine_for_real() -> None:
     cause = known(of(lambda: torch.empty(10**15, dtype=torch.uint8)))
     assert re.search(r"\b909\.49 TiB .*\(.*[\d.]+ GiB", cause.description) and "data.num_workers" in cause.fix
-    assert "1, 100000000000000" in known(of(lambda: np.empty((1, 10**14)))).words
+    assert "1, 100000000000000" in known(of(lambda: np.empty((1, 10**14)))).description
     cause = known(of(lambda: bytearray(10**17)))
     assert re.search(r"\(.*[\d.]+ GiB", cause.description) and "data.num_workers" in cause.fix
 

@@ -71,10 +71,10 @@ def test_since_when(tmp_path: Path, messages: Messages) -> None:
 
 
 def test_from_the_first_row_on_and_without_a_rate(tmp_path: Path, messages: Messages) -> None:
-    first = known(of(broken), recorded(tmp_path / "a", NAN)).words
+    first = known(of(broken), recorded(tmp_path / "a", NAN)).description
     assert "train/loss" in first and "step 10" in first
     messages.check(first)
-    assert known(of(broken), recorded(tmp_path / "b", 1.0, NAN)).words.endswith("step 20 (step 10: 1)")
+    assert known(of(broken), recorded(tmp_path / "b", 1.0, NAN)).description.endswith("step 20 (step 10: 1)")
 
 
 def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
     assert "step 1 (epoch 1, batch 1," in str(found.value)
     assert unknown(found.value, package.path), "it names its step, there is nothing to add"
     told = TrainingError("train/loss is nan in the row of step 1")
-    words = known(told, package.path).words
+    words = known(told, package.path).description
     assert words.startswith("train/loss ") and "nan" in words and "step 1," in words
     assert unknown(told), "nor is there without the record"
 
@@ -100,7 +100,7 @@ def test_what_is_set_already_is_no_advice(tmp_path: Path) -> None:
 
 def test_another_loss_than_that_of_the_training(tmp_path: Path) -> None:
     package = recorded(tmp_path, 1.0, **{"valid/loss": NAN, "valid/accuracy": NAN})
-    words = known(of(broken), package).words
+    words = known(of(broken), package).description
     assert "valid/loss" in words and "step 10" in words and "valid/accuracy" not in words
 
 

@@ -82,7 +82,7 @@ def loss(labels: torch.Tensor) -> torch.Tensor:
     ],
 )  # fmt: skip
 def test_for_real(raises: Callable[[], object], facts: str, messages: Messages) -> None:
-    words = known(of(raises)).words
+    words = known(of(raises)).description
     assert re.search(facts, words)
     messages.check(words)
 
@@ -119,8 +119,8 @@ def test_a_contract_whose_init_takes_something_else(
     finally:
         objects.unload_project(package.path)
     assert error.name == "TypeError"
-    assert known(error).words.startswith(f"{who}.__init__() ")
-    messages.check(known(error).words)
+    assert known(error).description.startswith(f"{who}.__init__() ")
+    messages.check(known(error).description)
 
 
 class TakesNothing:

@@ -41,13 +41,13 @@ def test_a_file_that_runs_code(value: object, name: str) -> None:
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("data", [b"<!DOCTYPE html>", pickle.dumps({"a": 1})])
 def test_a_file_that_torch_did_not_write(data: bytes, messages: Messages) -> None:
-    words = known(loading(data)).words
+    words = known(loading(data)).description
     assert "torch.save" in words
     messages.check(words)
 
 
 def test_a_file_that_is_cut_off(messages: Messages) -> None:
-    words = known(loading(saved({"a": torch.ones(100)})[:300])).words
+    words = known(loading(saved({"a": torch.ones(100)})[:300])).description
     assert "torch.save" not in words
     messages.check(words)
 

@@ -52,8 +52,8 @@ def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None
     short = ObservedBatches(whole.excerpt(first_and_last_windows(len(whole))))
     all_of_them = list(whole.once())
     first, last = short.once()
-    assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.last
-    assert torch.equal(last.value[1], all_of_them[4].value[1]) and last.last and last.num_samples == 3
+    assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.ends_epoch
+    assert torch.equal(last.value[1], all_of_them[4].value[1]) and last.ends_epoch and last.num_samples == 3
     assert short.newest == "float32 (3, 1), float32 (3,)" and len(short) == 2
 
 

@@ -67,7 +67,7 @@ def window_of(trainer: Trainer) -> list[Any]:
         seen.append(window)
         raise DebuggerQuit
 
-    trainer.take = take
+    trainer.take_step = take
     with pytest.raises(DebuggerQuit):
         trainer.fit()
     return list(seen[0])
@@ -123,7 +123,7 @@ def test_a_step_that_goes_through_says_so(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(DebuggerQuit):
         hook.before_step(trainer)
     said = capsys.readouterr().err
-    names = ", ".join(map(str, trainer.loaders["train"].samples(0, 0, 1)))
+    names = ", ".join(map(str, trainer.loaders["train"].sample_indices(0, 0, 1)))
     first, *_, last = said.splitlines()
     assert re.match(r"step 1\b.*epoch 1, batch 1\b", first) and first.endswith(f" {names}")
     assert re.search(r"step 1 .* 0\.\d", last) and hook.exit_code == 0

@@ -69,7 +69,7 @@ def batch_norm_of_one_sample(record: ExceptionRecord, context: FailureContext) -
     if not record.is_a("ValueError") or not record.text.startswith(known):
         return None
     own = read_rank_environment()
-    share = f": the shard of one of {own.world} ranks" if own is not None else ""
+    share = f": the shard of one of {own.world_size} ranks" if own is not None else ""
     return Cause(
         f"a batch norm in training got one sample, which has no variance{share}",
         "set data.drop_last: true, which leaves out the short last batch of an epoch, or a larger "

@@ -72,10 +72,10 @@ class ObservedBatches(Batches):
         return self._batches.inexact_reasons()
 
     def sample_indices(self, epoch: int, batch: int, num_batches: int) -> list[int]:
-        return self._batches.samples(epoch, batch, num_batches)
+        return self._batches.sample_indices(epoch, batch, num_batches)
 
     def redraw(self, epoch: int, batch: int, num_batches: int) -> list[Batch] | None:
-        return self._batches.again(epoch, batch, num_batches)
+        return self._batches.redraw(epoch, batch, num_batches)
 
     @property
     def num_shards(self) -> int:

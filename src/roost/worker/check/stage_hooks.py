@@ -108,7 +108,7 @@ class StageHooks:
         ]
         for hook in given:
             if isinstance(hook, hooks.Test):
-                hook.tell = self._note_test
+                hook.report = self._note_test
         return [*first, *without_console(given), *last]
 
     def _note_test(self, text: str) -> None:

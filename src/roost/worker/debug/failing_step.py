@@ -206,7 +206,7 @@ class FailingStepHook(Hook):
     # ---- its window -------------------------------------------------------------------------------------
 
     def _place(self, trainer: Trainer) -> FailureNote:
-        return StepReporter().of(trainer, self.target.step)
+        return StepReporter().note_for(trainer, self.target.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
         """Returns the step's micro-batches, drawn again from the loader. Those of the black box are taken if

@@ -162,7 +162,7 @@ class NonFiniteTracer(TorchFunctionMode):
     def _project_line(self) -> str:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if name := self._own.name(frame.f_code.co_filename):
+            if name := self._own.relative_name(frame.f_code.co_filename):
                 return f"{name}:{frame.f_lineno}"
             frame = frame.f_back
         return ""

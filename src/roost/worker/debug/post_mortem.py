@@ -30,7 +30,7 @@ class _AtOwnLine(pdb.Pdb):
         self._own = own
 
     def _is_own(self, frame: FrameType) -> bool:
-        return self._own.name(frame.f_code.co_filename) is not None
+        return self._own.relative_name(frame.f_code.co_filename) is not None
 
     def get_stack(self, f: FrameType | None, t: TracebackType | None) -> tuple[list[Any], int]:
         stack, index = super().get_stack(f, t)

@@ -16,7 +16,7 @@ class RankEnvironment(NamedTuple):
     """Rank and world size of one of several ranks."""
 
     rank: int
-    world: int
+    world_size: int
     """World size: number of ranks."""
     local_rank: int
     """Index among the ranks of this machine."""
@@ -35,4 +35,4 @@ def read_rank_environment(environ: Mapping[str, str] = os.environ) -> RankEnviro
     if not all(name in environ for name in names):
         return None
     found = RankEnvironment(*(int(environ[name]) for name in names))
-    return found if found.world > 1 else None
+    return found if found.world_size > 1 else None

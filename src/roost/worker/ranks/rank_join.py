@@ -44,7 +44,7 @@ def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> 
     Raises:
         RoostError: Not all ranks came, or they cannot connect to each other.
     """
-    if this_rank is None or this_rank.world == 1:
+    if this_rank is None or this_rank.world_size == 1:
         return ALONE
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
@@ -53,7 +53,7 @@ def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> 
         return ranks.join(
             _store(this_rank),
             this_rank.rank,
-            this_rank.world,
+            this_rank.world_size,
             local_rank=this_rank.local_rank,
             backend="nccl" if is_cuda else "gloo",
             timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
@@ -61,7 +61,7 @@ def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> 
     except (RuntimeError, ValueError) as error:  # the classes of torch's errors of stores and groups
         first_line = str(error).partition("\n")[0]
         raise RoostError(
-            f"rank {this_rank.rank} could not join the other {this_rank.world - 1}: {first_line}",
+            f"rank {this_rank.rank} could not join the other {this_rank.world_size - 1}: {first_line}",
             fix="on several machines, use the same --rendezvous and --num-nodes, and a port that is free",
         ) from error
 
@@ -70,11 +70,11 @@ def _store(this_rank: RankEnvironment) -> Store:
     """Returns the store for the rendezvous: a file of this machine, else the address from the launcher."""
     timeout = datetime.timedelta(seconds=_JOIN_SECONDS)
     if (path := os.environ.get(RENDEZVOUS_VARIABLE)) is not None:
-        store = FileStore(path, this_rank.world)
+        store = FileStore(path, this_rank.world_size)
         store.set_timeout(timeout)
         return store
     found: Store
-    found, _, _ = next(rendezvous("env://", this_rank.rank, this_rank.world, timeout=timeout))
+    found, _, _ = next(rendezvous("env://", this_rank.rank, this_rank.world_size, timeout=timeout))
     return PrefixStore("roost", found)
 
 
@@ -115,7 +115,7 @@ def _diagnosis(
     """Returns why another rank does not answer; None if that rank reports an error of its own."""
     own = rank_locations.code_location(traceback.extract_tb(error.__traceback__), folder)
     places = rank_locations.gather_locations(ranks, own, _ANSWER_SECONDS)
-    if silent := [rank for rank in range(ranks.world) if rank not in places]:
+    if silent := [rank for rank in range(ranks.world_size) if rank not in places]:
         return _peer_lost(silent, settings)
     if not all(places.values()) or len(set(places.values())) == 1:
         return None

@@ -68,7 +68,7 @@ class LocationResponder:
 def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
     """Returns the innermost line of the project's code in ``stack`` (outermost first), else the innermost
     function of roost."""
-    if own := ProjectFiles([folder]).last(ExceptionRecord("", frozenset(), "", frames=tuple(stack))):
+    if own := ProjectFiles([folder]).innermost_line(ExceptionRecord("", frozenset(), "", frames=tuple(stack))):
         return own
     of_roost = [frame for frame in stack if traceback_frames.library_name(frame.filename) == "roost"]
     return (
@@ -96,10 +96,10 @@ def gather_locations(ranks: Ranks, own: str, seconds: float) -> dict[int, str]:
         store.set(_REQUEST_KEY, "")
     deadline = time.monotonic() + seconds
     while True:
-        for rank in range(ranks.world):
+        for rank in range(ranks.world_size):
             for key in (f"at/{rank}", f"called/{rank}"):  # the second one is newer, so it wins
                 if rank != ranks.rank and store.check([key]):
                     found[rank] = store.get(key).decode()
-        if len(found) == ranks.world or time.monotonic() >= deadline:
+        if len(found) == ranks.world_size or time.monotonic() >= deadline:
             return dict(sorted(found.items()))
         time.sleep(_POLL_SECONDS)
