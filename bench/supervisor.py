@@ -35,8 +35,8 @@ STEPS = f"""
 import os, sys, time
 sys.path.insert(0, {SRC!r})
 from pathlib import Path
-from roost.package.progress import Board
-board = Board(Path("progress"))
+from roost.package.live_progress import ProgressFile
+board = ProgressFile(Path("progress"))
 for child in range(int(sys.argv[1])):
     if os.fork() == 0: time.sleep(10**6)
 for step in range(10**9):

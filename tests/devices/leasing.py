@@ -76,7 +76,7 @@ def _be(what: Callable[[], object], uid: int | None, ready: int, go: int) -> Non
         os.read(go, 1)
         del kept
         code = 0
-    except BaseException as error:  # noqa: BLE001  - told, then it has failed
+    except BaseException as error:  # noqa: BLE001  - reported: then the child has failed
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
     finally:
         os._exit(code)

@@ -28,7 +28,7 @@ def files(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "wants").iterdir())
 
 
-def test_what_is_told_is_seen_by_all_but_oneself_until_it_is_withdrawn(root: Path) -> None:
+def test_a_published_demand_is_visible_to_others_until_withdrawn(root: Path) -> None:
     assert demand.read_demands() == []
     post = DemandFile()
     before = os.umask(0o077)
@@ -155,7 +155,7 @@ def test_of_one_user_so_many_files_count(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @NEEDS_ROOT
-def test_whose_it_is_the_system_tells(tmp_path: Path, root: Path) -> None:
+def test_the_owner_of_a_demand_is_that_of_the_file(tmp_path: Path, root: Path) -> None:
     shared_root(tmp_path)
     lease_files.make_shared_folder(root / "wants")
 

@@ -22,7 +22,7 @@ from tests.devices.nvidia import GB, TWO, Driver
 NO_WORD = dict.fromkeys(
     ["memory", "processes", "utilization", "temperature", "power_mw", "compute_mode"], None
 )
-TOLD = {"utilization": 97, "temperature": 61, "power_mw": 305_500}
+REPORTED = {"utilization": 97, "temperature": 61, "power_mw": 305_500}
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def test_what_it_asks_of_a_card(driver: Driver) -> None:
         "name": "NVIDIA H100",
         "memory": {"total": 80 * GB, "free": 79 * GB},
         "processes": [{"pid": 17, "used": GB}, {"pid": 18, "used": None}],
-        **TOLD,
+        **REPORTED,
         "compute_mode": 3,
         "parts": None,
     }
@@ -151,8 +151,8 @@ def test_a_driver_that_fails_as_a_whole(driver: Driver) -> None:
     assert driver.calls("Init") == 2
 
 
-def test_it_ends_by_itself_when_whoever_asked_is_gone(driver: Driver, tmp_path: Path) -> None:
-    """The driver holds it for ever, and nobody is there to kill it."""
+def test_it_ends_when_its_parent_has_ended(driver: Driver, tmp_path: Path) -> None:
+    """The driver holds the process for ever, and its parent no longer exists to kill it."""
     held = tmp_path / "held"
     held.touch()
     driver.says(*TWO, hangs={"Count": str(held)})
@@ -167,7 +167,7 @@ def test_the_library_knows_all_that_it_is_asked() -> None:
     """What tests put in its place must not hide a name that is written wrong."""
     text = inspect.getsource(program)
     names = set(re.findall(r"\bnvml\.(\w+)", text))
-    for told in re.findall(r"_told\(\s*handle,([^=\)]*)", text):
-        names |= {f"nvmlDeviceGet{name}" for name in re.findall(r'"(\w+)"', told)}
+    for query in re.findall(r"_query\(\s*handle,([^=\)]*)", text):
+        names |= {f"nvmlDeviceGet{name}" for name in re.findall(r'"(\w+)"', query)}
     optional = {"nvmlDeviceGetTemperatureV"}  # asked where it is there
     assert len(names) > 15 and {name for name in names - optional if not hasattr(pynvml, name)} == set()

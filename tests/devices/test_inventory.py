@@ -26,7 +26,7 @@ def test_the_driver_as_it_is_here() -> None:
     assert all(card.total_mb >= 0 and card.id for card in read_cards({}))
 
 
-def test_nobody_is_asked_for_the_cpu(driver: Driver) -> None:
+def test_the_driver_is_not_queried_for_cpu(driver: Driver) -> None:
     driver.says(*TWO, ends={"Init": ""})
     assert ids("cpu") == []
 
@@ -41,7 +41,7 @@ def test_cards_that_are_not_there(driver: Driver, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("devices", ["NVML", "cuda", "sim", "4x24GB", "sim:", "sim:4"])
-def test_what_nobody_provides(devices: str, messages: Messages) -> None:
+def test_an_unknown_source_of_devices(devices: str, messages: Messages) -> None:
     with pytest.raises(UsageError, match="4x24GB") as refused:
         ids(devices)
     assert refused.value.setting == "ROOST_DEVICES"

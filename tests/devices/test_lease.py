@@ -28,7 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "leases"
 
 
-def test_a_whole_card_is_shared_with_nobody() -> None:
+def test_a_whole_card_is_not_shared() -> None:
     whole = take(card())
     name = lease_files.user_name(os.geteuid())
     with pytest.raises(CardsBusy) as busy:
@@ -58,7 +58,7 @@ def test_parts_fit_as_long_as_the_memory_reaches() -> None:
         one.close()
 
 
-def test_what_never_fits_is_told_with_its_numbers(messages: Messages) -> None:
+def test_a_request_larger_than_the_card_is_refused_with_its_numbers(messages: Messages) -> None:
     with pytest.raises(Refused) as no:
         take(card(), mb=24576, reserve_mb=512)
     assert all(fact in str(no.value) for fact in ("24.0 GB", "GPU 0", "512 MB", "23.5 GB"))
@@ -130,7 +130,7 @@ def test_a_lease_that_cannot_be_written_leaves_none(
 
 
 def test_a_copy_of_the_descriptor_keeps_the_lease() -> None:
-    """As guard and supervisor have one: whoever closes its own takes nothing from them."""
+    """Guard and supervisor have copies: closing the own descriptor does not end their lease."""
     lease = take(card())
     child = Child(lambda: None)
     lease.close()
@@ -191,7 +191,7 @@ def test_twenty_processes_race_for_four_cards(root: Path) -> None:
 
 
 def test_gangs_lock_their_cards_in_one_order(root: Path) -> None:
-    """Whoever waits for a card keeps nobody from one that comes after it."""
+    """A process that waits for one card does not block others from the next card."""
     take(card(0), card(1)).close()
 
     def opened(pid: int) -> list[str]:

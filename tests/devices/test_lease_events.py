@@ -1,4 +1,4 @@
-"""That a lease has ended is told at once."""
+"""The end of a lease is reported at once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_holder_that_is_killed_has_ended(changes: LeaseEvents) -> None:
 
 
 @NEEDS_ROOT
-def test_another_user_is_told_too(tmp_path: Path, changes: LeaseEvents) -> None:
+def test_another_user_gets_the_event_too(tmp_path: Path, changes: LeaseEvents) -> None:
     shared_root(tmp_path)
     lease = take(card())
 
@@ -92,7 +92,7 @@ def test_another_user_is_told_too(tmp_path: Path, changes: LeaseEvents) -> None:
     changes.close()
 
 
-def test_what_others_want_is_told(changes: LeaseEvents) -> None:
+def test_demand_of_another_queue_is_an_event(changes: LeaseEvents) -> None:
     post = DemandFile()
     post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     assert comes(changes)

@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_made_is_refused(
     messages.check(refused.value)
 
 
-def test_whoever_is_about_to_make_it_is_waited_for(root: Path) -> None:
+def test_a_folder_being_created_is_waited_for(root: Path) -> None:
     def make() -> None:
         root.mkdir(mode=0o700)
         os.write(its_made, b"1")
@@ -109,7 +109,7 @@ def test_any_id_makes_a_folder_of_its_own(id: str, root: Path) -> None:
     lease.close()
 
 
-def test_a_look_tells_who_holds_what(root: Path) -> None:
+def test_a_live_lease_has_its_owner_and_amount(root: Path) -> None:
     assert lease_files.live_leases("GPU-0") == [] and lease_files.all_leases(root) == []
     before = time.time()
     first, second = take(card(), mb=6144), take(card(), mb=12288)
@@ -161,13 +161,13 @@ def test_what_is_no_lease_is_passed_over(root: Path) -> None:
 def test_a_live_lease_that_cannot_be_read_is_the_whole_card(said: bytes | dict[str, Any], root: Path) -> None:
     lease = take(card(), mb=6144)
     (file,) = (root / "GPU-0").iterdir()
-    told = json.loads(file.read_bytes())
-    file.write_bytes(said if isinstance(said, bytes) else json.dumps(told | said).encode())
+    content = json.loads(file.read_bytes())
+    file.write_bytes(said if isinstance(said, bytes) else json.dumps(content | said).encode())
     (found,) = lease_files.live_leases("GPU-0")
     assert re.search("card .*[0-9:]{5}$", str(found))
     assert usage_ledger.decayed_usage(time.time(), leases=[found]) is not None
     assert found.record.mb is None and found.record.share == 1
-    assert found.user == lease_files.user_name(os.geteuid()), "the system tells it"
+    assert found.user == lease_files.user_name(os.geteuid()), "according to the file system"
     lease.close()
 
 

@@ -1,4 +1,4 @@
-"""A folder that somebody has filled with files."""
+"""A folder that a user has filled with files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_whose_a_file_is_is_asked_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(asked) == sorted([f"{ME}-a.json", *(f"{ME + n}.jsonl" for n in range(1, 4))])
 
 
-def test_leases_wants_and_ledgers_in_folders_that_somebody_has_filled(
+def test_leases_demands_and_ledgers_in_flooded_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file that is opened costs; what lies there under the name of others is not."""

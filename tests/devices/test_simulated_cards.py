@@ -102,7 +102,7 @@ def test_a_file_may_change_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_the_scenario_of_the_docs() -> None:
-    """Which stands in the module as well."""
+    """The module contains the same text."""
     page = Path(__file__).parents[2].joinpath("docs", "devices.md").read_text()
     (shown,) = (block.partition("```")[0] for block in page.split("```json\n")[1:])
     scenario = msgspec.json.decode(shown, type=SimulationScenario)

@@ -44,7 +44,7 @@ def decayed(now: float) -> dict[str, float]:
     return usage_ledger.decayed_usage(now, leases=lease_files.all_leases(lease_files.leases_folder()))
 
 
-def test_a_row_tells_what_was_used(root: Path) -> None:
+def test_a_row_has_what_was_used(root: Path) -> None:
     before = os.umask(0o077)
     try:
         usage_ledger.record_usage(root, ended(1000, 1060, share=0.25))
@@ -80,18 +80,18 @@ def test_what_is_held_counts_as_far_as_it_has_come(root: Path) -> None:
     os.utime(lease.fds[1], (one.record.since + 40,) * 2)
     lease.close()
     so_far = decayed(one.record.since + 100)[ME]
-    assert so_far == pytest.approx(2 * 0.25 * 40, rel=1e-3), "its file tells it still"
+    assert so_far == pytest.approx(2 * 0.25 * 40, rel=1e-3), "its file has the same"
     usage_ledger.record_usage(root, lease_files.all_leases(root)[0])
     assert decayed(one.record.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row and the file"
     take(card(0)).close()
     row, again = rows(root)
     assert row == again and (row.cards, row.gpu_seconds) == (("GPU-0",), pytest.approx(10, abs=0.01))
     assert not any(file.name.endswith(f"{lease.token}.json") for file in (root / "GPU-0").iterdir())
-    assert decayed(one.record.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row tells the same"
+    assert decayed(one.record.since + 100)[ME] == pytest.approx(so_far, rel=1e-3), "the row has the same"
 
 
 def test_a_lease_that_was_written_down_twice_counts_once(root: Path) -> None:
-    """Somebody was killed between the row and the end of the file."""
+    """A process was killed between writing the row and removing the file."""
     usage_ledger.record_usage(root, ended(0, 60))
     usage_ledger.record_usage(root, ended(0, 60))
     usage_ledger.record_usage(root, ended(0, 60, id="GPU-1"))
@@ -199,7 +199,7 @@ def test_three_who_write_at_once_lose_nothing(root: Path, monkeypatch: pytest.Mo
     assert decayed(1000)[ME] == pytest.approx(3 * 50 * 5, rel=1e-2)
 
 
-def test_a_file_of_somebody_else_counts_for_nobody(root: Path) -> None:
+def test_a_file_of_another_user_does_not_count(root: Path) -> None:
     usage_ledger.record_usage(root, ended(0, 60))
     data = ledger(root).read_bytes()
     (root / "usage" / "4321.jsonl").write_bytes(data)
@@ -226,7 +226,7 @@ def test_each_user_writes_an_own_ledger(tmp_path: Path, root: Path) -> None:
 
 
 @NEEDS_ROOT
-def test_somebody_else_in_the_place_of_ours_is_told_and_costs_no_lease(tmp_path: Path, root: Path) -> None:
+def test_a_foreign_ledger_is_reported_and_costs_no_lease(tmp_path: Path, root: Path) -> None:
     shared_root(tmp_path)
     lease_files.make_shared_folder(root / "usage")
     (root / "usage" / f"{NOBODY}.jsonl").touch()

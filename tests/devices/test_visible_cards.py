@@ -79,7 +79,7 @@ def test_a_whole_name_is_no_beginning() -> None:
     assert [card.id for card in cards({**many, "CUDA_VISIBLE_DEVICES": "SIM-1,11"})] == ["SIM-1", "SIM-11"]
 
 
-def test_who_uses_a_card_is_told(driver: Driver) -> None:
+def test_processes_of_a_card_are_reported(driver: Driver) -> None:
     driver.says({"uuid": "GPU-a", "free": 2 * GB, "running": [[os.getpid(), 70 * GB], [2**22 + 1, None]]})
     (card,) = cards({})
     mine = f"pid {os.getpid()} of {getpass.getuser()}, 70.0 GB"

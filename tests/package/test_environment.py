@@ -1,4 +1,4 @@
-"""What a run ran on: secrets stay out, and differences that change bits are told in words."""
+"""The environment of a run: secrets are left out, and differences that change bits are described."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_secret_by_its_name(name: str, is_one: bool) -> None:
     assert environment.is_secret(name) == is_one
 
 
-def test_what_stands_around_a_secret_stays() -> None:
+def test_text_around_a_secret_stays() -> None:
     assert environment.redact("a\nTOKEN=x y\nb") == "a\nTOKEN=*** y\nb"
     assert environment.redact("https://me:pw@host/x") == "https://me:***@host/x"
 
@@ -111,9 +111,7 @@ def test_equal_stacks_do_not_differ() -> None:
         ("matmul_precision", "tf32", "none", "tf32"),
     ],
 )
-def test_a_difference_is_told_in_words(
-    key: str, value: object, old: str, new: str, messages: Messages
-) -> None:
+def test_a_difference_is_described(key: str, value: object, old: str, new: str, messages: Messages) -> None:
     (line,) = environment.stack_differences(STACK, {**STACK, key: value})
     messages.check(line)
     assert old in line and new in line and line.index(old) < line.rindex(new)
@@ -163,7 +161,9 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
     assert environment.stack_differences(found["stack"], environment.stack("cpu")) == []
     assert found["roost"] == roost.__version__ and found["python"].startswith("3.")
     assert found["gpus"] == [] and "driver" in found
-    assert environment.stack_differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
+    assert (
+        environment.stack_differences(found["stack"], {**found["stack"], "python": "4", "roost": "9"}) == []
+    )
 
 
 def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:

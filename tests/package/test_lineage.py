@@ -40,7 +40,7 @@ def test_a_package_that_began_by_itself_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parent", [{"step": "many"}, {"package": None}])
-def test_a_request_that_cannot_be_read_tells_nothing(tmp_path: Path, parent: dict[str, Any]) -> None:
+def test_an_unreadable_request_has_no_ancestry(tmp_path: Path, parent: dict[str, Any]) -> None:
     assert lineage.ancestry(forked(tmp_path, **parent)) == []
 
 
@@ -62,7 +62,7 @@ def test_a_schedule_follows_the_end_that_it_was_laid_out_for(tmp_path: Path) -> 
 
 def test_what_has_changed_since_a_checkpoint_was_saved(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", values={"optimizers": {"main": {"lr": 1}}, "max_epochs": 2})
-    (old, *_) = made.store().line()
+    (old, *_) = made.store().lineage()
     assert not lineage.optimizers_may_differ(made) and lineage.settings_changed_since(made, old) == []
     asked = {"kind": "python", "overrides": ["optimizers.main.lr=2", "max_epochs=3"]}
     number = made.new_session(asked)
@@ -74,12 +74,13 @@ def test_what_has_changed_since_a_checkpoint_was_saved(tmp_path: Path) -> None:
 def test_history_is_that_of_the_checkpoint_not_of_the_branch_that_came_later(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="stopped")
     append(
-        made.path / NAME, SkippedStep(session=1, step=15, epoch=1, batch=4, kind="error", error="e", samples=[7])
+        made.path / NAME,
+        SkippedStep(session=1, step=15, epoch=1, batch=4, kind="error", error="e", samples=[7]),
     )
     branch = session(made, "succeeded")
     record_rows(made, branch, 10, [{"step": 20, "epoch": 2, "train/loss": 9.0, "valid/loss": 9.0}])
     add_checkpoint(made, 3, {"step": 20, "epoch": 2})
-    old, new = made.store().line()[2], made.store().line()[3]
+    old, new = made.store().lineage()[2], made.store().lineage()[3]
     rows, steps = lineage.history_before(made, old)
     assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 2.0), (20, 1.0), (30, 0.5)]
     assert [(one.step, one.session, one.samples) for one in steps] == [(15, 0, [7])]
@@ -129,4 +130,7 @@ def test_it_is_read_without_the_parent(tmp_path: Path) -> None:
     made = forked(tmp_path / "runs")
     moved = Path(shutil.move(made.path, tmp_path / "elsewhere"))
     assert json.loads((moved / "request.json").read_text())["parent"]["package"] == "one"
-    assert lineage.ancestry(PackageFolder.open(Path(shutil.copytree(moved, tmp_path / "copy"))))[1].package == "old"
+    assert (
+        lineage.ancestry(PackageFolder.open(Path(shutil.copytree(moved, tmp_path / "copy"))))[1].package
+        == "old"
+    )

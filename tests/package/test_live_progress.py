@@ -19,8 +19,8 @@ READS = 20_000
 FLAT_OUT = """
 import sys
 from pathlib import Path
-from roost.package.progress import Board
-board = Board(Path(sys.argv[1]))
+from roost.package.live_progress import ProgressFile
+board = ProgressFile(Path(sys.argv[1]))
 print(flush=True)
 number = 0
 while True:
@@ -132,10 +132,10 @@ def test_a_full_disk_is_an_error_at_once_and_no_crash_later(tmp_path: Path) -> N
     program = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from roost.package.live_progress import Board\n"
+        "from roost.package.live_progress import ProgressFile\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
         "try:\n"
-        "    Board(Path(sys.argv[1]))\n"
+        "    ProgressFile(Path(sys.argv[1]))\n"
         "except OSError as error:\n"
         "    print(error.errno)\n"
     )

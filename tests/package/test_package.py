@@ -58,7 +58,7 @@ def test_a_new_package_holds_what_was_asked(tmp_path: Path) -> None:
     assert list(found.manifest["files"]) == ["Model/Runner.py"]
     assert (found.path / "Model" / "Runner.py").read_text() == "x = 1\n"
     assert (found.state(), found.sessions(), found.derived) == ("new", [], {})
-    assert found.records().rows == [] and found.store().line() == []
+    assert found.records().rows == [] and found.store().lineage() == []
     assert not any(durable.is_staging(path.name) for path in found.path.iterdir())
 
 
@@ -208,12 +208,12 @@ def test_the_state_is_that_of_the_newest_session(package: PackageFolder) -> None
 HOLD = """
 import sys
 from pathlib import Path
-from roost.package.package import Package
-from roost.package.sessions import identity, to_json
-package = Package.open(sys.argv[1])
+from roost.package.package import PackageFolder
+from roost.package.sessions import own_identity, to_json
+package = PackageFolder.open(sys.argv[1])
 fd = package.lock()
 number = package.new_session({})
-(package.path / "sessions" / f"{number}.json").write_bytes(to_json({"state": "running", **identity()}))
+(package.path / "sessions" / f"{number}.json").write_bytes(to_json({"state": "running", **own_identity()}))
 print(flush=True)
 sys.stdin.read()
 """
@@ -247,7 +247,7 @@ def test_a_lock_is_a_plain_file_or_none(package: PackageFolder, messages: Messag
 
 
 def test_a_lock_lives_as_long_as_its_last_copy(package: PackageFolder) -> None:
-    """It is handed down to the worker: as long as anybody could write, nobody else may."""
+    """The lock is inherited by the worker: no other process may write while one of them could."""
     _session(package)  # so that a refusal comes at once
     fd = package.lock()
     child = subprocess.Popen(
@@ -303,13 +303,13 @@ def test_a_run_that_was_sent_back_goes_on_from_there_until_it_has_saved(package:
     saved: Manifest | None = None
     for id in range(4):
         saved = _save(package, id, 1, saved)
-    assert [info.id for info in package.store().line()] == [0, 1, 2, 3]
+    assert [info.id for info in package.store().lineage()] == [0, 1, 2, 3]
     package.new_session({"checkpoint": 1})  # continue -c 1, killed before its first save
-    assert [info.id for info in package.store().line()] == [0, 1]
+    assert [info.id for info in package.store().lineage()] == [0, 1]
     package.new_session({})  # continue, without saying it again
     assert package.store().newest_good(lambda path: path.name) == ("state_1.ckpt", [])
     _save(package, 4, 3, checkpoint.read_manifest(package.store().path(1)))
-    assert [info.id for info in package.store().line()] == [0, 1, 4]
+    assert [info.id for info in package.store().lineage()] == [0, 1, 4]
 
 
 def test_what_is_derived_has_the_keys_of_document_000(package: PackageFolder) -> None:
@@ -340,8 +340,8 @@ def test_reading_a_package_imports_no_torch_and_runs_nothing_of_it(package: Pack
     (package.path / "sitecustomize.py").write_text("raise SystemExit(9)\n")
     program = (
         "import json, sys\n"
-        "from roost.package.package import Package\n"
-        "package = Package.open(sys.argv[1])\n"
+        "from roost.package.package import PackageFolder\n"
+        "package = PackageFolder.open(sys.argv[1])\n"
         "print(json.dumps([package.settings(), package.state(), package.records().rows]))\n"
         "sys.exit('torch' in sys.modules)\n"
     )
@@ -360,12 +360,12 @@ def test_a_session_that_never_began_changes_no_setting(tmp_path: Path) -> None:
     assert package.settings() == {"width": 2, "depth": 1}
 
 
-def test_an_edited_args_json_is_told(tmp_path: Path) -> None:
+def test_an_edited_args_json_is_reported(tmp_path: Path) -> None:
     """It says what the run did; edited, it lies."""
     package = PackageFolder.create(tmp_path, values={"lr": 0.01})
-    assert package.changed() == []
+    assert package.changed_files() == []
     (package.path / "args.json").write_text('{"lr": 0.05}')
-    assert package.changed() == ["args.json"]
+    assert package.changed_files() == ["args.json"]
 
 
 def test_a_session_number_never_comes_twice(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_a_description_is_a_file_that_a_listing_shows(package: PackageFolder, me
 
 def test_where_the_project_is_follows_the_sessions(tmp_path: Path) -> None:
     made = PackageFolder.create(tmp_path, values={})
-    assert made.project == made.path, "nobody said"
+    assert made.project == made.path, "none is recorded"
     made = PackageFolder.create(tmp_path, values={}, request={"project": "/old"})
     assert made.project == Path("/old")
     made.new_session({"project": "/new"})

@@ -79,7 +79,7 @@ def test_a_description_that_makes_no_name_makes_no_package(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_linked_for_its_size_is_told(tmp_path: Path, messages: Messages) -> None:
+def test_a_file_linked_for_its_size_is_reported(tmp_path: Path, messages: Messages) -> None:
     config = project(tmp_path / "p")
     with (tmp_path / "p" / "big.bin").open("wb") as file:
         file.truncate(20 << 20)

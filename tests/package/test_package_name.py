@@ -94,12 +94,13 @@ def test_a_root_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 CREATE = """
 import sys
 from pathlib import Path
-from roost.package.package import Package
+from roost.package.package import PackageFolder
 root, count = Path(sys.argv[1]), int(sys.argv[2])
 print(flush=True)
 sys.stdin.readline()  # all begin at once
 for number in range(count):
-    package = Package.create(root, name="one description", values={"n": number}, request={"by": sys.argv[3]})
+    values, request = {"n": number}, {"by": sys.argv[3]}
+    package = PackageFolder.create(root, name="one description", values=values, request=request)
     print(package.path.name)
 """
 

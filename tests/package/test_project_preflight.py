@@ -71,7 +71,7 @@ def test_the_class_is_looked_for_without_importing(
 @pytest.mark.parametrize(
     "name", ["Model/Runer.py:Runner", "Model.Runner", "Model/Runner.py", "torch.nn.Linear"]
 )
-def test_a_wrong_name_is_told_with_its_place(tmp_path: Path, name: str, messages: Messages) -> None:
+def test_a_wrong_name_is_reported_with_its_location(tmp_path: Path, name: str, messages: Messages) -> None:
     with pytest.raises(ConfigError) as error:
         files_of(project(tmp_path / "p", runner=name))
     messages.check(error.value)
@@ -79,7 +79,7 @@ def test_a_wrong_name_is_told_with_its_place(tmp_path: Path, name: str, messages
     assert str(error.value.where).startswith("config.yaml:")
 
 
-def test_a_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_with_its_line(tmp_path: Path) -> None:
     config = project(tmp_path / "p")
     (tmp_path / "p" / "Model" / "Runner.py").write_text("x = 1\nclass Runner(:\n")
     with pytest.raises(ConfigError, match=r"Runner\.py:2"):
@@ -150,7 +150,10 @@ def test_all_files_that_sections_name(tmp_path: Path) -> None:
     assert format_classes(settings.runner).startswith(
         "Net/Net.py:Net, Net/Parts.py:norm, torch.nn.ReLU, Net/Deep.py:Deep"
     )
-    assert format_classes("A.py:A", "B.py:B", *settings.hooks) == "A.py:A, B.py:B, Hooks.py:One, Hooks/Two.py:Two"
+    assert (
+        format_classes("A.py:A", "B.py:B", *settings.hooks)
+        == "A.py:A, B.py:B, Hooks.py:One, Hooks/Two.py:Two"
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ def values(columns: records.Columns, name: str = "train/loss") -> list[tuple[int
 
 def test_a_row_that_was_written_twice_counts_once_whatever_it_took(tmp_path: Path) -> None:
     for session, times in ((1, {"perf/data_ms": 1.0}), (2, {"perf/validate_s": 1.0})):
-        writer = records.RecordsWriter(tmp_path / f"{session}.jsonl", session=session, start_step=5 * (session - 1))
+        writer = records.RecordsWriter(
+            tmp_path / f"{session}.jsonl", session=session, start_step=5 * (session - 1)
+        )
         writer.row(5, 1, {"valid/loss": 1.0 / session, **times})
         writer.close()
     (row,) = records.fold(tmp_path).rows
@@ -183,15 +185,15 @@ def test_rows_that_could_not_be_written_wait_for_space(tmp_path: Path) -> None:
 
 
 def test_half_a_line_on_a_full_disk_is_passed_over_and_its_row_written_anew(tmp_path: Path) -> None:
-    """The limit stands at every place inside of a line once, the line's end included."""
+    """The limit is once at every byte of a line, including its end."""
     program = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from roost.package.records import Writer\n"
+        "from roost.package.records import RecordsWriter\n"
         "for cut in range(60):\n"
         "    folder = Path(sys.argv[1]) / str(cut)\n"
         "    folder.mkdir()\n"
-        "    writer = Writer(folder / '1.jsonl', session=1, start_step=0)\n"
+        "    writer = RecordsWriter(folder / '1.jsonl', session=1, start_step=0)\n"
         "    writer.row(1, 0, {'a': 1.0})\n"
         "    size = (folder / '1.jsonl').stat().st_size\n"
         "    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]\n"
@@ -253,8 +255,8 @@ def test_a_killed_writer_loses_no_row_that_was_written(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from roost.package.records import Writer\n"
-        "writer = Writer(Path(sys.argv[1]), session=1, start_step=0)\n"
+        "from roost.package.records import RecordsWriter\n"
+        "writer = RecordsWriter(Path(sys.argv[1]), session=1, start_step=0)\n"
         "for step in range(1, 101):\n"
         "    writer.row(step, 0, {'a': 0.5})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

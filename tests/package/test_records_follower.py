@@ -49,7 +49,7 @@ def test_each_byte_is_read_once(tmp_path: Path) -> None:
     writer.row(1, 1, {"train/loss": 1.0})
     assert growing.update()
     file = tmp_path / "1.jsonl"
-    file.write_bytes(b" " * (file.stat().st_size - 1) + b"\n")  # whoever read it again would find nothing
+    file.write_bytes(b" " * (file.stat().st_size - 1) + b"\n")  # reading it again would find nothing
     writer.row(2, 1, {"train/loss": 2.0})
     assert growing.update() and not growing.update()
     assert growing.columns.series == {"train/loss": ([1, 2], [1.0, 2.0])}
@@ -77,10 +77,10 @@ def test_a_long_run_is_read_quickly_the_second_time(tmp_path: Path) -> None:
 
 def test_rows_of_all_sessions_each_once(tmp_path: Path) -> None:
     def marks() -> list[tuple[int, int]]:
-        return [(session, row.get("start_step", row.get("step"))) for session, row in rows.new()]
+        return [(session, row.get("start_step", row.get("step"))) for session, row in rows.new_rows()]
 
     rows = RowsFollower(tmp_path / "records")
-    assert rows.new() == []
+    assert rows.new_rows() == []
     (tmp_path / "records").mkdir()
     first = RecordsWriter(tmp_path / "records" / "1.jsonl", session=1, start_step=0)
     first.row(1, 0, {"a": 1.0})
@@ -93,5 +93,5 @@ def test_rows_of_all_sessions_each_once(tmp_path: Path) -> None:
     assert marks() == [(1, 2), (2, 2), (2, 3), (10, 3), (10, 4)]
     (tmp_path / "records" / "notes.txt").write_text("mine")
     (tmp_path / "records" / "x.jsonl").write_text("mine")
-    assert rows.new() == []
+    assert rows.new_rows() == []
     first.close()

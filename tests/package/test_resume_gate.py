@@ -63,7 +63,8 @@ def test_the_refusal_names_old_and_new(tmp_path: Path, messages: Messages) -> No
 
 def test_an_override_that_changes_nothing_is_no_difference(tmp_path: Path) -> None:
     assert (
-        check(package(tmp_path / "runs"), ["max_epochs=3", "optimizers.main.lr=1e-1"]) == resume_gate.ResumeGate()
+        check(package(tmp_path / "runs"), ["max_epochs=3", "optimizers.main.lr=1e-1"])
+        == resume_gate.ResumeGate()
     )
 
 
@@ -72,7 +73,9 @@ def test_a_session_before_counts_as_the_run_so_far(tmp_path: Path) -> None:
     made.new_session({"overrides": ["max_epochs=9"]})
     session(made, "stopped")
     assert check(made, ["max_epochs=9"]) == resume_gate.ResumeGate()
-    assert [resume_gate.format_difference(one) for one in check(made, ["max_epochs=3"]).safe] == ["max_epochs: 9 -> 3"]
+    assert [resume_gate.format_difference(one) for one in check(made, ["max_epochs=3"]).safe] == [
+        "max_epochs: 9 -> 3"
+    ]
 
 
 def test_a_wrong_override(tmp_path: Path) -> None:

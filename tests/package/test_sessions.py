@@ -18,7 +18,7 @@ import pytest
 from roost.base import durable
 from roost.base.system import mounts, process_identity
 from roost.package import sessions
-from roost.package.sessions import UnsupervisedRecord, Session
+from roost.package.sessions import Session, UnsupervisedRecord
 from tests.messages import Messages
 
 
@@ -55,12 +55,12 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 def test_the_guard_of_this_machine_and_boot_lives() -> None:
     pid = os.getpid()
     guarded = record(guard_pid=pid, guard_start_ticks=process_identity.start_ticks(pid))
-    assert Session(1, {}, guarded).guard_lives
-    assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_lives
-    assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_lives
-    assert Session(1, {}, guarded | {"host": "before"}).guard_lives, "this machine has another name by now"
-    assert not Session(1, {}, guarded | {"host": "elsewhere", "boot_id": "its own"}).guard_lives
-    assert not Session(1, {}, record()).guard_lives and not Session(1, {}, None).guard_lives
+    assert Session(1, {}, guarded).guard_is_alive
+    assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_is_alive
+    assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_is_alive
+    assert Session(1, {}, guarded | {"host": "before"}).guard_is_alive, "this machine has another name by now"
+    assert not Session(1, {}, guarded | {"host": "elsewhere", "boot_id": "its own"}).guard_is_alive
+    assert not Session(1, {}, record()).guard_is_alive and not Session(1, {}, None).guard_is_alive
 
 
 def test_each_rank_keeps_its_own_traceback(tmp_path: Path) -> None:
@@ -97,22 +97,22 @@ def test_a_session_whose_process_is_gone_reads_as_crashed(
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "stopped", "crashed"])
-def test_what_has_ended_stays_ended_and_tells_its_error(state: str) -> None:
+def test_an_ended_session_stays_ended_and_has_its_error(state: str) -> None:
     session = Session(1, {}, record(state=state, boot_id="another boot", error="ValueError: x"))
     assert session.state == state and session.error == "ValueError: x" and session.supervisor_pid is None
 
 
 def test_another_machine_is_not_judged() -> None:
     session = Session(1, {}, record(host="elsewhere", boot_id="another"))
-    assert session.state == "running" and not session.is_here
+    assert session.state == "running" and not session.is_on_this_machine
 
 
 def test_a_machine_that_has_another_name_by_now_knows_its_own_process() -> None:
     session = Session(1, {}, record(host="before"))
-    assert session.state == "running" and session.is_here
+    assert session.state == "running" and session.is_on_this_machine
 
 
-def test_under_another_name_its_lock_tells_whether_it_runs(tmp_path: Path, messages: Messages) -> None:
+def test_under_another_host_name_the_lock_decides_whether_it_runs(tmp_path: Path, messages: Messages) -> None:
     """F40: a laptop in another network, a container that was made anew, a copy of what runs elsewhere."""
     (tmp_path / "lock").touch()
     (tmp_path / "sessions").mkdir()
@@ -126,10 +126,10 @@ def test_under_another_name_its_lock_tells_whether_it_runs(tmp_path: Path, messa
     messages.check(session.error)
     assert session.state == "crashed"
     (tmp_path / "lock").unlink()
-    assert sessions.read_all(tmp_path / "sessions")[0].state == "running", "nobody can say"
+    assert sessions.read_all(tmp_path / "sessions")[0].state == "running", "unknown"
 
 
-def test_a_lock_that_other_machines_may_hold_tells_nothing(
+def test_a_lock_that_other_machines_may_hold_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lock").touch()
@@ -176,7 +176,7 @@ def test_a_damaged_record_leaves_the_others_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "moment"),
+    ("value", "moment"),
     [
         (0, 0.0),
         (1.5, 1.5),
@@ -188,8 +188,8 @@ def test_a_damaged_record_leaves_the_others_readable(tmp_path: Path) -> None:
         (None, None),
     ],
 )
-def test_a_moment_of_a_record_is_one_that_can_be(told: object, moment: float | None) -> None:
-    assert sessions.unix_seconds(told) == moment and type(sessions.unix_seconds(told)) is type(moment)
+def test_a_time_of_a_record_must_be_plausible(value: object, moment: float | None) -> None:
+    assert sessions.unix_seconds(value) == moment and type(sessions.unix_seconds(value)) is type(moment)
 
 
 def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_what_ended_it_is_recorded_whatever_it_is(
     assert (found.state, found.error) == (state, said)
 
 
-def test_on_a_full_disk_the_end_goes_where_the_start_stands(
+def test_on_a_full_disk_the_end_overwrites_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     where = ".tmp-"
@@ -294,7 +294,7 @@ def test_whose_wishes_hold(
     }
     if has_begun:
         (tmp_path / "3.jsonl").touch()
-    assert Session(3, gone, record).counts(tmp_path) == counts
+    assert Session(3, gone, record).is_effective(tmp_path) == counts
 
 
 def test_a_session_whose_files_are_gone_has_crashed(tmp_path: Path) -> None:

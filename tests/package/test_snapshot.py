@@ -217,7 +217,7 @@ def test_a_named_folder_comes_whole(project: Path, tmp_path: Path) -> None:
     assert selection.links == {}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody who may not read")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user who may not read")
 def test_what_cannot_be_read_is_an_error_that_names_it(project: Path, tmp_path: Path) -> None:
     fill(project, "a.py", "secret.py")
     (project / "secret.py").chmod(0)
@@ -292,7 +292,7 @@ def test_an_empty_project(project: Path, tmp_path: Path) -> None:
     assert list(copied(snapshot.select(project), tmp_path).iterdir()) == []
 
 
-def test_what_changed_since_is_told(project: Path, tmp_path: Path) -> None:
+def test_later_changes_are_reported(project: Path, tmp_path: Path) -> None:
     fill(project, "same.py", "longer.py", "other.py", "gone.py", "folder.py", "x")
     (project / "link").symlink_to("x")
     (project / "kept").symlink_to("x")
@@ -501,7 +501,9 @@ def test_what_gitignore_names_in_plain_words_is_linked_without_git_too(tmp_path:
 def test_links_are_renewed_after_a_move(repository: Path, tmp_path: Path) -> None:
     fill(repository, "a.py", ".gitignore", "data/1.bin", "more/2.bin")
     (repository / ".gitignore").write_text("data\nmore\n")
-    package = PackageFolder.create(tmp_path / "runs", name="one", values={}, selection=snapshot.select(repository))
+    package = PackageFolder.create(
+        tmp_path / "runs", name="one", values={}, selection=snapshot.select(repository)
+    )
     manifest = package.manifest
     assert snapshot.renew_links(package.path, manifest, repository) == []
 
@@ -512,7 +514,7 @@ def test_links_are_renewed_after_a_move(repository: Path, tmp_path: Path) -> Non
 
     (moved / "more" / "2.bin").unlink()
     (moved / "more").rmdir()
-    (package.path / "data").unlink()  # a link that somebody removed comes back
+    (package.path / "data").unlink()  # a removed link comes back
     assert snapshot.renew_links(package.path, manifest, moved) == ["more"]
     assert (package.path / "data").exists()
 

@@ -181,7 +181,7 @@ def assert_together(found: list[End]) -> None:
 def test_all_pass_over_the_step_in_which_one_fails(
     how: str, policy: str, error: str, messages: Messages
 ) -> None:
-    """Its buffers are as if it had not been, and rank 0 tells and writes down what the other one met."""
+    """Its buffers are restored, and rank 0 prints and records the error of the other rank."""
     found = ends(how, **{policy: "skip"})
     assert_together(found)
     [first, *_] = found

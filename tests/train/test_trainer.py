@@ -222,7 +222,7 @@ def recipe(request: pytest.FixtureRequest) -> Recipe:
 
 @pytest.fixture(scope="module")
 def straight(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
-    """Steps and outcome of the run that nobody cuts."""
+    """Steps and outcome of the run without interruption."""
     folder = tmp_path_factory.mktemp("straight")
     trainer = recipe.make(folder)
     assert trainer.fit() == "finished"
@@ -696,15 +696,15 @@ def test_a_hook_that_fails_at_the_start_closes_the_others(tmp_path: Path) -> Non
             raise Crash
 
     class Hears(Hook):
-        told = False
+        was_called = False
 
         def on_stop(self, trainer: Trainer, reason: str) -> None:
-            self.told = True
+            self.was_called = True
 
     hears = Hears()
     with pytest.raises(Crash):
         plain(built(MLP), Still(), [hears, Fails()]).fit()
-    assert hears.told
+    assert hears.was_called
 
 
 def test_requests_are_served_in_the_same_step(tmp_path: Path) -> None:
@@ -716,7 +716,7 @@ def test_requests_are_served_in_the_same_step(tmp_path: Path) -> None:
     assert (first.step, first.held) == (5, True)
 
 
-def test_a_row_that_nobody_reports_wakes_nobody(tmp_path: Path) -> None:
+def test_a_row_that_no_hook_reports_does_not_wake_the_loop(tmp_path: Path) -> None:
     """What is asked for by a row and by a validation is of that step alone."""
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     for hooks in ([Records(tmp_path, "2")], [Validate("2")]):
@@ -747,7 +747,7 @@ def test_a_request_does_not_call_on_epoch(tmp_path: Path) -> None:
             self.phase = phase
 
         def on_step(self, trainer: Trainer) -> None:
-            """Serves what nobody looks at."""
+            """Serves a set that no hook uses."""
 
     hook = Serves(Phase.DECIDE, "100")
     others = [Asks(2), Named(Phase.EVAL), Save("100")]
@@ -825,7 +825,7 @@ def test_evaluate_leaves_generators_and_mode_alone(tmp_path: Path) -> None:
     assert trainer.evaluate() == first, "what the set draws does not depend on what was drawn before"
 
 
-def test_several_splits_are_told_apart(messages: Messages) -> None:
+def test_several_splits_have_distinct_names(messages: Messages) -> None:
     loaders = {name: loader(Still(n), 8, shuffle=False) for name, n in (("valid/a", 9), ("valid/b", 5))}
     trainer = plain(built(MLP), Still(), loaders=loaders)
     assert trainer.evaluate().keys() == {f"valid/{x}/{m}" for x in "ab" for m in ("loss", "accuracy")}
@@ -900,20 +900,20 @@ class Slow(Still):
 
 def test_a_stop_is_heard_while_the_run_is_prepared(tmp_path: Path) -> None:
     """Here while it measures how many workers the set needs."""
-    told = []
+    reasons = []
 
     class Hears(Hook):
         def on_start(self, trainer: Trainer) -> None:
             trainer.request_stop("a person asked")
 
         def on_stop(self, trainer: Trainer, reason: str) -> None:
-            told.append(reason)
+            reasons.append(reason)
 
     slow = loader(Slow(tmp_path / "asked"), 26, num_workers=None)
     slow.fetch.draws_randomness = True
     trainer = plain(built(MLP), Still(), [Hears()], loaders={"train": slow})
     assert trainer.fit() == "a person asked"
-    assert (trainer.progress.step, told) == (0, ["a person asked"])
+    assert (trainer.progress.step, reasons) == (0, ["a person asked"])
     assert multiprocessing.active_children() == []
 
 

@@ -25,8 +25,8 @@ def asked(package: PackageFolder, script: str, **changed: Any) -> Path:
     place = analysis_folder.create(package.path / analysis_folder.NAME)
     (place / analysis_folder.SCRIPT).write_text(script)
     body = {"checkpoint": None, "untrained": False, "device": "cpu", "project": "/nowhere"}
-    told = {"path": str(package.path / "AnalyzeScripts" / "look.py"), "sha256": "0"}
-    analysis_folder.write_request(place, {**body, "script": told, **changed})
+    entry = {"path": str(package.path / "AnalyzeScripts" / "look.py"), "sha256": "0"}
+    analysis_folder.write_request(place, {**body, "script": entry, **changed})
     return place
 
 

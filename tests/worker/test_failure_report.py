@@ -31,7 +31,7 @@ def caught(function: Callable[[], object]) -> BaseException:
 
 
 def of(folder: Path, code: str) -> FailureReport:
-    """What is told of the error in ``f()`` of a file of the person's."""
+    """The report of the error that ``f()`` of a project's file raises."""
     return explain(caught(module(folder, code).f), own=[folder])
 
 
@@ -39,33 +39,33 @@ HEAD = "Traceback "  # and which lines it has
 
 
 def test_a_plain_error(tmp_path: Path, messages: Messages) -> None:
-    told = of(tmp_path, "def f():\n    raise ValueError('no good')\n")
-    assert (told.reason, told.error, told.exit_code) == ("exception", "ValueError: no good", 1)
-    head, *lines = told.lines
+    failure = of(tmp_path, "def f():\n    raise ValueError('no good')\n")
+    assert (failure.reason, failure.error, failure.exit_code) == ("exception", "ValueError: no good", 1)
+    head, *lines = failure.lines
     assert head.startswith(HEAD)
     messages.check(head)
     assert lines == ["  net.py:2 in f", "    raise ValueError('no good')", "ValueError: no good"]
     assert (
-        told.full_traceback.startswith("Traceback (most recent call last):\n")
-        and str(tmp_path) in told.full_traceback
+        failure.full_traceback.startswith("Traceback (most recent call last):\n")
+        and str(tmp_path) in failure.full_traceback
     )
 
 
-def test_a_known_cause_is_told_first(tmp_path: Path, messages: Messages) -> None:
-    told = of(tmp_path, "import torch\ndef f():\n    torch.ones(2, 3) @ torch.ones(5, 4)\n")
-    assert "2x3" in told.error and told.reason == "exception"
-    assert told.lines[0] == f"error: {told.error}" and told.lines[2].startswith(HEAD)
-    assert told.lines[3] == "  net.py:3 in f"
-    messages.check("\n".join(told.lines[:3]))
-    assert told.lines[-1] == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)"
+def test_a_known_cause_is_printed_first(tmp_path: Path, messages: Messages) -> None:
+    failure = of(tmp_path, "import torch\ndef f():\n    torch.ones(2, 3) @ torch.ones(5, 4)\n")
+    assert "2x3" in failure.error and failure.reason == "exception"
+    assert failure.lines[0] == f"error: {failure.error}" and failure.lines[2].startswith(HEAD)
+    assert failure.lines[3] == "  net.py:3 in f"
+    messages.check("\n".join(failure.lines[:3]))
+    assert failure.lines[-1] == "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 5x4)"
 
 
 def test_the_folders_of_an_analysis(tmp_path: Path) -> None:
     net = module(tmp_path / "package", "def f():\n    raise ValueError('x')\n")
     script = module(tmp_path / "script", "def g(f):\n    f()\n", "look.py")
     folders = [tmp_path / "package", tmp_path / "script"]
-    told = explain(caught(lambda: script.g(net.f)), own=folders)
-    assert told.lines[1] == "  look.py:2 in g" and told.lines[3] == "  net.py:2 in f"
+    failure = explain(caught(lambda: script.g(net.f)), own=folders)
+    assert failure.lines[1] == "  look.py:2 in g" and failure.lines[3] == "  net.py:2 in f"
 
 
 def test_the_record_keeps_one_harmless_line(tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_the_loader_worker_is_named(tmp_path: Path) -> None:
         "def f():\n    fetching = iter(DataLoader(Set(), num_workers=1, multiprocessing_context='fork'))\n"
         "    try: next(fetching)\n    finally: fetching._shutdown_workers()\n"
     )
-    told = of(tmp_path, code)
-    assert told.error == "KeyError: 'a' (in DataLoader worker process 0)"
-    assert told.lines[1:3] == ("  net.py:5 in __getitem__", "    return {}['a']")
-    assert told.lines[3:] == ("KeyError (in DataLoader worker process 0): 'a'",)
-    assert "Original Traceback" in told.full_traceback
+    failure = of(tmp_path, code)
+    assert failure.error == "KeyError: 'a' (in DataLoader worker process 0)"
+    assert failure.lines[1:3] == ("  net.py:5 in __getitem__", "    return {}['a']")
+    assert failure.lines[3:] == ("KeyError (in DataLoader worker process 0): 'a'",)
+    assert "Original Traceback" in failure.full_traceback
 
 
 def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) -> None:
@@ -103,14 +103,14 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
         "def f():\n    loader = Loader(Set(), plan=BatchPlan(3, 1, shuffle=False), num_workers=2)\n"
         "    next(loader.epochs())\n"
     )
-    told = of(tmp_path, code)
-    assert re.match(r"KeyError: 'a'; .*sample 0 .*Set .*worker 0", told.error)
-    assert told.lines[1:3] == ("  net.py:6 in __getitem__", "    return {}['a']")
-    last, note = told.lines[3:]
+    failure = of(tmp_path, code)
+    assert re.match(r"KeyError: 'a'; .*sample 0 .*Set .*worker 0", failure.error)
+    assert failure.lines[1:3] == ("  net.py:6 in __getitem__", "    return {}['a']")
+    last, note = failure.lines[3:]
     assert re.fullmatch(r"KeyError .*worker 0.*: 'a'", last) and "sample 0 " in note
-    messages.check(f"{told.error}\n{last}\n{note}")
+    messages.check(f"{failure.error}\n{last}\n{note}")
     assert re.search(
-        r"roost\.base\.exception_record\.RemoteTraceback: .*worker 0.*\nTraceback", told.full_traceback
+        r"roost\.base\.exception_record\.RemoteTraceback: .*worker 0.*\nTraceback", failure.full_traceback
     )
 
 
@@ -119,39 +119,39 @@ def test_the_loader_worker_of_ours_is_named(tmp_path: Path, messages: Messages) 
 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     error = ConfigError("is wrong", setting="a.b", received="\x1b[2J", fix="do it")
-    told = explain(error, own=[tmp_path])
-    assert (told.reason, told.exit_code, told.is_complete) == ("error", 4, True)
-    assert told.lines == (f"error: {error}",) and told.error == str(error), "repr has made it visible"
+    failure = explain(error, own=[tmp_path])
+    assert (failure.reason, failure.exit_code, failure.is_complete) == ("error", 4, True)
+    assert failure.lines == (f"error: {error}",) and failure.error == str(error), "repr has made it visible"
 
 
 def test_a_mistake_in_a_line_of_the_project_names_the_line(tmp_path: Path) -> None:
-    told = of(
+    failure = of(
         tmp_path,
         "import roost, torch\nclass R(roost.Runner):\n"
         "    def build(self):\n        self.loss = torch.nn.MSELoss()\n"
         "def f():\n    R().build()\n",
     )
-    assert told.lines[2:4] == ("  net.py:4 in build", "    self.loss = torch.nn.MSELoss()")
-    assert told.lines[-1].startswith("error: self.loss ") and told.is_complete
-    assert not any("Traceback" in line for line in told.lines)
+    assert failure.lines[2:4] == ("  net.py:4 in build", "    self.loss = torch.nn.MSELoss()")
+    assert failure.lines[-1].startswith("error: self.loss ") and failure.is_complete
+    assert not any("Traceback" in line for line in failure.lines)
 
 
 def test_what_the_project_refuses_on_purpose_shows_no_code(tmp_path: Path) -> None:
-    told = of(tmp_path, "import roost\ndef f():\n    raise roost.RoostError('no data')\n")
-    assert told.lines == ("error: no data",)
+    failure = of(tmp_path, "import roost\ndef f():\n    raise roost.RoostError('no data')\n")
+    assert failure.lines == ("error: no data",)
 
 
 def test_a_file_of_roosts_own(tmp_path: Path, messages: Messages) -> None:
     (tmp_path / "progress").mkdir()
-    told = explain(caught(lambda: live_progress.reset(tmp_path / "progress")), own=[tmp_path])
-    assert told.reason == "error" and str(tmp_path / "progress") in told.error
-    assert "`roost continue`" in told.lines[0]
-    messages.check(told.lines[0])
+    failure = explain(caught(lambda: live_progress.reset(tmp_path / "progress")), own=[tmp_path])
+    assert failure.reason == "error" and str(tmp_path / "progress") in failure.error
+    assert "`roost continue`" in failure.lines[0]
+    messages.check(failure.lines[0])
 
 
 def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:
-    told = of(tmp_path, "def f():\n    open('/nowhere/at/all')\n")
-    assert told.reason == "exception" and told.error.startswith("FileNotFoundError: [Errno 2]")
+    failure = of(tmp_path, "def f():\n    open('/nowhere/at/all')\n")
+    assert failure.reason == "exception" and failure.error.startswith("FileNotFoundError: [Errno 2]")
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_file_of_the_projects_is_none_of_roosts(tmp_path: Path) -> None:
     [("0", "sys.exit(0)", 1), ("", "sys.exit()", 1), ("75", "sys.exit(75)", 1), ("3", "sys.exit(3)", 3)],
 )
 def test_an_exit(tmp_path: Path, code: str, said: str, exit_code: int) -> None:
-    told = of(tmp_path, f"import sys\ndef f():\n    sys.exit({code})\n")
-    assert (told.reason, told.exit_code) == ("exit", exit_code)
-    assert told.lines[0].startswith("error: ") and f" {said} " in told.lines[0]
-    assert told.lines[2] == "  net.py:3 in f" and not told.is_complete
+    failure = of(tmp_path, f"import sys\ndef f():\n    sys.exit({code})\n")
+    assert (failure.reason, failure.exit_code) == ("exit", exit_code)
+    assert failure.lines[0].startswith("error: ") and f" {said} " in failure.lines[0]
+    assert failure.lines[2] == "  net.py:3 in f" and not failure.is_complete
 
 
 # --- telling ----------------------------------------------------------------------------------------------
@@ -178,21 +178,21 @@ FAILS = "def f():\n    raise ValueError('one\\ntwo\\x1b[2J\\udc80')\n"
 
 
 def test_the_rest_is_in_the_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told = tell(tmp_path, FAILS)
+    failure = tell(tmp_path, FAILS)
     file = tmp_path / "1.traceback.txt"
     said = capfd.readouterr().err
     *lines, last = said.splitlines()
-    assert tuple(lines) == told.lines and last.endswith(f": {file}")
-    assert file.read_text() == told.full_traceback + "\n"
-    assert told.full_traceback.endswith("ValueError: one\ntwo\\x1b[2J\\udc80")
+    assert tuple(lines) == failure.lines and last.endswith(f": {file}")
+    assert file.read_text() == failure.full_traceback + "\n"
+    assert failure.full_traceback.endswith("ValueError: one\ntwo\\x1b[2J\\udc80")
 
 
 def test_debug_prints_it_too(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOST_DEBUG", "1")
-    told = tell(tmp_path, FAILS)
-    assert capfd.readouterr().err.startswith(f"{told.full_traceback}\n{HEAD}")
+    failure = tell(tmp_path, FAILS)
+    assert capfd.readouterr().err.startswith(f"{failure.full_traceback}\n{HEAD}")
     monkeypatch.undo()
 
 
@@ -205,10 +205,10 @@ def test_a_full_disk_does_not_hide_the_error(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     monkeypatch.setattr(durable, "fault", full)
-    told = tell(tmp_path, FAILS)
+    failure = tell(tmp_path, FAILS)
     said = capfd.readouterr().err
-    assert said == "\n".join([told.full_traceback, *told.lines, ""]), "then the output has all of it"
-    assert not (tmp_path / "1.traceback.txt").exists() and told.error == "ValueError: one"
+    assert said == "\n".join([failure.full_traceback, *failure.lines, ""]), "then the output has all of it"
+    assert not (tmp_path / "1.traceback.txt").exists() and failure.error == "ValueError: one"
 
 
 def test_a_folder_that_is_gone_hides_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -232,22 +232,22 @@ def test_an_error_of_the_explanation_hides_nothing(
     try:
         module(tmp_path, FAILS).f()
     except ValueError as error:
-        told = failure_report.report(error, own=[tmp_path], package=None, file=tmp_path / "x.txt")
-    assert (told.reason, told.error, told.exit_code) == ("exception", "ValueError", 1)
+        failure = failure_report.report(error, own=[tmp_path], package=None, file=tmp_path / "x.txt")
+    assert (failure.reason, failure.error, failure.exit_code) == ("exception", "ValueError", 1)
     said = capfd.readouterr().err
     assert "a defect of ours" in said and "ValueError: one" in said
 
 
 def test_a_traceback_as_large_as_a_book_is_cut(tmp_path: Path) -> None:
-    told = explain(ValueError("x" * 20_000_000), own=[])
-    failure_report.print_failure(told, tmp_path / "x.txt")
+    failure = explain(ValueError("x" * 20_000_000), own=[])
+    failure_report.print_failure(failure, tmp_path / "x.txt")
     assert (tmp_path / "x.txt").stat().st_size == 16 * 2**20 + 1
 
 
 def test_without_memory(tmp_path: Path) -> None:
-    told = of(tmp_path, "def f():\n    bytearray(10**17)\n")
-    assert "GiB" in told.error and told.lines[0] == f"error: {told.error}"
-    assert told.lines[-1] == "MemoryError"
+    failure = of(tmp_path, "def f():\n    bytearray(10**17)\n")
+    assert "GiB" in failure.error and failure.lines[0] == f"error: {failure.error}"
+    assert failure.lines[-1] == "MemoryError"
 
 
 @pytest.mark.parametrize(("fix", "lines"), [(None, 2), ("write it", 1)])

@@ -1,4 +1,5 @@
-"""``--initialize``: step 0 is saved, the model is told, and what goes on from it gives the same bits."""
+"""``--initialize``: step 0 is saved, the model is reported, and a run that continues from it has the same
+bits."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_what_goes_on_gives_the_bits_of_a_run_in_one(tmp_path: Path, settings: d
     assert model(cut) == model(whole) and rows_of(cut.path) == rows_of(whole.path)
 
 
-def test_the_model_is_told_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_model_is_reported_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = project(tmp_path, freeze=FROZEN)
     train(package, initialize=True)
     said = package.model_summary.read_text()
@@ -214,7 +215,7 @@ def test_other_parameters_frozen_by_force_do_not_fit_the_optimizer(tmp_path: Pat
         train(package, overrides=["~freeze"], force=True)
 
 
-def test_a_glob_that_matches_nothing_is_told_with_its_place(tmp_path: Path, messages: Messages) -> None:
+def test_a_glob_that_matches_nothing_is_reported_with_its_place(tmp_path: Path, messages: Messages) -> None:
     package = project(tmp_path, freeze=["nett.*"], provenance={"freeze": "config.yaml:9"})
     with pytest.raises(ConfigError, match=r"'nett\.\*'.*\(at config.yaml:9\).*'net") as refused:
         train(package)

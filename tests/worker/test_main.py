@@ -126,7 +126,7 @@ def test_a_session_that_does_not_exist(
     messages.check(line["error"])
 
 
-def test_an_error_of_the_project_is_told_in_full_and_reported_with_its_notes(
+def test_an_error_of_the_project_is_printed_in_full_and_reported_with_its_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sets = (
@@ -177,8 +177,10 @@ def test_an_exit_in_the_project_is_no_success(
     messages.check(text)
     assert exit_code == code
     assert line == {"state": "failed", "exit_code": code, "reason": "exit"}
-    told = capfd.readouterr().err
-    assert told.startswith(f"error: {text}\n") and "  Model/Runner.py:7 in build\n" in told, "where it did so"
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"error: {text}\n") and "  Model/Runner.py:7 in build\n" in printed, (
+        "where it did so"
+    )
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "fsync"])
@@ -207,7 +209,7 @@ def test_a_progress_that_cannot_be_made_is_one_line(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_os_error_of_the_project_is_told_in_full(
+def test_an_os_error_of_the_project_is_printed_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sets = (
@@ -225,8 +227,8 @@ def test_tracebacks_of_mistakes_too_when_asked_for(
 ) -> None:
     monkeypatch.setenv("ROOST_DEBUG", "1")
     _, line = run(project(tmp_path), monkeypatch, number=7)
-    told = capfd.readouterr().err
-    assert "Traceback" in told and told.endswith(f"error: {line['error']}\n")
+    printed = capfd.readouterr().err
+    assert "Traceback" in printed and printed.endswith(f"error: {line['error']}\n")
 
 
 # --- as it is started --------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class AnalysisSession:
         """
         sets = data_loaders.sets(self.data)
         if split not in sets:
-            fix = f"{did_you_mean(split, sets)}there are: {', '.join(sets)}"
+            fix = f"{did_you_mean(split, sets)}name one of: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
         loader = data_loaders.loader(self.data, self._settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)

@@ -57,7 +57,7 @@ def open_with_runner(
         raise NotFound(
             "the package is incomplete: it has no request.json, which is written last",
             where=path,
-            fix="its `roost run` was interrupted before anything ran: remove the package, and run again",
+            fix="remove it and run again: its `roost run` was interrupted before anything ran",
         )
     package = by(path)
     require_runner(package)

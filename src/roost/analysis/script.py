@@ -41,7 +41,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
         return typed.absolute()
     pure, known = PurePath(name), _describe_known_scripts(folders)
     if not name or pure.is_absolute() or ".." in pure.parts:  # a path, not a name in these folders
-        raise NotFound("there is no such script", setting="-s", received=name, fix=f"make it, {known}")
+        raise NotFound("there is no such script", setting="-s", received=name, fix=f"create it, {known}")
     for folder in folders:
         for path in (folder / pure, folder / f"{name}.py"):
             if path.is_file():
@@ -54,7 +54,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
         f"there is no such script, neither here nor in {places}",
         setting="-s",
         received=name,
-        fix=" ".join(filter(None, (near, f"make it, {known}"))),
+        fix=" ".join(filter(None, (near, f"create it, {known}"))),
     )
 
 
@@ -71,8 +71,9 @@ def _script_names(folders: Sequence[Path]) -> list[str]:
 def _describe_known_scripts(folders: Sequence[Path]) -> str:
     names = _script_names(folders)
     more = f" … {len(names)} in all" if len(names) > _MAX_LISTED else ""
-    there = f"{', '.join(names[:_MAX_LISTED])}{more}" if names else "none"
-    return f"or name one of {FOLDER}; there are: {there}"
+    if not names:
+        return f"or put one into {FOLDER}"
+    return f"or name one of {FOLDER}: {', '.join(names[:_MAX_LISTED])}{more}"
 
 
 def read(path: Path) -> Script:

@@ -58,8 +58,8 @@ class Card:
     shared."""
 
     def __str__(self) -> str:
-        room = (
+        free = (
             f", {format_memory(self.free_mb)} of {format_memory(self.total_mb)} free" if self.total_mb else ""
         )
         used = f" (used by {'; '.join(map(str, self.users))})" if self.users else ""
-        return f"{self.number}: {self.name}{room}{used}"
+        return f"{self.number}: {self.name}{free}{used}"

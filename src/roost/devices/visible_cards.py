@@ -46,8 +46,8 @@ def no_cards_reason(environment: Mapping[str, str] = os.environ) -> str:
         return f"{inventory.VARIABLE} is {environment[inventory.VARIABLE]!r}"
     if not torch_has_cuda():
         return "torch here was built without CUDA"
-    if (asked := environment.get(VARIABLE)) is not None:
-        return f"{VARIABLE} is {asked!r}"
+    if (value := environment.get(VARIABLE)) is not None:
+        return f"{VARIABLE} is {value!r}"
     return "there is none, or its driver is not loaded (nvidia-smi shows it)"
 
 
@@ -72,14 +72,14 @@ def most_free(found: Sequence[Card], count: int) -> list[Card]:
     return sorted(by_memory[:count], key=lambda card: card.number)
 
 
-def _visible(found: Sequence[Card], asked: str | None) -> list[Card]:
+def _visible(found: Sequence[Card], value: str | None) -> list[Card]:
     """The cards that the variable names; as in CUDA, an entry that names no card ends the list."""
-    if asked is None:
+    if value is None:
         return list(found)
     whole = list(dict.fromkeys(card.part_of or card.id for card in found))
     names = {*whole, *(card.id for card in found)}
     seen: list[Card] = []
-    for entry in (one.strip() for one in asked.split(",")):
+    for entry in (one.strip() for one in value.split(",")):
         named = entry
         if entry.isdecimal():
             if int(entry) >= len(whole):

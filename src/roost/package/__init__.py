@@ -1,0 +1,21 @@
+"""The package of a run on disk: creates, reads and checks its files, without importing torch or project code.
+
+In reading order:
+
+- package_name: names of package folders
+- package: the folder of one run, and its lock
+- package_draft: a checked package before its creation
+- project_preflight: checks of a project without importing its code
+- snapshot: the copy of the project's code
+- environment: software and hardware of a run, and their differences
+- sessions: request files and session records
+- live_progress: the progress record that the worker updates each step
+- records: the rows of metrics
+- records_follower: follows the records while they grow
+- checkpoints: format, retention and selection of checkpoints
+- lineage: the parents of a fork
+- resume_gate: what may change when a run continues
+- setting_locations: where a setting was set, for messages
+- mirror_folders: the paths that mirrors write to
+- results: files that a run or a task writes for other commands
+"""

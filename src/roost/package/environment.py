@@ -1,4 +1,4 @@
-"""What a run ran on, and what of it differs from another time in a way that can change bits."""
+"""Records the software and hardware of a run, and finds the differences that can change its bits."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ _COMPARED = {
 
 
 _SINGLE_RANK = {"ranks": 1, "strategy": "single"}
-"""Of a stack that was written down before there could be several."""
+"""The values of a stack that was recorded before roost had ranks."""
 
 
 def redact(text: str) -> str:
-    """The text with what looks like a credential replaced by ``***``."""
+    """Returns the text with everything that looks like a credential replaced by ``***``."""
     return _SECRET.sub(lambda match: (match["user"] or match["name"] or "") + "***", text)
 
 
 def is_secret(name: str) -> bool:
-    """Whether what is called so looks like a credential, whatever its value."""
+    """Whether a variable or key of this name looks like a credential, whatever its value."""
     given = f"{name}=value"
     return redact(given) != given
 
@@ -90,12 +90,13 @@ def _git(project: Path, *arguments: str) -> str | None:
 
 
 def git_state(project: Path) -> dict[str, Any] | None:
-    """Commit and uncommitted diff (secrets redacted) of a project; None when git tracks nothing of it."""
+    """Returns commit and uncommitted diff (secrets redacted) of a project; None if git tracks none of its
+    files."""
     commit = _git(project, "rev-parse", "HEAD")
     if commit is None or not _git(project, "ls-files", "--", "."):
         return None
     diff = _git(project, "diff", "HEAD", "--", ".") or ""
-    dirty = bool(_git(project, "status", "--porcelain", "--", "."))  # files that git does not know yet, too
+    dirty = bool(_git(project, "status", "--porcelain", "--", "."))  # includes untracked files
     return {"commit": commit, "dirty": dirty, "diff": redact(diff)[:_MAX_DIFF_BYTES]}
 
 
@@ -109,7 +110,7 @@ def _cpu_model() -> str:
 
 
 def _driver() -> str | None:
-    """The version of NVIDIA's kernel module; torch knows only which CUDA it is good for."""
+    """The version of NVIDIA's kernel module; torch knows only the CUDA version that it supports."""
     try:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
@@ -119,7 +120,7 @@ def _driver() -> str | None:
 
 
 def _gpus(device: str) -> list[dict[str, Any]]:
-    """The GPUs that the process may use; empty unless it trains on one, because asking opens a context."""
+    """The GPUs that the process may use; empty unless it trains on one, because the query opens a context."""
     if not device.startswith("cuda"):
         return []
     cuda = sys.modules["torch"].cuda
@@ -136,8 +137,8 @@ def _gpus(device: str) -> list[dict[str, Any]]:
 
 
 def _precision(backend: Any) -> str | None:
-    """How float32 is computed there. By its new name where torch has it (2.9): to read the old one once the
-    new one was set is an error."""
+    """The float32 precision of a backend. Reads the new attribute if torch has it (2.9): reading the old one
+    after the new one was set is an error."""
     new: str | None = getattr(backend, "fp32_precision", None)
     if new is not None or backend is None:
         return new
@@ -145,7 +146,8 @@ def _precision(backend: Any) -> str | None:
 
 
 def _torch_flags(cuda: bool) -> dict[str, Any]:
-    """Switches of torch that change bits. Project code sets them while it is loaded: look after that."""
+    """The flags of torch that change bits. Project code may set them when it is loaded: call this after
+    that."""
     torch = sys.modules["torch"]
     backends = torch.backends
     matmul = backends.cuda.matmul if cuda else getattr(backends.mkldnn, "matmul", None)
@@ -167,13 +169,13 @@ def _torch_flags(cuda: bool) -> dict[str, Any]:
 
 
 def stack(device: str, *, ranks: int = 1, strategy: str = "single") -> dict[str, Any]:
-    """What decides the bits of a computation: versions, device, ranks, threads, switches. Torch must be
-    imported already, and the project's code be loaded.
+    """Returns everything that determines the bits of a computation: versions, device, ranks, threads, flags.
+    Torch must be imported already, and the project's code must be loaded.
 
     Args:
-        device: Where this process computes.
-        ranks: How many there are, on all machines.
-        strategy: How they share the work; of one rank it does not count.
+        device: The device of this process.
+        ranks: The world size.
+        strategy: The strategy of the ranks; ignored for a single rank.
     """
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
     cuda = device.startswith("cuda")
@@ -195,7 +197,8 @@ def stack(device: str, *, ranks: int = 1, strategy: str = "single") -> dict[str,
 def capture(
     device: str, *, seed: int, determinism: str, ranks: int = 1, strategy: str = "single"
 ) -> dict[str, Any]:
-    """Everything worth knowing of where a run runs, as plain data for ``environment.json``; see `stack`."""
+    """Returns the content of ``environment.json``: software, hardware, variables; for the arguments see
+    `stack`."""
     return {
         "format": 1,
         "roost": __version__,
@@ -216,19 +219,20 @@ def capture(
 
 
 def _name_and_version(found: metadata.Distribution) -> tuple[str, str] | None:
-    """Name and version of an installed package; None of what tells neither. `importlib.metadata` reads each
-    as an e-mail, its whole description too: a quarter of a second for 150."""
+    """Name and version of an installed distribution; None if it lacks one. Faster than `importlib.metadata`,
+    which parses each file as an e-mail with the whole description: a quarter of a second for 150."""
     text = found.read_text("METADATA") or found.read_text("PKG-INFO") or found.read_text("") or ""
-    head = text.partition("\n\n")[0]
-    told = {key: value.strip() for key, value in _NAME_OR_VERSION.findall(head)}
-    return (told["Name"], told["Version"]) if len(told) == 2 else None
+    header = text.partition("\n\n")[0]
+    fields = {key: value.strip() for key, value in _NAME_OR_VERSION.findall(header)}
+    return (fields["Name"], fields["Version"]) if len(fields) == 2 else None
 
 
 def read_environment(package: Path) -> dict[str, Any] | None:
-    """What the run began on, as `capture` gave it; None before its first session has written that.
+    """Reads the environment in which the run began, as `capture` returned it; None before the first session
+    has written it.
 
     Raises:
-        Refused: The file is damaged, so nobody can tell what the rest of the run must be like.
+        Refused: The file is damaged, so it is unknown which environment an exact continuation needs.
     """
     path = package / NAME
     try:
@@ -238,16 +242,18 @@ def read_environment(package: Path) -> dict[str, Any] | None:
         return None
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise Refused(
-            f"is damaged: {error}", where=path, fix="remove it; this machine then counts as the first one"
+            f"the file is damaged: {error}",
+            where=path,
+            fix="remove it; the environment of the next session then counts as the first one",
         ) from error
     return found
 
 
 def stack_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What of two stacks differs so that the rest of a run cannot be bit for bit the same, in words.
+    """Returns the differences of two stacks that make the rest of a run inexact, a text for each.
 
-    Deterministic algorithms of a CPU are not compared: where their lack may give other bits each time, that
-    is a reason of its own (`worker.determinism`).
+    Deterministic algorithms are not compared on the CPU: if their absence may change bits, that is a separate
+    reason (`roost.worker.determinism`).
     """
     then, now = {**_SINGLE_RANK, **then}, {**_SINGLE_RANK, **now}
     on_cpu = then.get("device") == now.get("device") == "cpu"

@@ -1,4 +1,4 @@
-"""Where a package comes from that goes on from a checkpoint of another one: reading only."""
+"""The parents of a forked package, which continues from a checkpoint of another one. Only reads."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from roost.package.results import skipped_steps
 from roost.package.results.skipped_steps import SkippedStep
 
 INHERITED_SESSION = 0
-"""The session that what was before the fork counts as."""
+"""The session number of everything that a fork inherited."""
 
 
 _EPOCH_LENGTH_KEYS = ("data.", "gradient_accumulation_steps", "dataset")
-"""What may give an epoch another number of steps."""
+"""Prefixes of the settings that may change the number of steps of an epoch."""
 
 
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that a fork has otherwise than its parent; a side without it is left out."""
+    """A setting that differs between a fork and its parent; a side without the setting is left out."""
 
     key: str
     old: Any = UNSET
@@ -38,36 +38,36 @@ class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForkParent(msgspec.Struct, frozen=True, kw_only=True):
-    """One package that another goes on from."""
+    """A package, and its checkpoint, from which a fork continues."""
 
     package: str
-    """Its name."""
+    """The name of the parent."""
     path: str
-    """Where it was."""
+    """The path of the parent when it was forked."""
     checkpoint: int
     step: int
     sha256: str
-    """Of the checkpoint's manifest, which holds the digests of its files."""
+    """The digest of the checkpoint's manifest, which contains the digests of its files."""
     changed: list[SettingChange] = []
-    """What the fork asked to have otherwise."""
+    """The settings that the fork was requested to change."""
 
 
 def parent_of(package: PackageFolder) -> ForkParent | None:
-    """What a package goes on from; None where it began by itself."""
+    """Returns the parent of a package; None if it is not a fork."""
     return next(iter(ancestry(package)), None)
 
 
 def ancestry(package: PackageFolder) -> list[ForkParent]:
-    """What a package goes on from, and what that went on from, the nearest first.
+    """Returns the parent of a package, the parent's parent, and so on, the nearest first.
 
-    A package keeps the names of all of them, so they may be gone. Empty where it began by itself, or where
-    its request cannot be read.
+    A package stores the names of all of them, so they need not exist any more. Empty if the package is not a
+    fork, or its request cannot be read.
     """
     return ancestry_of_request(package.request)
 
 
 def ancestry_of_request(request: Mapping[str, Any]) -> list[ForkParent]:
-    """As `ancestry`, of the package's request."""
+    """Returns the same as `ancestry`, from a package's request."""
     found = [request.get("parent"), *(request.get("ancestors") or [])]
     try:
         return msgspec.convert([one for one in found if one is not None], list[ForkParent])
@@ -76,35 +76,37 @@ def ancestry_of_request(request: Mapping[str, Any]) -> list[ForkParent]:
 
 
 def changed_settings(package: PackageFolder) -> list[str]:
-    """The dotted settings that a fork has otherwise than its parent, and the schedules that follow from them:
-    those that were laid out for another end."""
+    """Returns the dotted settings that differ between a fork and its parent, and the schedules that depend on
+    the changed end of the run."""
     parent = parent_of(package)
     keys = [one.key for one in parent.changed] if parent is not None else []
-    moves = any(key in resume_gate.LENGTH_SETTINGS or key.startswith(_EPOCH_LENGTH_KEYS) for key in keys)
-    return [*keys, *(resume_gate.settings_using_total_steps(package.settings()) if moves else [])]
+    changes_end = any(
+        key in resume_gate.LENGTH_SETTINGS or key.startswith(_EPOCH_LENGTH_KEYS) for key in keys
+    )
+    return [*keys, *(resume_gate.settings_using_total_steps(package.settings()) if changes_end else [])]
 
 
 def optimizers_may_differ(package: PackageFolder) -> bool:
-    """Whether any checkpoint may have been saved with other optimizers than those of now: so that what a
-    project's own schedulers are made of is not copied for nothing."""
+    """Whether a checkpoint may have been saved with other optimizers than the present ones. If not, the state
+    of a project's own schedulers need not be copied."""
     overrides = [text for one in package.sessions() for text in one.request.get("overrides", [])]
     return bool(changed_settings(package)) or any("optimizers" in text for text in overrides)
 
 
-def settings_changed_since(package: PackageFolder, info: Manifest) -> list[str]:
-    """The dotted settings of optimizers that are others now than when a checkpoint was saved, by a fork or by
-    `continue --force`; and what else a fork has otherwise.
+def settings_changed_since(package: PackageFolder, manifest: Manifest) -> list[str]:
+    """Returns the dotted settings of optimizers that have changed since a checkpoint was saved, by a fork or
+    by ``continue --force``; for an inherited checkpoint also the other settings that the fork changed.
 
-    A session that only moves the run's end leaves its schedules as they were laid out, and says so (see
+    A session that only changes the run's end leaves the schedules as they were created, and reports that (see
     `roost.package.resume_gate`).
     """
-    then, now = package.settings(until=info.session), package.settings()
+    then, now = package.settings(until=manifest.session), package.settings()
     found = [one.key for one in layers.differences(then, now) if one.key.startswith("optimizers.")]
-    return [*(changed_settings(package) if info.session == INHERITED_SESSION else []), *found]
+    return [*(changed_settings(package) if manifest.session == INHERITED_SESSION else []), *found]
 
 
 def setting_changes(differences: Iterable[ConfigDifference]) -> list[SettingChange]:
-    """Differences of settings, as a package keeps them."""
+    """Returns differences of settings in the form that a package stores."""
 
     def kept(value: Any) -> Any:
         return UNSET if value is layers.ABSENT else value
@@ -112,21 +114,21 @@ def setting_changes(differences: Iterable[ConfigDifference]) -> list[SettingChan
     return [SettingChange(key=one.key, old=kept(one.old), new=kept(one.new)) for one in differences]
 
 
-def history_before(package: PackageFolder, info: Manifest) -> tuple[list[records.Row], list[SkippedStep]]:
-    """What a run had recorded, and which steps it had passed over, when it saved a checkpoint: also where it
-    has gone another way since. The steps are as of session `INHERITED_SESSION`."""
-    columns = records.fold(package.path / "records", until=info.session)
-    told = skipped_steps.read(package.path / skipped_steps.NAME, columns.starts)
-    steps = [one for one in told if one.step <= info.step and one.session <= info.session]
-    rows = [row for row in columns.rows if row["step"] <= info.step]
+def history_before(package: PackageFolder, manifest: Manifest) -> tuple[list[records.Row], list[SkippedStep]]:
+    """Returns the rows and the skipped steps of a run at the time when it saved a checkpoint, also if the run
+    has continued from an earlier step since. The steps are those of session `INHERITED_SESSION`."""
+    columns = records.fold(package.path / "records", until=manifest.session)
+    skipped = skipped_steps.read(package.path / skipped_steps.NAME, columns.starts)
+    steps = [one for one in skipped if one.step <= manifest.step and one.session <= manifest.session]
+    rows = [row for row in columns.rows if row["step"] <= manifest.step]
     return rows, [msgspec.structs.replace(one, session=INHERITED_SESSION) for one in steps]
 
 
 def require_loadable(differences: Iterable[ConfigDifference]) -> None:
-    """What a checkpoint holds of an optimizer fits one of the same class and parameters only.
+    """Checks that the optimizers keep their class and parameters: the state in a checkpoint fits no others.
 
     Raises:
-        ConfigError: A setting says otherwise.
+        ConfigError: A setting changes one of these.
     """
     for one in differences:
         section, _, rest = one.key.partition(".")
@@ -134,12 +136,16 @@ def require_loadable(differences: Iterable[ConfigDifference]) -> None:
         if section != "optimizers" or not _is_fixed(key, one):
             continue
         if one.old is layers.ABSENT or one.new is layers.ABSENT:
-            said = f"the checkpoint holds the state of {'no' if one.old is layers.ABSENT else 'an'} optimizer"
-            said += f" {name!r}"
+            message = (
+                f"the checkpoint has the state of {'no' if one.old is layers.ABSENT else 'an'} optimizer"
+            )
+            message += f" {name!r}"
         else:
-            said = f"the checkpoint holds the state of {one.old}, which does not fit another one"
-        fix = "leave it as it is, or begin anew with `roost run`"
-        raise ConfigError(said, setting=one.key, received=_received(one.new), where="command line", fix=fix)
+            message = f"the checkpoint has the state of {one.old}, which does not fit another optimizer"
+        fix = "leave it as it is, or start a new run with `roost run`"
+        raise ConfigError(
+            message, setting=one.key, received=_received(one.new), where="command line", fix=fix
+        )
 
 
 def _is_fixed(key: str, one: ConfigDifference) -> bool:

@@ -1,11 +1,12 @@
-"""Where a run is, in one mapped record that its worker publishes each step and anybody may read.
+"""The progress record of a run: a memory-mapped file that the worker updates each step and any process may
+read.
 
-Publishing costs about a microsecond and no system call, so it is done every step: the bar, stall detection
-and attach all read the same bytes. The record survives the death of the worker.
+An update takes about a microsecond and no system call, so it happens every step: progress bar, stall
+detection and attach all read the same bytes. The record survives the death of the worker.
 """
 
 # Standard library only
-# Not durable: one mapped record, published each step for watchers; nothing resumes from it
+# Not durable: one mapped record, updated each step for readers; nothing resumes from it
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ PHASES = ("starting", "training", "validating", "testing", "saving", "ended", "v
 
 @dataclass(frozen=True)
 class ProgressRecord:
-    """One look at a run. ``total_steps`` and ``steps_per_epoch`` are 0 while unknown; ``wall`` is the Unix
-    time of publishing, ``seconds`` the training time over all sessions, ``samples_per_second`` recent."""
+    """The progress of a run at one moment. ``total_steps`` and ``steps_per_epoch`` are 0 while unknown;
+    ``wall`` is the Unix time of the update, ``seconds`` the training time over all sessions,
+    ``samples_per_second`` a recent rate."""
 
     step: int
     epoch: int
@@ -48,17 +50,18 @@ class ProgressRecord:
 
 
 class ProgressFile:
-    """Publishes snapshots into ``path``, which is made if it does not exist.
+    """Writes progress records to ``path``, which is created if it does not exist.
 
     Two slots are written in turn, each with a sequence number and a checksum; the valid one with the higher
-    number counts. So a reader that comes in between, and a writer killed in between, leave the one before.
+    number counts. So a reader during a write, or after a writer was killed during one, gets the record
+    before.
     """
 
     def __init__(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            # Real blocks instead of a hole: on a full disk this is an error, while storing into a mapped
-            # hole would kill the process.
+            # Real blocks instead of a hole: on a full disk this raises an error, while storing into a mapped
+            # hole would kill the process (SIGBUS).
             size = os.fstat(fd).st_size
             os.pwrite(fd, bytes(max(0, _FILE_BYTES - size)), size)
             found = _slots(os.pread(fd, _FILE_BYTES, 0))
@@ -82,7 +85,7 @@ class ProgressFile:
     ) -> None:
         """Replaces the record; ``phase`` is an index into `PHASES`, the rest as in `ProgressRecord`.
 
-        By position, because this is called every step.
+        The arguments are positional, because this is called every step.
         """
         sequence = self._sequence = self._sequence + 1
         body = _BODY.pack(
@@ -103,13 +106,13 @@ class ProgressFile:
 
 
 def reset(path: Path) -> None:
-    """Forgets what was published; a new session begins with this, long before it can publish."""
-    path.unlink(missing_ok=True)  # not truncated: a reader may have the old one mapped
+    """Clears the record. A new session does this first, long before it can publish."""
+    path.unlink(missing_ok=True)  # not truncated: a reader may have the old file mapped
     path.touch()
 
 
 def read(path: Path) -> ProgressRecord | None:
-    """The newest snapshot, or None when nothing was published yet."""
+    """Returns the newest record; None if none was published yet."""
     try:
         fd = safe_read.open_fd(path)
     except OSError:
@@ -126,7 +129,7 @@ def read(path: Path) -> ProgressRecord | None:
 
 
 def _slots(data: bytes) -> list[tuple[int, ProgressRecord]]:
-    """The slots that are whole; no two have one sequence number."""
+    """The valid slots; their sequence numbers differ."""
     slots = [_parse(data[at : at + _BODY.size + _CHECKSUM.size]) for at in (0, _SLOT_BYTES)]
     return [slot for slot in slots if slot is not None]
 

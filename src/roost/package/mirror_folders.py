@@ -1,4 +1,4 @@
-"""Where mirrors may write into a package."""
+"""Checks the paths that mirrors write to inside a package."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from roost.package import snapshot
 
 
 def check(settings: MirrorSettings, *, copied: Iterable[str], where: Where) -> None:
-    """Makes sure that each mirror of files has a place of its own.
+    """Checks that the path of each mirror that writes files is free.
 
     Args:
-        settings: The section.
-        copied: The project's files in the package and its links, below it.
-        where: Where a dotted key was set, for messages.
+        settings: The section ``mirrors``.
+        copied: The project's files and links in the package, relative to it.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: A place lies outside of the package or is taken.
+        ConfigError: A path is outside the package, or is used by other files.
     """
     taken = [PurePath(one) for one in copied]
     if (csv := settings.csv) is not False:
@@ -32,20 +32,20 @@ def check(settings: MirrorSettings, *, copied: Iterable[str], where: Where) -> N
 
 
 def _check(setting: str, given: str, copied: Iterable[PurePath], where: Where) -> None:
-    place = PurePath(given)
-    # `${package}` is known once the package is made, and absolute then.
-    is_outside = place.is_absolute() or ".." in place.parts or not place.name or "${" in given
-    # Below a link it would land in the project.
+    path = PurePath(given)
+    # `${package}` has no value before the package is created, and is absolute then.
+    is_outside = path.is_absolute() or ".." in path.parts or not path.name or "${" in given
+    # Below a link, the mirror would write into the project.
     is_taken = not is_outside and (
-        place.parts[0] in snapshot.RESERVED_NAMES
-        or any(one.is_relative_to(place) or place.is_relative_to(one) for one in copied)
+        path.parts[0] in snapshot.RESERVED_NAMES
+        or any(one.is_relative_to(path) or path.is_relative_to(one) for one in copied)
     )
     is_table = setting.endswith(".file")
-    if is_outside or is_taken or (is_table and place.suffix != ".csv"):
+    if is_outside or is_taken or (is_table and path.suffix != ".csv"):
         raise ConfigError(
-            "must name a place of its own below the package" + " that ends in .csv" * is_table,
+            "must be an unused path inside the package" + " that ends in .csv" * is_table,
             setting=setting,
             received=given,
             where=where(setting) or where(setting.rpartition(".")[0]),
-            fix="give another; `roost export --records` writes anywhere",
+            fix="give another path; `roost export --records` writes anywhere",
         )

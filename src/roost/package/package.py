@@ -1,6 +1,6 @@
 """The folder of one run: complete, relocatable, and the only truth about it."""
 
-# Not durable: makes the folders and the lock of a new package, removes a failed start
+# Not durable: creates the folders and the lock of a new package, removes a failed creation
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _LOCK_WAIT_SECONDS = 10.0
-"""How long what a killed session left behind may hold the lock: torch's loader workers look every 5 s whether
-their parent lives (roost's own die with it, but not on macOS, nor those of a project's own loader)."""
+"""How long the lock of a killed session is waited for: its remaining processes still hold it. torch's loader
+workers check every 5 s whether their parent exists. (roost's own workers end with it, except on macOS;
+workers of a project's own loader do not.)"""
 
 
 class PackageFolder:
@@ -51,22 +52,22 @@ class PackageFolder:
         selection: snapshot.Selection | None = None,
         fill: Callable[[Path], None] | None = None,
     ) -> PackageFolder:
-        """Makes a new package; a taken name gets a suffix, nothing is ever overwritten.
+        """Creates a new package; a name that exists gets a suffix, nothing is ever overwritten.
 
         Args:
-            root: The save root; made if need be.
-            name: The folder's name; the time when None.
-            exactly: A taken name is refused instead.
+            root: The save root; created if it does not exist.
+            name: The folder's name; None: the time.
+            exactly: Refuses a name that exists, instead of adding a suffix.
             values: All settings, interpolations unresolved (args.json).
             provenance: Which layer set which key.
-            request: What was asked: kind, command line, description, … (request.json).
-            selection: What to copy of the project; nothing when None.
-            fill: Puts more into the folder, before that counts as a package.
+            request: The content of request.json: kind, command line, description, …
+            selection: The files of the project to copy; None: none.
+            fill: Adds files to the folder before it becomes a package.
 
         Raises:
-            Refused: The name is taken.
-            OSError: It cannot be written; what was made is removed again.
-            Exception: What ``fill`` raises; likewise.
+            Refused: The name exists, and ``exactly`` is set.
+            OSError: The package cannot be written; what was created is removed again.
+            Exception: Any error of ``fill``; what was created is removed again.
         """
         root.mkdir(parents=True, exist_ok=True)
         make = package_name.make_exactly if exactly else package_name.make_unique
@@ -79,7 +80,7 @@ class PackageFolder:
                 (path / folder).mkdir()
             settings = sessions.to_json(dict(values))
             durable.write_new(path / "args.json", [settings])
-            # Whoever edits them by hand would make the package say what it did not do.
+            # A digest, because an edit by hand would make the package describe another run.
             own = {"args.json": {"size": len(settings), "sha256": hashlib.sha256(settings).hexdigest()}}
             durable.write_new(path / "provenance.json", [sessions.to_json(dict(provenance or {}))])
             durable.write_new(path / "manifest.json", [sessions.to_json({**manifest, "own": own})])
@@ -87,7 +88,7 @@ class PackageFolder:
             if fill is not None:
                 fill(path)
             durable.fsync_folder(path)  # once for all of them, before the name that makes it a package
-            # Last: a folder without it is no package, so a creation that was cut off is never mistaken.
+            # Last: a folder without it is not a package, so an interrupted creation is never taken for one.
             durable.write(
                 path / "request.json",
                 sessions.to_json({"format": FORMAT, "kind": "train", **(request or {})}),
@@ -103,15 +104,15 @@ class PackageFolder:
         """Opens the package at ``path``.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The folder does not exist, or is not a package.
         """
         path = Path(path).expanduser().absolute()
         if not (path / "request.json").is_file() or not (path / "args.json").is_file():
-            what = "there is no such folder" if not path.is_dir() else "the folder is no package"
+            message = "the folder does not exist" if not path.is_dir() else "the folder is not a package"
             raise NotFound(
-                what,
+                message,
                 received=str(path),
-                fix="give the folder that `roost run` printed, or look with `roost ls`",
+                fix="give the folder that `roost run` printed, or see `roost ls`",
             )
         return cls(path)
 
@@ -123,7 +124,7 @@ class PackageFolder:
 
     @property
     def request(self) -> dict[str, Any]:
-        """What was asked when the package was made; never changes."""
+        """The content of request.json: the request that created the package; never changes."""
         return self._load("request.json")
 
     @property
@@ -133,23 +134,23 @@ class PackageFolder:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Every copied file with size and hash; what was left out and why; links."""
+        """Every copied file with its size and digest; links; what was left out, with the reason."""
         return self._load("manifest.json")
 
-    def changed(self) -> list[str]:
-        """The copied files, and args.json, that are gone or hold something else than they did."""
+    def changed_files(self) -> list[str]:
+        """Returns the copied files, possibly with args.json, that are missing or have other content now."""
         manifest = self.manifest
         return [
             *snapshot.changed_files(self.path, manifest),
             *snapshot.changed_files(self.path, {"files": manifest.get("own", {})}),
         ]
 
-    def forced(self) -> dict[str, str]:
-        """The changed files that sessions were forced to go on with, as the newest of them found them: their
-        sha256, empty for one that was gone."""
+    def forced_changes(self) -> dict[str, str]:
+        """Returns the changed files that sessions were forced to continue with (``--force``): the SHA-256
+        that the newest of these sessions found, empty for a missing file."""
         found: dict[str, str] = {}
         for session in self.sessions():
-            if session.counts(self.path / "records"):
+            if session.is_effective(self.path / "records"):
                 found |= session.request.get("changed", {})
         return found
 
@@ -160,25 +161,27 @@ class PackageFolder:
 
     @property
     def derived(self) -> dict[str, Any]:
-        """_package.json: tracks and inexactness as the worker last wrote them; empty before, and when it is
-        damaged, because the next save writes it anew."""
+        """The content of _package.json: tracks and inexactness as the worker last wrote them. Empty before
+        the first save, and if the file is damaged, because the next save writes it again."""
         try:
             return self._load("_package.json")
         except NotFound:
             return {}
 
-    def kept(self) -> set[int]:
-        """The ids of the checkpoints that stood after the last save, as _package.json tells."""
+    def kept_ids(self) -> set[int]:
+        """Returns the ids of the checkpoints that existed after the last save, according to _package.json."""
         derived = self.derived
         lists = [derived.get(key) for key in ("ckpt_slow", "ckpt_fast", "ckpt_consistent", "ckpt_best")]
         return {id for found in lists if isinstance(found, list) for id in found if isinstance(id, int)}
 
     @property
     def project(self) -> Path:
-        """Where the project was when the newest session began, for ``${project}`` and for links; it may be
-        gone."""
-        asked = [self.request, *(session.request for session in self.sessions())]
-        return Path(next((str(one["project"]) for one in reversed(asked) if one.get("project")), self.path))
+        """The project's folder when the newest session began, for ``${project}`` and for links; it may not
+        exist any more."""
+        requests = [self.request, *(session.request for session in self.sessions())]
+        return Path(
+            next((str(one["project"]) for one in reversed(requests) if one.get("project")), self.path)
+        )
 
     @property
     def checkpoints(self) -> Path:
@@ -187,63 +190,64 @@ class PackageFolder:
 
     @property
     def blackbox(self) -> Path:
-        """The folder of the steps that failed; see `roost.package.results.black_box`."""
+        """The folder of the black boxes of failed steps; see `roost.package.results.black_box`."""
         return self.path / "blackbox"
 
     @property
     def output(self) -> Path:
-        """What the worker printed, as bytes."""
+        """The file with the output of the worker, as bytes."""
         return self.path / "_output.txt"
 
     @property
     def model_summary(self) -> Path:
-        """The table of the model, of a run that began with ``--initialize``."""
+        """The file with the model summary, of a run that began with ``--initialize``."""
         return self.path / "_model.txt"
 
     @property
     def progress(self) -> Path:
-        """The mapped record of `roost.package.live_progress`."""
+        """The file of `roost.package.live_progress`."""
         return self.path / "progress"
 
     def settings(self, *, until: int | None = None) -> dict[str, Any]:
-        """All settings in effect: args.json with the overrides of every session, in order.
+        """Returns the settings in effect: args.json with the overrides of every session, in order.
 
-        A session that failed before its first step (its settings did not fit, say) changed nothing, see
-        `Session.counts`.
+        A session that failed before its first step (for example because its settings did not fit) changed
+        nothing, see `Session.is_effective`.
 
         Args:
-            until: Those that were in effect in this session; now when None.
+            until: The session whose settings are returned; None: the newest.
         """
-        from roost.config import layers  # 25 ms with what reads YAML; a command has no settings
+        from roost.config import layers  # 25 ms with the YAML reader; a package of a command has no settings
 
         values = self.args
         for session in self.sessions():
-            is_of_then = until is None or session.number <= until
-            if is_of_then and session.counts(self.path / "records"):
+            is_included = until is None or session.number <= until
+            if is_included and session.is_effective(self.path / "records"):
                 values = layers.apply_overrides(values, session.request.get("overrides", []))
         return values
 
     def sessions(self) -> list[Session]:
-        """All sessions, oldest first."""
+        """Returns all sessions, the oldest first."""
         return sessions.read_all(self.path / "sessions")
 
     def state(self) -> str:
-        """new, or the state of the newest session."""
+        """Returns the state of the newest session; ``new`` without one."""
         found = self.sessions()
         return found[-1].state if found else "new"
 
     def new_session(self, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
-        """Adds a session and gives its number: `sessions.write_request`. The caller holds the lock."""
+        """Adds a session and returns its number, see `sessions.write_request`. The caller must hold the
+        lock."""
         for folder in (self.path, self.path / "sessions", self.blackbox, *self.path.glob("profile/*")):
             if folder.is_dir():
-                durable.sweep(folder)  # what a killed process had not finished writing
+                durable.sweep(folder)  # temporary files of a killed process
         return sessions.write_request(self.path / "sessions", dict(request), is_durable=is_durable)
 
     def lock(self) -> int:
-        """Takes the package's lock; gives the descriptor that holds it until its last copy is closed.
+        """Takes the package's lock; returns a descriptor, which holds the lock until its last copy is closed.
 
         Raises:
-            Refused: Somebody writes to this package.
+            Refused: Another process writes to this package.
         """
         fd = self._opened_lock()
         deadline = time.monotonic() + _LOCK_WAIT_SECONDS
@@ -252,14 +256,14 @@ class PackageFolder:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return fd
             except BlockingIOError:
-                # What a killed session left behind is still being taken down by the kernel: soon it is free.
+                # The kernel is still ending the processes of a killed session: the lock will be free soon.
                 if self.state() in ("running", "starting") or time.monotonic() > deadline:
                     os.close(fd)
                     raise self._in_use() from None
                 time.sleep(0.01)
 
     def _opened_lock(self) -> int:
-        """Never through a link, and never waiting for the other end of a FIFO."""
+        """Opens the lock file: never through a link, and without waiting for the other end of a FIFO."""
         path = self.path / "lock"
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
@@ -278,52 +282,52 @@ class PackageFolder:
         if not found:
             return Refused("the package is in use", where=self.path, fix="try again")
         record = found[-1].record or found[-1].request
-        who = f"session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
+        holder = f"session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
         if found[-1].state not in ("running", "starting"):
             fix = "`roost continue` ends it; if it does not, `fuser lock` in the package names it"
             return Refused(
-                f"the package is in use by a process that {who} left behind", where=self.path, fix=fix
+                f"the package is in use by a remaining process of {holder}", where=self.path, fix=fix
             )
         fix = "watch it with `roost logs -f`, or end it with `roost stop`"
         if found[-1].is_python:
-            who, fix = f"a Python program, {who}", "let it leave its `with` block, or end it"
-        return Refused(f"the package is in use by {who}", where=self.path, fix=fix)
+            holder, fix = f"a Python program, {holder}", "let it leave its `with` block, or end it"
+        return Refused(f"the package is in use by {holder}", where=self.path, fix=fix)
 
     def records(self) -> records.Columns:
-        """The folded history of all sessions."""
+        """Returns the recorded history of all sessions, see `roost.package.records.fold`."""
         from roost.package import records
 
         return records.fold(self.path / "records")
 
     def store(self) -> CheckpointStore:
-        """The checkpoints, and which of them lead to where the run is now.
+        """Returns the checkpoints, with the lineage that leads to the current state of the run.
 
-        A later branch (``continue -c K``) hides what came after K before it.
+        After ``continue -c K``, earlier checkpoints after K are not part of the lineage.
         """
         from roost.package.checkpoints.checkpoint_store import CheckpointStore
 
         branches = [
             session
             for session in self.sessions()
-            if session.checkpoint is not None and session.counts(self.path / "records")
+            if session.checkpoint is not None and session.is_effective(self.path / "records")
         ]
         found = checkpoint.read_manifests(self.checkpoints)
-        unsaved = branches and all(info.session < branches[-1].number for info in found)
+        unsaved = branches and all(manifest.session < branches[-1].number for manifest in found)
         return CheckpointStore(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
 
     def describe(self, text: str) -> None:
-        """The marker file of document 000: an empty-handed look at the folder tells what the run is about. It
-        changes nothing of the run, so it may be added at any time.
+        """Writes a marker file (document 000) whose name describes the run, visible in a plain listing of the
+        folder. It does not affect the run, so it may be added at any time.
 
         Raises:
-            UsageError: The text makes no file name.
-            OSError: It cannot be written.
+            UsageError: The text cannot be used as a file name.
+            OSError: The file cannot be written.
         """
         name = f"_desc: {package_name.folder_name(text)}"
         durable.write(self.path / name, text.encode(errors="surrogateescape") + b"\n")
 
     def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:
-        """Writes _package.json, with document 000's keys. Only the worker calls this."""
+        """Writes _package.json, with the keys of document 000. Only the worker calls this."""
         body = {
             "format": FORMAT,
             "id": self.path.name,
@@ -339,4 +343,6 @@ class PackageFolder:
 
 
 def _lock_file_error(path: Path) -> RoostError:
-    return RoostError("the package's lock is no plain file", where=path, fix="remove it: a new one is made")
+    return RoostError(
+        "the package's lock is not a plain file", where=path, fix="remove it: roost creates a new one"
+    )

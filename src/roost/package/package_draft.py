@@ -1,4 +1,4 @@
-"""A package that is about to be made: everything is checked before the first file of it is written."""
+"""A package before its creation: everything is checked before its first file is written."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from roost.package.snapshot import Selection
 
 @dataclass(frozen=True)
 class PackageDraft:
-    """Everything that is known before anything is made."""
+    """A checked package that can be created."""
 
     config: Config
     kind: str
-    """train, or python: no Runner is named, and only a program of Python writes to it."""
+    """train, or python: the config names no Runner, and only a Python program writes to the package."""
     project: Path
     root: Path
-    """Where the package goes."""
+    """The folder that will contain the package."""
     selection: Selection | None
-    """What is copied; nothing when None."""
+    """The files to copy; None: none."""
     description: str | None
 
     def create(
@@ -41,21 +41,21 @@ class PackageDraft:
         command: Sequence[str] = (),
         like: PackageFolder | None = None,
     ) -> PackageFolder:
-        """Makes the package; a taken name gets a suffix, None is the time.
+        """Creates the package.
 
         Args:
-            name: The package's.
-            exactly: A taken name is refused instead.
-            command: As it was typed.
-            like: One that was just made of the same project: git is not asked again.
+            name: The package's name; None: the time. A name that exists gets a suffix.
+            exactly: Refuses a name that exists, instead of adding a suffix.
+            command: The command line as it was typed.
+            like: A package that was just created from the same project: its git state is reused.
 
         Raises:
-            UsageError: The description makes no folder name.
-            Refused: The name is taken.
-            OSError: It cannot be written; what was made is removed.
+            UsageError: The description cannot be used as a folder name.
+            Refused: The name exists, and ``exactly`` is set.
+            OSError: The package cannot be written; what was created is removed.
         """
         if self.description:
-            package_name.folder_name(self.description)  # refused before anything is made
+            package_name.folder_name(self.description)  # refused before anything is created
         package = PackageFolder.create(
             self.root,
             name=name,
@@ -77,19 +77,19 @@ class PackageDraft:
         return package
 
     def left_out(self) -> list[str]:
-        """A line for each file that is linked because of what it is."""
+        """Returns a line for each path that is not copied, with the reason."""
         found = self.selection.left_out if self.selection is not None else []
         return [f"{one['path']} is linked, not copied: {one['reason']}" for one in found]
 
 
 @dataclass(frozen=True)
 class TrainingDraft(PackageDraft):
-    """One that can be trained: it has a Runner, a Dataset, and the code of both."""
+    """A draft that can be trained: it has a Runner, a Dataset, and the code of both."""
 
     selection: Selection
     settings: Settings
     files: list[Path] = field(default_factory=list)
-    """Those that the settings name."""
+    """The files that the settings name."""
 
 
 def prepare_training(
@@ -99,16 +99,16 @@ def prepare_training(
     description: str | None = None,
     like: TrainingDraft | None = None,
 ) -> TrainingDraft:
-    """Checks a config that names a Runner and a Dataset, and chooses what to copy.
+    """Checks a config that names a Runner and a Dataset, and selects the files to copy.
 
     Args:
         config: The merged config, from a file.
-        root: Where the package goes; None: its ``save_root``.
+        root: The folder that will contain the package; None: the config's ``save_root``.
         description: A few words about the run; None: those of the config.
-        like: One that was just prepared: where it names the same files, the same is copied.
+        like: A draft that was just prepared: its selection is reused if it has the same root and files.
 
     Raises:
-        ConfigError: The config, or a file it names, is wrong.
+        ConfigError: The config, or a file that it names, is wrong.
         OSError: A folder cannot be read.
     """
     project = config.path.parent
@@ -136,12 +136,13 @@ def prepare_training(
 def prepare_python(
     config: Config, *, copy: bool, root: Path | None = None, description: str | None = None
 ) -> PackageDraft:
-    """Checks a config that is used from Python alone: all but roost's sections about packages is its own.
+    """Checks a config that is used only from Python: of its keys, roost reads ``save_root``, ``description``
+    and ``checkpoint``; all others are free.
 
     Args:
         config: The merged config.
-        copy: Whether to copy the folder of its file.
-        root: Where the package goes; None: its ``save_root``.
+        copy: Whether to copy the folder of the config file.
+        root: The folder that will contain the package; None: the config's ``save_root``.
         description: A few words about the run; None: those of the config.
 
     Raises:
@@ -172,11 +173,11 @@ def _select(config: Config, root: Path, files: Iterable[Path]) -> Selection:
 
 def _checked_root(config: Config, given: Path | None, save_root: str) -> Path:
     project = config.path.parent
-    # Without `..`: the package must be found when the project is gone.
+    # Without `..`: the package must be found when the project no longer exists.
     root = Path(os.path.normpath(given.absolute() if given is not None else project / _expanded(save_root)))
     if root.resolve() == project.resolve():
         raise ConfigError(
-            "is the project's own folder",
+            "the project's own folder cannot be the save root",
             setting="save_root",
             received=str(given) if given is not None else save_root,
             where=None if given is not None else config.where("save_root"),

@@ -1,6 +1,6 @@
-"""How a package's folder is called. Nothing is ever overwritten: a taken name gets a suffix."""
+"""Names of package folders. Nothing is ever overwritten: a name that exists gets a suffix."""
 
-# Not durable: an atomic mkdir is how a name is taken
+# Not durable: a name is taken by an atomic mkdir
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ _TIME_NAME = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{3}")
 
 
 def time_name(now: float) -> str:
-    """``2026-11-20_07-33-13_481``: local time with milliseconds, for a Unix time in seconds."""
+    """Returns a name such as ``2026-11-20_07-33-13_481``: local time with milliseconds, of a Unix time in
+    seconds."""
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)) + f"_{int(now * 1000) % 1000:03d}"
 
 
 def is_time_name(name: str) -> bool:
-    """Whether it is one of `time_name`, also with the suffix of one that was taken: nobody has chosen it."""
+    """Whether a name comes from `time_name`, possibly with a suffix, so that no user has chosen it."""
     return _TIME_NAME.match(name) is not None
 
 
 def folder_name(description: str) -> str:
-    """A description as a folder's name: path separators and control characters become ``_``.
+    """Returns a description as a folder's name: path separators and control characters become ``_``.
 
     Raises:
-        UsageError: Nothing of it is left.
+        UsageError: The name would be empty.
     """
     name = _cleaned(description)
     if not name:
         raise UsageError(
-            "the description makes no folder name", received=description, fix="write a word or two"
+            "the description cannot be used as a folder name", received=description, fix="write a word or two"
         )
     return name
 
 
 def _cleaned(text: str) -> str:
-    """Empty when nothing is left but dots and dashes."""
-    # Lone surrogates are how Python hands over the bytes of a command line that are no UTF-8.
+    """The text without characters that a folder name must not have; empty if only dots and dashes are
+    left."""
+    # Python represents bytes of a command line that are not UTF-8 as lone surrogates.
     name = re.sub(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]", "_", text).strip()
     name = name.encode()[:_MAX_BYTES].decode(errors="ignore").strip()
     if not name.strip("._-"):
@@ -52,14 +54,14 @@ def _cleaned(text: str) -> str:
 
 
 def checked_name(name: str, *, setting: str = "--name") -> str:
-    """The name itself.
+    """Returns the name unchanged.
 
     Raises:
-        UsageError: It is no plain folder name.
+        UsageError: It is not a plain folder name.
     """
     if not name or _cleaned(name) != name:
         raise UsageError(
-            "is no folder name",
+            "not a valid folder name",
             setting=setting,
             received=name,
             fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",
@@ -73,17 +75,18 @@ def _entry_names(folder: Path) -> list[str]:
 
 
 def name_taken_error(root: Path, name: str) -> Refused:
-    """Why a name that was asked for is not to be had."""
-    fix = f"choose another name, or go on with it: roost submit continue {shlex.quote(str(root / name))}"
-    return Refused("there is a package of this name", setting="--name", received=name, where=root, fix=fix)
+    """Returns the error for a requested name that exists."""
+    command = f"roost submit continue {shlex.quote(str(root / name))}"
+    fix = f"choose another name, or continue that package: {command}"
+    return Refused("a package of this name exists", setting="--name", received=name, where=root, fix=fix)
 
 
 def make_exactly(root: Path, name: str) -> Path:
-    """Makes ``root/name``. Of many processes that want it at the same time one has it.
+    """Creates ``root/name``. Of several processes that try at the same time, one succeeds.
 
     Raises:
-        Refused: It stands.
-        OSError: The folder cannot be made.
+        Refused: The folder exists.
+        OSError: The folder cannot be created.
     """
     folder = root / name
     try:
@@ -94,11 +97,11 @@ def make_exactly(root: Path, name: str) -> Path:
 
 
 def make_unique(root: Path, name: str) -> Path:
-    """Makes ``root/name``, or ``root/name-2``, ``-3`` … when that is taken. Safe among many processes:
-    making a folder is atomic.
+    """Creates ``root/name``, or ``root/name-2``, ``-3`` … if that exists. Safe among several processes,
+    because creating a folder is atomic.
 
     Raises:
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be created.
     """
     taken = re.compile(re.escape(name) + r"-(\d+)")
     number = 1
@@ -108,7 +111,7 @@ def make_unique(root: Path, name: str) -> Path:
             folder.mkdir()
             return folder
         except FileExistsError:
-            # One look at the folder instead of trying every number: a thousand of one name stay quick.
+            # One listing of the folder instead of trying every number: fast also for a thousand of one name.
             numbers = [int(m[1]) for m in map(taken.fullmatch, _entry_names(root)) if m]
             number = max([number, *numbers]) + 1
-    raise FileExistsError(f"no free name beside {root / name}")
+    raise FileExistsError(f"no free name after {root / name}")

@@ -1,4 +1,4 @@
-"""What of a project can be checked before anything is made, without importing its code."""
+"""Checks of a project before its package is created, without importing its code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ANALYSIS_FOLDER = "AnalyzeScripts"
 
 
 def check_settings(values: Mapping[str, Any], *, project: Path, package: str, where: Where) -> Settings:
-    """The typed settings, with references resolved as the worker will resolve them.
+    """Returns the typed settings, with references resolved as the worker will resolve them.
 
     Args:
         values: All settings.
         project: The project's folder, ``${project}``.
-        package: What ``${package}`` stands for.
-        where: Where a dotted key was set, for messages.
+        package: The value of ``${package}``.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
         ConfigError: A reference, key, type or range is wrong.
@@ -38,17 +38,17 @@ def check_settings(values: Mapping[str, Any], *, project: Path, package: str, wh
 
 
 def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
-    """The files that the settings name, each looked at: it is there, is Python, and has the class. What is
-    named of libraries is looked at, too, as far as that goes without importing it.
+    """Returns the files that the settings name, after checking that each exists, is valid Python and contains
+    the named class. Classes of libraries are checked as far as possible without importing them.
 
     Args:
         settings: Typed settings.
-        root: The folder that the names start from.
-        where: Where a dotted key was set, for messages.
+        root: The folder to which the paths are relative.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: One is missing, cannot be parsed, or does not have the class; or a config may not name
-            it.
+        ConfigError: A file is missing, cannot be parsed, or does not contain the class; or a config may not
+            name the class.
     """
     files = set()
     for key, path in named_classes(settings):
@@ -61,8 +61,8 @@ def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:
 
 
 def named_classes(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Every class and function that the sections name, those of optimizers and schedulers among them: its
-    dotted key, and its path."""
+    """Yields every class and function that the sections name, including optimizers and schedulers: its dotted
+    key, and its path."""
     yield from _classes_below("runner", settings.runner)
     yield from _classes_below("dataset", settings.dataset)
     for number, hook in enumerate(settings.hooks):
@@ -71,9 +71,14 @@ def named_classes(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _classes_below(f"optimizers.{name}", optimizer)
 
 
-def format_classes(*asked: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
-    """What Runner, Dataset or hooks are made of, in words: their own class, or all that a section names."""
-    found = [path for one in asked for _, path in ([("", one)] if isinstance(one, str) else _classes_below("", one))]
+def format_classes(*sections: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
+    """Returns the classes of Runner, Dataset or hooks as one text: a class path, or all that a section
+    names."""
+    found = [
+        path
+        for one in sections
+        for _, path in ([("", one)] if isinstance(one, str) else _classes_below("", one))
+    ]
     return ", ".join(dict.fromkeys(found))
 
 
@@ -95,7 +100,10 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Struct):
         own = {part.encode_name: getattr(value, part.name) for part in fields(value)}
         arguments = own.pop("arguments", {})
-        return {**{name: one for name, one in own.items() if name not in _VALUE_NAME_KEYS}, **arguments}.items()
+        return {
+            **{name: one for name, one in own.items() if name not in _VALUE_NAME_KEYS},
+            **arguments,
+        }.items()
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
@@ -108,11 +116,11 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
         raise _no_file_error(key, path, at)
     if Path(name).is_absolute() or ".." in Path(name).parts:
         fix = "write the path below the project's folder"
-        raise ConfigError("leads out of the project", setting=key, received=path, where=at, fix=fix)
+        raise ConfigError("the path leaves the project", setting=key, received=path, where=at, fix=fix)
     file = root / name
     if not file.is_file():
         fix = f"paths start at the config's folder, {root}"
-        raise ConfigError(f"there is no file {name}", setting=key, received=path, where=at, fix=fix)
+        raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
     names = _top_level_names(file, key)
     if names is not None and class_name not in names:
         fix = did_you_mean(class_name, names).strip() or f"write `class {class_name}`"
@@ -123,7 +131,7 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
 def _no_file_error(key: str, path: str, where: str | None) -> ConfigError:
     if key in ("runner", "dataset") or key.startswith("hooks.") or ".py" in path:
         fix = "write it as Model/Runner.py:Runner"
-        return ConfigError("names no file and class", setting=key, received=path, where=where, fix=fix)
+        return ConfigError("not a path of file and class", setting=key, received=path, where=where, fix=fix)
     try:
         allowed_classes.require_allowed(path)
     except ConfigError as error:
@@ -136,20 +144,20 @@ def _no_file_error(key: str, path: str, where: str | None) -> ConfigError:
 
 
 def _usual_module(key: str) -> str:
-    """Where most classes of such a key are; torch is not imported to look."""
+    """The module of most classes of such a key, without importing torch."""
     if not key.startswith("optimizers."):
         return ""
     return "torch.optim.lr_scheduler" if ".scheduler" in key else "torch.optim"
 
 
 def _top_level_names(file: Path, key: str) -> set[str] | None:
-    """What a Python file binds anywhere at its top; None when a star import may bind more."""
+    """The names that a Python file binds at its top level; None if a star import may bind more."""
     try:
         tree = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         raise ConfigError(
-            f"{file.name} is no valid Python: {getattr(error, 'msg', error)}",
+            f"{file.name} is not valid Python: {getattr(error, 'msg', error)}",
             setting=key,
             where=f"{file}:{line}",
         ) from None
@@ -170,17 +178,17 @@ def _bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def require_runner(package: PackageFolder) -> None:
-    """For whatever builds what a package trains.
+    """Checks that a package has a Runner, for everything that builds its model.
 
     Raises:
-        Refused: It is that of a command, or was made from Python, of settings that name no Runner.
+        Refused: It is the package of a command, or was created from Python with settings without a Runner.
     """
     if package.request.get("kind") == "command":
-        what = "a command ran in the package, which has nothing to go on with"
-        raise Refused(what, where=package.path, fix="submit the command again")
+        message = "a command ran in the package, which cannot be continued"
+        raise Refused(message, where=package.path, fix="submit the command again")
     if package.args.get("runner") is None:
         raise Refused(
-            "the package names no Runner: it was made from Python, and only a program can read it or go on",
+            "the package names no Runner: it was created from Python, and only a program can continue it",
             where=package.path,
-            fix=f"with roost.open_package({str(package.path)!r}) as run: run.load()",
+            fix=f"write in Python: with roost.open_package({str(package.path)!r}) as run: run.load()",
         )

@@ -1,8 +1,8 @@
-"""What a run recorded: one JSON line per row, one file per session, append-only.
+"""The records of a run: one JSON line per row, one append-only file per session.
 
-A row survives the death of the process as soon as it is written, and a power cut once `sync` was called,
-which happens before a checkpoint commits. A session that goes on from step N hides what an earlier one
-recorded after N; the files themselves are never rewritten.
+A row survives the death of the process once it is written, and a power cut once `RecordsWriter.sync` was
+called, which happens before a checkpoint commits. A session that continues from step N hides the rows of
+earlier sessions after N; the files themselves are never rewritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 Row = dict[str, Any]
-"""A line of the file as JSON."""
+"""A decoded line of a records file."""
 
 
 class RecordsWriter:
@@ -33,7 +33,7 @@ class RecordsWriter:
     Args:
         path: ``records/<n>.jsonl``; must not exist.
         session: The session's number.
-        start_step: The step this session goes on from.
+        start_step: The step from which this session continues.
     """
 
     def __init__(self, path: Path, *, session: int, start_step: int) -> None:
@@ -51,7 +51,7 @@ class RecordsWriter:
         """Appends one row; a value that is not finite is written as null and named under ``nonfinite``.
 
         Raises:
-            OSError: The row could not be written (disk full). It is kept and tried again with the next.
+            OSError: The row could not be written (disk full). It is kept and written with the next one.
         """
         body: dict[str, Any] = {"step": step, "epoch": epoch, "time": round(time.time(), 3), **values}
         nonfinite = {name: repr(value) for name, value in values.items() if not math.isfinite(value)}
@@ -61,10 +61,10 @@ class RecordsWriter:
         self._flush()
 
     def go_back(self, step: int) -> None:
-        """The session goes on from this earlier step: its rows after it no longer count.
+        """Records that the session returns to an earlier step: its rows after that no longer count.
 
         Raises:
-            OSError: It could not be written; it is kept and tried again with the next row.
+            OSError: The line could not be written. It is kept and written with the next row.
         """
         header = {"session": self._session, "start_step": step, "time": round(time.time(), 3)}
         self._unwritten.append(_encode(header) + b"\n")
@@ -75,25 +75,25 @@ class RecordsWriter:
             try:
                 durable.append(self._fd, self._unwritten[0])
             except OSError:
-                # Half a line may stand there now: what follows begins on a line of its own.
+                # The file may end with half a line now, so the next write begins with a new line.
                 self._unwritten[0] = b"\n" + self._unwritten[0].lstrip(b"\n")
                 raise
             del self._unwritten[0]
 
     def sync(self) -> None:
-        """Makes every row so far survive a power cut.
+        """Makes all rows so far durable.
 
         Raises:
-            OSError: Some could not be written, or not be synced.
+            OSError: A row could not be written or synced.
         """
         self._flush()
         durable.sync(self._fd)
 
     def close(self) -> None:
-        """Syncs and closes; the writer is of no use afterwards.
+        """Syncs and closes the file; the writer cannot be used afterwards.
 
         Raises:
-            OSError: As `sync`; it is closed all the same.
+            OSError: See `sync`; the file is closed in any case.
         """
         try:
             self.sync()
@@ -103,27 +103,27 @@ class RecordsWriter:
 
 @dataclass
 class Columns:
-    """The folded records of a run: per metric, the steps (ascending) and the values at them."""
+    """The history of a run by columns: for each metric, the steps (ascending) and the values at them."""
 
     series: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     """Every visible row in order, as written (non-finite values as floats)."""
     starts: list[tuple[int, int]] = field(default_factory=list)
-    """(session, step it went on from)."""
+    """For each session its number and the step from which it continued."""
     torn: int = 0
     """Lines that could not be read: at most the last one of a session that was killed while writing."""
     perf: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
-    """As ``series``, what begins with `PERF`: what the run took, not what it computed."""
+    """Like ``series``, the columns that begin with `PERF`: times and memory of the run."""
 
     stats: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
-    """As ``series``, what begins with `STATS`."""
+    """Like ``series``, the columns that begin with `STATS`."""
 
-    def of(self, name: str) -> dict[str, tuple[list[int], list[float]]]:
-        """The one of the three that a value of that name belongs to."""
+    def group_of(self, name: str) -> dict[str, tuple[list[int], list[float]]]:
+        """Returns ``series``, ``perf`` or ``stats``: the one that contains columns of this name."""
         return self.perf if name.startswith(PERF) else self.stats if name.startswith(STATS) else self.series
 
     def last(self) -> dict[str, float]:
-        """The newest value of every metric."""
+        """Returns the newest value of every metric."""
         return {name: values[-1] for name, (_, values) in self.series.items()}
 
 
@@ -132,17 +132,16 @@ _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
 PERF = "perf/"
-"""So begin the names of times and memory (see `roost.package.results.time_breakdown`). They are no metrics:
-who compares
-runs, draws curves or looks for the newest values does not meet them."""
+"""The prefix of times and memory (see `roost.package.results.time_breakdown`). They are not metrics:
+comparisons of runs, curves and lists of newest values leave them out."""
 STATS = "stats/"
-"""So begin the norms of gradients, weights and updates. There may be hundreds, so who draws or lists all
-values leaves them out; otherwise they are values like any, the same bits after a resume."""
+"""The prefix of the norms of gradients, weights and updates. There may be hundreds, so curves and lists of
+all values leave them out; otherwise they are ordinary values, with the same bits after a resume."""
 
 
 def decode_row(line: bytes) -> Row:
-    """A row, or the header of a session (it has a ``start_step``), with non-finite values as floats again;
-    empty when the line is neither. The only reader of the format: all others call it."""
+    """Returns a row, or a session's header (it has a ``start_step``), with non-finite values as floats again;
+    empty if the line is neither. The only decoder of the format: all readers call it."""
     try:
         body = _decode(line)
         for name, text in body.get("nonfinite", {}).items():
@@ -154,17 +153,17 @@ def decode_row(line: bytes) -> Row:
 
 
 def metrics(row: Row) -> dict[str, float]:
-    """What was measured; a value that is no number is none of it."""
+    """Returns the metrics of a row; values that are not numbers are left out."""
     return {name: value for name, value in row.items() if is_metric(name) and _is_number(value)}
 
 
 def values(row: Row) -> dict[str, float]:
-    """All numbers of a row, those that are no metrics too."""
+    """Returns all numbers of a row, including `PERF` and `STATS`."""
     return {name: value for name, value in row.items() if name not in _NOT_METRICS and _is_number(value)}
 
 
 def is_metric(name: str) -> bool:
-    """Whether a name of a row is one of what was measured."""
+    """Whether a key of a row is the name of a metric."""
     return name not in _NOT_METRICS and not name.startswith((PERF, STATS))
 
 
@@ -173,13 +172,13 @@ def _is_number(value: object) -> bool:
 
 
 def _discard_after(rows: list[Row], step: int) -> None:
-    """Takes away what was recorded after ``step``."""
+    """Removes the rows after ``step``."""
     del rows[bisect_right(rows, step, key=_step) :]
 
 
 def read_tail(path: Path) -> list[Row]:
-    """The last rows of a records file that count, oldest first, from one read whatever its length; empty
-    without one."""
+    """Returns the last valid rows of a records file, the oldest first, by one read of its end, whatever its
+    length; empty if there is no file."""
     try:
         fd = safe_read.open_fd(path)
     except OSError:
@@ -211,8 +210,8 @@ class SessionFollower:
         self._rest = b""
 
     def new_rows(self) -> list[Row]:
-        """The rows whose lines were ended since the last call, oldest first; among them one that has a
-        ``start_step`` and no values where the session began, or went back to that step."""
+        """Returns the rows that were completed since the last call, the oldest first. A row with a
+        ``start_step`` and no values marks that the session began at, or went back to, that step."""
         try:
             fd = safe_read.open_fd(self._path)
         except OSError:
@@ -232,7 +231,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return bytes(safe_read.read(path, max_bytes=_MAX_BYTES))
     except OSError:
-        return b""  # a FIFO, a folder, …: somebody's, and no records
+        return b""  # a FIFO, a folder, …: not a file of roost
 
 
 def _step(row: Row) -> int:
@@ -250,13 +249,14 @@ def _read_session(path: Path) -> tuple[Row, list[Row], int]:
     rows: list[Row] = []
     torn, before = 0, b""
     for line in filter(None, _read_bytes(path).split(b"\n")):
-        # The disk may have been full for the line's end alone; then the row was written a second time.
+        # If only the line's end did not fit on a full disk, the row was written a second time.
         if line == before:
             continue
         before, body = line, decode_row(line)
         if "start_step" in body:
             _discard_after(rows, body["start_step"])
-            # The checkpoint that the session began from may be damaged by the time it goes back.
+            # A session may go back to before its start, if the checkpoint that it began from is damaged by
+            # then.
             header = min(header or body, body, key=_start_step)
         elif body:
             rows.append(body)
@@ -266,20 +266,20 @@ def _read_session(path: Path) -> tuple[Row, list[Row], int]:
 
 
 def encode_records(rows: Iterable[Row], *, session: int) -> bytes:
-    """A records file of rows that were read: those of a run from which another one goes on."""
+    """Returns the bytes of a records file with these rows; a fork keeps the rows of its parent so."""
     header = {"session": session, "start_step": 0, "time": round(time.time(), 3)}
     return b"".join(_encode(one) + b"\n" for one in (header, *rows))
 
 
 def fold(folder: Path, *, until: float = math.inf) -> Columns:
-    """Reads all sessions of a ``records`` folder into one history without doubles.
+    """Reads all sessions of a ``records`` folder into one history without duplicates.
 
-    A row of an earlier session is hidden when a later session went on from before it. Session 0 holds what a
-    fork took over.
+    A row of an earlier session is hidden if a later session continued from before it. Session 0 contains what
+    a fork inherited.
 
     Args:
-        folder: Of a package.
-        until: The last session that is looked at.
+        folder: The folder ``records`` of a package.
+        until: The last session that is read.
     """
     columns = Columns()
     if not folder.is_dir():
@@ -298,12 +298,12 @@ def fold(folder: Path, *, until: float = math.inf) -> Columns:
         columns.rows = _without_duplicates(columns.rows)
     for row in columns.rows:
         for name, value in values(row).items():
-            add_value(columns.of(name), name, row["step"], value)
+            add_value(columns.group_of(name), name, row["step"], value)
     return columns
 
 
 def visible_rows(rows: Iterable[Row]) -> list[Row]:
-    """Of rows in the order in which all sessions wrote them, headers among them, those that count."""
+    """Returns the valid ones of the rows of all sessions, given in the order of writing and with headers."""
     found: list[Row] = []
     for row in rows:
         if "start_step" in row:
@@ -314,16 +314,16 @@ def visible_rows(rows: Iterable[Row]) -> list[Row]:
 
 
 def _without_duplicates(rows: list[Row]) -> list[Row]:
-    """A test that was recorded just before a kill is done again by the next session, at the same step: of
-    rows with one step and the same names the last one counts."""
+    """Of rows with the same step and names, keeps the last: a test that was recorded just before a kill is
+    repeated by the next session, at the same step."""
     return list({(row["step"], *sorted(filter(is_metric, row))): row for row in rows}.values())
 
 
 def add_value(series: dict[str, tuple[list[int], list[float]]], name: str, step: int, value: float) -> None:
-    """Adds a value to its series; what the same step had before counts no more."""
+    """Adds a value to its series, replacing an earlier one of the same step."""
     steps, values = series.setdefault(name, ([], []))
     if steps and steps[-1] == step:
-        values[-1] = value  # the same step again, for example a test that was repeated after a kill
+        values[-1] = value  # for example a test that was repeated after a kill
     else:
         steps.append(step)
         values.append(value)

@@ -1,4 +1,5 @@
-"""The history of a run while it grows: each byte of its records is read once, however long they are."""
+"""Follows the history of a run while it grows. Each byte of its records is read once, whatever their
+length."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from roost.package import records
-from roost.package.records import Columns, SessionFollower, Row
+from roost.package.records import Columns, Row, SessionFollower
 
 
 class RowsFollower:
@@ -22,21 +23,21 @@ class RowsFollower:
         self._followers: dict[int, SessionFollower] = {}
         self._before: Row = {}
 
-    def new(self) -> list[tuple[int, Row]]:
-        """Session and row of what came since the last call, in the order in which it was written; among them
-        a row that has a ``start_step`` where a session began, or went back."""
+    def new_rows(self) -> list[tuple[int, Row]]:
+        """Returns session and row of everything written since the last call, in that order. A row with a
+        ``start_step`` marks that a session began at, or went back to, that step."""
         found: list[tuple[int, Row]] = []
         for number in self._growing():
             path = self._folder / f"{number}.jsonl"
             for row in self._followers.setdefault(number, SessionFollower(path)).new_rows():
-                # The disk may have been full for the line's end alone; then the row was written again.
+                # If only the line's end did not fit on a full disk, the row was written a second time.
                 if row != self._before:
                     found.append((number, row))
                 self._before = row
         return found
 
     def _growing(self) -> list[int]:
-        """The newest session of those that were read, and all after it: one ends before the next begins."""
+        """The newest session read so far, and all after it: a session ends before the next one begins."""
         try:
             paths = [Path(entry.name) for entry in os.scandir(self._folder)]
         except OSError:
@@ -46,10 +47,10 @@ class RowsFollower:
 
 
 class HistoryFollower:
-    """What `records.fold` gives of a ``records`` folder, but for its rows, kept up to date.
+    """The result of `records.fold` without its rows, kept up to date.
 
     Args:
-        folder: Of a package; it need not exist yet.
+        folder: The folder ``records`` of a package; it need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,18 +58,18 @@ class HistoryFollower:
         self.columns = Columns()
 
     def update(self) -> bool:
-        """Reads on; gives whether anything came."""
-        new = self._rows.new()
+        """Reads the new rows; returns whether there were any."""
+        new = self._rows.new_rows()
         for session, row in new:
             if "start_step" in row:
                 self._begin(session, row["start_step"])
             else:
                 for name, value in records.values(row).items():
-                    records.add_value(self.columns.of(name), name, row["step"], value)
+                    records.add_value(self.columns.group_of(name), name, row["step"], value)
         return bool(new)
 
     def _begin(self, session: int, step: int) -> None:
-        """A session goes on from a step, or goes back to it: what was recorded after it counts no more."""
+        """Removes the values after a step from which a session continues, or to which it goes back."""
         for series in (self.columns.series, self.columns.perf, self.columns.stats):
             for name in list(series):
                 steps, values = series[name]

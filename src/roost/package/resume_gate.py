@@ -1,4 +1,5 @@
-"""The gate of ``continue``: what differs from the run so far, and whether it may without ``--force``."""
+"""The resume gate of ``continue``: compares settings and code with the run so far, and decides which
+differences are allowed without ``--force``."""
 
 from __future__ import annotations
 
@@ -43,10 +44,10 @@ SAFE_SETTINGS = (
     "on_step_error",
     "max_skipped_steps",
 )
-"""Settings, sections with all they hold, that may change between two sessions: the weights take the same way.
-They say when a run ends, what it keeps, shows and writes down, and what a step that fails does; or on what it
-computes, and the worker says what of that is inexact. Everything else, your own keys too, is refused without
-``--force``."""
+"""Settings, and sections with all their keys, that may change between two sessions without changing the
+weights. They determine when a run ends, what it keeps, shows and records, and what happens after a failed
+step; or the devices, for which the worker reports what becomes inexact. All others, including the user's own
+keys, are refused without ``--force``."""
 
 LENGTH_SETTINGS = frozenset({"max_epochs", "max_steps"})
 _TOTAL_STEPS = re.compile(r"\$\{\s*total_steps\s*\}")
@@ -54,53 +55,53 @@ _TOTAL_STEPS = re.compile(r"\$\{\s*total_steps\s*\}")
 
 @dataclass(frozen=True)
 class ResumeGate:
-    """What differs, sorted by what it means."""
+    """The differences between a session and the run so far, by their consequence."""
 
     safe: list[ConfigDifference] = field(default_factory=list)
     refused: list[ConfigDifference] = field(default_factory=list)
     changed_files: dict[str, str] = field(default_factory=dict)
-    """Files of the package that are gone or hold something else than what was copied, or than what a session
-    was forced to go on with; each with its sha256 now, empty for one that is gone."""
+    """Files of the package that are missing, or differ from what was copied and from what a session was
+    forced to continue with; each with its present SHA-256, empty for a missing file."""
     inexact: list[str] = field(default_factory=list)
-    """Why the rest of the run is another one than it would have been, though it is allowed."""
+    """Reasons why the rest of the run is inexact although the change is allowed."""
 
     @property
     def needs_force(self) -> bool:
-        """Whether it is refused without ``--force``."""
+        """Whether the session is refused without ``--force``."""
         return bool(self.refused or self.changed_files)
 
     def reasons(self) -> list[str]:
-        """What is inexact, in words: allowed or forced."""
+        """Returns the reasons why the rest of the run is inexact, allowed or forced."""
         changed = [f"{name} has changed since it was copied" for name in self.changed_files]
         return [*self.inexact, *map(format_difference, self.refused), *changed]
 
     def require(self, *, force: bool) -> None:
-        """Lets pass what is safe, or forced.
+        """Accepts a session with only safe differences, or with ``force``.
 
         Raises:
-            Refused: Something else differs; names each setting with both values, and each file.
+            Refused: Something else differs; the message names each setting with both values, and each file.
         """
         if not self.needs_force or force:
             return
         changed = [f"{name} (changed in the package)" for name in self.changed_files]
         raise Refused(
-            "the rest of the run would not fit what went before: "
+            "the rest of the run would not match the run so far: "
             + "; ".join([*map(format_difference, self.refused), *changed]),
             fix="undo it, start a new run, or use --force, which records it as inexact",
         )
 
 
 def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
-    """Compares the settings so far with what ``overrides`` make of them, and the code with its hashes.
+    """Compares the present settings with those after ``overrides``, and the code with its digests.
 
     Raises:
-        ConfigError: An override does not fit.
+        ConfigError: An override is invalid.
         NotFound: The package cannot be read.
     """
     before = package.settings()
     after = layers.apply_overrides(before, overrides)
     found = layers.differences(before, after)
-    if not checkpoint.ids(package.checkpoints):  # nothing went before that the rest must fit
+    if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match
         return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])
     return ResumeGate(
         safe=[one for one in found if is_safe(one.key)],
@@ -111,20 +112,20 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
 
 
 def changed_files(package: PackageFolder) -> dict[str, str]:
-    """The copied files that hold something else than they did, and no session was forced to go on so; each
-    with its sha256 now, empty for one that is gone."""
-    forced = package.forced()
-    found = {name: snapshot.file_digest(package.path / name) for name in package.changed()}
+    """Returns the copied files that have changed, except changes that a session was forced to continue with;
+    each with its present SHA-256, empty for a missing file."""
+    forced = package.forced_changes()
+    found = {name: snapshot.file_digest(package.path / name) for name in package.changed_files()}
     return {name: digest for name, digest in found.items() if forced.get(name) != digest}
 
 
 def is_safe(key: str) -> bool:
-    """Whether a dotted key is one of `SAFE_SETTINGS`, or inside one."""
+    """Whether a dotted key is one of `SAFE_SETTINGS`, or below one."""
     return any(key == name or key.startswith(name + ".") for name in SAFE_SETTINGS)
 
 
 def format_difference(one: ConfigDifference) -> str:
-    """``lr: 0.1 -> 0.2``."""
+    """Returns a difference as ``lr: 0.1 -> 0.2``."""
     return f"{one.key}: {_format_value(one.old)} -> {_format_value(one.new)}"
 
 
@@ -133,15 +134,15 @@ def _format_value(value: Any) -> str:
 
 
 def _changed_length_reasons(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> list[str]:
-    """A schedule that was laid out for one end does not know the new one: its state keeps the old total."""
+    """The reasons why a changed end is inexact: a schedule created for the old end keeps its old total."""
     moved = [one for one in found if one.key in LENGTH_SETTINGS]
     users = settings_using_total_steps(after) if moved else []
-    laid_out = f"while {', '.join(users)} was laid out for the end before"
-    return [f"{format_difference(one)}, {laid_out}" for one in moved if users]
+    reason = f"while {', '.join(users)} was created for the previous end"
+    return [f"{format_difference(one)}, {reason}" for one in moved if users]
 
 
 def settings_using_total_steps(values: Mapping[str, Any]) -> list[str]:
-    """The settings that count the run's steps in all."""
+    """Returns the dotted settings that refer to ``${total_steps}``."""
     return [key for key, value in _texts(values, "") if _TOTAL_STEPS.search(value)]
 
 

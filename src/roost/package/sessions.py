@@ -1,4 +1,4 @@
-"""The sessions of a package: what was asked of each, and what became of it."""
+"""The sessions of a package: for each a request file and a session record."""
 
 from __future__ import annotations
 
@@ -19,38 +19,41 @@ from roost.base.system import mounts, process_identity
 
 SESSION_FORMAT = 1
 INITIALIZED = "initialized"
-"""Why a session ended that was to save step 0 and no more; its exit code is 0."""
+"""The reason in the record of a session that only saved step 0 (``--initialize``); its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
 _MAX_TIME = 1e11
 
 
 @dataclass(frozen=True)
 class Session:
-    """One execution of a package. ``record`` is what its supervisor wrote, None before it started."""
+    """One execution of a package. ``record`` is the session record that its supervisor writes; None before
+    that started."""
 
     number: int
     request: dict[str, Any]
     record: dict[str, Any] | None
     lock: Path | None = None
-    """What is locked as long as it runs; None: nobody knows."""
+    """The file that is locked while the session runs; None: unknown."""
 
     @cached_property
     def state(self) -> str:
-        """starting, running, succeeded, failed, stopped or crashed, as it was at the first look.
+        """starting, running, succeeded, failed, stopped or crashed, as at the first access.
 
-        A session whose process is gone reads as crashed, whoever looks.
+        A session whose process no longer exists is crashed, for every reader.
         """
-        said = self.record if self.record is not None else self.request
-        if not said:
-            return "crashed"  # its files are gone: somebody has removed them, or the package
-        state = str(said.get("state", "starting"))
-        return "crashed" if state in ("starting", "running") and _is_gone(said, self.lock) else state
+        fields = self.record if self.record is not None else self.request
+        if not fields:
+            return "crashed"  # its files, or the whole package, were removed
+        state = str(fields.get("state", "starting"))
+        return "crashed" if state in ("starting", "running") and _is_gone(fields, self.lock) else state
 
-    def counts(self, records: Path) -> bool:
-        """Whether what was asked of it (overrides, a checkpoint to go on from) holds for later sessions, too.
+    def is_effective(self, records: Path) -> bool:
+        """Whether the session's request (overrides, a checkpoint to continue from) also applies to later
+        sessions.
 
-        It does once it has begun, and for one that was stopped or killed while it loaded itself: nothing
-        spoke against it. It does not for one that failed before its first step, or could not be started.
+        True for a session that has begun, and for one that was stopped or killed while it was loading, as
+        nothing was wrong with its request. False for one that failed before its first step, or could not be
+        started.
 
         Args:
             records: The package's folder of records: a session that has begun has a file there.
@@ -63,72 +66,73 @@ class Session:
 
     @property
     def checkpoint(self) -> int | None:
-        """The checkpoint this session was told to go on from; None: the newest good one."""
+        """The checkpoint from which this session was requested to continue; None: the newest good one."""
         return self.request.get("checkpoint")
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a program that opened the package, in its own process: nobody may signal that."""
+        """Whether the session is that of a Python program that opened the package: it must not be
+        signalled."""
         return self.request.get("kind") == "python"
 
     @property
     def supervisor_pid(self) -> int | None:
-        """The supervisor's process id while the session runs, else None; a program of Python has none."""
+        """The supervisor's process id while the session runs, else None; a Python program has none."""
         if self.is_python:
             return None
         return int(self.record["pid"]) if self.record is not None and self.state == "running" else None
 
     @property
-    def guard_lives(self) -> bool:
-        """Whether the process is still there that ends the session, writes that down and may begin the next,
-        should its supervisor be killed. It is looked for anew each time, on this machine alone."""
+    def guard_is_alive(self) -> bool:
+        """Whether the guard exists, which would end the session and write its record if the supervisor were
+        killed, and may start the next session. Checked at each access, on this machine only."""
         return _is_alive(self.record or {}, "guard_")
 
     @property
     def is_locked(self) -> bool:
-        """Whether somebody holds the lock of its package now."""
+        """Whether a process holds the package's lock now."""
         return self.lock is not None and safe_read.is_locked(self.lock) is not False
 
     @property
-    def is_here(self) -> bool:
-        """Whether its supervisor is, or was, a process of this machine, so that it can be signalled."""
+    def is_on_this_machine(self) -> bool:
+        """Whether the supervisor is, or was, a process of this machine, so that it can be signalled."""
         record = self.record or {}
         return record.get("host") == socket.gethostname() or _is_alive(record)
 
     @property
     def error(self) -> str | None:
-        """The last error line, for a session that failed or crashed."""
+        """The last line of the error, of a session that failed or crashed."""
         if self.state == "crashed" and (self.record or {}).get("state") != "crashed":
-            who = "program" if self.is_python else "supervisor"
-            return f"the {who} is gone: killed, or the machine went down"
+            process = "program" if self.is_python else "supervisor"
+            return f"the {process} no longer exists: it was killed, or the machine went down"
         return self.record.get("error") if self.record else None
 
 
-def _is_gone(said: dict[str, Any], lock: Path | None) -> bool:
-    if not isinstance(said.get("pid"), int) or _is_alive(said):
-        return False  # or nobody can say, of a damaged record
-    if said.get("host") == socket.gethostname():
+def _is_gone(fields: dict[str, Any], lock: Path | None) -> bool:
+    if not isinstance(fields.get("pid"), int) or _is_alive(fields):
+        return False  # also for a damaged record: unknown
+    if fields.get("host") == socket.gethostname():
         return True
-    # Of another machine, of this one under the name that it had, or of a container that is no more: a process
-    # tells nothing then, but a lock does, where no other machine could hold it unseen.
+    # A process of another machine, of this one under an earlier name, or of a container that no longer
+    # exists: its pid says nothing, but a lock does, on a file system where no other machine can hold one.
     if lock is None or not mounts.is_local_only(mounts.file_system_type(lock)):
         return False
     return safe_read.is_locked(lock) is False
 
 
-def _is_alive(said: dict[str, Any], whose: str = "") -> bool:
-    """Whether exactly this process runs here, whatever this machine was called when it started."""
-    pid, boot = said.get(f"{whose}pid"), str(said.get("boot_id"))
-    is_known = bool(boot) or said.get("host") == socket.gethostname()
+def _is_alive(fields: dict[str, Any], prefix: str = "") -> bool:
+    """Whether exactly this process runs on this machine, whatever its host name was at the start."""
+    pid, boot = fields.get(f"{prefix}pid"), str(fields.get("boot_id"))
+    is_known = bool(boot) or fields.get("host") == socket.gethostname()
     return (
         is_known
         and isinstance(pid, int)
-        and process_identity.is_alive(pid, said.get(f"{whose}start_ticks"), boot)
+        and process_identity.is_alive(pid, fields.get(f"{prefix}start_ticks"), boot)
     )
 
 
 def own_identity() -> dict[str, Any]:
-    """The calling process, such that a reader can tell whether it still lives."""
+    """Returns the identity of the calling process, by which a reader finds out whether it still exists."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -139,8 +143,8 @@ def own_identity() -> dict[str, Any]:
 
 
 def to_json(value: object) -> bytes:
-    """Readable JSON of anything plain. Of what JSON cannot say, it keeps NaN and infinity (as Python's json
-    writes them) and the bytes of a command line or a file's name that are no UTF-8 (as lone surrogates)."""
+    """Returns indented JSON of plain data. Beyond JSON, it keeps NaN and infinity (as Python's json writes
+    them), and the bytes of a command line or a file name that are not UTF-8 (as lone surrogates)."""
     plain = msgspec.to_builtins(value, enc_hook=str)
     try:
         text = json.dumps(plain, indent=2, ensure_ascii=False).encode()
@@ -150,28 +154,29 @@ def to_json(value: object) -> bytes:
 
 
 def load_json(path: Path) -> dict[str, Any] | None:
-    """A JSON file of a session or an analysis; None when it is not there, torn, or no mapping."""
+    """Reads a JSON file of a session or an analysis; None if it is missing or torn, or is not a mapping."""
     try:
         return dict(json.loads(safe_read.read(path)))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def unix_seconds(told: object) -> float | None:
-    """Unix seconds as a record tells them, whoever wrote it; None where it tells none that can be."""
-    if isinstance(told, bool) or not isinstance(told, int | float):
+def unix_seconds(value: object) -> float | None:
+    """Returns a time of a record, which may be written by any program, as Unix seconds; None if the value is
+    not a plausible time."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(told) if 0 <= told < _MAX_TIME else None
+    return float(value) if 0 <= value < _MAX_TIME else None
 
 
 def traceback_file(package: Path, number: int, rank: int = 0) -> Path:
-    """Where a session that failed keeps the whole traceback; other ranks than 0 have files of their own."""
+    """Returns the file with the whole traceback of a failed session; each rank other than 0 has its own."""
     of_rank = f".rank-{rank}" if rank else ""
     return package / "sessions" / f"{number}{of_rank}.traceback.txt"
 
 
 def read_all(folder: Path) -> list[Session]:
-    """All sessions, oldest first."""
+    """Returns all sessions, the oldest first."""
     lock = folder.parent / "lock"
     return [
         read(folder / f"{n}.request.json", folder / f"{n}.json", number=n, lock=lock)
@@ -180,9 +185,9 @@ def read_all(folder: Path) -> list[Session]:
 
 
 def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
-    """One session by its two files; what cannot be read counts as not written yet."""
+    """Reads one session from its two files; a file that cannot be read counts as not written yet."""
     found = Session(number, load_json(request) or {}, load_json(record), lock)
-    if found.state == "crashed":  # or it wrote down its end after we had read, and before we looked for it
+    if found.state == "crashed":  # or it ended properly between reading its record and checking its process
         return Session(number, found.request, load_json(record), lock)
     return found
 
@@ -193,19 +198,21 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _used_numbers(folder: Path) -> set[int]:
-    """Every number that some file here carries: one whose request was lost must not come twice."""
+    """All numbers in names of files here: the number of a session whose request was lost must not be
+    reused."""
     if not folder.is_dir():
         return set()
     return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
 
 
 def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = True) -> int:
-    """Adds a session and gives its number. The caller holds the package's lock.
+    """Adds a session and returns its number. The caller must hold the package's lock.
 
     Args:
-        folder: Of the package's sessions.
-        request: What is asked of it.
-        is_durable: Else that is for the supervisor to see to, before it writes down that the session runs.
+        folder: The package's folder of sessions.
+        request: The content of the request file.
+        is_durable: Whether to make the file durable; if not, the supervisor must, before it writes the
+            record.
     """
     number = max(_used_numbers(folder) | _used_numbers(folder.parent / "records"), default=0) + 1
     body = {"session": number, **own_identity(), **request}
@@ -215,14 +222,14 @@ def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = T
 
 
 class UnsupervisedRecord:
-    """The record of a session, or an analysis, that no supervisor watches: its own process writes it.
+    """The record of a session, or an analysis, without a supervisor: its own process writes it.
 
     Args:
         path: The file.
-        number: Of the session.
+        number: The number of the session.
 
     Raises:
-        OSError: The start cannot be written down.
+        OSError: The record cannot be written.
     """
 
     def __init__(self, path: Path, number: int) -> None:
@@ -233,17 +240,20 @@ class UnsupervisedRecord:
         durable.write(path, to_json(self._fields))
 
     def end(self, state: str, reason: str, *, error: BaseException | None = None) -> None:
-        """Writes down how it ended; on a full disk into the block that the start has already.
+        """Writes the outcome; on a full disk into the block that the file already has.
 
         Args:
-            state: What it is without an error.
-            reason: Likewise.
-            error: What ended it. That the end cannot be written down is a note of it, and hides it never.
+            state: The state if there is no error.
+            reason: The reason if there is no error.
+            error: The exception that ended the session. If the outcome cannot be written, that becomes a note
+                of this exception and never replaces it.
 
         Raises:
-            OSError: There is no error, and the end cannot be written down.
+            OSError: The outcome cannot be written, and there is no ``error``.
         """
-        ending = {"state": state, "reason": reason, "error": None} if error is None else _outcome_fields(error)
+        ending = (
+            {"state": state, "reason": reason, "error": None} if error is None else _outcome_fields(error)
+        )
         seconds = round(time.monotonic() - self._began, 3)
         self._fields |= {**ending, "exit_code": None, "ended": round(time.time(), 3), "seconds": seconds}
         try:
@@ -263,7 +273,7 @@ class UnsupervisedRecord:
 def _outcome_fields(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, Exception | SystemExit):  # Ctrl-C
         return {"state": "stopped", "reason": type(error).__name__, "error": None}
-    from roost.base import exception_record, traceback_frames  # 10 ms, for a failure alone
+    from roost.base import exception_record, traceback_frames  # 10 ms, needed only for a failure
 
     return {
         "state": "failed",

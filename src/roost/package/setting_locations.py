@@ -1,4 +1,4 @@
-"""Where a setting was set, for messages: a line of a file, or a command line."""
+"""Finds where a setting was set, for messages: a line of a file, or a command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from roost.package.package import PackageFolder
 
 
 def setting_locations(package: PackageFolder, *, overrides: Sequence[str] = ()) -> Where:
-    """Where a dotted key of a package was set, or the section or list around it: a line of a file, or the
-    command line of the session that changed it last; None for a default.
+    """Returns a function that finds where a dotted key of a package, or the section or list around it, was
+    set: a line of a file, or the command line of the session that changed it last; None for a default.
 
     Args:
         package: The package.
-        overrides: Of a session that is about to begin; they come after all others.
+        overrides: The overrides of a session that is about to begin; they come after all others.
     """
     changed = [(override_key(text), "command line") for text in overrides]
     changed += [
@@ -34,12 +34,12 @@ def setting_locations(package: PackageFolder, *, overrides: Sequence[str] = ()) 
 
 
 def provenance_locations(provenance: Mapping[str, str]) -> Where:
-    """Likewise, by what ``provenance.json`` holds alone."""
+    """Returns a function like that of `setting_locations`, from the content of ``provenance.json`` only."""
 
     def where(key: str) -> str | None:
-        if key not in provenance:  # a section has no line of its own: that of its first key
+        if key not in provenance:  # a section has no line of its own: use that of its first key
             inner = (
-                one for one, place in provenance.items() if place != "default" and one.startswith(f"{key}.")
+                name for name, at in provenance.items() if at != "default" and name.startswith(f"{key}.")
             )
             key = next(inner, key)
         while key and key not in provenance:
@@ -51,5 +51,5 @@ def provenance_locations(provenance: Mapping[str, str]) -> Where:
 
 
 def override_key(override: str) -> str:
-    """The dotted key that an override of a command line changes."""
+    """Returns the dotted key that an override of a command line changes."""
     return override.lstrip("+~").partition("=")[0].strip()

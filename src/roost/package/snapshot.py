@@ -1,8 +1,8 @@
-"""The copy of the project that a run imports from: what goes in, the copying, and what changed since."""
+"""The copy of the project from which a run imports: selects the files, copies them, finds later changes."""
 
-# Not durable: copies thousands of files in bulk; what a power cut tears is found by its hash
+# Not durable: copies thousands of files in bulk; a digest detects what a power cut tears
 
-# For thousands of files, making their Path objects would cost as much as copying them.
+# For thousands of files, creating Path objects would cost as much as copying the files.
 # ruff: noqa: PTH103, PTH110, PTH112, PTH113, PTH114, PTH115, PTH118, PTH120, PTH208, PTH211
 
 from __future__ import annotations
@@ -36,70 +36,73 @@ _PACKAGE_NAMES = {
     "_output.txt", "lock", "progress", "sessions", "records", "media", "Checkpoints", "blackbox",
     "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
-"""What the package itself keeps at its top, beside the project's files."""
+"""Names of the package's own files at its top level, next to the project's files."""
 RESERVED_NAMES = frozenset(_PACKAGE_NAMES | {"analysis", "predictions", "profile", "mirrors"})
-"""As that, and what may come there later: the numbered folders of analyses stand well beside a project's own
-code in ``analysis/``, as do those of predictions, profiles and mirrors."""
+"""`_PACKAGE_NAMES`, and folders that may be added later. A project may have these folders too: the numbered
+folders of analyses do not collide with a project's code in ``analysis/``, nor do those of predictions,
+profiles and mirrors."""
 _NEVER_LINKED = RESERVED_NAMES | {"tensorboard"}
-"""Through a link it would land in the project: that one has event files of other runs there, probably."""
+"""Names that must not be links, through which the run would write into the project. ``tensorboard`` there
+probably has event files of other runs."""
 _CHUNK = 1 << 20
 _MAX_SYNCED_FILES = 200
-"""Files that are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a project with more
-only those that the config names are; the kernel writes the rest within half a minute, and what a power cut
-tears before is found by its hash."""
+"""Up to this number, files are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a
+larger project, only the files that the config names are synced; the kernel writes the rest within half a
+minute, and a digest detects what a power cut tears before that."""
 
 
 @dataclass
 class Selection:
-    """What of a project is copied, linked and left out; paths are relative to the project."""
+    """The files of a project to copy, to link and to leave out; paths are relative to the project."""
 
     project: Path
     files: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
-    """Those of the files that the config names."""
+    """The copied files that the config names."""
     links: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
-    """Bytes of the files."""
+    """Bytes of the files to copy."""
 
 
 def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path] = ()) -> Selection:
-    """Chooses what to copy: what the config names, united with what git knows (tracked, and untracked but
-    not ignored), or without git the tree minus the usual junk and what .gitignore names in plain words.
+    """Selects the files to copy: those that the config names, and those that git knows (tracked, and
+    untracked but not ignored). Without git: all files, except caches and other junk, and names that
+    .gitignore contains without wildcards.
 
-    Large files and what git ignores (data, usually) are linked, so that the run finds them. Submodules and
-    repositories inside are part of the tree; environments of Python and other packages are not.
+    Large files and ignored files (usually data) are linked, so that the run finds them. Submodules and nested
+    repositories are part of the project; Python environments and other packages are not.
 
     Args:
         project: The project's folder.
-        named: Files and folders that must be in, for example the runner's; absolute paths.
-        exclude: Folders that must stay out, for example the save root; absolute paths.
+        named: Files and folders that must be copied, for example the runner's; absolute paths.
+        exclude: Folders that must be left out, for example the save root; absolute paths.
 
     Raises:
         NotFound: A named file does not exist.
-        ConfigError: A named file lies outside the project, there is too much to copy, or a file has a name
-            that the package needs for itself.
+        ConfigError: A named file is outside the project, there is too much to copy, or a file has a name
+            that the package reserves.
         OSError: A folder cannot be read.
     """
     project = project.resolve()
     root = str(project)
-    barred = _Exclusions(root, {str(path.resolve()) for path in exclude})
-    must = {name for path in named for name in _inside(project, path, barred)}
+    exclusions = _Exclusions(root, {str(path.resolve()) for path in exclude})
+    must = {name for path in named for name in _inside(project, path, exclusions)}
     selection = Selection(project)
     for name in must:
-        _add(selection, name, barred, keep=True)
-    for name in _project_files(root, barred):
-        if name not in must and not barred.file(f"{root}/{name}"):
-            _add(selection, name, barred)
+        _add(selection, name, exclusions, keep=True)
+    for name in _project_files(root, exclusions):
+        if name not in must and not exclusions.file(f"{root}/{name}"):
+            _add(selection, name, exclusions)
     selection.files = sorted({*selection.files})  # a named file of a submodule came twice
     selection.named = sorted(must.intersection(selection.files))
     if taken := _PACKAGE_NAMES & {name.partition("/")[0] for name in [*selection.files, *selection.links]}:
         raise ConfigError(
-            f"the project holds {', '.join(sorted(taken))}, a name that the package needs for itself",
+            f"the project contains {', '.join(sorted(taken))}, a name that the package reserves",
             where=project,
-            fix="rename it, or let .gitignore name it",
+            fix="rename it, or add it to .gitignore",
         )
-    _link_other_files(selection, barred)
+    _link_other_files(selection, exclusions)
     _require_copyable_size(selection)
     return selection
 
@@ -113,12 +116,13 @@ def _require_copyable_size(selection: Selection) -> None:
         raise ConfigError(
             f"the project has {too_much}",
             where=selection.project,
-            fix="put data into a folder of its own that .gitignore names; it is then linked, not copied",
+            fix="put data into a separate folder and add that to .gitignore; it is then linked, not copied",
         )
 
 
 class _Exclusions:
-    """What never goes into a package. Asked by absolute path; folders are remembered."""
+    """Decides which files and folders never go into a package, by absolute path. Results for folders are
+    cached."""
 
     def __init__(self, root: str, excluded: set[str]) -> None:
         self.root, self.excluded = root, excluded
@@ -144,32 +148,32 @@ def _is_package(path: str) -> bool:
     return os.path.exists(f"{path}/request.json") and os.path.exists(f"{path}/args.json")
 
 
-def _inside(project: Path, path: Path, barred: _Exclusions) -> list[str]:
+def _inside(project: Path, path: Path, exclusions: _Exclusions) -> list[str]:
     if not path.exists():
         raise NotFound("the file does not exist", received=str(path), fix="correct the path in the config")
     resolved = path.resolve()
     if not resolved.is_relative_to(project):
         raise ConfigError(
-            "lies outside the project, so the package would not hold it",
+            "the file is outside the project, so the package would not contain it",
             received=str(path),
             where=project,
             fix="move it into the project's folder",
         )
     name = resolved.relative_to(project).as_posix()
-    return [f"{name}/{inner}" for inner in _walk(str(resolved), barred)] if resolved.is_dir() else [name]
+    return [f"{name}/{inner}" for inner in _walk(str(resolved), exclusions)] if resolved.is_dir() else [name]
 
 
-def _project_files(root: str, barred: _Exclusions) -> Iterable[str]:
-    """Names of all files; those of another repository inside may be named by its folder alone."""
+def _project_files(root: str, exclusions: _Exclusions) -> Iterable[str]:
+    """Names of all files of a project; a nested repository may appear as its folder only."""
     if listed := _git_names(root):
-        return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule not fetched
-    # No git here, or one further up that ignores the whole project.
-    return _walk(root, barred, _ignored_names(root))
+        return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule that was not fetched
+    # No repository here, or one further up that ignores the whole project.
+    return _walk(root, exclusions, _ignored_names(root))
 
 
 def _ignored_names(root: str) -> set[str]:
     """The lines of the topmost .gitignore without wildcards: ``data`` for a name anywhere, ``/deep/data`` for
-    one place. Its patterns are git's to understand; a folder of data is rarely named by one."""
+    one path. Only git interprets the patterns; a folder of data is rarely given by one."""
     try:
         lines = Path(root, ".gitignore").read_text(errors="replace").splitlines()
     except OSError:
@@ -192,32 +196,32 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _walk(root: str, barred: _Exclusions, ignored: Collection[str] = ()) -> Iterator[str]:
+def _walk(root: str, exclusions: _Exclusions, ignored: Collection[str] = ()) -> Iterator[str]:
     for folder, folders, files in os.walk(root, onerror=_raise):
         prefix = f"{folder}/"[len(root) + 1 :]
         for names in (folders, files) if ignored else ():
             names[:] = [name for name in names if not (name in ignored or f"/{prefix}{name}" in ignored)]
-        # A link to a folder is listed among the folders and not entered: it is an entry of its own.
+        # os.walk lists a link to a folder among the folders and does not enter it: it is yielded as an entry.
         links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
         folders[:] = sorted(
-            name for name in folders if name not in links and not barred.folder(f"{folder}/{name}")
+            name for name in folders if name not in links and not exclusions.folder(f"{folder}/{name}")
         )
         yield from (prefix + name for name in [*files, *links])
 
 
-def _add(selection: Selection, name: str, barred: _Exclusions, *, keep: bool = False) -> None:
-    path = f"{barred.root}/{name}"
+def _add(selection: Selection, name: str, exclusions: _Exclusions, *, keep: bool = False) -> None:
+    path = f"{exclusions.root}/{name}"
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return  # tracked, and deleted since
     if stat.S_ISLNK(status.st_mode):
         target = os.path.realpath(path)
-        if target == barred.root or target.startswith(f"{barred.root}/"):
+        if target == exclusions.root or target.startswith(f"{exclusions.root}/"):
             selection.files.append(name)
-        elif target not in barred.excluded:
+        elif target not in exclusions.excluded:
             selection.links[name] = target
-    elif stat.S_ISREG(status.st_mode):  # no pipes, sockets and devices: reading one may wait for ever
+    elif stat.S_ISREG(status.st_mode):  # no pipes, sockets and devices: reading one may block
         if status.st_size > MAX_FILE_MB * 2**20 and not keep:
             reason = f"larger than {MAX_FILE_MB:g} MB"
             selection.links[name] = path
@@ -225,48 +229,50 @@ def _add(selection: Selection, name: str, barred: _Exclusions, *, keep: bool = F
         else:
             selection.files.append(name)
             selection.size += status.st_size
-    elif stat.S_ISDIR(status.st_mode) and not barred.folder(path):  # a submodule, or a repository inside
-        for below in _project_files(path, barred):
-            if not barred.file(f"{path}/{below}"):
-                _add(selection, f"{name}/{below}", barred)
+    elif stat.S_ISDIR(status.st_mode) and not exclusions.folder(path):  # a submodule, or a nested repository
+        for below in _project_files(path, exclusions):
+            if not exclusions.file(f"{path}/{below}"):
+                _add(selection, f"{name}/{below}", exclusions)
 
 
-def _link_other_files(selection: Selection, barred: _Exclusions) -> None:
-    """Links what lies beside the chosen files and is none of them: what git ignores, data usually."""
+def _link_other_files(selection: Selection, exclusions: _Exclusions) -> None:
+    """Links the other entries of the folders with selected files: what git ignores, usually data."""
     known, folders = {*selection.files, *selection.links}, {""}
     for name in selection.files:
         while (name := name.rpartition("/")[0]) not in folders:
             folders.add(name)
     for folder in sorted(folders):
         prefix = f"{folder}/" if folder else ""
-        for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{barred.root}/{folder}")):
-            if name not in known and name not in folders and _is_data(name, barred):
+        for name in sorted(f"{prefix}{below}" for below in os.listdir(f"{exclusions.root}/{folder}")):
+            if name not in known and name not in folders and _is_data(name, exclusions):
                 reason = "the package has its own" if name in _NEVER_LINKED else "ignored (.gitignore)"
                 selection.left_out.append({"path": name, "reason": reason})
                 if name not in _NEVER_LINKED:
-                    selection.links[name] = os.path.realpath(f"{barred.root}/{name}")
+                    selection.links[name] = os.path.realpath(f"{exclusions.root}/{name}")
 
 
-def _is_data(name: str, barred: _Exclusions) -> bool:
-    """Not hidden (secrets are), no junk, and a file or a folder that holds something."""
-    path = f"{barred.root}/{name}"
-    if name.startswith(".") or "/." in name or os.path.realpath(path) in barred.excluded:
+def _is_data(name: str, exclusions: _Exclusions) -> bool:
+    """Whether a path may be data: not hidden (secrets often are), not junk, and a file or a non-empty
+    folder."""
+    path = f"{exclusions.root}/{name}"
+    if name.startswith(".") or "/." in name or os.path.realpath(path) in exclusions.excluded:
         return False
     if not os.path.isdir(path):
-        return os.path.isfile(path) and not barred.file(path)
-    return not barred.folder(path) and any(below not in _JUNK for below in os.listdir(path))
+        return os.path.isfile(path) and not exclusions.file(path)
+    return not exclusions.folder(path) and any(below not in _JUNK for below in os.listdir(path))
 
 
 def copy(selection: Selection, target: Path) -> dict[str, Any]:
-    """Copies the selection into ``target`` and gives the manifest: every file with size and sha256,
-    what was left out and why, and the links. Never hard-links: a later edit would reach the package.
+    """Copies the selection into ``target`` and returns the manifest: every file with size and SHA-256, the
+    links, and what was left out with the reason. Files are never hard-linked: a later edit would change the
+    package.
 
     The files of a small project, and those that the config names, are durable when this returns.
 
     Raises:
         OSError: A file cannot be read or written.
     """
-    from concurrent.futures import ThreadPoolExecutor  # 6 ms: whoever only reads packages goes without
+    from concurrent.futures import ThreadPoolExecutor  # 6 ms, which commands that only read packages save
 
     source, into = str(selection.project), str(target)
     for folder in sorted({name.rpartition("/")[0] for name in selection.files}):
@@ -276,20 +282,23 @@ def copy(selection: Selection, target: Path) -> dict[str, Any]:
         return {name: _copy_file(source, name, into) for name in names}
 
     half = len(selection.files) // 2
-    with ThreadPoolExecutor(1) as beside:  # while a disk makes one file, the other is read and hashed
-        later = beside.submit(copied, selection.files[half:])
-        files = copied(selection.files[:half]) | later.result()
+    with ThreadPoolExecutor(1) as pool:  # two threads: one reads and hashes while the disk creates a file
+        second = pool.submit(copied, selection.files[half:])
+        files = copied(selection.files[:half]) | second.result()
     for name, to in selection.links.items():
         link = target / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(to)
-    _sync_files(target, selection.files if len(selection.files) <= _MAX_SYNCED_FILES else selection.named[:_MAX_SYNCED_FILES])
+    _sync_files(
+        target,
+        selection.files if len(selection.files) <= _MAX_SYNCED_FILES else selection.named[:_MAX_SYNCED_FILES],
+    )
     return {"format": 1, "files": files, "links": selection.links, "left_out": selection.left_out}
 
 
 def _sync_files(target: Path, names: list[str]) -> None:
-    """Makes these files and the folders that hold them durable, after all are written: the disk's journal
-    then takes many of them at once."""
+    """Makes these files and their folders durable. Called after all are written: the disk's journal then
+    commits many of them at once."""
     for name in names:
         if not os.path.islink(f"{target}/{name}"):
             fd = os.open(f"{target}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -306,7 +315,7 @@ def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
     try:
         source_fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        if error.errno != errno.ELOOP:  # what O_NOFOLLOW says of a link
+        if error.errno != errno.ELOOP:  # O_NOFOLLOW, on a link
             raise
         to = _link_text(source, name)
         os.symlink(to, f"{into}/{name}")
@@ -315,7 +324,7 @@ def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
     try:
         status = os.fstat(source_fd)
         mode = 0o755 if status.st_mode & 0o100 else 0o644
-        amount = min(status.st_size + 1, _CHUNK)  # to ask for a large piece means to allocate it
+        amount = min(status.st_size + 1, _CHUNK)  # os.read allocates the whole requested size
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         destination_fd = os.open(f"{into}/{name}", flags, mode)
         try:
@@ -333,8 +342,8 @@ def _copy_file(source: str, name: str, into: str) -> dict[str, Any]:
 
 
 def _link_text(source: str, name: str) -> str:
-    """Where a copied link points: the same place inside the package, even if the project's link is absolute
-    or goes round outside of it."""
+    """The target of a copied link: the same path inside the package, even if the project's link is absolute
+    or leaves the project on the way."""
     text = os.readlink(f"{source}/{name}")
     folder = os.path.dirname(name)
     if not text.startswith("/") and not os.path.normpath(os.path.join(folder, text)).startswith(".."):
@@ -343,7 +352,7 @@ def _link_text(source: str, name: str) -> str:
 
 
 def changed_files(package: Path, manifest: dict[str, Any]) -> list[str]:
-    """The copied files that are gone or hold something else than when they were copied."""
+    """Returns the copied files that are missing or have other content than when they were copied."""
     return [name for name, entry in manifest["files"].items() if not _is_unchanged(package / name, entry)]
 
 
@@ -356,7 +365,7 @@ def _is_unchanged(path: Path, entry: dict[str, Any]) -> bool:
 
 
 def file_digest(file: Path) -> str:
-    """The sha256 of a file; empty when there is none."""
+    """Returns the SHA-256 of a file; empty if it does not exist."""
     if not file.is_file():
         return ""
     with file.open("rb") as opened:
@@ -364,7 +373,7 @@ def file_digest(file: Path) -> str:
 
 
 def renew_links(package: Path, manifest: dict[str, Any], project: Path) -> list[str]:
-    """Points the links at ``project`` where they lead nowhere; gives those that still lead nowhere.
+    """Points broken links at ``project``; returns those that are still broken.
 
     For a package or a project that was moved.
     """

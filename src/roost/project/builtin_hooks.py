@@ -19,7 +19,9 @@ from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.step.stepper import Stepper
 
 
-def of_measuring(settings: Settings, package: PackageFolder, session: int, ranks: Ranks = ALONE) -> list[Hook]:
+def of_measuring(
+    settings: Settings, package: PackageFolder, session: int, ranks: Ranks = ALONE
+) -> list[Hook]:
     """Nothing is trained, so nothing is validated, chosen or saved."""
     records = own.Records(package.path / "records", settings.log_every, session=session)
     if not ranks.is_main:
@@ -116,10 +118,10 @@ def _mirrors(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
     asked = enabled_mirrors(settings.mirrors, where=setting_locations(package))
     if asked:
         # Unresolved: what stands in the environment is not told to others.
-        subject = RunIdentity(
+        identity = RunIdentity(
             name=package.path.name, project=package.project.name, settings=package.settings()
         )
-        yield own.Mirrors(package.path, asked, subject)
+        yield own.Mirrors(package.path, asked, identity)
 
 
 def _schedule(stepper: Stepper) -> Iterator[Hook]:

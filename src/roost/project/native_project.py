@@ -131,11 +131,11 @@ def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Da
     """What the Dataset builds, seeded as in training; prepared by one rank of each machine, before the others
     go on."""
     seeding.seed_all(seeding.mix(settings.seed, "data"))
-    if ranks.is_first_here:
+    if ranks.is_first_on_machine:
         # What it draws the other ranks do not, and they must build the same.
         with seeding.isolated() if ranks.are_several else nullcontext():
             dataset.prepare()
-    ranks.after_first_here()
+    ranks.wait_for_first_on_machine()
     return checked(dataset.build(), type(dataset))
 
 

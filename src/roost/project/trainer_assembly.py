@@ -13,8 +13,8 @@ from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
 from roost.package import lineage
 from roost.package.checkpoints.retention import policy_from_settings
-from roost.package.package import PackageFolder
 from roost.package.live_progress import ProgressFile
+from roost.package.package import PackageFolder
 from roost.package.results import skipped_steps
 from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks, data_loaders
@@ -109,7 +109,7 @@ def _recovery(
         on_non_finite=settings.on_non_finite,
         on_step_error=settings.on_step_error,
         max_skipped_steps=settings.max_skipped_steps,
-        box=BlackBoxRecorder(package.blackbox, session) if keeps else None,
+        black_box=BlackBoxRecorder(package.blackbox, session) if keeps else None,
         log=package.path / skipped_steps.NAME if ranks.is_main else None,
         session=session,
     )

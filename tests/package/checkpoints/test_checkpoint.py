@@ -1,4 +1,4 @@
-"""A checkpoint stands whole or is told apart from a good one: every byte of it is proven."""
+"""A checkpoint is whole, or is recognised as damaged: every byte is verified."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_damaged_ones_are_passed_over_in_a_list_and_set_aside_under_free_names(c
 
 
 def forged(folder: Path, files: dict[str, bytes], body: dict[str, Any] | bytes | None = None) -> Path:
-    """A checkpoint folder whose digests are all right, and whose content nobody of ours wrote."""
+    """A checkpoint folder with right digests and content that roost did not write."""
     folder.mkdir()
     entries = {}
     for name, data in files.items():
@@ -479,7 +479,9 @@ def test_the_readers_own_trouble_is_no_damage(
 
 def test_a_device_that_takes_nothing_says_nothing_against_a_checkpoint(tmp_path: Path) -> None:
     weight = torch.ones(2)
-    info = checkpoint.write(tmp_path, {"n": {"a": weight, "b": weight}}, Manifest(id=0, step=0, epoch=0, batch=0))
+    info = checkpoint.write(
+        tmp_path, {"n": {"a": weight, "b": weight}}, Manifest(id=0, step=0, epoch=0, batch=0)
+    )
     path = checkpoint.checkpoint_folder(tmp_path, info.id)
     _, states = checkpoint.read(path, device="meta")
     assert states["n"]["a"] is states["n"]["b"] and states["n"]["a"].device.type == "meta"
@@ -513,7 +515,9 @@ def test_of_a_damaged_one_nothing_is_copied(tmp_path: Path, damage: str) -> None
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
-    checkpoint.write(old, {"a": {"x": 1}, "b": {"x": np.arange(3.0)}}, Manifest(id=1, step=1, epoch=0, batch=0))
+    checkpoint.write(
+        old, {"a": {"x": 1}, "b": {"x": np.arange(3.0)}}, Manifest(id=1, step=1, epoch=0, batch=0)
+    )
     file = checkpoint.checkpoint_folder(old, 1) / "b.safetensors"
     whole = file.read_bytes()
     file.unlink()
@@ -526,7 +530,7 @@ def test_of_a_damaged_one_nothing_is_copied(tmp_path: Path, damage: str) -> None
         checkpoint.copy(checkpoint.checkpoint_folder(old, 2), new, session=0)
 
 
-def test_what_tells_the_tensors_of_a_part_from_others() -> None:
+def test_the_digest_of_the_tensors_of_a_part() -> None:
     def of(*names: str) -> tuple[str | None, int]:
         files = {name: {"bytes": 10 + place, "sha256": name[-20:]} for place, name in enumerate(names)}
         info = Manifest(id=1, step=1, epoch=0, batch=0, ranks=2, files=files)

@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from when some are damaged, or it was told to go on from an older one."""
+"""The checkpoint from which a run continues if some are damaged, or an older one was requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from tests.messages import Messages
 def save(folder: Path, *parents: int | None) -> None:
     """Checkpoint n goes on from ``parents[n]``."""
     for id, parent in enumerate(parents):
-        before = checkpoint.read_manifest(checkpoint.checkpoint_folder(folder, parent)) if parent is not None else None
+        before = (
+            checkpoint.read_manifest(checkpoint.checkpoint_folder(folder, parent))
+            if parent is not None
+            else None
+        )
         line = checkpoint.lineage_after(before, id)
         checkpoint.write(
             folder, {"n": {"id": id}}, Manifest(id=id, step=id, epoch=0, batch=0, parent=parent, line=line)
@@ -39,7 +43,7 @@ def load(path: Path) -> Any:
 
 def test_an_empty_folder_has_none(tmp_path: Path) -> None:
     assert CheckpointStore(tmp_path).newest_good(load) == (None, [])
-    assert CheckpointStore(tmp_path).line() == []
+    assert CheckpointStore(tmp_path).lineage() == []
 
 
 @pytest.mark.parametrize("name", ["n.json", "MANIFEST.json"])
@@ -68,7 +72,7 @@ def test_a_good_newest_one_leaves_the_others_unread(tmp_path: Path) -> None:
     assert checkpoint.ids(tmp_path) == [0, 1]
 
 
-def test_all_damaged_is_an_error_that_tells_of_each(tmp_path: Path, messages: Messages) -> None:
+def test_all_damaged_is_an_error_that_names_each(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0, 1)
     for id, name in enumerate(["n.json", "MANIFEST.json", "n.json"]):
         damage(tmp_path, id, name)
@@ -90,8 +94,8 @@ def test_a_folder_or_file_without_a_manifest_is_set_aside_too(tmp_path: Path) ->
 
 def test_a_branch_leaves_the_old_line_alone(tmp_path: Path) -> None:
     save(tmp_path, None, 0, 1, 2, 1)  # 4 goes on from 1: continue -c 1
-    assert [info.id for info in CheckpointStore(tmp_path).line()] == [0, 1, 4]
-    assert [info.id for info in CheckpointStore(tmp_path, tip=3).line()] == [0, 1, 2, 3]
+    assert [info.id for info in CheckpointStore(tmp_path).lineage()] == [0, 1, 4]
+    assert [info.id for info in CheckpointStore(tmp_path, tip=3).lineage()] == [0, 1, 2, 3]
     assert CheckpointStore(tmp_path, tip=1).newest_good(load) == (1, [])
 
 
@@ -170,7 +174,9 @@ def test_a_state_for_a_newer_roost_or_torch_is_not_passed_over(
     save(tmp_path, None)
     with monkeypatch.context() as patch:
         patch.setattr("roost.base.state_tree.pack", lambda *_, **__: (state, {}))
-        checkpoint.write(tmp_path, {"n": 0}, Manifest(id=1, step=1, epoch=0, batch=0, parent=0, line=[(0, 1)]))
+        checkpoint.write(
+            tmp_path, {"n": 0}, Manifest(id=1, step=1, epoch=0, batch=0, parent=0, line=[(0, 1)])
+        )
     with pytest.raises(CheckpointError) as refused:
         CheckpointStore(tmp_path).newest_good(checkpoint.read)
     messages.check(refused.value.summary)
@@ -196,7 +202,7 @@ def test_when_all_were_set_aside_it_refuses_the_second_time_too(tmp_path: Path, 
     assert "state_3.ckpt.corrupt" in str(refused.value)
 
 
-def test_whoever_only_looks_changes_nothing(tmp_path: Path, messages: Messages) -> None:
+def test_a_reader_changes_nothing(tmp_path: Path, messages: Messages) -> None:
     save(tmp_path, None, 0, 1, 2)
     damage(tmp_path, 3, "MANIFEST.json")
     damage(tmp_path, 2)
@@ -210,7 +216,7 @@ def test_whoever_only_looks_changes_nothing(tmp_path: Path, messages: Messages) 
     assert CheckpointStore(tmp_path, tip=0).newest_readable(load) == (0, [])
 
 
-def test_none_that_is_good_is_an_error_for_whoever_looks_too(tmp_path: Path, messages: Messages) -> None:
+def test_no_good_checkpoint_is_an_error_for_readers_too(tmp_path: Path, messages: Messages) -> None:
     assert CheckpointStore(tmp_path).newest_readable(load) == (None, [])
     save(tmp_path, None)
     damage(tmp_path, 0)

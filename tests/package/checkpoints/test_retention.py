@@ -74,7 +74,9 @@ def test_a_line_is_the_chain_of_parents(infos: list[Manifest]) -> None:
 
 
 @given(histories(), policies)
-def test_the_newest_two_of_the_line_and_all_other_lines_stay(infos: list[Manifest], policy: RetentionPolicy) -> None:
+def test_the_newest_two_of_the_line_and_all_other_lines_stay(
+    infos: list[Manifest], policy: RetentionPolicy
+) -> None:
     kept = retention.retained_ids(infos, policy)
     line = [info.id for info in retention.lineage(infos)]
     assert set(line[-2:]) <= kept
@@ -102,7 +104,9 @@ def test_tracks_hold_what_their_rules_say(infos: list[Manifest], policy: Retenti
 
 
 @given(histories(), policies)
-def test_nothing_is_changed_and_asking_again_keeps_the_same(infos: list[Manifest], policy: RetentionPolicy) -> None:
+def test_nothing_is_changed_and_asking_again_keeps_the_same(
+    infos: list[Manifest], policy: RetentionPolicy
+) -> None:
     """What stays after a removal would stay again: pruned parents do not shorten a line."""
     before = repr(infos)
     kept = retention.retained_ids(infos, policy)
@@ -121,7 +125,7 @@ def test_a_run_that_prunes_after_each_save_keeps_what_it_may(
     disk: list[Manifest] = []
     for info in infos:
         if info.parent is not None and all(one.id != info.parent for one in disk):
-            return  # nobody can branch off from what is gone
+            return  # a removed checkpoint has no branches
         disk.append(info)
         kept = retention.retained_ids(disk, policy)
         disk = [one for one in disk if one.id in kept]
@@ -143,7 +147,9 @@ def test_of_equals_the_earlier_is_best_and_nan_never_is() -> None:
     infos = history(*({"metrics": {"loss": v}} for v in (math.nan, 0.5, 0.3, 0.3, math.inf, -math.inf, 0.4)))
     ids = [info.id for info in retention.best_checkpoints(infos, BestRule(monitor="loss", top_k=3))]
     assert ids == [2, 3, 6]
-    assert [i.id for i in retention.best_checkpoints(infos, BestRule(monitor="loss", mode="max", top_k=9))] == [1, 6, 2, 3]
+    assert [
+        i.id for i in retention.best_checkpoints(infos, BestRule(monitor="loss", mode="max", top_k=9))
+    ] == [1, 6, 2, 3]
     assert retention.best_checkpoints(infos, BestRule(monitor="accuracy")) == []
 
 

@@ -66,7 +66,10 @@ def test_a_monitor_of_the_settings_brings_its_mode(
             for n, value in enumerate([0.25, 0.75, 0.5], 1)
         ],
     )
-    assert ids(made, selection.parse_selection(made, "best", monitor="valid/accuracy", mode=mode)) == (found, [])
+    assert ids(made, selection.parse_selection(made, "best", monitor="valid/accuracy", mode=mode)) == (
+        found,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,9 @@ def test_what_is_not_there(made: PackageFolder, tmp_path: Path, messages: Messag
     assert refused.value.setting == "--monitor"
     assert all(fact in str(refused.value) for fact in ("valid/los'", "'valid/loss'"))
     with pytest.raises(NotFound) as refused:
-        selection.candidates(empty := package(tmp_path / "more", checkpoints=False), selection.parse_selection(empty))
+        selection.candidates(
+            empty := package(tmp_path / "more", checkpoints=False), selection.parse_selection(empty)
+        )
     messages.check(refused.value)
     rules = {**VALUES, "checkpoint": {}}
     with pytest.raises(UsageError) as unsaid:
@@ -119,14 +124,19 @@ def test_what_is_not_there(made: PackageFolder, tmp_path: Path, messages: Messag
     assert all(fact in str(unsaid.value) for fact in ("checkpoint.best", "--monitor"))
 
 
-def test_a_damaged_one_is_passed_over_aloud_and_an_id_is_no_other(made: PackageFolder, messages: Messages) -> None:
+def test_a_damaged_one_is_passed_over_aloud_and_an_id_is_no_other(
+    made: PackageFolder, messages: Messages
+) -> None:
     flip(made, 2)
 
     def load(path: Path) -> int:
         return checkpoint.verify(path).id
 
     said: list[str] = []
-    assert list(selection.load_each(made, selection.parse_selection(made, average="last:2"), load, said)) == [1, 0]
+    assert list(selection.load_each(made, selection.parse_selection(made, average="last:2"), load, said)) == [
+        1,
+        0,
+    ]
     messages.check(said[0])
     assert len(said) == 1 and "state_2.ckpt" in said[0] and "model.json" in said[0]
     with pytest.raises(CheckpointError) as refused:

@@ -43,11 +43,11 @@ def test_the_newest_and_that_of_a_step(tmp_path: Path) -> None:
 
 def test_where_in_the_data_a_step_lies(messages: Messages) -> None:
     note = FailureNote(step=3, epoch=2, batch=12, samples=[5, 1])
-    messages.check(note.place)
-    assert re.findall(r"\d+", note.place) == ["3", "13", "5", "1"]
+    messages.check(note.location)
+    assert re.findall(r"\d+", note.location) == ["3", "13", "5", "1"]
     many = FailureNote(step=3, epoch=2, batch=12, num_batches=4, samples=list(range(40)))
-    messages.check(many.place)
-    assert re.findall(r"\d+", many.place) == ["3", "4", "13", *map(str, range(8)), "40"]
+    messages.check(many.location)
+    assert re.findall(r"\d+", many.location) == ["3", "4", "13", *map(str, range(8)), "40"]
 
 
 def test_what_it_holds(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roost.package.results import check_findings
-from roost.package.results.check_findings import FindingLine, CheckStage, FindingsWriter
+from roost.package.results.check_findings import CheckStage, FindingLine, FindingsWriter
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

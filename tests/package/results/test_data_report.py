@@ -7,15 +7,15 @@ import msgspec
 from roost.package.results import check_findings
 from roost.package.results.check_findings import FindingLine, FindingsWriter
 from roost.package.results.data_report import (
-    LengthBin,
-    LabelClasses,
-    FirstBatch,
-    SetReport,
     BatchPart,
     BatchSizes,
-    SplitReport,
     Distribution,
+    FirstBatch,
+    LabelClasses,
+    LengthBin,
     LoadingTimes,
+    SetReport,
+    SplitReport,
 )
 
 

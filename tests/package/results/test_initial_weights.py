@@ -38,7 +38,7 @@ def test_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [None, b"", b"[]", b'{"init_from": 3}', b'{"init_from": [{"path": 1}]}', b"\xff"]
 )
-def test_what_cannot_be_read_tells_nothing(tmp_path: Path, data: bytes | None) -> None:
+def test_an_unreadable_report_is_empty(tmp_path: Path, data: bytes | None) -> None:
     if data is not None:
         (tmp_path / NAME).write_bytes(data)
     assert read(tmp_path) == []
@@ -64,7 +64,9 @@ def test_each_form_of_the_setting() -> None:
         (3, "init_from", []),
     ],
 )
-def test_what_is_wrong_is_told(given: Any, setting: str | None, facts: list[str], messages: Messages) -> None:
+def test_a_wrong_entry_is_reported(
+    given: Any, setting: str | None, facts: list[str], messages: Messages
+) -> None:
     with pytest.raises(ConfigError) as refused:
         settings(given)
     messages.check(refused.value)

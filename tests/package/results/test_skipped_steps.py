@@ -109,7 +109,7 @@ def test_what_is_no_file_holds_none(file: Path, what: str) -> None:
     assert skipped_steps.read(file) == []
 
 
-def test_a_full_disk_is_an_error_for_whoever_writes(file: Path) -> None:
+def test_a_full_disk_is_an_error_for_the_writer(file: Path) -> None:
     def full(operation: str, path: Any) -> None:
         raise OSError(errno.ENOSPC, operation)
 

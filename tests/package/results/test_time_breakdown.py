@@ -14,7 +14,9 @@ from tests.messages import Messages
 
 
 def span(**parts: float) -> TimeBreakdown:
-    return TimeBreakdown(seconds=10.0, steps=4, samples=400, parts=dict.fromkeys(PARTS, 0.0) | parts, host_mb=512.0)
+    return TimeBreakdown(
+        seconds=10.0, steps=4, samples=400, parts=dict.fromkeys(PARTS, 0.0) | parts, host_mb=512.0
+    )
 
 
 def row(ms: float = 1.0, **others: float) -> dict[str, float]:
@@ -64,7 +66,9 @@ def test_parts_that_were_measured_too_long_leave_nothing() -> None:
 
 def test_what_came_after() -> None:
     later = TimeBreakdown(seconds=12.0, steps=5, samples=420, parts={**span().parts, "data": 3.0}, gpu_mb=7.0)
-    assert later - span(data=1.0) == TimeBreakdown(2.0, 1, 20, {**dict.fromkeys(PARTS, 0.0), "data": 2.0}, 0.0, 7.0)
+    assert later - span(data=1.0) == TimeBreakdown(
+        2.0, 1, 20, {**dict.fromkeys(PARTS, 0.0), "data": 2.0}, 0.0, 7.0
+    )
 
 
 def test_the_rows_of_a_run_together(tmp_path: Path) -> None:
@@ -78,7 +82,7 @@ def test_the_rows_of_a_run_together(tmp_path: Path) -> None:
 
 
 def test_a_session_counts_from_where_it_began(tmp_path: Path) -> None:
-    """The steps 10 to 13 were trained by the first session, and no row of it tells of them."""
+    """The first session trained the steps 10 to 13, but has no row about them."""
     found = from_records(fold(tmp_path, (0, {10: row(), 20: row()}), (13, {20: row(), 30: row()})))
     assert found is not None and found.steps == 10 + 7 + 10
 

@@ -225,7 +225,9 @@ def test_only_what_is_asked_for_is_overridden(tmp_path: Path) -> None:
 def class_of(folder: Path, **section: Any) -> type[roost.Runner]:
     made = project(folder, runner=described(**section))
     with inside(made):
-        return native_project.runner_class(native_project.resolved(made, "")[1], made.path, setting_locations(made))
+        return native_project.runner_class(
+            native_project.resolved(made, "")[1], made.path, setting_locations(made)
+        )
 
 
 # --- the rest of a run --------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ def test_an_average(tmp_path: Path, messages: Messages) -> None:
     path = package(tmp_path).path
     found = package_weights.read(path, average="ema")
     assert first(found) == 20 and not found.notes
-    assert all(fact in found.about for fact in ("checkpoint 2 ", "step 10", "'ema'"))
-    messages.check(found.about)
+    assert all(fact in found.description for fact in ("checkpoint 2 ", "step 10", "'ema'"))
+    messages.check(found.description)
     raw = package_weights.read(path, average="new")
     (note,) = raw.notes
     assert first(raw) == 2 and "'new'" in note

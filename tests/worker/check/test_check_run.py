@@ -44,7 +44,7 @@ def walked(
     reporter.begin("imports")
     try:
         CheckRun(package, package.sessions()[number - 1].request, reporter).run()
-    except Exception as raised:  # noqa: BLE001  - looked at by whoever expects one
+    except Exception as raised:  # noqa: BLE001  - for the tests that expect one
         assert error is not None and isinstance(raised, error), repr(raised)
         reporter.fail()
         said = "\n".join([str(raised), *getattr(raised, "__notes__", [])])
@@ -220,9 +220,9 @@ def test_a_picture_that_fails_is_a_warning(
     (warning,) = found.warnings
     assert warning.startswith("Runner.visualize() ")
     messages.check(warning)
-    told = capfd.readouterr().err
-    assert told.count("Traceback") == 1 and str(tmp_path) not in told
-    assert "Model/Runner.py" in told and "ZeroDivisionError" in told and "--debug" in told
+    printed = capfd.readouterr().err
+    assert printed.count("Traceback") == 1 and str(tmp_path) not in printed
+    assert "Model/Runner.py" in printed and "ZeroDivisionError" in printed and "--debug" in printed
 
 
 COUNTS = RUNNER.replace("def loss(", "calls = 0\n\n    def loss(").replace(

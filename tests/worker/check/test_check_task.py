@@ -43,7 +43,7 @@ def test_a_check_that_is_fine(
     assert check_findings.read(package.path).measured["device"] == "cpu"
 
 
-def test_an_error_is_told_once_and_with_what_failed(
+def test_an_error_is_printed_once_and_with_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     package = project(tmp_path, runner=RUNNER.replace("x, y = batch", "x, z = batch"))

@@ -62,7 +62,7 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
             code = debug_task.main(str(made.path), msgspec.json.encode(target).decode())
         said = capsys.readouterr()
         assert files(made.path) == before
-        print(said.err + said.out)  # for whoever reads why a test failed
+        print(said.err + said.out)  # shown when a test fails
         return code, said.err + said.out
 
     yield gone
@@ -104,7 +104,7 @@ def test_a_replay_goes_before_the_box_where_it_was_asked_for(tmp_path: Path, go:
 def test_before_the_step_pdb_goes_on_into_the_error(tmp_path: Path, go: Go) -> None:
     made = failed(tmp_path, runner("if n == 7: raise ValueError('no')"))
     code, text = go(made, "p x", "n", "p x.shape", "c", "q", begin=True)
-    assert code == 0 and text.count("pdb stands at Model/Runner.py") == 2
+    assert code == 0 and text.count("pdb is at Model/Runner.py") == 2
     assert (
         "*** NameError: name 'x' is not defined" in text
         and "torch.Size([10, 4])" in text
@@ -236,7 +236,7 @@ class Reading(torch.utils.data.Dataset):
     assert text.count(": ValueError: no\n") == 2
 
 
-def test_an_error_on_the_way_is_told_and_stopped_at(tmp_path: Path, go: Go) -> None:
+def test_an_error_before_the_step_is_reported_and_stopped_at(tmp_path: Path, go: Go) -> None:
     made = failed(
         tmp_path, runner("if n == 7: raise ValueError('no')", "if n == 5 and self.args['width'] == 4: 1 / 0")
     )

@@ -80,7 +80,7 @@ def failed(module: ModuleType, name: str = "outer") -> Exception:
     raise AssertionError
 
 
-def test_it_stands_at_the_innermost_own_line_of_an_error(
+def test_it_opens_at_the_innermost_own_line_of_an_error(
     module: ModuleType,
     own: ProjectFiles,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ def test_a_long_or_strange_variable_is_shown_by_its_kind(
 ) -> None:
     class Rude:
         def __repr__(self) -> str:
-            raise AssertionError("nobody asked")
+            raise AssertionError("not requested")
 
     def raising(text: str, rude: Rude, nest: list[int]) -> None:
         raise ValueError

@@ -35,7 +35,7 @@ def compared(ranks: Ranks, one: PackageFolder) -> str:
     return ""
 
 
-def test_alone_there_is_nobody_to_meet() -> None:
+def test_a_single_process_joins_nothing() -> None:
     assert rank_join.join(None, settings(), "cpu") is ALONE
 
 
@@ -44,7 +44,7 @@ def test_ranks_with_the_same_run_before_them_go_on(tmp_path: Path) -> None:
     assert team(3, lambda ranks: compared(ranks, one)) == ["", "", ""]
 
 
-def test_other_settings_are_told_once_and_by_rank_0(tmp_path: Path, messages: Messages) -> None:
+def test_other_settings_are_reported_once_and_by_rank_0(tmp_path: Path, messages: Messages) -> None:
     """As of a package that was copied to another machine, and changed there."""
     one, other = package(tmp_path / "a", {"lr": 0.1}), package(tmp_path / "b", {"lr": 0.2})
     first, second, third = team(3, lambda ranks: compared(ranks, other if ranks.rank == 2 else one))
@@ -69,7 +69,7 @@ def lost(ranks: Ranks, end: Callable[[Ranks], None]) -> str:
 
 
 def test_a_rank_that_does_not_answer_is_named(messages: Messages) -> None:
-    """By each whose error says only that another is gone; the one that has failed itself tells its own."""
+    """By each whose error says only that another is gone; the rank that failed reports its own error."""
 
     def hangs(ranks: Ranks) -> None:
         if ranks.rank == 0:
@@ -83,7 +83,7 @@ def test_a_rank_that_does_not_answer_is_named(messages: Messages) -> None:
     messages.check(first)
 
 
-def test_where_all_answer_each_tells_its_own() -> None:
+def test_where_all_answer_each_reports_its_own() -> None:
     def fails(ranks: Ranks) -> None:
         raise KeyError("mine") if ranks.rank == 1 else PeerLost("rank 1 has failed")
 

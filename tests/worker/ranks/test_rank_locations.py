@@ -27,7 +27,7 @@ def test_a_place_is_the_own_line_or_else_what_roost_does(messages: Messages) -> 
     messages.check(rank_locations.code_location([], HERE))
 
 
-def test_alone_nobody_asks() -> None:
+def test_a_single_process_asks_no_rank() -> None:
     with rank_locations.LocationResponder(ALONE, HERE):
         assert rank_locations.gather_locations(ALONE, "here", 1.0) == {0: "here"}
 
@@ -49,14 +49,14 @@ def test_a_rank_answers_while_it_waits_and_one_that_is_gone_does_not() -> None:
     assert found[1].endswith('ranks.store.wait(["asked enough"])')
 
 
-def test_ranks_that_wait_in_different_groups_are_told_where(tmp_path: Path) -> None:
-    """No message of one reaches the other: it is the time that tells."""
+def test_ranks_that_wait_in_different_groups_learn_where_the_others_are(tmp_path: Path) -> None:
+    """No message of one reaches the other: only the timeout ends it."""
 
     def work(ranks: Ranks) -> str:
         try:
             with rank_join.diagnosing_lost_ranks(ranks, settings(rank_timeout="1s"), HERE):
                 if ranks.rank == 1:
-                    ranks.store.wait(["asked enough"])  # for what nobody does
+                    ranks.store.wait(["asked enough"])  # for a key that is never set
                 else:
                     torch.distributed.all_reduce(torch.zeros(1), group=ranks.gradients)
         except (PeerLost, RanksApart) as error:

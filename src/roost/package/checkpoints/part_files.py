@@ -1,4 +1,4 @@
-"""The files of a checkpoint's parts: what they will hold, and how they are written."""
+"""Packs the states of a checkpoint into files, and writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_BYTES = memoryview(b"")
 
 
 class PartFile(NamedTuple):
-    """A file that is to be written: a text, or leaves whose bytes must not change until then."""
+    """A file to write: a text, or leaves, whose bytes must not change until they are written."""
 
     name: str
     text: bytes
@@ -23,14 +23,14 @@ class PartFile(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """The size of the file."""
         return sum(memoryview(chunk).nbytes for chunk in self._chunks())
 
     def _chunks(self) -> Iterator[bytes | memoryview[Any]]:
         return safetensors_format.serialize(self.leaves) if self.leaves else iter([self.text])
 
     def pieces(self) -> Iterator[memoryview[Any]]:
-        """Its bytes, in pieces that are hashed and written within a few milliseconds."""
+        """Yields the bytes in pieces, each of which is hashed and written within a few milliseconds."""
         for chunk in self._chunks():
             view = memoryview(chunk)
             for start in range(0, view.nbytes, _PIECE_BYTES):
@@ -40,17 +40,18 @@ class PartFile(NamedTuple):
 def pack(
     states: Mapping[str, Any], *, rank: int = 0, leaf_of: Callable[[Any], Leaf] = state_tree.make_leaf
 ) -> list[PartFile]:
-    """The files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``. Rank 0 writes
-    those of all parts; the others their own part, ``rank-<rank>``. Of tensors that are sharded over the ranks
-    each writes its own shards, as ``<part>.shard-<rank>.safetensors``.
+    """Returns the files that a rank writes: ``<part>.json`` and, with tensors, ``<part>.safetensors``.
+
+    Rank 0 writes all parts; another rank writes its own part, ``rank-<rank>``. Of tensors that are sharded
+    over the ranks, each rank writes its own shards, to ``<part>.shard-<rank>.safetensors``.
 
     Args:
         states: A state (see `roost.base.state_tree`) per name.
-        rank: Who writes.
-        leaf_of: Gives the leaf of a tensor or array that this rank writes.
+        rank: The rank that writes.
+        leaf_of: Returns the leaf of a tensor or array that this rank writes.
 
     Raises:
-        CheckpointError: A state holds something that cannot be saved.
+        CheckpointError: A state contains something that cannot be saved.
     """
 
     def shard_of(value: Any) -> Leaf:
@@ -74,7 +75,7 @@ def pack(
 
 
 def size_bytes(files: list[PartFile]) -> int:
-    """Of all files together."""
+    """Returns the size of all files together."""
     return sum(file.size_bytes for file in files)
 
 
@@ -84,12 +85,12 @@ def write(
     *,
     paced: Callable[[Iterator[memoryview[Any]]], Iterator[memoryview[Any]]] = iter,
 ) -> dict[str, dict[str, Any]]:
-    """Writes files into a staging folder; gives what the manifest says of each.
+    """Writes files into a staging folder; returns their entries in the manifest.
 
     Args:
-        folder: Takes them.
-        files: What `pack` gave.
-        paced: Gives the pieces of a file one by one, as fast as they may be written.
+        folder: The staging folder.
+        files: The result of `pack`.
+        paced: Limits the speed: yields the pieces of a file when each may be written.
 
     Raises:
         OSError: No space, an I/O error, …

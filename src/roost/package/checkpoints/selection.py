@@ -1,4 +1,4 @@
-"""Which checkpoints a person means: one by its id, the newest, the best, or several of these."""
+"""Checkpoints selected on a command line: one by its id, the newest, the best, or several of these."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 class CheckpointSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is meant."""
+    """The selected checkpoints of a package: by id, the last or the best ``count``."""
 
     kind: Literal["id", "last", "best"] = "last"
     id: int | None = None
     count: int = 1
     rule: BestRule | None = None
-    """By what ``best`` is measured."""
+    """The metric and mode of ``best``."""
 
     def __str__(self) -> str:
         return f"checkpoint {self.id}" if self.kind == "id" else f"{self.kind}:{self.count}"
@@ -38,27 +38,29 @@ def parse_selection(
     monitor: str | None = None,
     mode: str | None = None,
 ) -> CheckpointSelection:
-    """What was meant by the words of a command line; `candidates` says whether it is there.
+    """Parses the options that select checkpoints; `candidates` checks whether they exist.
 
     Args:
         package: The package.
         checkpoint: ``last``, ``best`` or an id; None: ``last``.
         average: ``last:K`` or ``best:K``.
-        monitor: What ``best`` goes by; None: the first rule of ``checkpoint.best``.
+        monitor: The metric of ``best``; None: that of the first rule of ``checkpoint.best``.
         mode: ``min`` or ``max``; None: as in ``checkpoint.best``, else ``min``.
 
     Raises:
-        UsageError: The words mean nothing, or contradict each other.
+        UsageError: An option is malformed, or the options contradict each other.
     """
     if checkpoint is not None and average is not None:
-        raise UsageError("-c is one checkpoint, --average several", received=checkpoint, fix="leave out one")
+        raise UsageError(
+            "-c selects one checkpoint, --average several", received=checkpoint, fix="leave out one of them"
+        )
     kind, count, id = _parse_several(average) if average is not None else _parse_one(checkpoint or "last")
     if kind != "best" and (monitor is not None or mode is not None):
         raise UsageError(
-            "is for the best checkpoints",
+            "applies only to the best checkpoints",
             setting="--monitor" if monitor is not None else "--mode",
             received=monitor if monitor is not None else mode,
-            fix="-c best or --average best:K, or leave it out",
+            fix="give -c best or --average best:K, or leave it out",
         )
     rule = _best_rule(package, monitor, mode) if kind == "best" else None
     return CheckpointSelection(kind=kind, id=id, count=count, rule=rule)
@@ -73,14 +75,16 @@ def _parse_one(word: str) -> _Parsed:
     if word.isdecimal():
         return "id", 1, int(word)
     fix = f"{did_you_mean(word, ['last', 'best'])}give last, best or the id that `roost show` lists"
-    raise UsageError("names no checkpoint", setting="-c", received=word, fix=fix)
+    raise UsageError("not a checkpoint", setting="-c", received=word, fix=fix)
 
 
 def _parse_several(words: str) -> _Parsed:
     kind, _, count = words.partition(":")
     if kind not in ("last", "best") or not count.isdecimal() or int(count) < 1:
         fix = "give last:K or best:K with K of 1 or more, such as best:3"
-        raise UsageError("says not which and how many", setting="--average", received=words, fix=fix)
+        raise UsageError(
+            "not a selection of several checkpoints", setting="--average", received=words, fix=fix
+        )
     return kind, int(count), None  # type: ignore[return-value]
 
 
@@ -91,14 +95,14 @@ def _best_rule(package: PackageFolder, monitor: str | None, mode: str | None) ->
         return BestRule(monitor=monitor, mode=mode or same)
     if not known:
         raise UsageError(
-            "no metric says which checkpoint is the best: the package's checkpoint.best is empty",
-            fix="name it: --monitor valid/loss --mode min",
+            "no metric determines the best checkpoint: the package's checkpoint.best is empty",
+            fix="name one: --monitor valid/loss --mode min",
         )
     return known[0] if mode is None else msgspec.structs.replace(known[0], mode=mode)
 
 
 def best_rules(package: PackageFolder) -> list[BestRule]:
-    """What says which checkpoints of a run are the best: the entries of its ``checkpoint.best``."""
+    """Returns the rules by which a run's checkpoints are the best: the entries of its ``checkpoint.best``."""
     section = package.settings().get("checkpoint")
     given = section.get("best") if isinstance(section, Mapping) else None
     return [
@@ -109,98 +113,105 @@ def best_rules(package: PackageFolder) -> list[BestRule]:
 
 
 def first_best_rule(package: PackageFolder) -> BestRule | None:
-    """The one that decides; None where there is none."""
+    """Returns the first of the rules, which decides; None without one."""
     return next(iter(best_rules(package)), None)
 
 
-def candidates(package: PackageFolder, what: CheckpointSelection) -> list[int]:
-    """Ids of checkpoints of the run's line, the preferred first: more than `CheckpointSelection.count` where there are.
+def candidates(package: PackageFolder, selection: CheckpointSelection) -> list[int]:
+    """Returns ids of checkpoints of the run's lineage, the preferred first, possibly more than
+    `CheckpointSelection.count`.
 
     Raises:
-        NotFound: There is none.
+        NotFound: No checkpoint matches.
     """
     store = package.store()
-    if what.kind == "id":
-        assert what.id is not None
-        store.path(what.id)
-        return [what.id]
-    if what.kind == "last":
+    if selection.kind == "id":
+        assert selection.id is not None
+        store.path(selection.id)
+        return [selection.id]
+    if selection.kind == "last":
         found = store.candidates()
     else:
-        found = _best_ids(package, what)
+        found = _best_ids(package, selection)
     if not found:
-        raise NotFound("the package has no checkpoint", where=package.path, fix="wait for its first one")
+        raise NotFound("the package has no checkpoint", where=package.path, fix="wait for the first one")
     return found
 
 
-def _best_ids(package: PackageFolder, what: CheckpointSelection) -> list[int]:
-    assert what.rule is not None
-    line = package.store().line()
-    found = retention.best_checkpoints(line, msgspec.structs.replace(what.rule, top_k=len(line)))
-    if line and not found:
-        known = sorted({name for info in line for name in info.metrics})
-        has = f"there are: {', '.join(known)}" if known else "they hold no metric: use last"
+def _best_ids(package: PackageFolder, selection: CheckpointSelection) -> list[int]:
+    assert selection.rule is not None
+    lineage = package.store().lineage()
+    found = retention.best_checkpoints(lineage, msgspec.structs.replace(selection.rule, top_k=len(lineage)))
+    if lineage and not found:
+        known = sorted({name for manifest in lineage for name in manifest.metrics})
+        has = f"give one of {', '.join(known)}" if known else "use last: the checkpoints have no metrics"
         raise NotFound(
-            "no checkpoint holds a value of this metric, measured at its own step",
+            "no checkpoint has a value of this metric, measured at its own step",
             setting="--monitor",
-            received=what.rule.monitor,
-            fix=f"{did_you_mean(what.rule.monitor, known)}{has}",
+            received=selection.rule.monitor,
+            fix=f"{did_you_mean(selection.rule.monitor, known)}{has}",
         )
-    return [info.id for info in found]
+    return [manifest.id for manifest in found]
 
 
-def load_each(package: PackageFolder, what: CheckpointSelection, load: Callable[[Path], T], said: list[str]) -> Iterator[T]:
-    """Loads what is meant, the preferred first, one after the other.
+def load_each(
+    package: PackageFolder, selection: CheckpointSelection, load: Callable[[Path], T], notes: list[str]
+) -> Iterator[T]:
+    """Loads the selected checkpoints one after the other, the preferred first.
 
-    What is damaged is passed over, and the next one is taken in its place; not so where an id was named.
-    Nothing on the disk is changed. A run that goes on may remove what is being read: then it is looked anew.
+    A damaged one is skipped and replaced by the next candidate, unless it was selected by id. Nothing on the
+    disk is changed. A run that continues meanwhile may remove the checkpoint being read: then the candidates
+    are listed again.
 
     Args:
         package: The package.
-        what: What is meant.
-        load: Reads one checkpoint, and raises `Damaged` when its bytes are not those that were written.
-        said: Takes a line for each that was passed over, and one where there are fewer than were asked for.
+        selection: The selected checkpoints.
+        load: Reads one checkpoint, and raises `Damaged` if its bytes are not those that were written.
+        notes: Receives a line for each checkpoint that was skipped, and one if there are fewer than
+            requested.
 
     Raises:
-        NotFound: There is none.
-        CheckpointError: None of them is good; or what ``load`` raises.
+        NotFound: No checkpoint matches.
+        CheckpointError: None of them is good; or any error of ``load``.
     """
-    if what.kind == "best":
-        said += _damaged_manifests(package)
+    if selection.kind == "best":
+        notes += _damaged_manifests(package)
     tried: set[int] = set()
     given = 0
-    while given < what.count and (waiting := [id for id in candidates(package, what) if id not in tried]):
+    while given < selection.count and (
+        waiting := [id for id in candidates(package, selection) if id not in tried]
+    ):
         tried.add(waiting[0])
         path = checkpoint.checkpoint_folder(package.checkpoints, waiting[0])
         try:
             loaded = load(path)
         except (Damaged, NotFound, FileNotFoundError) as error:
-            is_gone = not path.exists()  # its run removed it just now
-            if what.kind == "id" or not (is_gone or isinstance(error, Damaged)):
+            is_gone = not path.exists()  # its run has just removed it
+            if selection.kind == "id" or not (is_gone or isinstance(error, Damaged)):
                 raise
             if not is_gone:
-                said.append(f"{error}; passed over, the next one is tried")
+                notes.append(f"{error}; skipped, trying the next one")
             continue
         given += 1
         yield loaded
     if not given:
         raise CheckpointError(
-            f"no good checkpoint is left: {'; '.join(said) or 'its run has removed them all'}",
+            f"no good checkpoint is left: {'; '.join(notes) or 'its run has removed them all'}",
             where=package.path,
-            fix="try again, or bring a good copy of one back under its name",
+            fix="try again, or restore a good copy of one under its name",
         )
-    if given < what.count:
-        said.append(f"{what} asks for {what.count} checkpoints, and {_number(given)}")
+    if given < selection.count:
+        notes.append(f"{selection} requests {selection.count} checkpoints, but {_number(given)}")
 
 
 def _damaged_manifests(package: PackageFolder) -> Iterator[str]:
-    """A line for each checkpoint that may be the best, and whose manifest is damaged."""
+    """A line for each checkpoint with a damaged manifest, which might have been the best."""
     for id in checkpoint.ids(package.checkpoints):
         path = checkpoint.checkpoint_folder(package.checkpoints, id)
         try:
             checkpoint.read_manifest(path)
         except CheckpointError as error:
-            yield f"{error}; passed over, for nobody knows what it measured"
+            yield f"{error}; skipped, because its metrics are unknown"
         except NotFound:
             continue
 
@@ -209,11 +220,11 @@ def _number(given: int) -> str:
     return "there is 1" if given == 1 else f"there are {given}"
 
 
-def to_json(what: CheckpointSelection) -> dict[str, Any]:
-    """For a request."""
-    return dict(msgspec.to_builtins(what))
+def to_json(selection: CheckpointSelection) -> dict[str, Any]:
+    """Returns a selection as plain data, for a request file."""
+    return dict(msgspec.to_builtins(selection))
 
 
 def from_json(given: object) -> CheckpointSelection:
-    """Again."""
+    """Returns the selection of a request file."""
     return msgspec.convert(given, CheckpointSelection)

@@ -1,0 +1,12 @@
+"""Files in a package that a run or a task writes for other commands to read.
+
+In reading order:
+
+- time_breakdown: the time of a run by parts
+- skipped_steps: the steps that a run has skipped
+- black_box: failed steps with their state and batch, for `roost debug`
+- initial_weights: the report about ``init_from``
+- predictions: the folders of predictions
+- check_findings: the findings of `roost check`
+- data_report: the report of `roost show --data`
+"""

@@ -1,5 +1,5 @@
-"""The black box of a package: the steps at which its sessions failed, each with what is needed to go there
-again. Reading needs no torch."""
+"""The black boxes of a package: the steps at which its sessions failed, each with the state and batch needed
+to replay it. Reading needs no torch."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
 
 STATE = ("model", "optimizers", "trainer", "rank-0")
-"""Without all of these a box holds no state."""
+"""The parts that a black box must have to contain a state."""
 BATCH, NOTE = "batch", "note"
 _MAX_SAMPLES_SHOWN = 8
-"""As many are named where a step is told."""
+"""The number of samples named in the location of a step."""
 
 
 class FailureNote(msgspec.Struct, frozen=True, kw_only=True):
-    """Which step failed, and how. A box always has it."""
+    """The failed step and its error. Every black box has one."""
 
     step: int
-    """The failing one, counted as the step it would have become."""
+    """The number that the failed step would have had."""
     epoch: int
-    """Finished epochs before it."""
+    """The number of finished epochs before it."""
     batch: int
-    """Number of its first micro-batch in the epoch."""
+    """The number of its first micro-batch in the epoch."""
     num_batches: int = 1
     samples: list[int] = []
-    """Indices of the training set; none where it has no indices."""
+    """Indices in the training set; empty if it has no indices."""
     kind: Literal["error", "nonfinite", "rollback", "empty"] = "error"
     error: str = ""
     """One line."""
     session: int = 0
     checkpoint: int | None = None
-    """The checkpoint to replay from; None: the run's beginning."""
+    """The checkpoint to replay from; None: the beginning of the run."""
     inexact: list[str] = []
-    """Why what is kept may not be exactly what there was."""
+    """Reasons why the stored state or batch may differ from the original."""
     left_out: list[str] = []
-    """What could not be kept, and why."""
+    """The parts that could not be stored, each with the reason."""
     stack: dict[str, Any] = {}
-    """Where it failed, as `roost.package.environment.stack` tells it."""
+    """The stack on which it failed, as `roost.package.environment.stack` returns it."""
 
     @property
-    def place(self) -> str:
-        """Where in the data, counted from 1 for people: ``epoch 3, batch 12, samples 18, 244``."""
+    def location(self) -> str:
+        """The position in the data, counted from 1: ``epoch 3, batch 12, samples 18, 244``."""
         several, first = self.num_batches > 1, self.batch + 1
         batches = f"{self.num_batches} batches from {first}" if several else f"batch {first}"
         named = [str(one) for one in self.samples[:_MAX_SAMPLES_SHOWN]]
@@ -57,7 +57,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlackBox(NamedTuple):
-    """One failed step."""
+    """A stored failed step: its folder, note and parts."""
 
     path: Path
     note: FailureNote
@@ -66,53 +66,53 @@ class BlackBox(NamedTuple):
 
 
 class DebugTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Which step `roost debug` goes to, and how: what the command tells the process that goes there."""
+    """The step that `roost debug` runs again, and how: passed from the command to its worker."""
 
     step: int
     session: int
-    """The settings are those of this session."""
+    """The session whose settings are used."""
     box: str | None = None
-    """Name of the step's box; None: nothing is known of a failure in it."""
+    """The name of the step's black box; None: no failure of it is known."""
     checkpoint: int | None = None
-    """Replay from this one."""
+    """The checkpoint to replay from."""
     replay: bool = False
-    """Take the steps before it once more, whatever state the box holds."""
+    """Whether to run the steps from the checkpoint again, even if the black box has a state."""
     begin: bool = False
-    """Stop before the step, not where it fails."""
+    """Whether to stop before the step, instead of at its failure."""
     device: str = "auto"
     project: str = ""
 
 
 def read_boxes(folder: Path) -> Iterator[BlackBox]:
-    """The boxes below ``folder``, the newest first; a damaged one is passed over."""
+    """Yields the black boxes in ``folder``, the newest first; damaged ones are skipped."""
     for id in reversed(checkpoint.ids(folder) if folder.is_dir() else []):
         path = checkpoint.checkpoint_folder(folder, id)
         try:
-            info, states = checkpoint.read(path, only=[NOTE], to="numpy")
+            manifest, states = checkpoint.read(path, only=[NOTE], to="numpy")
             note = msgspec.convert(states[NOTE], FailureNote)
         except (CheckpointError, NotFound, OSError, msgspec.ValidationError):
-            continue  # or removed meanwhile, by a session that keeps a newer one
-        parts = checkpoint.part_names(info)
+            continue  # also one that a session has just replaced by a newer one
+        parts = checkpoint.part_names(manifest)
         yield BlackBox(path, note, all(name in parts for name in STATE), BATCH in parts)
 
 
 def find_box(folder: Path, name: str) -> BlackBox:
-    """The box of that name.
+    """Returns the black box with a name.
 
     Raises:
-        NotFound: There is none, or it is damaged.
+        NotFound: It does not exist, or is damaged.
     """
     found = next((box for box in read_boxes(folder) if box.path.name == name), None)
     if found is None:
-        raise NotFound(f"there is no black box {name} that can be read", where=folder)
+        raise NotFound(f"the black box {name} does not exist, or cannot be read", where=folder)
     return found
 
 
 def newest_box(folder: Path) -> BlackBox | None:
-    """The newest box, None without one."""
+    """Returns the newest black box; None without one."""
     return next(read_boxes(folder), None)
 
 
 def newest_box_of_step(folder: Path, step: int) -> BlackBox | None:
-    """The newest box of that step, None without one."""
+    """Returns the newest black box of a step; None without one."""
     return next((box for box in read_boxes(folder) if box.note.step == step), None)

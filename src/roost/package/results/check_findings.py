@@ -1,4 +1,5 @@
-"""What `roost check` and `roost show --data` find out: their workers write it, the operations read it."""
+"""The findings of `roost check` and `roost show --data`, in a file that their workers write and the
+operations read."""
 
 from __future__ import annotations
 
@@ -10,21 +11,21 @@ import msgspec
 from roost.base import durable, safe_read
 
 NAME = "check.jsonl"
-"""The file, in the package that is checked."""
+"""The name of the file, in the package that is checked."""
 
 
 class CheckStage(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage of a check: imports, data, first step, save, …"""
+    """A stage of a check: imports, data, first step, save, …"""
 
     name: str
     state: Literal["begun", "done", "failed"]
     seconds: float = 0.0
     seen: str = ""
-    """What came of it, in a few words."""
+    """A short description of the result."""
 
 
 class FindingLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the file, which holds one of these."""
+    """A line of the file, with one of these fields."""
 
     stage: CheckStage | None = None
     warning: str = ""
@@ -35,23 +36,23 @@ class CheckFindings(msgspec.Struct, frozen=True, kw_only=True):
     """All lines of the file together."""
 
     stages: list[CheckStage]
-    """Those that were done or failed, in their order, each once."""
+    """The stages that are done or failed, in their order, each once."""
     last: str
-    """The stage that was begun last; in a check that is not ready it is the one that failed."""
+    """The stage that was begun last; in a check that did not finish, the one that failed."""
     warnings: list[str]
-    """What the run would get wrong without ending."""
+    """Problems that would not end the run."""
     measured: dict[str, Any]
-    """Numbers by name; times in seconds, memory in MB."""
+    """Measured values by name; times in seconds, memory in MB."""
 
 
 class FindingsWriter:
-    """Makes the file, and appends to it.
+    """Creates the file, and appends to it.
 
     Args:
         package: The package's folder.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be created.
     """
 
     def __init__(self, package: Path) -> None:
@@ -61,13 +62,13 @@ class FindingsWriter:
         """Appends one line. It survives the death of the process.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The line cannot be written.
         """
         durable.append(self._fd, msgspec.json.encode(line) + b"\n")
 
 
 def read(package: Path) -> CheckFindings:
-    """What the file of a package holds so far; nothing where there is no file, or none that can be read."""
+    """Returns the findings in a package so far; empty if the file does not exist, or cannot be read."""
     stages: list[CheckStage] = []
     last = ""
     warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""What `roost show --data` finds out of each set: written by its worker, read by the operation."""
+"""The report of `roost show --data` about each set: written by its worker, read by the operation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class LengthBin(msgspec.Struct, frozen=True):
-    """Samples whose lengths are near to each other."""
+    """A bin of a histogram of lengths."""
 
     least: int
     most: int
@@ -14,7 +14,7 @@ class LengthBin(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of which a set gives one for each of its samples: its lengths, its weights."""
+    """Statistics of numbers that a set has for each sample: lengths or weights."""
 
     least: float
     median: float
@@ -22,44 +22,45 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     most: float
     num_zero: int
     bins: list[LengthBin] = []
-    """Of lengths, from the shortest to the longest."""
+    """The histogram of lengths, from the shortest to the longest."""
 
 
 class LabelClasses(msgspec.Struct, frozen=True, kw_only=True):
-    """What a set tells of its labels."""
+    """The label classes of a set."""
 
     number: int
     names: list[str] = []
     fewest: int | None = None
-    """Samples of the class that has the fewest; None: it does not tell whose label is which."""
+    """The number of samples of the smallest class; None: the set does not expose its labels."""
     most: int | None = None
+    """The number of samples of the largest class."""
 
 
 class SetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a set tells of itself."""
+    """The properties that a set exposes."""
 
     name: str
     class_name: str
     kind: str
-    """In words: map-style, iterable, ..."""
+    """A description: map-style, iterable, ..."""
     num_samples: int | None
-    """None: nobody knows."""
+    """None: unknown."""
     classes: LabelClasses | None = None
     lengths: Distribution | None = None
     weights: Distribution | None = None
     unreadable: list[str] = []
-    """What it seems to tell and does not: a line for each."""
+    """A line for each property that the set seems to expose but that cannot be read."""
 
 
 class BatchPart(msgspec.Struct, frozen=True):
-    """One of the values that a batch is made of."""
+    """A value in a batch."""
 
     name: str
-    """Dotted where it lies in a nest; empty: the batch is this one value."""
+    """The dotted path in a nested batch; empty if the batch is this one value."""
     kind: str
-    """The type of its numbers, or of itself: float32, 64 str."""
+    """The dtype, or the type of the value: float32, 64 str."""
     shape: list[int] | None = None
-    """None: it is no tensor and no array."""
+    """None if it is neither a tensor nor an array."""
 
 
 class FirstBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,55 +68,55 @@ class FirstBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     num_samples: int
     num_bytes: int
-    """Of its tensors and arrays."""
+    """The size of its tensors and arrays."""
     parts: list[BatchPart]
 
 
 class BatchSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How many samples the batches have, by their plan."""
+    """The numbers of samples in the batches, according to their plan."""
 
     num_batches: int
-    """That were looked at, of the first epoch."""
+    """The number of batches of the first epoch that were examined."""
     least: int
-    """Without the last batch, which may be what was left; so are the next two."""
+    """Without the last batch, which may be smaller; likewise the next two."""
     median: float
     most: int
     padding: float | None
-    """Share of the numbers that only fill samples up to the longest of their batch; None: not known."""
+    """The share of values that only pad samples to the longest of their batch; None: unknown."""
 
 
 class LoadingTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long batches took to come, with nothing computed meanwhile. In seconds."""
+    """The times in seconds to load batches, without computing meanwhile."""
 
     num_batches: int
-    """That were drawn, empty ones too."""
+    """The number of loaded batches, including empty ones."""
     num_empty: int
     first: float
-    """With the start of the workers."""
+    """The time of the first batch, including the start of the loader workers."""
     batch: float | None = None
-    """One of the later ones, on average; None: there were too few of them."""
+    """The mean of the later batches; None: too few of them."""
     slowest: float | None = None
     sample: float | None = None
 
 
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One set that is evaluated, or all that are trained on."""
+    """A split: one set for evaluation, or all sets for training."""
 
     name: str
     """train, valid, valid/NAME, ..."""
     sets: list[SetReport]
     plan: str
     num_batches: int | None
-    """Of an epoch, or of an evaluation; None: nobody knows."""
+    """The number in an epoch, or in an evaluation; None: unknown."""
     num_steps: int | None
-    """Of an epoch; None: it is not trained on."""
+    """The number in an epoch; None: not a split for training."""
     sizes: BatchSizes | None = None
     num_workers: int | None = None
     workers: str = ""
-    """Why so many, where roost has chosen them."""
+    """The reason for the number of workers, if roost has chosen it."""
     seeds: str = ""
-    """Whether it follows roost's seeds, in words; empty: it was not found out."""
+    """A text that says whether the split follows roost's seeds; empty: not tested."""
     inexact: list[str] = []
-    """Why a run on it cannot be repeated or gone on with bit for bit."""
+    """Reasons why a run on this split cannot be repeated or continued exactly."""
     batch: FirstBatch | None = None
     times: LoadingTimes | None = None

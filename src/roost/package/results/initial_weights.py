@@ -1,4 +1,4 @@
-"""The weights that a run began with: what of ``init_from`` stays in its package."""
+"""The initial weights of a run: the report about ``init_from`` that its package keeps."""
 
 from __future__ import annotations
 
@@ -17,44 +17,45 @@ NAME = "init_from.json"
 
 
 class InitialWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``init_from``, and what came of it."""
+    """An entry of ``init_from``, and the result of loading it."""
 
     path: str
-    """As the config has it."""
+    """The path in the config."""
     found: str
-    """Where that was."""
+    """The path of the file that was loaded."""
     about: str
-    """What it is, in words."""
+    """A description of the file or checkpoint."""
     sha256: str
-    """Of the file that held them."""
+    """The digest of the file."""
     size: int
-    """Of that file, in bytes."""
+    """The size of the file in bytes."""
     loaded: str
-    """``18 of 20 tensors loaded``."""
+    """The result: ``18 of 20 tensors loaded``."""
     report: list[str] = []
-    """All else that there is to say, a line each."""
+    """The other lines of the load report."""
 
 
 def entries(settings: Settings) -> Iterator[tuple[str, InitSettings]]:
-    """Each entry of ``init_from`` with the key by which its place is known."""
-    asked = settings.init_from
-    several = asked if isinstance(asked, list) else [] if asked is None else [asked]
-    for number, one in enumerate(several):
-        key = f"init_from.{number}" if isinstance(asked, list) else "init_from"
+    """Yields each entry of ``init_from`` with its dotted key."""
+    value = settings.init_from
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    for number, one in enumerate(values):
+        key = f"init_from.{number}" if isinstance(value, list) else "init_from"
         yield key, InitSettings(path=one) if isinstance(one, str) else one
 
 
 def require(settings: Settings, *, project: Path, where: Where) -> None:
-    """Makes sure that there is what ``init_from`` names, before anything is made.
+    """Checks that the paths of ``init_from`` exist, before anything is created.
 
     Raises:
-        NotFound: There is not.
+        NotFound: A path does not exist.
+        ConfigError: An entry is not a path.
     """
     for key, one in entries(settings):
         path = project / expand_path(one.path, key, where)
         if "${" not in one.path and not path.exists():
             raise NotFound(
-                "there is no such file or package",
+                "the file or package does not exist",
                 setting=key,
                 received=one.path,
                 where=where(f"{key}.path") or where(key),
@@ -63,14 +64,14 @@ def require(settings: Settings, *, project: Path, where: Where) -> None:
 
 
 def expand_path(path: str, key: str, where: Where) -> Path:
-    """The path, with a home folder for its ``~``.
+    """Returns the path with ``~`` replaced by a home folder.
 
     Raises:
-        ConfigError: It is no path, or nobody has that name.
+        ConfigError: It is not a path, or the user after ``~`` does not exist.
     """
     if not path.strip() or "\0" in path:
-        fix = "name a package, a checkpoint or a file of weights; null begins with those of the Runner"
-        raise ConfigError("is no path", setting=key, received=path, where=where(key), fix=fix)
+        fix = "name a package, a checkpoint or a file of weights; null keeps the weights of the Runner"
+        raise ConfigError("not a path", setting=key, received=path, where=where(key), fix=fix)
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -79,18 +80,18 @@ def expand_path(path: str, key: str, where: Where) -> Path:
         ) from None
 
 
-def write(package: Path, began: Sequence[InitialWeights]) -> None:
-    """Keeps them.
+def write(package: Path, report: Sequence[InitialWeights]) -> None:
+    """Writes the report to a package.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
-    durable.write(package / NAME, sessions.to_json({"format": 1, "init_from": list(began)}))
+    durable.write(package / NAME, sessions.to_json({"format": 1, "init_from": list(report)}))
 
 
 def read(package: Path) -> list[InitialWeights]:
-    """What a package began with; nothing where the file is not there, or means nothing: it is a note for
-    people, and no run needs it."""
+    """Reads the report of a package; empty if the file is missing or invalid, as it only informs the user,
+    and no run depends on it."""
     body = sessions.load_json(package / NAME) or {}
     try:
         return msgspec.convert(body.get("init_from", []), list[InitialWeights])

@@ -1,7 +1,7 @@
-"""What was predicted with a package: ``<package>/predictions/<n>/``, or a folder that was named.
+"""Predictions of a package, in ``<package>/predictions/<n>/`` or another folder.
 
-It holds meta.json, predictions.jsonl (a line for each sample, in the order of the set) and ``<name>.npy`` for
-what is more than a few numbers for each sample. It stands whole or not at all.
+The folder contains meta.json, predictions.jsonl (a line for each sample, in the order of the set) and
+``<name>.npy`` for values of more than a few numbers per sample. It is committed by one rename.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class PredictionMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """meta.json: what was predicted, of what, and with which weights."""
+    """The content of meta.json: the predicted values, their set, and the weights."""
 
     format: int = FORMAT
     package: str
@@ -33,11 +33,12 @@ class PredictionMeta(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     averaged: str | None = None
     source: str
-    """The set, or what was typed for one."""
+    """The set, or the input that was given instead of one."""
     count: int
-    """Samples."""
+    """The number of samples."""
     values: dict[str, dict[str, Any]]
-    """By name: ``file``, ``shape`` and ``dtype`` of what is a file; ``{}`` for what stands in the lines."""
+    """By name: ``file``, ``shape`` and ``dtype`` of a value in a file; ``{}`` for one in
+    predictions.jsonl."""
     device: str = "cpu"
     precision: str = "32"
     seconds: float = 0.0
@@ -46,7 +47,7 @@ class PredictionMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_numbers(root: Path) -> list[int]:
-    """Those of the folders below ``root``, ascending."""
+    """Returns the numbers of the prediction folders in ``root``, ascending."""
     if not root.is_dir():
         return []
     with os.scandir(root) as entries:
@@ -54,7 +55,7 @@ def list_numbers(root: Path) -> list[int]:
 
 
 def read(folder: Path) -> PredictionMeta | None:
-    """meta.json of a prediction; None when it is not there, or not as roost writes it."""
+    """Reads the meta.json of a prediction; None if it is missing or invalid."""
     try:
         return msgspec.convert(sessions.load_json(folder / META_FILE), PredictionMeta)
     except msgspec.ValidationError:
@@ -62,18 +63,18 @@ def read(folder: Path) -> PredictionMeta | None:
 
 
 def read_all(package: PackageFolder) -> list[tuple[int, PredictionMeta]]:
-    """The package's own, oldest first."""
+    """Returns number and meta.json of the predictions inside a package, the oldest first."""
     root = package.path / NAME
     found = [(number, read(root / str(number))) for number in list_numbers(root)]
     return [(number, meta) for number, meta in found if meta is not None]
 
 
 def commit(staging: Path, root: Path, output: Path | None) -> Path:
-    """Gives a finished prediction its place by one rename: ``output``, or the next number below ``root``.
+    """Renames a finished prediction to ``output``, or to the next number in ``root``; returns its path.
 
     Raises:
-        Refused: ``output`` is there already.
-        OSError: It cannot be renamed.
+        Refused: ``output`` exists.
+        OSError: The folder cannot be renamed.
     """
     if output is not None:
         try:
@@ -82,20 +83,20 @@ def commit(staging: Path, root: Path, output: Path | None) -> Path:
             raise output_exists_error(output) from None
         return output
     while True:
-        place = root / str(max(list_numbers(root), default=0) + 1)
+        path = root / str(max(list_numbers(root), default=0) + 1)
         try:
-            durable.commit_folder(staging, place)
+            durable.commit_folder(staging, path)
         except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # somebody else was faster
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process has taken the number
                 continue
             raise
-        return place
+        return path
 
 
 def output_exists_error(output: Path) -> Refused:
-    """That something stands where predictions should go."""
+    """Returns the error for an output folder that exists."""
     return Refused(
-        "is there already, and is not overwritten",
+        "exists already, and is not overwritten",
         setting="-o",
         received=str(output),
         fix="name a new folder",

@@ -1,7 +1,7 @@
-"""Which steps a run has passed over: one JSON line for each, in one file that sessions append to.
+"""The skipped steps of a run: one JSON line for each, in one file to which the sessions append.
 
-It is read as the records are: what a later session went on from before, or a session went back behind, no
-longer counts.
+Steps become invalid in the same way as rows of the records: when a later session continues from before them,
+or their session goes back to before them.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ NAME = "skipped.jsonl"
 _MAX_BYTES = 1 << 28
 
 Kind = Literal["error", "nonfinite", "rollback", "empty"]
-"""It raised; its loss or a gradient was not finite; a rollback passes over it; its batches were empty."""
+"""The reason: an exception; a loss or gradient that is not finite; a rollback; empty batches."""
 
 
 class SkippedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that was passed over."""
+    """A step that was skipped."""
 
     session: int
     step: int
     epoch: int
     batch: int
-    """Number of its first micro-batch in the epoch."""
+    """The number of its first micro-batch in the epoch."""
     kind: Kind
     error: str
     """One line."""
     samples: list[int]
-    """Indices of the training set."""
+    """Indices in the training set."""
 
 
 class _Rewind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The session goes on from this earlier step."""
+    """A line that records that the session went back to an earlier step."""
 
     session: int
     start_step: int
 
 
 def append(file: Path, skipped: SkippedStep) -> None:
-    """Adds a step. It survives a power cut.
+    """Appends a step durably.
 
     Raises:
         OSError: It could not be written.
@@ -54,7 +54,7 @@ def append(file: Path, skipped: SkippedStep) -> None:
 
 
 def append_rewind(file: Path, *, session: int, step: int) -> None:
-    """What the session passed over after ``step`` no longer counts, for it goes on from there.
+    """Appends that the session went back to ``step``: the steps that it skipped after that no longer count.
 
     Raises:
         OSError: It could not be written.
@@ -64,14 +64,14 @@ def append_rewind(file: Path, *, session: int, step: int) -> None:
 
 
 def encode_steps(steps: Iterable[SkippedStep]) -> bytes:
-    """A file of steps that were read."""
+    """Returns the bytes of a file with these steps."""
     return b"".join(msgspec.json.encode(one) + b"\n" for one in steps)
 
 
 def _append_line(file: Path, body: msgspec.Struct) -> None:
     line = msgspec.json.encode(body) + b"\n"
     if _lines(file)[-1]:
-        line = b"\n" + line  # a full disk has left half a line
+        line = b"\n" + line  # the file ends with half a line, from a full disk
     fd = durable.open_append(file)
     try:
         durable.append(fd, line)
@@ -88,11 +88,11 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def read(file: Path, starts: Sequence[tuple[int, int]] = ()) -> list[SkippedStep]:
-    """The steps that the run has passed over, in their order, each once. Lines that are torn are left out.
+    """Returns the valid skipped steps of a run, ascending, each once. Torn lines are left out.
 
     Args:
         file: A package's `NAME`; it need not exist.
-        starts: (session, step that it went on from) of all sessions, as the records tell.
+        starts: For each session its number and the step from which it continued, see `Columns.starts`.
     """
     found: dict[int, SkippedStep] = {}
     for line in filter(None, _lines(file)):

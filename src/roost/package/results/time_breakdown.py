@@ -1,6 +1,6 @@
-"""Where the time of a run went: the columns ``perf/…`` of its rows, and a line in words.
+"""The time of a run by parts (data, forward, …): the columns ``perf/…`` of its rows, and a line of text.
 
-They are measurements of one machine at one moment: two runs that are equal bit for bit differ in them.
+These are measurements of one machine at one time: two runs that are equal bit for bit differ in them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from roost.package.records import PERF, Columns
 STEP_PARTS = ("data", "to device", "forward", "backward", "optimizer")
 PARTS = (*STEP_PARTS, "validate", "save")
 OTHER = "other"
-"""Hooks, rows, Python between the parts: what is left of the whole."""
+"""The rest of the time: hooks, writing rows, Python between the parts."""
 
 
 def column_name(part: str) -> str:
-    """The column of a part: ``perf/forward_ms``, its mean in a step; ``perf/save_s``, its sum since the last
-    row."""
+    """Returns the column of a part: ``perf/forward_ms``, the mean per step; ``perf/save_s``, the sum since
+    the last row."""
     return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(STEP_PARTS) :] else 'ms'}"
 
 
@@ -33,10 +33,10 @@ _SECONDS_COLUMNS = {part: column_name(part) for part in PARTS[len(STEP_PARTS) :]
 
 @dataclass(frozen=True)
 class TimeBreakdown:
-    """What a stretch of training took, and how far it came.
+    """The time of a section of training by parts, with its steps and samples.
 
-    ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` went elsewhere. ``host_mb`` is the
-    memory at its end, ``gpu_mb`` the most that was allocated; 0 where it is unknown.
+    ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` is `OTHER`. ``host_mb`` is the
+    memory at the end, ``gpu_mb`` the largest allocation; 0 if unknown.
     """
 
     seconds: float = 0.0
@@ -47,7 +47,7 @@ class TimeBreakdown:
     gpu_mb: float = 0.0
 
     def __sub__(self, before: TimeBreakdown) -> TimeBreakdown:
-        """What came after ``before``, which is the beginning of this."""
+        """Returns the section after ``before``, which is the beginning of this one."""
         return TimeBreakdown(
             self.seconds - before.seconds,
             self.steps - before.steps,
@@ -59,17 +59,17 @@ class TimeBreakdown:
 
     @property
     def samples_per_second(self) -> float:
-        """While it trained: without validations and saves."""
+        """The rate while training, without validations and saves."""
         seconds = self.seconds - sum(self.parts.get(part, 0.0) for part in _SECONDS_COLUMNS)
         return self.samples / seconds if seconds > 0 else 0.0
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share, from 0 to 1, of each part that took any time, and of what is left."""
-        # On a GPU the parts are measured in some of the steps, so together they may come out too long.
+        """The share, from 0 to 1, of each part that took any time, and of the rest."""
+        # On a GPU the parts are measured in some steps only, so their estimated sum may exceed the total.
         whole = max(self.seconds, sum(self.parts.values()))
-        left = whole - sum(self.parts.values())
-        seconds = {**self.parts, OTHER: left}
+        rest = whole - sum(self.parts.values())
+        seconds = {**self.parts, OTHER: rest}
         return {part: taken / whole for part, taken in seconds.items() if taken > 0}
 
     def __str__(self) -> str:
@@ -82,13 +82,13 @@ class TimeBreakdown:
 
 
 def from_records(columns: Columns, *, after: int = 0) -> TimeBreakdown | None:
-    """What all rows of a run tell together; None where no row has times.
+    """Returns the breakdown over all rows of a run; None if no row has times.
 
-    It leaves out what came after the newest row, and the steps of a session that a later one took again.
+    It does not include the time after the newest row, nor steps of a session that a later session repeated.
 
     Args:
-        columns: What was recorded.
-        after: The step at which it goes on from another run, whose time is not its own.
+        columns: The history of the run.
+        after: The step from which a fork continued: earlier rows are the time of its parent.
     """
     if after:
         columns = Columns(
@@ -99,7 +99,9 @@ def from_records(columns: Columns, *, after: int = 0) -> TimeBreakdown | None:
         return None
     new = dict(zip(steps, _new_steps(steps, columns.starts), strict=True))
     trained = dict.fromkeys(steps, 0.0)
-    parts = {part: sum(value for _, value in _finite(columns, name)) for part, name in _SECONDS_COLUMNS.items()}
+    parts = {
+        part: sum(value for _, value in _finite(columns, name)) for part, name in _SECONDS_COLUMNS.items()
+    }
     for part, name in _MS_COLUMNS.items():
         taken = {step: value * new.get(step, 0) / 1000 for step, value in _finite(columns, name)}
         parts[part] = sum(taken.values())
@@ -128,10 +130,10 @@ def _finite(columns: Columns, name: str) -> Iterator[tuple[int, float]]:
 
 
 def _new_steps(steps: Sequence[int], starts: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """How many steps each row tells of: those since the row before, or since its own session began."""
+    """The number of steps of each row: those since the row before, or since its session began."""
     visible: list[int] = []
     for _, start in reversed(starts):
-        if not visible or start < visible[-1]:  # else a later session went back to before it
+        if not visible or start < visible[-1]:  # otherwise a later session went back to before it
             visible.append(start)
     visible.sort()
     before = 0

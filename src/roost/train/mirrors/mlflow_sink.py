@@ -46,14 +46,14 @@ class MlflowSink:
 
     Args:
         settings: ``mirrors.mlflow``.
-        subject: Whose run it is.
+        identity: Whose run it is.
         folder: Takes a data base and the files when no server is named.
     """
 
-    rewinds = False
+    can_rewind = False
 
-    def __init__(self, settings: MlflowSettings, subject: RunIdentity, folder: Path) -> None:
-        self._settings, self._subject, self._folder = settings, subject, folder
+    def __init__(self, settings: MlflowSettings, identity: RunIdentity, folder: Path) -> None:
+        self._settings, self._identity, self._folder = settings, identity, folder
         self._client: Any = None
         self._id, self._token, self._artifacts = "", "", ""
         self._metrics: list[Any] = []
@@ -79,7 +79,7 @@ class MlflowSink:
         return SinkPosition(last, frozenset(key for key, step in steps.items() if step == last))
 
     def _found_or_new(self) -> Any:
-        name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._subject.project
+        name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._identity.project
         found = self._client.get_experiment_by_name(name)
         if found is None:
             local = None if self._has_server() else (self._folder / "artifacts").absolute().as_uri()
@@ -90,7 +90,7 @@ class MlflowSink:
             runs = self._client.search_runs([experiment], f"tags.`{_TOKEN_TAG}` = '{self._token}'")
             if runs:
                 return runs[0]
-        run_name = self._settings.name or self._subject.name
+        run_name = self._settings.name or self._identity.name
         return self._client.create_run(experiment, run_name=run_name, tags={_TOKEN_TAG: self._token})
 
     def _has_server(self) -> bool:
@@ -98,15 +98,15 @@ class MlflowSink:
 
     def _send_settings(self, known: Mapping[str, str]) -> None:
         """Those that it has not: MLflow lets none be changed."""
-        wanted = {_mlflow_name(key): value for key, value in flatten_settings(self._subject.settings).items()}
+        wanted = {_mlflow_name(key): value for key, value in flatten_settings(self._identity.settings).items()}
         params = [Param(key, value[:_MAX_CHARACTERS]) for key, value in wanted.items() if key not in known]
         for at in range(0, len(params), _MAX_PARAMS):
             self._client.log_batch(self._id, params=params[at : at + _MAX_PARAMS])
 
-    def go_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         raise NotImplementedError("MLflow takes nothing back")
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         at = int(row["time"] * 1000)
         for name, value in records.values(row).items():
             there = _mlflow_name(name)
@@ -116,7 +116,7 @@ class MlflowSink:
         if len(self._metrics) >= _MAX_METRICS:
             self.flush()
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         where = urlsplit(self._artifacts)
         if where.scheme in ("", "file") and not self._is_below(Path(unquote(where.path))):
             self._say(f"media are not mirrored: the run keeps its files in {self._artifacts}, not here")
