@@ -263,7 +263,7 @@ def was_told(output: Path, error: str | None) -> bool:
 
 def _tell_the_end(package: PackageFolder, session: Session, shown: str, output: Path) -> None:
     record = session.record or {}
-    state, took = terminal.state(session.state), terminal.duration(record.get("seconds"))
+    state, took = terminal.state(session.state), terminal.format_duration(record.get("seconds"))
     last = _metrics(package)
     why = f" ({record['reason']})" if record.get("reason") in (EARLY_STOP, TIME_LIMIT) else ""
     if session.state == "succeeded":

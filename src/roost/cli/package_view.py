@@ -56,7 +56,7 @@ def _head(shown: Shown) -> Iterator[str]:
     changes = " with changes" if shown.git_dirty else ""
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
-    yield "  ".join(filter(None, (where, terminal.duration(row.seconds), project, commit)))
+    yield "  ".join(filter(None, (where, terminal.format_duration(row.seconds), project, commit)))
     if shown.determinism is not None:
         yield _determinism(shown.determinism, shown.settings.get("determinism"))
     if shown.time is not None:
@@ -144,7 +144,7 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
             terminal.harmless(one.reason or ""),
             terminal.moment(one.started),
             "yes" if one.warm else "",
-            terminal.duration(one.seconds),
+            terminal.format_duration(one.seconds),
             "" if one_host else one.host or "",
             str(one.pid or ""),
             "" if alone else f"{one.ranks} {one.strategy}",
@@ -219,7 +219,7 @@ def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
             terminal.harmless(Path(one.script).name),
             "untrained" if one.untrained else "" if one.checkpoint is None else str(one.checkpoint),
             terminal.moment(one.started),
-            terminal.duration(one.seconds),
+            terminal.format_duration(one.seconds),
             terminal.harmless(one.error or ""),
         ]
         for one in analyses

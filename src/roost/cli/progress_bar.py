@@ -103,7 +103,7 @@ def _line(seen: ProgressRecord, eta: float | None) -> Table:
     bar = ProgressBar(total=1.0, completed=seen.fraction)
     going_on = seen.phase != "ended"
     rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second and going_on else ""
-    left = f"ETA {terminal.duration(eta)}" if eta is not None and going_on else ""
+    left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
     phase = seen.phase if going_on else "closing"  # its processes end
     what = Text(phase, style="cyan") if phase != "training" else Text("")
     grid.add_row(_place(seen), what, bar, f"{seen.fraction:4.0%}", rate, left)

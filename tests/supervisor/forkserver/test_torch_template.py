@@ -29,12 +29,12 @@ SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
 import os, sys, threading, time
 from pathlib import Path
-from roost.supervisor.forkserver import torch_template as loaded
+from roost.supervisor.forkserver import torch_template as module
 def load():
     {load}
     return set(), set()
-loaded._load, loaded._begin_anew = load, list
-loaded.serve(Path(sys.argv[1]))
+module._load_torch, module._reset_process_state = load, list
+module.serve(Path(sys.argv[1]))
 """
 
 
@@ -56,7 +56,7 @@ def started(path: Path, load: str) -> subprocess.Popen[str]:
             "thread",
         ),
         (
-            "loaded._refuse('it draws random numbers')",
+            "module._exit_unusable('it draws random numbers')",
             "it draws random numbers",
         ),
     ],

@@ -42,7 +42,7 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     seconds = limit_seconds(limit) if limit is not None else None
 
     def at_limit() -> None:
-        terminal.say(f"its time ({terminal.duration(seconds)}) is over: it was asked to end")
+        terminal.say(f"its time ({terminal.format_duration(seconds)}) is over: it was asked to end")
 
     for event in interactive_lease.lease_cards(
         interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)

@@ -134,7 +134,7 @@ def _cells(row: Row) -> list[str]:
         number(row.last),
         number(row.best),
         "" if row.started is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)),
-        terminal.duration(row.seconds),
+        terminal.format_duration(row.seconds),
         str(row.sessions),
         "" if row.parent is None else f"{row.parent}@{row.parent_step}",
         _about(row),

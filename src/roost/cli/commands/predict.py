@@ -77,4 +77,4 @@ def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:
     for name in files if is_plain else []:
         click.echo(terminal.short(place / name))
     samples = f"{found.meta.count:,} sample{'s' * (found.meta.count != 1)}"
-    terminal.say(f"{state} in {terminal.duration(found.seconds)}: {samples}; {terminal.short(place)}")
+    terminal.say(f"{state} in {terminal.format_duration(found.seconds)}: {samples}; {terminal.short(place)}")

@@ -102,5 +102,5 @@ def _lines(shown: SimulationResult) -> Iterator[str]:
 
 
 def _task(one: SimulatedTask) -> str:
-    waited = "" if one.waited is None else f", {terminal.duration(one.waited)}"
+    waited = "" if one.waited is None else f", {terminal.format_duration(one.waited)}"
     return f"{one.name} of {one.user}{waited}: {one.reason}"

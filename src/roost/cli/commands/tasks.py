@@ -107,7 +107,7 @@ def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
         row.state,
         _cards(row, numbers),
         _memory(row),
-        terminal.duration(row.seconds(now)),
+        terminal.format_duration(row.seconds(now)),
         _progress(row),
         _priority(row),
         row.reason,
@@ -122,7 +122,7 @@ def _of_sweep(sweep: Sweep, now: float) -> list[str]:
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
         _asked(tasks[0]),
         _memory(tasks[0]),
-        terminal.duration(sweep.seconds(now)),
+        terminal.format_duration(sweep.seconds(now)),
         "",
         _priority(tasks[0]),
         sweep.reason,
@@ -156,7 +156,7 @@ def _progress(row: TaskRow) -> str:
         return ""
     total = row.total_steps
     done = f"{row.step}/{total} ({row.step / total:.0%})" if total else f"step {row.step}"
-    return f"{done}, {terminal.duration(row.left)} left" if row.left is not None else done
+    return f"{done}, {terminal.format_duration(row.left)} left" if row.left is not None else done
 
 
 def _memory(row: TaskRow) -> str:
