@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_what_came_of_it(place: Path, tmp_path: Path, messages: Messages) -> None:
+def test_the_outcome(place: Path, tmp_path: Path, messages: Messages) -> None:
     config = project(tmp_path / "project")
     (config.parent / "data.bin").touch()
     os.truncate(config.parent / "data.bin", 20 * 2**20)

@@ -48,7 +48,7 @@ def test_follows_to_the_end_and_from_an_offset(tmp_path: Path) -> None:
     assert second and first + second == place.output.read_bytes()
 
 
-def test_asks_and_hears_of_the_end(tmp_path: Path) -> None:
+def test_a_stop_request_and_the_end(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="1000000", validate_every="1000")
     _, _, ended = followed(run(RunRequest(config=config, description="endless")))
     assert ended.state == "stopped" and ended.record is not None
