@@ -1,4 +1,4 @@
-"""A worker keeps to what it was promised of a card, and tells what it took."""
+"""A worker keeps to the memory reserved on a card, and reports what it used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.train.fake_cuda import FakeCuda
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    """Two cards; of the driver's part nobody tells until a test says who is on them."""
+    """Two cards; the driver's part is unknown until a test says which processes use them."""
     fake = FakeCuda(2)
     fake.put_in_place(monkeypatch)
     monkeypatch.setattr(peak_gpu_memory, "_earlier_peaks", {})
@@ -51,7 +51,7 @@ def test_torch_is_held_to_the_promise(cuda: FakeCuda, monkeypatch: pytest.Monkey
     card_memory.limit_to_reservation(5_000, "cpu", is_rank=False)
     assert cuda.fractions == {}
     card_memory.limit_to_reservation(5_000, "cuda:1", is_rank=True)
-    assert cuda.fractions == {1: 0.44}  # 600 MB for the driver, as nobody tells
+    assert cuda.fractions == {1: 0.44}  # 600 MB for the driver, as the driver reports nothing
     users(monkeypatch, CardProcess(os.getpid(), "ada", 500), CardProcess(1, "ada", 3_000))
     card_memory.limit_to_reservation(5_000, "cuda", is_rank=False)
     assert cuda.fractions == {0: 0.45, 1: 0.45}
@@ -67,7 +67,7 @@ def test_torch_is_held_to_the_promise(cuda: FakeCuda, monkeypatch: pytest.Monkey
         ([], None),
     ],
 )
-def test_the_largest_of_its_cards_is_told(
+def test_the_most_used_card_is_reported(
     cuda: FakeCuda, found: list[CardProcess], driver: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert card_memory.usage() is None, "nothing was taken"
@@ -84,7 +84,7 @@ def test_the_largest_of_its_cards_is_told(
     }
 
 
-def test_what_cannot_be_told_hides_nothing(
+def test_unknown_usage_hides_no_error(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> list[Card]:
@@ -92,13 +92,13 @@ def test_what_cannot_be_told_hides_nothing(
 
     cuda.reserved[0] = 2_000.0
     monkeypatch.setattr(visible_cards, "cards", refuse)
-    told = card_memory.usage()
-    assert told is not None and told["driver_mb"] is None
+    usage = card_memory.usage()
+    assert usage is not None and usage["driver_mb"] is None
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: 1 / 0)
     assert card_memory.usage() is None and "ZeroDivisionError" in capsys.readouterr().out
 
 
-def test_a_simulated_card_is_held_and_told_alike(simulated: None) -> None:
+def test_a_simulated_card_is_limited_and_reported_alike(simulated: None) -> None:
     assert card_memory.usage() is None
     card_memory.limit_to_reservation(3_000, "cpu", is_rank=False)
     simulated_memory.allocate(2_600)

@@ -75,7 +75,7 @@ def test_what_a_launcher_has_started_finds_the_pipe_by_its_path(monkeypatch: pyt
     assert (said["rank"], said["state"], len(said["error"])) == (3, "stopped", 2000)
 
 
-def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_statuses_from_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setenv(REPORT_VARIABLE, f"/proc/{os.getpid()}/fd/{writing}")
     report_exit_statuses({1: -9, 3: 1})
@@ -84,7 +84,7 @@ def test_what_a_launcher_tells_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> 
         assert [json.loads(line) for line in file] == [{"rank": 1, "status": -9}, {"rank": 3, "status": 1}]
 
 
-def test_what_it_took_of_its_card_is_told_where_that_is_known(pipe: int) -> None:
+def test_card_memory_is_reported_where_it_is_known(pipe: int) -> None:
     FinalReport().write("succeeded", exit_code=0, reason="finished", memory={"peak_mb": 7.5})
     with os.fdopen(os.dup(pipe), "rb") as file:
         assert json.loads(file.read())["memory"] == {"peak_mb": 7.5}

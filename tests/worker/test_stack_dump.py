@@ -26,7 +26,7 @@ subprocess.run([sys.executable, "-I", "-S", "-c", program], close_fds=False)
 """
 
 
-def test_a_signal_that_nobody_else_uses() -> None:
+def test_a_signal_that_no_library_uses() -> None:
     assert signal.SIGRTMIN < STACKS_SIGNAL < signal.SIGRTMAX
 
 

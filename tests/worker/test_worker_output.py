@@ -27,7 +27,8 @@ def test_what_a_full_disk_refuses_is_lost_and_counted(tmp_path: Path) -> None:
 
 def test_print_and_tracebacks_of_a_process_never_fail() -> None:
     program = (
-        "from roost.worker import worker_output as output; output.tolerate_full_disk(); import sys, traceback\n"
+        "import sys, traceback\n"
+        "from roost.worker import worker_output; worker_output.tolerate_full_disk()\n"
         "print('lost', flush=True)\n"
         "try: 1 / 0\n"
         "except ZeroDivisionError: traceback.print_exc()\n"
@@ -39,7 +40,8 @@ def test_print_and_tracebacks_of_a_process_never_fail() -> None:
 
 def test_what_is_printed_comes_at_once_and_in_order() -> None:
     program = (
-        "from roost.worker import worker_output as output; output.tolerate_full_disk(); import os, sys\n"
+        "import os, sys\n"
+        "from roost.worker import worker_output; worker_output.tolerate_full_disk()\n"
         "print('a\\ud800'); os.write(1, b'b\\n'); print('cc', end=''); os.write(1, b'd')\n"
         "print('e', file=sys.stderr)"
     )

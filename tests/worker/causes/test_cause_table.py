@@ -44,7 +44,7 @@ def test_nothing_is_known_of_most_errors() -> None:
 
 
 def test_a_row_that_fails_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that asks for the working folder, when somebody has removed the package."""
+    """As one that asks for the working folder, after the package was removed."""
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -55,8 +55,16 @@ def causes(folder: Path, **environment: str) -> list[Cause]:
 
 def test_a_machine_without_a_compiler(tmp_path: Path, messages: Messages) -> None:
     ours, own = causes(tmp_path, PATH=str(tmp_path))
-    assert "step_mode: compile" in ours.description and "g++" in ours.description and "step_mode: eager" in ours.fix
-    assert "torch.compile" in own.description and "step_mode" not in own.description + own.fix and "g++" in own.fix
+    assert (
+        "step_mode: compile" in ours.description
+        and "g++" in ours.description
+        and "step_mode: eager" in ours.fix
+    )
+    assert (
+        "torch.compile" in own.description
+        and "step_mode" not in own.description + own.fix
+        and "g++" in own.fix
+    )
     messages.check(texts(ours))
     messages.check(texts(own))
 

@@ -74,11 +74,11 @@ def test_a_project_that_asks_for_it_itself(tmp_path: Path, deterministic: None, 
     ],
 )
 def test_kernels_of_a_gpu(name: str, named: str, messages: Messages) -> None:
-    told = known(RuntimeError(REFUSED.format(name))).description
-    assert re.search(rf"(^| ){re.escape(named)} .*GPU", told)
-    assert ("gradient" in told) == ("backward" in name and name != named)
+    description = known(RuntimeError(REFUSED.format(name))).description
+    assert re.search(rf"(^| ){re.escape(named)} .*GPU", description)
+    assert ("gradient" in description) == ("backward" in name and name != named)
     if name in ("cumsum_cuda_kernel", "ctc_loss_backward_gpu"):
-        messages.check(told)
+        messages.check(description)
 
 
 def test_what_torch_does_not_know_by_name_is_named_as_it_is() -> None:

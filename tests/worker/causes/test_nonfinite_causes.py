@@ -84,10 +84,10 @@ def test_a_row_that_is_not_finite_for_real(tmp_path: Path) -> None:
     objects.unload_project(package.path)
     assert "step 1 (epoch 1, batch 1," in str(found.value)
     assert unknown(found.value, package.path), "it names its step, there is nothing to add"
-    told = TrainingError("train/loss is nan in the row of step 1")
-    words = known(told, package.path).description
+    error = TrainingError("train/loss is nan in the row of step 1")
+    words = known(error, package.path).description
     assert words.startswith("train/loss ") and "nan" in words and "step 1," in words
-    assert unknown(told), "nor is there without the record"
+    assert unknown(error), "nor is there without the record"
 
 
 def test_what_is_set_already_is_no_advice(tmp_path: Path) -> None:

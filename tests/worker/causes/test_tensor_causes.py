@@ -130,7 +130,7 @@ class TakesNothing:
 @pytest.mark.parametrize(
     "raises",
     [
-        lambda: TakesNothing(3),  # type: ignore[call-arg]  # somebody else's call
+        lambda: TakesNothing(3),  # type: ignore[call-arg]  # the call of another library
         lambda: torch.ones(3)[5],
         lambda: torch.ones(3).index_select(0, torch.tensor([5])),
         lambda: torch.ones(3) + torch.ones(4),

@@ -57,7 +57,7 @@ def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None
     assert short.newest == "float32 (3, 1), float32 (3,)" and len(short) == 2
 
 
-def test_of_a_stream_nobody_may_know_the_length() -> None:
+def test_the_length_of_a_stream_may_be_unknown() -> None:
     assert known_length(Stream(Still())) == len(Still())
     unknown = Stream(rows(), batch_size=2)
     assert known_length(unknown) is None

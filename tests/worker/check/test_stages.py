@@ -8,7 +8,7 @@ from roost.package.results import check_findings
 from roost.worker.check.stages import StageReporter, output_suppressed
 
 
-def test_each_stage_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_stage_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reporter = StageReporter(tmp_path)
     reporter.report("copy", "3 files", seconds=0.25)
     reporter.begin("save")

@@ -37,7 +37,7 @@ def batches(
         yield Batch(value, 0 if is_empty else 4, bool(epoch) and number % epoch == 0)
 
 
-def test_the_first_is_told_apart(clock: list[float]) -> None:
+def test_the_first_batch_is_counted_apart(clock: list[float]) -> None:
     made = BatchTimer()
     made.draw(batches(clock, [8.0, 0.25, 0.5, 0.25]))
     times = made.times()

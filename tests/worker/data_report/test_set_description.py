@@ -38,7 +38,7 @@ class Items(IterableDataset[int]):
         return iter(range(3))
 
 
-def test_a_set_that_tells_everything() -> None:
+def test_a_set_with_all_columns() -> None:
     found = describe_set("train", Speech([3, 1, 8, 5, 5]))
     assert (found.name, found.class_name, found.kind, found.num_samples) == (
         "train",
@@ -60,7 +60,7 @@ def test_a_set_that_tells_everything() -> None:
     assert (found.classes.fewest, found.classes.most) == (2, 3)
 
 
-def test_parts_of_a_set_tell_what_it_tells() -> None:
+def test_a_subset_is_described_like_its_set() -> None:
     speech = Speech([3, 1, 8, 5])
     part = describe_set("valid", Subset(speech, [2, 0]))
     assert part.lengths is not None and (part.lengths.least, part.lengths.most) == (3, 8)
@@ -70,7 +70,7 @@ def test_parts_of_a_set_tell_what_it_tells() -> None:
     assert both.num_samples == 8 and both.lengths is not None and both.lengths.most == 8
 
 
-def test_what_tells_nothing(messages: Messages) -> None:
+def test_sets_without_columns(messages: Messages) -> None:
     kinds = []
     for dataset, number in (
         (TensorDataset(torch.zeros(7)), 7),
@@ -85,7 +85,7 @@ def test_what_tells_nothing(messages: Messages) -> None:
     messages.check("\n".join(kinds))
 
 
-def test_a_loader_tells_of_the_set_in_it(messages: Messages) -> None:
+def test_a_loader_is_described_by_its_set(messages: Messages) -> None:
     found = describe_set("train", DataLoader(Speech([1, 2, 3]), batch_size=2))
     assert found.num_samples == 3 and "DataLoader" in found.class_name and "Speech" in found.class_name
     assert found.classes is not None
@@ -93,7 +93,7 @@ def test_a_loader_tells_of_the_set_in_it(messages: Messages) -> None:
     assert describe_set("train", DataLoader(Items())).num_samples is None
 
 
-def test_what_cannot_be_read_is_told(messages: Messages) -> None:
+def test_unreadable_columns_are_reported(messages: Messages) -> None:
     class Broken(TensorDataset):
         lengths: Any = (1, 2)  # of three
 

@@ -38,7 +38,7 @@ def said(*, terminal: bool, child: bool = False, **env: str) -> str:
     return done.stdout
 
 
-def test_where_nobody_can_answer_it_names_the_flag_and_the_line() -> None:
+def test_without_a_terminal_it_names_the_flag_and_the_line() -> None:
     text = said(terminal=False)
     assert "<string>:7" in text and "roost run --pdb" in text
 

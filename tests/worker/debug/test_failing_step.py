@@ -1,4 +1,4 @@
-"""What is told of a step that was reached, and which batch it gets; the rest is in test_debug.py."""
+"""The messages about the last step of a replay and the batch it gets; the rest is in test_debug_task.py."""
 
 from __future__ import annotations
 

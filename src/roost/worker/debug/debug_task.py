@@ -1,7 +1,7 @@
 """``roost debug``: replays a run up to one step and stops there in pdb, on the user's terminal.
 
-The command exec's this process: ``python -P -m roost.worker PACKAGE debug TARGET``. It takes no lock and
-changes nothing in the package, which may be running."""
+The command replaces itself by this process (exec): ``python -P -m roost.worker PACKAGE debug TARGET``. It
+takes no lock and changes nothing in the package, which may be running."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def require_same_run(package: PackageFolder, ranks: Ranks) -> None:
     for rank, other in enumerate(others, 1):
         different = [what for what in first if other[what] != first[what]]
         if different and not ranks.is_main:
-            raise PeerLost(f"rank {rank} has {different[0]} of its own")
+            raise PeerLost(f"rank {rank} has other {different[0]} than rank 0")
         if different:
             what = different[0]
             raise ConfigError(
