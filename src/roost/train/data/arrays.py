@@ -156,9 +156,7 @@ class _NamedArrays:
         try:
             made = value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
         except ValueError as error:
-            raise self._error(
-                f"array {name} is not an array: {error}", "give rows of equal length"
-            ) from error
+            raise self._error(f"array {name} cannot be read: {error}", "give rows of equal length") from error
         if not made.ndim:
             raise self._error(f"array {name} is one number", "give a row for each sample")
         return made
@@ -195,13 +193,13 @@ class _NamedArrays:
             return self._by_name(field)
         columns = [self._by_name(one) for one in field]
         if not columns or len({column.shape for column in columns}) > 1:
-            raise self._error(f"{field} cannot be joined", f"name arrays of one shape: {self._shapes()}")
+            raise self._error(f"{field} cannot be stacked", f"name arrays of one shape: {self._shapes()}")
         return np.stack(columns, axis=1)
 
     def _by_name(self, name: Any) -> np.ndarray[Any, Any]:
         if str(name) in self.arrays:
             return self.arrays[str(name)]
-        fix = f"{did_you_mean(str(name), self.arrays)}there are {self._shapes()}"
+        fix = f"{did_you_mean(str(name), self.arrays)}name one of {self._shapes()}"
         raise self._error(f"there is no array {name!r}", fix)
 
     def _shapes(self) -> str:
@@ -277,7 +275,7 @@ def _by_field(option: str, given: Any, fields: Sequence[str]) -> dict[str, Any]:
             raise ContractError(
                 f"{option} is for the field {name!r}, which does not exist",
                 received=dict(given),
-                fix=f"{did_you_mean(name, fields)}the fields are {', '.join(fields)}",
+                fix=f"{did_you_mean(name, fields)}name one of the fields {', '.join(fields)}",
             )
     return found
 

@@ -92,9 +92,7 @@ class Stream(SequentialBatches):
     def _initial_state(self) -> Any:
         try:
             return copy.deepcopy(self.dataset.state_dict())
-        except (
-            TypeError
-        ) as error:  # an open file, a lock or a generator fits neither a worker nor a checkpoint
+        except TypeError as error:  # for example an open file, a lock or a generator
             raise ContractError(
                 f"{self.display_name} has a state that cannot be copied: {error}",
                 fix="let its state be plain data, arrays and tensors, or give it state_dict() and "

@@ -158,7 +158,7 @@ class WorkerHandle:
         )
 
     def _hang_error(self) -> worker_errors.WorkerDied:
-        place = self._sample_description()  # before the signal, which may wake the worker
+        sample = self._sample_description()  # before the signal, which may wake the worker
         os.kill(self._process.pid, loader_worker.STACKS_SIGNAL)
         reader = select.poll()
         reader.register(self._stacks, select.POLLIN)
@@ -167,7 +167,7 @@ class WorkerHandle:
             text, seconds = text + more, _STACKS_QUIET_SECONDS
         stacks = text.decode(errors="replace")
         return worker_errors.worker_hangs(
-            self._context.worker, self._process.pid, self._timeout_seconds, place, stacks
+            self._context.worker, self._process.pid, self._timeout_seconds, sample, stacks
         )
 
     def _sample_description(self) -> str:
