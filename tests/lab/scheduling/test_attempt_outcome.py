@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.lab.executors.executor import NEVER_BEGAN, Seen
+from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.memory.memory_prediction import OutOfMemory
-from roost.lab.memory.memory_use import Taken
+from roost.lab.memory.memory_use import MemoryUse
 from roost.lab.queue.task import (
     CRASHED,
     EVICT,
@@ -22,27 +22,27 @@ from roost.lab.queue.task import (
     Need,
     Task,
 )
-from roost.lab.scheduling.attempt_outcome import after
+from roost.lab.scheduling.attempt_outcome import state_after
 from tests.lab.queued import task
 from tests.messages import Messages
 
 
-def ran_out(reserved: int | None, peak: float, *, largest: int = 79_000, **more: Any) -> Seen:
+def ran_out(reserved: int | None, peak: float, *, largest: int = 79_000, **more: Any) -> AttemptStatus:
     """On a card of which tasks may have 23,000 MB."""
     failed = OutOfMemory(reserved, 23_000, largest, peak, **more)
-    told = Taken(peak, 400.0, "test", False, failed)
-    return Seen(FAILED, 1, reason="GPU 0 is out of memory", taken=told)
+    told = MemoryUse(peak, 400.0, "test", False, failed)
+    return AttemptStatus(FAILED, 1, reason="GPU 0 is out of memory", taken=told)
 
 
 def live(**given: Any) -> Task:
     return task(state=RUNNING, **{"attempt": 1, "need": Need(cards=1), **given})
 
 
-def through(seen: list[Seen], **given: Any) -> list[tuple[str, Need]]:
+def through(seen: list[AttemptStatus], **given: Any) -> list[tuple[str, Need]]:
     """What becomes of one task whose attempts end like this."""
     one, found = live(**given), []
     for each in seen:
-        state, changes = after(one, each)
+        state, changes = state_after(one, each)
         one = msgspec.structs.replace(one, need=changes.get("need", one.need))
         found.append((state, one.need))
     return found
@@ -59,24 +59,24 @@ def test_it_gets_more_then_a_whole_card_then_a_larger_one_then_it_has_failed() -
 
 
 def test_each_step_is_told_with_its_numbers(messages: Messages) -> None:
-    _, changes = after(
+    _, changes = state_after(
         live(need=Need(cards=1, memory_mb=8_000)),
         ran_out(8_000, 900.0, asked_mb=9_000.0),
     )
     reason, facts = changes["reason"], ("attempt 1", "7.8 GB", "900 MB", "8.8 GB", "11.7 GB", "1 of 3")
     assert all(fact in reason for fact in facts)
     messages.check(reason)
-    _, changes = after(live(), ran_out(None, 22_000.0))
+    _, changes = state_after(live(), ran_out(None, 22_000.0))
     assert all(fact in changes["reason"] for fact in ("21.5 GB", "1 of 3"))
     messages.check(changes["reason"])
     need = Need(cards=1, ran_out=1)
-    _, changes = after(live(need=need), ran_out(8_000, 900.0))
+    _, changes = state_after(live(need=need), ran_out(8_000, 900.0))
     assert "2 of 3" in changes["reason"]
     messages.check(changes["reason"])
 
 
 def test_where_nothing_larger_is_left_a_retry_does_not_help(messages: Messages) -> None:
-    state, changes = after(
+    state, changes = state_after(
         live(retries=5, need=Need(cards=1, ran_out=1)), ran_out(None, 22_000.0, largest=23_000)
     )
     assert state == FAILED and "retries" not in changes
@@ -87,36 +87,36 @@ def test_where_nothing_larger_is_left_a_retry_does_not_help(messages: Messages) 
 
 def test_a_neighbours_fault_is_not_charged_but_ends_too(messages: Messages) -> None:
     seen = ran_out(8_000, 900.0, asked_mb=100.0, alone=False)
-    state, changes = after(live(), seen._replace(in_vain=2))
+    state, changes = state_after(live(), seen._replace(in_vain=2))
     assert (state, changes["need"].ran_out, changes["need"].least_mb) == (PENDING, 0, 8_000)
     messages.check(changes["reason"])
-    state, changes = after(live(), seen._replace(in_vain=3))
+    state, changes = state_after(live(), seen._replace(in_vain=3))
     assert state == FAILED and "3" in changes["reason"]
     messages.check(changes["reason"])
 
 
 def test_accidents_in_vain_come_to_an_end_unless_retries_are_left(messages: Messages) -> None:
-    seen = Seen(CRASHED, 1, reason="the supervisor is gone", is_accident=True, in_vain=2)
-    assert after(live(), seen) == (PENDING, {"reason": "attempt 1: the supervisor is gone"})
+    seen = AttemptStatus(CRASHED, 1, reason="the supervisor is gone", is_accident=True, in_vain=2)
+    assert state_after(live(), seen) == (PENDING, {"reason": "attempt 1: the supervisor is gone"})
     seen = seen._replace(in_vain=3)
-    state, changes = after(live(), seen)
+    state, changes = state_after(live(), seen)
     assert state == CRASHED and changes["reason"].endswith(": the supervisor is gone")
     messages.check(changes["reason"])
-    state, changes = after(live(retries=2), seen)
+    state, changes = state_after(live(retries=2), seen)
     assert (state, changes["retries"]) == (PENDING, 1)
 
 
 @pytest.mark.parametrize(("attempt", "pause"), [(1, None), (2, 10.0), (3, 60.0), (9, 60.0)])
 def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: float | None) -> None:
     begin = None if pause is None else 1003.0 + pause
-    accident = Seen(CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0)
-    assert after(live(attempt=attempt), accident)[1].get("begin") == begin
-    failed = Seen(FAILED, 1, reason="no", started=1000.0, ended=1003.0)
-    assert after(live(attempt=attempt, retries=3), failed)[1].get("begin") == begin
-    assert "begin" not in after(live(attempt=attempt, retries=3), failed._replace(ended=1061.0))[1]
-    assert "begin" not in after(live(attempt=attempt), failed)[1], "it never starts again"
-    evicted = Seen(STOPPED, 1, started=1000.0, ended=1003.0)
-    assert "begin" not in after(live(attempt=attempt, stop_asked=EVICT), evicted)[1]
+    accident = AttemptStatus(CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0)
+    assert state_after(live(attempt=attempt), accident)[1].get("begin") == begin
+    failed = AttemptStatus(FAILED, 1, reason="no", started=1000.0, ended=1003.0)
+    assert state_after(live(attempt=attempt, retries=3), failed)[1].get("begin") == begin
+    assert "begin" not in state_after(live(attempt=attempt, retries=3), failed._replace(ended=1061.0))[1]
+    assert "begin" not in state_after(live(attempt=attempt), failed)[1], "it never starts again"
+    evicted = AttemptStatus(STOPPED, 1, started=1000.0, ended=1003.0)
+    assert "begin" not in state_after(live(attempt=attempt, stop_asked=EVICT), evicted)[1]
 
 
 @pytest.mark.parametrize(
@@ -124,27 +124,27 @@ def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: f
     [(STOP, FAILED, FAILED), (STOP, PENDING, STOPPED), (EVICT, STOPPED, PENDING), ("", SUCCEEDED, SUCCEEDED)],
 )
 def test_what_was_asked_of_it(asked: str, state: str, follows: str) -> None:
-    seen = ran_out(8_000, 7_900.0)._replace(state=state) if state == FAILED else Seen(state)
-    assert after(live(stop_asked=asked), seen)[0] == follows
+    seen = ran_out(8_000, 7_900.0)._replace(state=state) if state == FAILED else AttemptStatus(state)
+    assert state_after(live(stop_asked=asked), seen)[0] == follows
 
 
 @pytest.mark.parametrize(
     ("given", "seen", "reason"),
     [
-        ({}, Seen(STOPPED, 1, reason="signal"), None),
-        ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="signal"), None),
-        ({"stop_asked": STOP}, Seen(STOPPED, 1, reason="killed"), None),
-        ({"stop_asked": STOP}, Seen(SUCCEEDED, 1, reason="done"), ""),
-        ({}, Seen(SUCCEEDED, 1, reason="early stop"), "early stop"),
-        ({"stop_asked": STOP}, NEVER_BEGAN, None),
-        ({"stop_asked": STOP, "attempt": 2}, NEVER_BEGAN, None),
-        ({}, Seen(FAILED, 1, reason="the command exited with 1"), "the command exited with 1"),
+        ({}, AttemptStatus(STOPPED, 1, reason="signal"), None),
+        ({"stop_asked": STOP}, AttemptStatus(STOPPED, 1, reason="signal"), None),
+        ({"stop_asked": STOP}, AttemptStatus(STOPPED, 1, reason="killed"), None),
+        ({"stop_asked": STOP}, AttemptStatus(SUCCEEDED, 1, reason="done"), ""),
+        ({}, AttemptStatus(SUCCEEDED, 1, reason="early stop"), "early stop"),
+        ({"stop_asked": STOP}, NEVER_STARTED, None),
+        ({"stop_asked": STOP, "attempt": 2}, NEVER_STARTED, None),
+        ({}, AttemptStatus(FAILED, 1, reason="the command exited with 1"), "the command exited with 1"),
     ],
 )
 def test_the_reason_is_in_words(
-    given: dict[str, Any], seen: Seen, reason: str | None, messages: Messages
+    given: dict[str, Any], seen: AttemptStatus, reason: str | None, messages: Messages
 ) -> None:
-    found = after(live(**given), seen)[1]["reason"]
+    found = state_after(live(**given), seen)[1]["reason"]
     if reason is None:
         messages.check(found)
     else:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import RoostError
-from roost.lab.executors.executor import Seen
-from roost.lab.executors.local_executor import Local
+from roost.lab.executors.executor import AttemptStatus
+from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.memory.memory_prediction import OutOfMemory
-from roost.lab.memory.memory_use import Taken
+from roost.lab.memory.memory_use import MemoryUse
 from roost.lab.queue import task_file
 from roost.lab.queue.history import Peak
 from roost.lab.queue.queue_store import Store
@@ -49,17 +49,17 @@ def store(lab: Lab) -> Iterator[Store]:
 
 
 @pytest.fixture
-def local() -> Local:
-    return Local()
+def local() -> LocalExecutor:
+    return LocalExecutor()
 
 
 @pytest.fixture
-def attempts(store: Store, local: Local) -> Iterator[Attempts]:
+def attempts(store: Store, local: LocalExecutor) -> Iterator[Attempts]:
     with closing(Attempts(store, local, queued.alike)) as attempts:
         yield attempts
 
 
-def begun(lab: Lab, store: Store, local: Local, script: str = FOREVER, *, retries: int = 0) -> Task:
+def begun(lab: Lab, store: Store, local: LocalExecutor, script: str = FOREVER, *, retries: int = 0) -> Task:
     """Started by a daemon that was killed before it could write that down."""
     task = store.start(lab.queue(script, retries=retries), (), None)
     local.start(task, ())()
@@ -77,7 +77,7 @@ def settled(store: Store, attempts: Attempts, task: Task, *states: str) -> Task:
     return store.task(task.id)
 
 
-def test_what_runs_is_adopted_and_watched(lab: Lab, store: Store, local: Local, attempts: Attempts) -> None:
+def test_what_runs_is_adopted_and_watched(lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts) -> None:
     task = begun(lab, store, local)
     attempts.settle()
     found = store.task(task.id)
@@ -102,7 +102,7 @@ def test_what_never_began_and_was_to_stop_is_stopped(lab: Lab, store: Store, att
 
 
 def test_a_failed_one_is_tried_as_often_as_was_said(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     task = begun(lab, store, local, "exit 4", retries=1)
     again = settled(store, attempts, task, PENDING)
@@ -113,7 +113,7 @@ def test_a_failed_one_is_tried_as_often_as_was_said(
     assert (ended.exit_code, ended.attempt, ended.session) == (4, 2, 2)
 
 
-def test_an_accident_costs_no_retry(lab: Lab, store: Store, local: Local, attempts: Attempts) -> None:
+def test_an_accident_costs_no_retry(lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts) -> None:
     task = settled(store, attempts, begun(lab, store, local), RUNNING)
     kill_watchers(task)
     again = settled(store, attempts, task, PENDING)
@@ -121,7 +121,7 @@ def test_an_accident_costs_no_retry(lab: Lab, store: Store, local: Local, attemp
 
 
 def test_an_evicted_one_waits_again_unless_somebody_wants_it_stopped(
-    lab: Lab, store: Store, local: Local, attempts: Attempts, messages: Messages
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts, messages: Messages
 ) -> None:
     evicted, stopped = begun(lab, store, local), begun(lab, store, local)
     attempts.settle()
@@ -133,7 +133,7 @@ def test_an_evicted_one_waits_again_unless_somebody_wants_it_stopped(
 
 
 def test_asked_to_stop_it_is_stopping_until_it_has_ended(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     task = begun(lab, store, local, "trap '' TERM; echo > deaf; sleep 600")
     wait_for(lambda: (lab.folder / "deaf").exists())
@@ -146,7 +146,7 @@ def test_asked_to_stop_it_is_stopping_until_it_has_ended(
 
 
 def test_a_killed_guard_leaves_something_else_to_watch(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     """Else its descriptor would wake the daemon for ever."""
     task = settled(store, attempts, begun(lab, store, local), RUNNING)
@@ -159,15 +159,15 @@ def test_a_killed_guard_leaves_something_else_to_watch(
 
 
 def test_one_that_ended_before_it_could_be_watched_is_looked_at_once_more(store: Store) -> None:
-    class Quick(Local):
+    class Quick(LocalExecutor):
         def __init__(self) -> None:
             super().__init__()
             self.sees = [
-                Seen(RUNNING, 1, started=1.0),
-                Seen(SUCCEEDED, 1, started=1.0, ended=2.0, exit_code=0),
+                AttemptStatus(RUNNING, 1, started=1.0),
+                AttemptStatus(SUCCEEDED, 1, started=1.0, ended=2.0, exit_code=0),
             ]
 
-        def poll(self, task: Task) -> Seen:
+        def poll(self, task: Task) -> AttemptStatus:
             return self.sees.pop(0)
 
         def watch(self, task: Task) -> int | None:
@@ -181,7 +181,7 @@ def test_one_that_ended_before_it_could_be_watched_is_looked_at_once_more(store:
 
 
 def test_one_that_cannot_be_seen_is_told_once_and_holds_up_no_other(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     torn = settled(store, attempts, begun(lab, store, local), RUNNING)
     folder = Path(torn.package) / "sessions"
@@ -196,7 +196,7 @@ def test_one_that_cannot_be_seen_is_told_once_and_holds_up_no_other(
 
 
 def test_started_and_asked_to_stop_at_the_same_time(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     task = begun(lab, store, local)
     store.ask(task.id, STOP)
@@ -206,7 +206,7 @@ def test_started_and_asked_to_stop_at_the_same_time(
 
 
 def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store, messages: Messages) -> None:
-    class Deaf(Local):
+    class Deaf(LocalExecutor):
         hears = False
 
         def ask(self, task: Task, *, now: bool) -> None:
@@ -228,23 +228,23 @@ def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: Store, message
         settled(store, attempts, task, STOPPED)
 
 
-class Told(Local):
+class Told(LocalExecutor):
     """Sees what a test says."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: AttemptStatus) -> None:
         self.seen = seen
 
-    def poll(self, task: Task) -> Seen:
+    def poll(self, task: Task) -> AttemptStatus:
         return self.seen
 
 
 def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store, messages: Messages) -> None:
-    took = Taken(5_000.0, 400.0, "H100", True)
+    took = MemoryUse(5_000.0, 400.0, "H100", True)
     for number, profile in enumerate(["p", "p", ""]):
         task = queued.task(id=f"{number}", profile=profile, scale=8.0, need=Need(cards=2))
         store.submit([task])
         store.start(task, (), None)
-        seen = Seen(SUCCEEDED, 1, ended=9.0, taken=took._replace(is_whole=number == 0))
+        seen = AttemptStatus(SUCCEEDED, 1, ended=9.0, taken=took._replace(is_whole=number == 0))
         with closing(Attempts(store, Told(seen), queued.alike)) as attempts:
             assert attempts.settle()
     assert store.learned() == [Peak("p", 8.0, 5_000.0, 400.0, 2, "H100", 9.0)]
@@ -256,7 +256,7 @@ def test_what_an_attempt_took_is_remembered_as_it_is_settled(store: Store, messa
 def test_after_it_ran_out_of_memory_it_needs_more_and_a_new_queue_knows_that(store: Store, lab: Lab) -> None:
     failed = OutOfMemory(8_000, 24_000, 24_000, 7_900.0)
     task = store.start(lab.queue(FOREVER, need=Need(cards=1, memory_mb=8_000)), (), None)
-    seen = Seen(FAILED, 1, taken=Taken(7_500.0, 400.0, "H100", False, failed))
+    seen = AttemptStatus(FAILED, 1, taken=MemoryUse(7_500.0, 400.0, "H100", False, failed))
     with closing(Attempts(store, Told(seen), queued.alike)) as attempts:
         assert attempts.settle()
     again = store.task(task.id)
@@ -265,9 +265,9 @@ def test_after_it_ran_out_of_memory_it_needs_more_and_a_new_queue_knows_that(sto
 
 
 def test_one_whose_end_cannot_be_written_is_told_once_and_holds_up_no_other(store: Store) -> None:
-    class Odd(Local):
-        def poll(self, task: Task) -> Seen:
-            return Seen(FAILED, 1, exit_code=2**80 if task.id == "1" else 5)
+    class Odd(LocalExecutor):
+        def poll(self, task: Task) -> AttemptStatus:
+            return AttemptStatus(FAILED, 1, exit_code=2**80 if task.id == "1" else 5)
 
     tasks = [queued.task(id=f"{number}") for number in range(3)]
     store.submit(tasks)
@@ -281,7 +281,7 @@ def test_one_whose_end_cannot_be_written_is_told_once_and_holds_up_no_other(stor
 
 
 def test_what_has_ended_and_cannot_be_seen_wakes_nobody_for_ever(
-    lab: Lab, store: Store, local: Local, attempts: Attempts
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
 ) -> None:
     task = settled(store, attempts, begun(lab, store, local, "until [ -e go ]; do sleep 0.01; done"), RUNNING)
     folder = Path(task.package) / "sessions"

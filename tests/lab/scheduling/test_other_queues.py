@@ -13,9 +13,9 @@ import pytest
 from roost.devices import demand, lease_files
 from roost.devices.demand import CardDemand, DemandFile, DemandRecord, QueueDemand
 from roost.lab.policy.decision import decide
-from roost.lab.policy.policy_state import Decision, Rules, State
+from roost.lab.policy.policy_state import Decision, Rules, PolicyState
 from roost.lab.queue.task import RUNNING, STOPPING, Task
-from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, Neighbours
+from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, OtherQueues
 from roost.operations.simulation.virtual_lab import VirtualLedger
 from tests.lab.policy.made import NOW, cards, task
 
@@ -35,8 +35,8 @@ class Users:
     def give(self, post: DemandFile, user: str) -> None:
         self._uids[post.token] = UIDS[user]
 
-    def look(self, *, but: str = "") -> list[QueueDemand]:
-        return [replace(one, uid=self._uids[one.token]) for one in self._look(but=but)]
+    def look(self, *, exclude: str = "") -> list[QueueDemand]:
+        return [replace(one, uid=self._uids[one.token]) for one in self._look(exclude=exclude)]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Daemon:
 
     def __init__(self, user: str, users: Users, rules: Rules) -> None:
         self.user, self.rules = user, rules
-        self.neighbours = Neighbours()
+        self.neighbours = OtherQueues()
         users.give(self.neighbours._post, user)
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
@@ -68,7 +68,7 @@ class Daemon:
             for card in one.cards:
                 yield lease_files.CardLease(card, UIDS[self.user], one.id, True, 0.0, said)
 
-    def look(self, state: State, leases: Sequence[lease_files.CardLease]) -> tuple[Decision, float]:
+    def look(self, state: PolicyState, leases: Sequence[lease_files.CardLease]) -> tuple[Decision, float]:
         own = replace(
             state, pending=list(self.pending.values()), live=list(self.live.values()), rules=self.rules
         )
@@ -106,7 +106,7 @@ class Machine:
             for daemon in awake:
                 leases = [lease for each in self.daemons.values() for lease in each.leases()]
                 assert len({lease.card for lease in leases}) == len(leases), "two on one card"
-                state = State(now=self.now, pending=(), cards=self.cards, usage=dict(self.ledger.decayed))
+                state = PolicyState(now=self.now, pending=(), cards=self.cards, usage=dict(self.ledger.decayed))
                 decision, patience = daemon.look(state, leases)
                 self.starts += [one.task for one in decision.placements]
                 changed |= bool(decision.placements)
@@ -202,7 +202,7 @@ def test_cards_are_kept_for_a_task_of_several_of_somebody_else(users: Users) -> 
     machine.daemons["ann"].add(task("short", limit=300))
     machine.settle()
     assert machine.starts[2:] == ["short"], "it ends before the other task could start; a3 would not"
-    why = machine.daemons["ann"].look(State(now=NOW, pending=(), cards=machine.cards), [])[0].reasons["a3"]
+    why = machine.daemons["ann"].look(PolicyState(now=NOW, pending=(), cards=machine.cards), [])[0].reasons["a3"]
     assert "bob" in why or why.startswith("cards:")
     machine.close()
 
@@ -217,7 +217,7 @@ def test_what_makes_room_for_others_does_so_for_those_of_other_queues(users: Use
     machine.settle()
 
     def evicted() -> tuple[str, ...]:
-        state = State(now=NOW, pending=(), cards=machine.cards)
+        state = PolicyState(now=NOW, pending=(), cards=machine.cards)
         return ann.look(state, list(ann.leases()))[0].evictions
 
     assert evicted() == ()
@@ -261,7 +261,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.ledger.decayed["ann"] = 50.0
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
-    bob.look(State(now=NOW, pending=()), [])  # it has seen no card yet
+    bob.look(PolicyState(now=NOW, pending=()), [])  # it has seen no card yet
     bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
@@ -311,8 +311,8 @@ def test_an_old_claim_is_no_older_than_may_be(users: Users) -> None:
     post = DemandFile()
     users.give(post, "bob")
     post.publish(DemandRecord(wants=(CardDemand(cards=2, since=0.0), CardDemand(cards=1, mb=5, since=NOW))))
-    neighbours = Neighbours()
-    joined = neighbours.joined(State(now=NOW, pending=()), [])
+    neighbours = OtherQueues()
+    joined = neighbours.joined(PolicyState(now=NOW, pending=()), [])
     assert [one.submitted for one in joined.pending] == [NOW - 86400, NOW]
     assert [(one.need.whole, one.need.memory_mb) for one in joined.pending] == [(True, None), (False, 5)]
     post.withdraw()

@@ -13,7 +13,7 @@ from roost.devices import inventory
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import LIVE, PENDING, SUCCEEDED, Need
 from roost.lab.scheduling.attempts import Attempts
-from roost.lab.scheduling.reason_writer import AGAIN_SECONDS, MANY, Explained
+from roost.lab.scheduling.reason_writer import REWRITE_SECONDS, MANY_REASONS, ReasonWriter
 from roost.lab.scheduling.scheduler import Scheduler
 from tests.lab.queued import alike, task
 from tests.lab.scheduling.test_scheduler import Feigned
@@ -32,7 +32,7 @@ class Queue:
         tasks = [task() for _ in range(count)]
         self.store, self.ids = store, [one.id for one in tasks]
         store.submit(tasks)
-        self.explained, self.rows = Explained(store), 0
+        self.explained, self.rows = ReasonWriter(store), 0
         explain = store.explain
 
         def counted(reasons: dict[str, str]) -> None:
@@ -58,19 +58,19 @@ def test_a_few_are_told_at_once_and_only_what_is_new(store: Store, monkeypatch: 
 
 
 def test_many_are_told_other_details_now_and_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue(store, MANY + 2, monkeypatch)
+    queue = Queue(store, MANY_REASONS + 2, monkeypatch)
     for number in range(50):
         queue.tell(f"cards: {number}", now=100.0 + number / 10)
-    assert {one.reason for one in store.tasks()} == {"cards: 1"} and queue.rows == 2 * (MANY + 2)
-    assert queue.explained.left(104.9) == pytest.approx(AGAIN_SECONDS - 4.8)
+    assert {one.reason for one in store.tasks()} == {"cards: 1"} and queue.rows == 2 * (MANY_REASONS + 2)
+    assert queue.explained.left(104.9) == pytest.approx(REWRITE_SECONDS - 4.8)
     assert queue.tell("cards: 50", now=105.0, n7="held: until") == ["cards: 1", "held: until"], "another word"
     assert queue.tell("cards: 50", now=106.0, n7="cards: 50") == ["cards: 1", "cards: 50"]
-    assert queue.tell("cards: 51", now=100.1 + AGAIN_SECONDS) == ["cards: 51"], "nothing stays behind"
+    assert queue.tell("cards: 51", now=100.1 + REWRITE_SECONDS) == ["cards: 51"], "nothing stays behind"
     assert queue.explained.left(200.0) == math.inf
 
 
 def test_what_the_queue_has_taken_away_is_told_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue(store, MANY + 2, monkeypatch)
+    queue = Queue(store, MANY_REASONS + 2, monkeypatch)
     for reason in ("cards: a", "cards: b"):
         queue.tell(reason, now=0.0)
     queue.explained.forget(queue.ids[3])
@@ -82,7 +82,7 @@ def test_what_the_queue_has_taken_away_is_told_again(store: Store, monkeypatch: 
 def test_a_pass_that_leaves_some_untold_plans_the_next_one(store: Store) -> None:
     """Tasks of the CPU: nothing else would make it look again before one ends."""
     store.set("rules", {"cores": 3})
-    store.submit([task(name=f"n{n}", need=Need(cores=2)) for n in range(MANY + 6)])
+    store.submit([task(name=f"n{n}", need=Need(cores=2)) for n in range(MANY_REASONS + 6)])
     executor, patience, told = Feigned(), list[float | None](), []
     with closing(Attempts(store, executor, alike)) as attempts:
         scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
@@ -94,4 +94,4 @@ def test_a_pass_that_leaves_some_untold_plans_the_next_one(store: Store) -> None
         scheduler.close()
     assert told == [{"n0 has 2)"}, {"n1 has 2)"}, {"n1 has 2)"}, {"n1 has 2)"}]
     assert patience[:2] == [math.inf, math.inf]
-    assert all(seconds is not None and seconds <= AGAIN_SECONDS for seconds in patience[2:])
+    assert all(seconds is not None and seconds <= REWRITE_SECONDS for seconds in patience[2:])

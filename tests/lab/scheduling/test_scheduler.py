@@ -21,12 +21,12 @@ from roost.devices import demand, inventory, lease_files
 from roost.devices.card import Card
 from roost.devices.demand import CardDemand, DemandFile, DemandRecord
 from roost.devices.lease import LeaseHolder, take
-from roost.lab.executors.executor import Seen
-from roost.lab.executors.local_executor import Local
+from roost.lab.executors.executor import AttemptStatus
+from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.policy import decision as deciding
 from roost.lab.policy.decision import Policy, decide
-from roost.lab.policy.policy_state import Decision, State
-from roost.lab.policy.task_groups import Kinds
+from roost.lab.policy.policy_state import Decision, PolicyState
+from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.history import Peak
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import (
@@ -45,7 +45,7 @@ from roost.lab.queue.task import (
     Task,
 )
 from roost.lab.scheduling.attempts import Attempts
-from roost.lab.scheduling.scheduler import Scheduler, capacities, without_all_holders
+from roost.lab.scheduling.scheduler import Scheduler, card_capacities, all_without_leased_processes
 from roost.package.package import PackageFolder
 from tests.lab.labs import Lab
 from tests.lab.queued import alike, task
@@ -53,7 +53,7 @@ from tests.messages import Messages
 from tests.waiting import wait_for
 
 
-class Failing(Local):
+class Failing(LocalExecutor):
     """Cannot start anything, for a reason of the test's."""
 
     def __init__(self, fail: Callable[[Task], None]) -> None:
@@ -76,8 +76,8 @@ class Feigned:
         self.over.pop(task.id, None)
         return lambda: None
 
-    def poll(self, task: Task) -> Seen:
-        return Seen(self.over.get(task.id, RUNNING), 1, started=time.time(), ended=time.time())
+    def poll(self, task: Task) -> AttemptStatus:
+        return AttemptStatus(self.over.get(task.id, RUNNING), 1, started=time.time(), ended=time.time())
 
     def watch(self, task: Task) -> int | None:
         return None
@@ -94,9 +94,9 @@ def store(lab: Lab) -> Iterator[Store]:
 
 @contextmanager
 def scheduling(
-    store: Store, executor: Local | None = None, ask: Callable[[], list[Card]] = inventory.read_cards
+    store: Store, executor: LocalExecutor | None = None, ask: Callable[[], list[Card]] = inventory.read_cards
 ) -> Iterator[Scheduler]:
-    executor = executor or Local()
+    executor = executor or LocalExecutor()
     with closing(Attempts(store, executor, alike)) as attempts:
         yield Scheduler(store, executor, attempts, ask)
 
@@ -253,7 +253,7 @@ def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> 
 def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: Store) -> None:
     task = lab.queue("exit 0", need=Need(cards=4))
     post = DemandFile()
-    post.tell(DemandRecord(wants=(CardDemand(cards=1, since=time.time() - 60),)))
+    post.publish(DemandRecord(wants=(CardDemand(cards=1, since=time.time() - 60),)))
     with scheduling(store) as scheduler:
         assert scheduler.run() == 5.0
         assert store.task(task.id).reason.startswith("cards:")
@@ -281,8 +281,8 @@ def test_what_tasks_may_have_of_the_cards(lab: Lab, store: Store) -> None:
         raise Refused("the driver does not tell")
 
     store.set("rules", {"allowed": ["SIM-0"], "safety_mb": 1000})
-    assert capacities(store, inventory.read_cards, 16_000) == (15_000, 24 * 1024 - 1000)
-    assert capacities(store, refuse, 16_000) == (15_000, 15_000)
+    assert card_capacities(store, inventory.read_cards, 16_000) == (15_000, 24 * 1024 - 1000)
+    assert card_capacities(store, refuse, 16_000) == (15_000, 15_000)
 
 
 def test_what_makes_room_is_who_has_saved_last(lab: Lab, store: Store) -> None:
@@ -314,7 +314,7 @@ def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
         started, waiting = store.tasks()
         assert started.session == 1 and first.id not in started.cards
         assert waiting.session is None and waiting.reason.startswith("cards:")
-    seen = without_all_holders(inventory.read_cards(), lease_files.all_leases(lease_files.leases_folder()))
+    seen = all_without_leased_processes(inventory.read_cards(), lease_files.all_leases(lease_files.leases_folder()))
     assert [card.id for card in seen if card.trouble] == [first.id]
 
 
@@ -351,7 +351,7 @@ def test_each_decision_is_that_of_who_reads_all_anew(
     reasons = set[str]()
 
     class Compared(Policy):
-        def decide(self, state: State) -> Decision:
+        def decide(self, state: PolicyState) -> Decision:
             decision = super().decide(state)
             pending, live = store.tasks(states=[PENDING]), store.tasks(states=LIVE)
             assert decision == decide(replace(state, pending=pending, live=live))
@@ -381,8 +381,8 @@ def test_each_decision_is_that_of_who_reads_all_anew(
 def test_what_waits_is_grouped_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    class Counted(Kinds):
-        def __init__(self, state: State) -> None:
+    class Counted(TaskGroups):
+        def __init__(self, state: PolicyState) -> None:
             made.append(len(state.pending))
             super().__init__(state)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import RUNNING
-from roost.lab.scheduling.stall_events import STALLED, Stalls
+from roost.lab.scheduling.stall_events import STALLED, StallEvents
 from roost.supervisor.monitoring.stall_watch import Stall, stall_as_json
 from tests.lab.queued import package, task
 from tests.messages import Messages
@@ -29,7 +29,7 @@ def test_each_stall_is_noted_once_whichever_daemon_looks(tmp_path: Path, message
         def noted() -> list[str]:
             return [event.text for event in store.events(task=one.id, kind=STALLED)]
 
-        stalls = Stalls(store)
+        stalls = StallEvents(store)
         stalls.look(0.0)
         record.write_text(json.dumps({"stalls": [stall(1_700_000_000.0)]}))
         stalls.look(1.0)
@@ -38,7 +38,7 @@ def test_each_stall_is_noted_once_whichever_daemon_looks(tmp_path: Path, message
         assert len(noted()) == 1 and "1800.5 s" in noted()[0]
         assert "step 12" in noted()[0] and "training" in noted()[0]
         stalls.look(200.0)
-        Stalls(store).look(0.0)
+        StallEvents(store).look(0.0)
         assert len(noted()) == 1
         more = [stall(1_700_000_000.0), stall(1_700_009_000.0, step=None, stopped=True)]
         record.write_text(json.dumps({"stalls": more}))
@@ -54,7 +54,7 @@ def test_a_record_that_makes_no_sense_tells_of_no_stall(tmp_path: Path) -> None:
     with Store.open(tmp_path / "lab") as store:
         store.submit([task(package=str(path))])
         store.move(store.start(store.tasks()[0], [], None), RUNNING, session=1, started=1.0)
-        stalls = Stalls(store)
+        stalls = StallEvents(store)
         for turn, found in enumerate((1, [1], [{}], [stall(1e300)], [stall(1.0, step="x")])):
             record.write_text(json.dumps({"stalls": found}))
             os.utime(record, (turn, turn))

@@ -88,7 +88,7 @@ def test_a_checkpoint_that_its_run_removes_meanwhile_is_not_bad(
     tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     made = package(tmp_path / "runs")
-    name = "read_info" if when.startswith("before") else "_checked"
+    name = "read_manifest" if when.startswith("before") else "_checked_bytes"
     read = getattr(checkpoint, name)
 
     def reads(path: Path, *rest: object) -> object:
