@@ -219,7 +219,7 @@ class Recipe:
             until=self.until,
             seed=3,
             recovery=Recovery(
-                box=BlackBoxRecorder(folder / "blackbox", session),
+                black_box=BlackBoxRecorder(folder / "blackbox", session),
                 log=folder / "skipped.jsonl",
                 session=session,
                 **self.recovery,

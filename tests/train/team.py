@@ -1,4 +1,4 @@
-"""Several ranks in forked processes: a group of gloo stands in each within a tenth of a second."""
+"""Several ranks in forked processes: a gloo group exists in each within a tenth of a second."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _fork(rank: int, world: int, work: Callable[[Ranks], Any], folder: Path, tim
         result = pickle.dumps(work(own))
         (folder / f"{rank}.part").write_bytes(result)
         (folder / f"{rank}.part").rename(folder / f"{rank}.result")
-    except BaseException:  # noqa: BLE001  - told by the parent
+    except BaseException:  # noqa: BLE001  - reported by the parent
         (folder / f"{rank}.error").write_text(traceback.format_exc())
     finally:
         sys.stdout.flush()

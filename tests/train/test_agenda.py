@@ -116,7 +116,7 @@ def test_requests_of_later_steps_are_saved_and_those_of_the_save_itself_are_not(
     assert fresh.requests == {"validate"}
 
 
-def test_what_nobody_serves_cannot_be_asked_for(messages: Messages) -> None:
+def test_a_request_without_a_serving_hook_is_refused(messages: Messages) -> None:
     with pytest.raises(ContractError, match="'save'") as refused:
         agenda(Named("b", (), "validate")).request("save")
     messages.check(refused.value)

@@ -50,7 +50,7 @@ def test_the_longest_step_is_a_recent_one() -> None:
     assert day.step_seconds == 40.0
     day.note_step(3.0, now=800.0)
     assert day.step_seconds == 3.0
-    day.note_step(24 * HOUR, now=900.0)  # it hung; that tells nothing about the next
+    day.note_step(24 * HOUR, now=900.0)  # it hung; that says nothing about the next
     assert day.step_seconds == 6 * HOUR
 
 

@@ -1,4 +1,4 @@
-"""Ranks that do not do the same, because something decides by what one of them alone knows: it is told, with
+"""Ranks that act differently, because something decides by what only one of them knows: it is reported, with
 its cause and soon."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def trainer(ranks: Ranks, folder: Path, *hooks: Hook, until: int = 6) -> Trainer
     runner = built(Partial)
     runner.ranks = ranks
     plans = {"train": BatchPlan(26, 4), "valid": BatchPlan(26, 4, shuffle=False, drop_last=False)}
-    shared = ShardedPlan(plans["train"], ranks.rank, ranks.world)
+    shared = ShardedPlan(plans["train"], ranks.rank, ranks.world_size)
     return Trainer(
         runner,
         {"train": Loader(Still(), plan=shared), "valid": Loader(Still(), plan=plans["valid"], name="valid")},
@@ -105,7 +105,9 @@ ACTIONS: Mapping[str, Callable[[Trainer], object]] = {
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("what", ACTIONS)
-def test_what_one_rank_does_alone_is_told(what: str, rank: int, tmp_path: Path, messages: Messages) -> None:
+def test_an_action_of_one_rank_alone_is_reported(
+    what: str, rank: int, tmp_path: Path, messages: Messages
+) -> None:
     every = team(2, lambda ranks: ended(ranks, tmp_path, Alone(rank, ACTIONS[what])), seconds=20)
     assert every[rank].startswith("RanksApart: ") and "rank 0" in every[rank] and "rank 1" in every[rank]
     assert re.search(rf"rank {1 - rank}\b[^,]*\bstep 4\b", every[rank])
@@ -113,7 +115,7 @@ def test_what_one_rank_does_alone_is_told(what: str, rank: int, tmp_path: Path, 
 
 
 def test_where_all_hear_of_it_all_tell_the_same(tmp_path: Path, messages: Messages) -> None:
-    """Then the session tells it once, by rank 0."""
+    """Rank 0 reports it once for the session."""
 
     def begins(ranks: Ranks) -> str:
         own = trainer(ranks, tmp_path)
@@ -143,7 +145,7 @@ class Options(Hook):
 
 
 @pytest.mark.parametrize(("name", "before"), [("lr", 0.1), ("momentum", 0), ("weight_decay", 0)])
-def test_an_option_that_one_rank_changes_is_told(
+def test_an_option_that_one_rank_changes_is_reported(
     name: str, before: float, tmp_path: Path, messages: Messages
 ) -> None:
     first, second = team(2, lambda ranks: ended(ranks, tmp_path, Options(name)), seconds=20)
@@ -153,7 +155,7 @@ def test_an_option_that_one_rank_changes_is_told(
     messages.check(first)
 
 
-def test_an_option_that_was_another_for_a_step_is_told(tmp_path: Path, messages: Messages) -> None:
+def test_an_option_that_differed_for_one_step_is_reported(tmp_path: Path, messages: Messages) -> None:
     first, second = team(2, lambda ranks: ended(ranks, tmp_path, Options("lr", back=True)), seconds=20)
     assert first == second and first.startswith("ContractError: ") and "step 5" in first
     messages.check(first)

@@ -26,7 +26,7 @@ class AskAt(Hook):
         if trainer.progress.step != self._step or trainer.ranks.rank != self._rank:
             return
         for what in self._what:
-            ask = {"save": trainer.request_save, "stop": lambda: trainer.request_stop("told to")}[what]
+            ask = {"save": trainer.request_save, "stop": lambda: trainer.request_stop("on request")}[what]
             one = threading.Thread(target=ask)
             one.start()
             one.join()
@@ -51,7 +51,7 @@ def fitted(ranks: Ranks, ask: Hook) -> tuple[str, int, list[int]]:
 
 def test_alone_it_holds_at_once() -> None:
     assert fitted(Ranks(), AskAt(4, 0, "save")) == ("finished", 12, [4, 12])
-    assert fitted(Ranks(), AskAt(4, 0, "stop")) == ("told to", 4, [])
+    assert fitted(Ranks(), AskAt(4, 0, "stop")) == ("on request", 4, [])
 
 
 def test_what_one_rank_is_asked_from_outside_all_do_at_one_step() -> None:
@@ -64,7 +64,7 @@ def test_a_stop_of_one_rank_stops_all_at_one_step(messages: Messages) -> None:
     said = found[0][0]
     assert "rank 2" in said
     messages.check(said)
-    assert found == [(said, 5, []), (said, 5, []), ("told to", 5, [])]
+    assert found == [(said, 5, []), (said, 5, []), ("on request", 5, [])]
 
 
 def test_a_hook_of_every_rank_stops_all() -> None:
@@ -72,6 +72,6 @@ def test_a_hook_of_every_rank_stops_all() -> None:
     assert found[0] == found[1] and found[0][1:] == (5, [])
 
 
-def test_what_nobody_serves_is_refused() -> None:
+def test_a_request_that_no_hook_serves_is_refused() -> None:
     with pytest.raises(ContractError, match="'save'"):
         plain(built(MLP), Points()).request_save()

@@ -103,7 +103,7 @@ def made(
     optimizer = torch.optim.SGD(runner.parameters(), lr=0.1, momentum=0.9)
     dataset = Numbered()
     plan = BatchPlan(len(dataset), BATCH_SIZE, seed=3)
-    own = ShardedPlan(plan, ranks.rank, ranks.world) if ranks.are_several else plan
+    own = ShardedPlan(plan, ranks.rank, ranks.world_size) if ranks.are_several else plan
     return Trainer(
         runner,
         {"train": Loader(dataset, plan=own, seed=3, collate=collate)},
@@ -204,7 +204,7 @@ def test_a_batch_of_which_no_share_holds_anything_is_passed_over(tmp_path: Path)
 
 
 def test_a_checkpoint_goes_on_with_other_ranks(tmp_path: Path) -> None:
-    """Nothing cuts a row on the way: it holds the steps of all, whoever took them."""
+    """Nothing cuts a row on the way: it holds the steps of all, whichever rank took them."""
 
     def leg(ranks: Ranks, until: int, folder: Path) -> Any:
         trainer = made(
@@ -272,15 +272,15 @@ def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
             return type(error).__name__
 
     assert team(2, work, seconds=20)[1] == ("SystemExit" if where == "exit" else "KeyError")
-    stands = [info.step for info in checkpoint.read_manifests(tmp_path / "Checkpoints")]
-    assert stands == ([] if where == "together" else [3])
+    saved = [info.step for info in checkpoint.read_manifests(tmp_path / "Checkpoints")]
+    assert saved == ([] if where == "together" else [3])
 
 
 # --- asked from outside -----------------------------------------------------------------------------------
 
 
 class Asked(Hook):
-    """On one rank alone, before its fourth step, somebody else asks."""
+    """On one rank alone, before its fourth step, another thread makes a request."""
 
     phase = Phase.SCHEDULE
 

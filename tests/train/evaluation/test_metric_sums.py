@@ -136,7 +136,7 @@ def raised(ranks: Ranks, made: Batches, runner: roost.Runner, **options: Any) ->
     """What an evaluation raises; afterwards the ranks can go on."""
     with pytest.raises((ContractError, ConfigError, PeerLost, Interrupted, ZeroDivisionError)) as found:
         split_evaluation.evaluate_split(runner, made, "valid", ranks=ranks, **options)
-    assert ranks.control.gather(1, "the end") == [1] * ranks.world
+    assert ranks.control.gather(1, "the end") == [1] * ranks.world_size
     return f"{type(found.value).__name__}: {found.value}"
 
 
@@ -194,8 +194,8 @@ def test_what_one_rank_raises_ends_it_for_all(messages: Messages) -> None:
     assert first[4] == second[4] and first[4].startswith("ConfigError: ") and "valid" in first[4]
     assert first[5] == second[5]
     assert re.search(r"^ContractError: .*'scores'.*\(4,\).*\(2,\)", first[5])
-    for told in (first[0], first[3], first[4], first[5]):
-        messages.check(told)
+    for error in (first[0], first[3], first[4], first[5]):
+        messages.check(error)
 
 
 def test_a_look_ahead_fails_on_all_ranks_when_it_fails_on_one() -> None:
@@ -210,12 +210,12 @@ def test_a_look_ahead_fails_on_all_ranks_when_it_fails_on_one() -> None:
 
 
 def test_many_batches_are_folded_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(fold: int) -> Any:
+    def totals(fold: int) -> Any:
         monkeypatch.setattr(metric_sums, "_FOLD_BATCHES", fold)
         found = MetricSums(keeps_values=False)
         for number in range(10):
             found.add(number, {"x": torch.tensor([0.1 * number, 0.7])}, 2)
         return found.totals()
 
-    assert told(3) == told(1024)
-    assert len(told(3)["x"][2]) == 10
+    assert totals(3) == totals(1024)
+    assert len(totals(3)["x"][2]) == 10

@@ -24,19 +24,19 @@ from tests.train.parts import MLP, Gan, Still, StopAt, bits, built, loader, plai
 
 
 class Seen(Hook):
-    """What a validation told."""
+    """Keeps the results of each validation."""
 
     phase = Phase.DECIDE
 
     def __init__(self, *monitors: str) -> None:
         self.asked = monitors
-        self.told: list[dict[str, float]] = []
+        self.results: list[dict[str, float]] = []
 
     def monitors(self, trainer: Trainer) -> dict[str, str]:
         return {f"setting.{number}": name for number, name in enumerate(self.asked)}
 
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
-        self.told.append(dict(results))
+        self.results.append(dict(results))
 
 
 class CountsPeeks(Events):
@@ -60,14 +60,14 @@ def watched(
     return trainer, seen
 
 
-def test_a_hook_is_told_the_values_that_the_row_of_that_step_holds(tmp_path: Path) -> None:
+def test_a_hook_gets_the_values_of_the_row_of_that_step(tmp_path: Path) -> None:
     trainer, seen = watched(tmp_path, "train/loss", "lr", "valid/accuracy")
     trainer.fit()
     rows = {row["step"]: row for row in rows_of(tmp_path)}
     assert list(rows) == [3, 4, 6, 8]
-    for step, told in zip((4, 8), seen.told, strict=True):
-        assert told.keys() == {"valid/loss", "valid/accuracy", "train/loss", "lr"}
-        assert all(told[name] == rows[step][name] for name in told), "to the bit"
+    for step, results in zip((4, 8), seen.results, strict=True):
+        assert results.keys() == {"valid/loss", "valid/accuracy", "train/loss", "lr"}
+        assert all(results[name] == rows[step][name] for name in results), "to the bit"
 
 
 def test_the_records_are_the_same_with_and_without_a_look(tmp_path: Path) -> None:
@@ -76,18 +76,18 @@ def test_the_records_are_the_same_with_and_without_a_look(tmp_path: Path) -> Non
     assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
 
 
-def test_nobody_looks_where_nobody_asks(tmp_path: Path) -> None:
+def test_the_row_is_not_read_without_a_monitor_of_it(tmp_path: Path) -> None:
     trainer, _ = watched(tmp_path, "valid/loss")
     trainer.fit()
     assert trainer.events.peeks == 0  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("monitor", ["train/f1", "valid/f1", "loss", "lr/other", "stats/grad_norm"])
-def test_what_is_never_reported_is_told_at_the_first_validation(
+def test_an_unreported_metric_is_an_error_at_the_first_validation(
     monitor: str, tmp_path: Path, messages: Messages
 ) -> None:
     class Summarizes(MLP):
-        """So nobody can tell before."""
+        """So the metrics are unknown before."""
 
         def summarize(self, values: Any, split: str) -> dict[str, float]:
             return {"extra": 1.0}
@@ -101,7 +101,7 @@ def test_what_is_never_reported_is_told_at_the_first_validation(
     assert trainer.progress.step == 4
 
 
-def test_what_can_be_known_is_told_before_the_first_step(tmp_path: Path, messages: Messages) -> None:
+def test_an_unknown_metric_is_an_error_before_the_first_step(tmp_path: Path, messages: Messages) -> None:
     trainer, _ = watched(tmp_path, "valid/f1")
     with pytest.raises(ConfigError, match=r"'valid/f1'.*: valid/accuracy") as refused:
         trainer.fit()
@@ -137,17 +137,17 @@ def test_a_value_that_was_there_before_is_nan_where_no_step_gave_it(tmp_path: Pa
 
     trainer, seen = run(tmp_path / "a")
     trainer.fit()
-    losses = [told["train/g_loss"] for told in seen.told]
+    losses = [results["train/g_loss"] for results in seen.results]
     assert [loss == loss for loss in losses] == [True, False, False, True]
     assert ["train/g_loss" in row for row in rows_of(tmp_path / "a")] == [True, False, False, True]
-    first, told = run(tmp_path / "b", StopAt(3))
+    first, resumed = run(tmp_path / "b", StopAt(3))
     first.fit()
-    second, told = run(tmp_path / "b")
+    second, resumed = run(tmp_path / "b")
     assert second.fit() == "finished", "what was there before the stop is known"
-    assert bits(told.told[-1]) == bits(seen.told[-1])
+    assert bits(resumed.results[-1]) == bits(seen.results[-1])
 
 
-def test_the_best_by_a_metric_of_training_and_the_checkpoint_tells_it(tmp_path: Path) -> None:
+def test_the_best_by_a_metric_of_training_is_in_the_checkpoint(tmp_path: Path) -> None:
     rules = (Rule(monitor="train/loss", top_k=2), Rule(monitor="train/accuracy", mode="max"))
     checkpoints = Checkpoints(tmp_path / "c", RetentionPolicy(fast=1, best=rules))
     trainer, _ = watched(

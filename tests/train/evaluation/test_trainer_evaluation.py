@@ -129,7 +129,9 @@ def of_rank(ranks: Ranks, folder: Path, *hooks: Hook) -> Trainer:
         until=4,
         stepper=Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
         loaders={
-            "train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world)),
+            "train": Loader(
+                Still(), plan=ShardedPlan(BatchPlan(26, 4, seed=3), ranks.rank, ranks.world_size)
+            ),
             **sets,
         },
         ranks=ranks,
@@ -207,13 +209,13 @@ def test_a_picture_that_fails_on_one_rank_is_dropped_on_all(tmp_path: Path, mess
     def fit(ranks: Ranks) -> str:
         trainer = of_rank(ranks, tmp_path)
         trainer.runner.fails = ranks.rank == 1
-        with contextlib.redirect_stderr(io.StringIO()) as told:
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
             assert trainer.fit() == "finished"
-        return told.getvalue()
+        return errors.getvalue()
 
     with silent():
         first, second = team(2, fit)
-    told, again = first.splitlines()
-    assert told == again and "rank 1" in told and "visualize()" in told
-    messages.check(told)
+    line, again = first.splitlines()
+    assert line == again and "rank 1" in line and "visualize()" in line
+    messages.check(line)
     assert second.count("KeyError: 'picture'") == 2 and not (tmp_path / "media").exists()

@@ -71,7 +71,7 @@ def test_a_glob_that_matches_others(messages: Messages) -> None:
 def test_which_gradients_are_sparse() -> None:
     found = Parameters(Net())
     assert found.sparse() == {"encoder.1.weight"}
-    assert found.dense() == {"encoder.0.weight", "encoder.0.bias", "head.bias"}, "of held.0 nobody knows"
+    assert found.dense() == {"encoder.0.weight", "encoder.0.bias", "head.bias"}, "held.0 is unknown"
 
 
 def sgd(*parameters: torch.Tensor) -> Optim:

@@ -31,7 +31,7 @@ def test_it_counts_what_is_taken_and_given_back() -> None:
     assert (usage.now_mb, usage.peak_mb, usage.ooms) == (600, 3_000, 0)
 
 
-def test_nobody_gets_more_than_his_limit_or_the_card() -> None:
+def test_no_process_gets_more_than_its_limit_or_the_card() -> None:
     simulated_memory.set_limit(3_000)
     simulated_memory.allocate(2_000)
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 1001\.00 MiB"):

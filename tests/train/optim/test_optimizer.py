@@ -164,7 +164,7 @@ def test_a_group_that_joins_begins_its_own_momentum() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"fused": True}, {"momentum": 0.9}])
-def test_nobody_else_begins_one(arguments: Any) -> None:
+def test_no_other_optimizer_creates_momentum(arguments: Any) -> None:
     assert not sgd(**arguments)[1].begins_momentum
 
 

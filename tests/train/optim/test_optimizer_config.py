@@ -78,7 +78,7 @@ def test_several_optimizers_share_the_parameters() -> None:
     assert found["a"].max_grad_norm == 2.0 and found["b"].max_grad_norm is None
 
 
-def test_frozen_parameters_belong_to_nobody(messages: Messages) -> None:
+def test_frozen_parameters_belong_to_no_optimizer(messages: Messages) -> None:
     module = Net()
     module.head.requires_grad_(False)
     assert len(make(module, main={**SGD, "params": "body.*"})["main"].parameters) == 4
@@ -231,7 +231,7 @@ def test_time_alone_gives_no_total_steps(place: str, messages: Messages) -> None
     for section in sections:
         around = around[int(section) if section.isdigit() else section]
     around[name] = "${total_steps}"
-    with pytest.raises(ConfigError, match=r"max_time.*total_steps.*max_steps.*max_epochs") as refused:
+    with pytest.raises(ConfigError, match=r"total_steps.*max_time.*max_steps.*max_epochs") as refused:
         build_optimizers(
             Net(), settings(main=main), totals={"steps_per_epoch": 5}, where=lambda key: "config.yaml:9"
         )
@@ -264,7 +264,7 @@ def test_a_parameter_that_has_its_first_gradient_later_than_others() -> None:
 # --- groups, rates, intervals ---------------------------------------------------------------------------
 
 
-def test_lr_scale_of_a_group_stands_in_place_of_the_optimizers() -> None:
+def test_lr_scale_of_a_group_replaces_that_of_the_optimizer() -> None:
     groups = [{"params": "body.0.*", "lr_scale": 0.1}, {"params": "body.1.*", "lr_scale": 1.0, "lr": 0.5}]
     optim = make(main={**SGD, "lr_scale": 0.5, "groups": groups, "every_n_steps": 3})["main"]
     assert [group.get(LR_SCALE) for group in optim.optimizer.param_groups] == [0.5, 0.1, None]
@@ -272,7 +272,7 @@ def test_lr_scale_of_a_group_stands_in_place_of_the_optimizers() -> None:
     assert LR_SCALE not in make(main=SGD)["main"].optimizer.param_groups[0], "no factor, no cost"
 
 
-def test_a_group_whose_parameters_are_all_taken_is_told(
+def test_a_group_whose_parameters_are_all_taken_is_reported(
     capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     groups = [{"params": "*.bias", "lr": 0.2}, {"params": "head.bias", "lr": 0.3}]
@@ -427,7 +427,7 @@ class MyAdam(torch.optim.Adam):
     """Has an argument of its own, and a number for each parameter in its state."""
 
     def __init__(self, params, lr=0.1, *, shrink=0.9, fused=False):
-        assert not fused, "nobody asked for it"
+        assert not fused, "not requested"
         super().__init__(params, lr=lr)
         self.shrink = shrink
 
@@ -515,7 +515,7 @@ def test_a_state_of_other_parameters_is_refused(messages: Messages) -> None:
     messages.check(refused.value)
 
 
-# --- what is told at the start --------------------------------------------------------------------------
+# --- what is printed at the start --------------------------------------------------------------------------
 
 
 def test_one_optimizer_with_one_group_is_not_worth_a_line() -> None:

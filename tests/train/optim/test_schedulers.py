@@ -291,7 +291,7 @@ def test_a_warm_up_times_lr_scale() -> None:
 
 
 @pytest.mark.parametrize(("steps", "said"), [(19, ""), (20, "optimizers.main.scheduler.warmup_steps")])
-def test_a_warm_up_as_long_as_the_run_is_told(
+def test_a_warm_up_as_long_as_the_run_is_reported(
     steps: int, said: str, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     make({"class": HOME + "StepLR", "step_size": 2, "warmup_steps": steps})

@@ -238,16 +238,16 @@ def test_with_dynamic_shapes_there_is_one_kernel(traced: None) -> None:
     assert num_compiled() - before == 1
 
 
-def test_a_compilation_that_takes_long_is_told_once_a_shape(
+def test_a_long_compilation_is_printed_once_for_each_shape(
     traced: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for dynamic, told in ((False, ["3x4", "3x5"]), (True, ["3x4"])):
+    for dynamic, shapes in ((False, ["3x4", "3x5"]), (True, ["3x4"])):
         monkeypatch.setattr(compiled_module, "_MIN_REPORTED_SECONDS", 0.0)
         compiled = CompiledLoss(mean, dynamic=dynamic)
         for length in (4, 4, 5, 4, 5):
             compiled(batch_of(length))
         said = capsys.readouterr().out.splitlines()
-        assert [re.findall(r"\d+x\d+", line) for line in said] == [[one] for one in told]
+        assert [re.findall(r"\d+x\d+", line) for line in said] == [[one] for one in shapes]
         assert all(re.search(r"\b\d+ s\b", line) for line in said)
         monkeypatch.setattr(compiled_module, "_MIN_REPORTED_SECONDS", float("inf"))
         CompiledLoss(mean, dynamic=dynamic)(batch_of(4))

@@ -15,7 +15,7 @@ def flagged(steps: range, bad: set[int]) -> DeviceFlags:
     return found
 
 
-def test_it_tells_whose_flag_is_set_and_the_newest_other_one() -> None:
+def test_reads_the_flagged_steps_and_the_newest_other_one() -> None:
     found = flagged(range(3, 9), {4, 7, 8})
     assert found.read() == ([4, 7, 8], 6)
     assert found.read() == ([4, 7, 8], 6)  # they stay

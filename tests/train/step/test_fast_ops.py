@@ -113,7 +113,7 @@ def test_hooks_and_profilers_see_every_step() -> None:
     assert any("Optimizer.step" in event.key for event in profile.key_averages())
 
 
-def test_what_somebody_put_in_place_of_step_is_called() -> None:
+def test_a_replaced_step_is_called() -> None:
     optimizer = torch.optim.SGD(net().parameters(), lr=0.1)
     called = []
     before = fast_ops.step_function(optimizer)

@@ -144,7 +144,7 @@ def test_two_losses_in_one_step_each_have_their_own_parameters() -> None:
         )
         for _ in range(3):
             stepper.run(lambda batch: first(batch).square().mean(), window_of(ranks), optimizer="a")
-            # Its backward goes through the first one, too, whose gradients are nobody's business then.
+            # Its backward goes through the first one, too, whose gradients are ignored then.
             stepper.run(lambda batch: (second(batch) * first(batch)).mean(), window_of(ranks), optimizer="b")
         return [p.detach() for one in (first, second) for p in one.parameters()]
 

@@ -56,7 +56,7 @@ def test_what_cannot_be_trained_on(given: Any, message: str, messages: Messages)
     messages.check(refused.value)
 
 
-def test_what_stands_beside_a_loss(messages: Messages) -> None:
+def test_other_values_of_a_loss_function(messages: Messages) -> None:
     loss.check_values({"loss": 1.0, "weight": torch.ones(1), "many": torch.ones(3)})
     with pytest.raises(ContractError, match=r"\bweight\b.*\(4,\)") as refused:
         loss.check_values({"weight": torch.ones(4)})

@@ -177,7 +177,7 @@ def test_a_buffer_that_became_another_tensor_is_put_back_after_an_error() -> Non
 
 
 @pytest.mark.parametrize("kind", ["expanded", "sparse", "made for inference"])
-def test_what_no_step_can_write_into_disturbs_nobody(kind: str) -> None:
+def test_buffers_that_no_step_can_write_into_are_ignored(kind: str) -> None:
     module = Net()
     with torch.inference_mode(kind == "made for inference"):
         buffer = {"expanded": torch.ones(1, 3).expand(4, 3), "sparse": torch.eye(3).to_sparse()}.get(kind)
@@ -263,7 +263,7 @@ def test_it_is_said_once_and_where_there_is_something_to_wait_for(
 
 
 @pytest.mark.parametrize("options", [{"precision": "fp16"}, {"guard": NonfiniteGuard(nn.Linear(1, 1))}])
-def test_nobody_keeps_back_who_evaluates_the_loss_by_himself(options: Any, messages: Messages) -> None:
+def test_an_optimizer_that_evaluates_the_loss_cannot_be_skipped(options: Any, messages: Messages) -> None:
     optimizer = torch.optim.LBFGS(nn.Linear(1, 1).parameters())
     with pytest.raises(ContractError, match=r"LBFGS.*precision: 32 or bf16") as refused:
         Stepper(optimizer, **options)
@@ -306,7 +306,7 @@ def test_a_step_is_skipped_when_one_of_its_optimizers_is(kind: type[Halting]) ->
     assert trainer.events.first_bad is None
 
 
-def test_by_hand_each_run_tells_of_itself() -> None:
+def test_without_a_trainer_each_run_has_its_own_flag() -> None:
     module = Net()
     stepper, events = Stepper(adamw(module), guard=NonfiniteGuard(module)), Events()
     for factor in (NAN, 1.0):

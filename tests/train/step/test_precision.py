@@ -119,7 +119,7 @@ def test_a_fused_sgd_may_overflow_in_its_first_step(momentum: float) -> None:
 
 
 def test_a_loss_that_is_not_finite_is_no_overflow() -> None:
-    """It must not hide from whoever stops at it: no smaller scale mends it."""
+    """It must remain visible, as it ends the run: a smaller scale does not help."""
     module = line()
     stepper = Stepper(torch.optim.SGD(module.parameters(), lr=0.1), precision="fp16")
     before = bits(module.state_dict())

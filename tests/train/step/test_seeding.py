@@ -80,7 +80,7 @@ def test_the_state_survives_the_codec(draws: int) -> None:
     assert [draw() for _ in range(3)] == expected
 
 
-def test_a_device_state_that_cannot_be_restored_is_told(
+def test_a_device_state_that_cannot_be_restored_is_reported(
     monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     state = seeding.rng_state()

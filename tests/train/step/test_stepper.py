@@ -165,7 +165,7 @@ def test_several_on_one_loss_have_their_own_norms() -> None:
         alone.run(lambda b: other(b).mean(), [x], optimizer=())
 
 
-def test_nothing_is_computed_when_it_is_nobodys_turn() -> None:
+def test_nothing_is_computed_if_no_optimizer_is_due() -> None:
     module = line()
     stepper = Stepper(Optim(torch.optim.SGD(module.parameters(), lr=0.1), every_n_steps=2))
     calls = []

@@ -65,7 +65,7 @@ def test_a_row() -> None:
     }
 
 
-def test_a_row_tells_of_what_came_since_the_one_before() -> None:
+def test_a_row_covers_the_steps_since_the_previous_one() -> None:
     timing = begun()
     spent = timing.spent
     spend(timing, forward=0.5, validate=1.0, save=2.0)
@@ -73,7 +73,7 @@ def test_a_row_tells_of_what_came_since_the_one_before() -> None:
     assert (first["perf/validate_s"], first["perf/save_s"]) == (1.0, 2.0)
     assert first["perf/samples_per_second"] == 25.0, "validating and saving is no training"
     assert first["perf/other_ms"] == 300.0
-    assert timing.spent is spent and spent == [0.0] * len(PARTS), "whoever keeps the list goes on with it"
+    assert timing.spent is spent and spent == [0.0] * len(PARTS), "references to the list stay valid"
     second = timing.row(6, 60, 106.0)
     assert second.keys() == first.keys() - {"perf/validate_s", "perf/save_s"}
     assert second["perf/forward_ms"] == 0.0 and second["perf/other_ms"] == 1000.0
@@ -122,7 +122,7 @@ def on_a_device(now: float = 100.0) -> tuple[Timing, DeviceClock, Stream]:
     return timing, clock, stream
 
 
-def test_a_device_tells_what_its_steps_take_and_the_host_the_rest() -> None:
+def test_the_device_measures_the_step_and_the_host_the_rest() -> None:
     timing, clock, stream = on_a_device()
     for _ in range(100):
         step(clock, stream, data=1.0, forward=2.0, backward=4.0)
@@ -159,7 +159,7 @@ class Stamp:
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_trainer_tells_the_clock_of_a_device(accumulation: int, tmp_path: Path) -> None:
+def test_a_trainer_calls_the_clock_of_a_device(accumulation: int, tmp_path: Path) -> None:
     runner = built(MLP)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), accumulation=accumulation)
     stepper.timing.device = DeviceClock(Stamp, lambda: None)
@@ -196,7 +196,7 @@ def test_memory_is_what_the_process_has(tmp_path: Path) -> None:
     kept = fresh_memory()
     assert 32 < resident_mb() - before < 128
     del kept
-    assert resident_mb(tmp_path / "none") >= before, "where nobody tells, the most that it has had"
+    assert resident_mb(tmp_path / "none") >= before, "without a current value, the peak"
 
 
 @pytest.mark.needs_gpu

@@ -94,7 +94,7 @@ class Fails(Points):
 
 
 def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
-    """Whoever passes the window over says so by the progress; else it is drawn again."""
+    """A caller that skips the window advances the progress; otherwise it is drawn again."""
     again, passed = (trainer(2, Fails()) for _ in range(2))
     found = []
     for one in (again, passed):

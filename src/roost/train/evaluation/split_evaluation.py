@@ -159,7 +159,7 @@ def probe_metrics(
         ContractError: ``evaluate`` does not return a mapping of tensors.
         PeerLost: Another rank has failed.
     """
-    with Lockstep(ranks, f"a look at {loader.name or 'a set'}") as lockstep:
+    with Lockstep(ranks, f"the probe of {loader.name or 'a set'}") as lockstep:
         batch = loader.first_batch()
         if batch is None:
             raise _nothing_to_evaluate(loader.name)

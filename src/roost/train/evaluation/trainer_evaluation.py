@@ -28,7 +28,7 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
         PeerLost: Another rank has failed.
     """
     trainer.saves.wait_until_copied()  # before an average replaces the weights
-    begun = perf_counter()
+    started = perf_counter()
     raw = _measure(trainer, split)
     results = dict(raw)
     for name, average in trainer.averages.items():
@@ -40,7 +40,7 @@ def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
             results, of_average := {_average_key(name, key): value for key, value in values.items()}
         )
         results.update(of_average)
-    trainer.stepper.timing.spent[VALIDATE] += perf_counter() - begun
+    trainer.stepper.timing.spent[VALIDATE] += perf_counter() - started
     return results
 
 

@@ -46,24 +46,24 @@ def trace_forward(
     Raises:
         Exception: Any error of the pass.
     """
-    seen = ForwardTrace()
+    trace = ForwardTrace()
     known = {_address(t) for t in [*module.parameters(), *module.buffers(), *_tensors(batch)]}
 
     def keep(tensor: Tensor) -> Tensor:
         if (address := _address(tensor)) not in known:
             known.add(address)
-            seen.activations += _storage_bytes(tensor)
+            trace.activations += _storage_bytes(tensor)
         return tensor
 
     with ExitStack() as stack:
         for name, part in module.named_modules():
-            handle = part.register_forward_hook(_shape_recorder(seen.shapes, name))
+            handle = part.register_forward_hook(_shape_recorder(trace.shapes, name))
             stack.callback(handle.remove)
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
         with torch.enable_grad(), context:
             loss = forward(batch)  # keep the graph alive while counting: freed memory would be used again
         del loss
-    return seen
+    return trace
 
 
 def _shape_recorder(shapes: dict[str, str], name: str) -> Callable[[nn.Module, Any, Any], None]:

@@ -72,7 +72,7 @@ def encode(value: Any) -> tuple[str, bytes]:
     if isinstance(value, Media):
         if value.kind not in _ENCODERS:
             raise ContractError(
-                "there is no such kind of media", received=value.kind, fix=f"use {', '.join(_ENCODERS)}"
+                "the kind of media is unknown", received=value.kind, fix=f"use {', '.join(_ENCODERS)}"
             )
         return _encode(value)
     raise ContractError(

@@ -66,7 +66,7 @@ class CompiledLoss:
         self._calls += 1
         if self._calls % _CALLS_PER_RECOMPILE == 0:
             torch._dynamo.config.recompile_limit += 1
-        begun = perf_counter()
+        started = perf_counter()
         try:
             output = self._fn(batch)
         except torch._dynamo.exc.FailOnRecompileLimitHit as error:
@@ -80,7 +80,7 @@ class CompiledLoss:
                 + "torch's warning above names it (last reason); keep a number in a tensor, such as a buffer "
                 "that Runner.update fills",
             ) from error
-        if is_new and (seconds := perf_counter() - begun) >= _MIN_REPORTED_SECONDS:
+        if is_new and (seconds := perf_counter() - started) >= _MIN_REPORTED_SECONDS:
             print(f"compiled in {seconds:.0f} s (for batches of {_format_shapes(batch)})", flush=True)
         return output
 

@@ -152,7 +152,7 @@ class Gradients:
         return {**sums.values, "weight": sums.total}
 
     def _forward(self, fn: LossFunction, batch: Any, target: LossTarget) -> tuple[Tensor, dict[str, Value]]:
-        begun = perf_counter()
+        started = perf_counter()
         if self._autocast is None:
             output = fn(batch)
         else:
@@ -163,11 +163,11 @@ class Gradients:
             losses.check_loss(loss)
             losses.check_values(values)
             self._checked.add(target.loss_name)
-        self._timing.end_part(FORWARD, begun)
+        self._timing.end_part(FORWARD, started)
         return loss, values
 
     def _backward(self, loss: Tensor, share: Value | None, target: LossTarget) -> None:
-        begun = perf_counter()
+        started = perf_counter()
         try:
             if self._scales:
                 scaled = target.scaler.scale(loss if share is None else loss * share)
@@ -179,7 +179,7 @@ class Gradients:
         except RuntimeError:
             losses.check_loss(loss)  # it was trainable in the first step
             raise
-        self._timing.end_part(BACKWARD, begun)
+        self._timing.end_part(BACKWARD, started)
 
     # ---- several ranks ----------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Gradients:
         if target.loss_name not in self._compared:
             self._compare_weights(sums.are_weighted)
             self._compared.add(target.loss_name)
-        begun = perf_counter()
+        started = perf_counter()
         if reducer is not None:
             if self._agrees:
                 reducer.begin()
@@ -214,7 +214,7 @@ class Gradients:
             sums.values = {
                 name: torch.where(total != 0, value / total, 0.0) for name, value in sums.values.items()
             }
-        self._timing.end_part(BACKWARD, begun)
+        self._timing.end_part(BACKWARD, started)
         return {**sums.values, "weight": sums.total}
 
     def _refuse_failed(self) -> None:

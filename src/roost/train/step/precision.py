@@ -31,7 +31,7 @@ def autocast_context(precision: Precision, device: torch.device) -> AbstractCont
     if precision == 32:
         return _NO_AUTOCAST
     if precision not in _DTYPES:
-        raise ContractError("there is no such precision", received=precision, fix='use 32, "bf16" or "fp16"')
+        raise ContractError("the precision is unknown", received=precision, fix='use 32, "bf16" or "fp16"')
     return torch.autocast(device.type, _DTYPES[precision])
 
 

@@ -184,10 +184,10 @@ class Stepper:
             return self._run_closure(fn, batches, target)
         values = self.gradients.compute(fn, batches, target)
         self._before_optimizer_step()
-        begun = perf_counter()
+        started = perf_counter()
         if self.mode != "no_optim":
             self._step_optimizers(due, values, target)
-        self.timing.end_part(OPTIMIZER, begun)
+        self.timing.end_part(OPTIMIZER, started)
         return values
 
     # ---- optimizer steps --------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ class Stepper:
 
         self._before_optimizer_step()
         self.has_stepped = True
-        begun, evaluated = perf_counter(), sum(self.timing.spent)
+        started, evaluated = perf_counter(), sum(self.timing.spent)
         with optim.scaled_rates():
             optim.optimizer.step(closure)  # type: ignore[arg-type]
-        self.timing.end_part(OPTIMIZER, begun + sum(self.timing.spent) - evaluated)
+        self.timing.end_part(OPTIMIZER, started + sum(self.timing.spent) - evaluated)
         return found
 
     # ---- names ------------------------------------------------------------------------------------------

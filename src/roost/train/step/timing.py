@@ -39,9 +39,9 @@ class Timing:
     The loop and the stepper add to `spent` directly, as a call for each part would cost 2 µs a step:
 
     ```
-    begun = perf_counter()
+    started = perf_counter()
     loss.backward()
-    timing.spent[BACKWARD] += perf_counter() - begun
+    timing.spent[BACKWARD] += perf_counter() - started
     ```
 
     On a GPU that measures how long the host took to launch the work, so the parts of a step are taken from
@@ -80,9 +80,9 @@ class Timing:
         if self.device is not None:
             self.device.read(len(PARTS))
 
-    def end_part(self, part: int, begun: float) -> None:
-        """Ends a part of a step that the device computes; it began at ``begun`` (`perf_counter`)."""
-        self.spent[part] += perf_counter() - begun
+    def end_part(self, part: int, started: float) -> None:
+        """Ends a part of a step that the device computes; it began at ``started`` (`perf_counter`)."""
+        self.spent[part] += perf_counter() - started
         if self.device is not None:
             self.device.record(part)
 
@@ -138,11 +138,11 @@ class Timing:
         a GPU the steps since the last row are assumed to take as long as those of that row."""
         now = perf_counter() if now is None else now
         self._check_memory(now)
-        first_step, first_samples, begun = self._session_start
+        first_step, first_samples, started = self._session_start
         parts = self._parts(step - self._row_start[0])
         totals = [total + taken for total, taken in zip(self._totals, parts, strict=True)]
         return TimeBreakdown(
-            seconds=now - begun,
+            seconds=now - started,
             steps=step - first_step,
             samples=samples - first_samples,
             parts=dict(zip(PARTS, totals, strict=True)),
