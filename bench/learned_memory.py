@@ -19,7 +19,7 @@ import argparse
 import random
 from dataclasses import dataclass, field
 
-from roost.lab.memory.memory_prediction import OutOfMemory, after_out_of_memory, reserve
+from roost.lab.memory.memory_prediction import OutOfMemory, predict_memory, resources_after_out_of_memory
 from roost.lab.queue.history import Peak
 
 
@@ -56,7 +56,7 @@ class Job:
 
 def compare(counted: Counted, known: list[Peak], taken: Peak) -> None:
     """Counts one reservation, made of what was known."""
-    given = reserve(known, scale=taken.scale, device="H100", ranks=1, declared_mb=None)
+    given = predict_memory(known, scale=taken.scale, device="H100", ranks=1, declared_mb=None)
     if given.mb is None:
         counted.whole += 1
     else:
@@ -75,7 +75,7 @@ def attempts(need_mb: float, given_mb: int, largest_mb: int, random_: random.Ran
         peak_mb = had * random_.uniform(0.5, 1.0)
         asked_mb = max(had - peak_mb + 1, random_.uniform(0.0, 2048.0))
         failed = OutOfMemory(reserved, card_mb, largest_mb, peak_mb, asked_mb)
-        again = after_out_of_memory(failed, count=count)
+        again = resources_after_out_of_memory(failed, count=count)
         if again is None:
             return None
         reserved = None if again.whole else again.mb

@@ -37,9 +37,9 @@ from pathlib import Path
 import msgspec
 
 from roost.devices.card import Card
-from roost.lab.executors.executor import Seen
+from roost.lab.executors.executor import AttemptStatus
 from roost.lab.policy.decision import Policy, decide
-from roost.lab.policy.policy_state import Decision, Rules, State
+from roost.lab.policy.policy_state import Decision, PolicyState, Rules
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
 from roost.lab.scheduling.attempts import Attempts
@@ -95,12 +95,12 @@ def measured(name: str, found: list[tuple[float, float, int]], cards: int) -> No
 
 
 def timed(
-    found: list[tuple[float, float, int]], decide: Callable[[State], Decision]
-) -> Callable[[State], Decision]:
+    found: list[tuple[float, float, int]], decide: Callable[[PolicyState], Decision]
+) -> Callable[[PolicyState], Decision]:
     """A policy; notes how long each decision took, on the CPU and on the clock, and how many tasks were
     pending."""
 
-    def timed_decide(state: State) -> Decision:
+    def timed_decide(state: PolicyState) -> Decision:
         began, cpu = time.perf_counter(), time.thread_time()
         decision = decide(state)
         found.append((time.thread_time() - cpu, time.perf_counter() - began, len(state.pending)))
@@ -129,9 +129,9 @@ class Feigned:
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
         return lambda: None
 
-    def poll(self, task: Task) -> Seen:
+    def poll(self, task: Task) -> AttemptStatus:
         state = SUCCEEDED if task.id in self.over else RUNNING
-        return Seen(state, 1, started=time.time(), ended=time.time())
+        return AttemptStatus(state, 1, started=time.time(), ended=time.time())
 
     def watch(self, task: Task) -> int | None:
         return None
@@ -202,7 +202,7 @@ def main() -> None:
     lab = VirtualLab(tasks(asked.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
     next(lab.passes())
     found = []
-    full = State(
+    full = PolicyState(
         now=1.0, pending=list(lab.pending.values()), live=list(lab.live.values()), cards=machine,
         rules=Rules(cores=16, most_per_card=1),
     )  # fmt: skip

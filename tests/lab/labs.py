@@ -15,7 +15,7 @@ import pytest
 
 from roost.base.system import process_identity
 from roost.lab.background import background_process, daemon_presence
-from roost.lab.background.daemon_presence import About
+from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, Need, Task
@@ -98,20 +98,20 @@ class Lab:
             store.ask(id, how)
             store.wake()
 
-    def start(self) -> About:
+    def start(self) -> DaemonRecord:
         with self.here():
             return lab.start()
 
     def kill_daemon(self) -> None:
         """Kills the daemon, and its keeper before: nobody starts another one."""
-        found = daemon_presence.about(self.state)
+        found = daemon_presence.find_daemon(self.state)
         assert found is not None
         kill_keeper(found)
         self.kill_daemon_alone()
 
-    def kill_daemon_alone(self) -> About:
+    def kill_daemon_alone(self) -> DaemonRecord:
         """Kills the daemon, whose keeper starts another one; gives the one that was killed."""
-        found = daemon_presence.about(self.state)
+        found = daemon_presence.find_daemon(self.state)
         assert found is not None
         process_identity.send_signal(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
         wait_for(lambda: not found.lives)
@@ -163,7 +163,7 @@ class Lab:
         wait_for(lambda: not processes.living_in(self.folder))
 
 
-def kill_keeper(one: background_process.About) -> None:
+def kill_keeper(one: background_process.ProcessRecord) -> None:
     """Kills the one who would start a process of the background anew."""
     stat = process_identity.read_stat(one.pid)
     assert stat is not None

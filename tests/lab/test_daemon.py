@@ -56,7 +56,7 @@ def test_no_queue_is_made_anew_while_it_opens_its_own(
         messages.check(refused.value)
         raise Refused("that was all")
 
-    monkeypatch.setattr(daemon_presence, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(daemon_presence, "_RECORD_SECONDS", 0.0)
     monkeypatch.setattr(Store, "open", opened)
     with pytest.raises(Refused, match="that was all"):
         Daemon(lab.state).run()
@@ -65,7 +65,7 @@ def test_no_queue_is_made_anew_while_it_opens_its_own(
 def test_ended_by_a_signal_it_leaves_what_runs_alone(lab: Lab) -> None:
     id = lab.submit(FOREVER)
     record = record_of(lab.wait_for(id, RUNNING))
-    found = daemon_presence.about(lab.state)
+    found = daemon_presence.find_daemon(lab.state)
     assert found is not None
     os.kill(found.pid, signal.SIGTERM)
     wait_for(lambda: not found.lives)
@@ -177,7 +177,7 @@ def test_whose_folder_is_gone_it_starts_nothing_more_and_ends(lab: Lab) -> None:
             [sys.executable, "-m", "roost.lab.daemon", str(lab.state)], stdout=log, stderr=log
         ) as daemon,
     ):
-        wait_for(lambda: daemon_presence.about(lab.state) is not None)
+        wait_for(lambda: daemon_presence.find_daemon(lab.state) is not None)
         lab.submit("echo ran >> ran", begin=time.time() + 0.5)
         lab.state.rename(lab.folder / "gone")
         assert daemon.wait(20) == 0

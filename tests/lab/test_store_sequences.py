@@ -32,7 +32,7 @@ from roost.lab.queue.task import (
     SUCCEEDED,
     Task,
 )
-from roost.lab.scheduling.live_tasks import Standing
+from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache
 from tests.lab.queued import card, task
 
 CARDS = [card(number, 10_000) for number in range(2)]
@@ -47,7 +47,7 @@ class Machine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name) / "lab"
         self.stores = [Store.open(path), Store.open(path)]
-        self.standing = Standing(self.stores[0])
+        self.standing = UnfinishedTaskCache(self.stores[0])
         self.known: dict[str, Task] = {}
         self.old: list[Task] = []
 

@@ -81,7 +81,7 @@ def test_of_twenty_started_at_once_exactly_one_lives(here: Lab) -> None:
 
     wait_for(all_but_one_have_ended, 30.0)
     (left,) = pids - codes.keys()
-    found = daemon_presence.about(here.state)
+    found = daemon_presence.find_daemon(here.state)
     assert found is not None and found.pid == left
     assert set(codes.values()) == {Refused.exit_code}
     said = [(here.folder / f"{pid}.txt").read_text() for pid in codes]
@@ -127,7 +127,7 @@ def test_all_who_start_one_at_once_have_the_same(here: Lab) -> None:
 def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messages: Messages) -> None:
     here.state.mkdir(mode=0o700, parents=True)
     other = subprocess.Popen([sys.executable, "-c", OF_ANOTHER_VERSION, str(here.state)])
-    wait_for(lambda: daemon_presence.about(here.state))
+    wait_for(lambda: daemon_presence.find_daemon(here.state))
     task = here.queue(FOREVER)
     with pytest.raises(Refused) as caught:
         lab.ensure()
@@ -205,7 +205,7 @@ def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab, messages: Messages)
     found = lab.rebuild()
     assert found.aside is not None and found.aside.read_bytes() == b"\0" * 4096
     assert sum(found.tasks.values()) == 2 and found.tasks["succeeded"] == 1
-    assert daemon_presence.about(here.state) is not None  # for what has not ended
+    assert daemon_presence.find_daemon(here.state) is not None  # for what has not ended
     assert here.wait_for(runs, RUNNING).attempt == 1
 
 
@@ -277,7 +277,7 @@ def test_a_queue_of_ended_tasks_needs_no_daemon(here: Lab) -> None:
 def test_no_daemon_comes_up_while_the_queue_is_made_anew(
     here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(daemon_presence, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(daemon_presence, "_RECORD_SECONDS", 0.0)
     with lab.opened():
         fd = daemon_presence.lock(here.state)
     for call in (Daemon(here.state).run, lab.rebuild):
@@ -366,7 +366,7 @@ def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:
     lab.start()
     running, waiting = here.submit("sleep 0.5"), here.submit("sleep 0.6")
     killed = here.kill_daemon_alone()
-    again = wait_for(lambda: daemon_presence.about(here.state))
+    again = wait_for(lambda: daemon_presence.find_daemon(here.state))
     assert again.pid != killed.pid
     assert here.wait_for(running).state == here.wait_for(waiting).state == SUCCEEDED
     assert "SIGKILL" in here.log()

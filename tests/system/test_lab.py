@@ -19,7 +19,7 @@ from roost.base import durable
 from roost.base.errors import Refused
 from roost.devices import lease_files
 from roost.lab.background import daemon_presence
-from roost.lab.policy.reason_codes import TOLD, word_of
+from roost.lab.policy.reason_codes import DISPLAYED_CODES, reason_code
 from roost.lab.queue.task import (
     ENDED,
     FAILED,
@@ -133,7 +133,7 @@ def test_thirty_tasks_of_all_sizes_share_four_cards(lab: Lab) -> None:
     wait_for(lambda: note(lab.tasks()))  # as nothing ends before it may, and the cards are full
     (lab.folder / "go").touch()
     assert {task.state for task in lab.wait_for_all(note)} == {SUCCEEDED}
-    assert all(word_of(reason) in TOLD and reason.partition(":")[2] for reason in waits), waits
+    assert all(reason_code(reason) in DISPLAYED_CODES and reason.partition(":")[2] for reason in waits), waits
     for spans in (own_spans(lab, needs), told_spans(lab)):
         most = most_at_once(spans)
         assert len(most) == 4 and max(most.values()) <= CARD_MB
@@ -184,7 +184,7 @@ class Chaos:
         began = time.monotonic()
         if by_start:
             self._lab.start()
-        wait_for(lambda: daemon_presence.about(self._lab.state), 60)
+        wait_for(lambda: daemon_presence.find_daemon(self._lab.state), 60)
         (self.ready_seconds if by_start else self.kept_seconds).append(time.monotonic() - began)
 
     def _submit(self) -> None:

@@ -389,4 +389,4 @@ def test_another_host_has_the_package(lab: Lab) -> None:
     assert done.returncode == 5 and "host far" in done.stderr
     with pytest.raises(RoostError, match=r"session 1 \(host far"):
         os.close(PackageFolder.open(task.package).lock())
-    assert daemon_presence.about(lab.state) is not None
+    assert daemon_presence.find_daemon(lab.state) is not None

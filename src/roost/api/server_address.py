@@ -24,7 +24,7 @@ _OWN_HOSTS = ("localhost", "127.0.0.1")
 _TOKEN = re.compile(rf"[!-~]{{1,{_MOST_BYTES}}}")
 
 
-class _Served(background_process.About, frozen=True, kw_only=True):
+class _Served(background_process.ProcessRecord, frozen=True, kw_only=True):
     """What a server tells of itself."""
 
     port: int
@@ -103,7 +103,7 @@ def _own(folder: Path, port: int | None) -> str:
         )
     except FileNotFoundError:
         found = ""
-    own = background_process.about(folder / ABOUT, _Served)
+    own = background_process.find_running(folder / ABOUT, _Served)
     if found and own is not None and own.port == port:
         return found
     what = "there is no token for this server"

@@ -15,7 +15,7 @@ def order(named: Sequence[str], *, held: bool | None = None, priority: int | Non
     from roost.lab.background import daemon_presence
     from roost.operations.queue.task_control import change
 
-    had_daemon = daemon_presence.about(state_folder.lab_folder()) is not None
+    had_daemon = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
     for task, unchanged in change(named, held=held, priority=priority):
         back = ", held back" if task.held else ""
         said = f"{task.name}: {terminal.state(task.state)}, priority {task.priority}{back}"

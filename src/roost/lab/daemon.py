@@ -22,7 +22,7 @@ from types import FrameType
 from roost.base.errors import RoostError
 from roost.devices import inventory
 from roost.lab.background import background_process, daemon_presence
-from roost.lab.executors.local_executor import Local
+from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.notices.notice_dispatch import Errand
 from roost.lab.queue import wakeup
 from roost.lab.queue.queue_store import Store
@@ -32,9 +32,9 @@ from roost.lab.scheduling.scheduler import Scheduler
 from roost.supervisor.forkserver.forked_guard import GuardTemplate
 from roost.supervisor.forkserver.warm_templates import WarmTemplates
 
-_UNWATCHED_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 """How often tasks are looked at that cannot be waited for."""
-_LEAVING_MS = 10
+_LEASE_RELEASE_MS = 10
 """A lease is told to end just before it has, and before the guard of ours that held it: one pass for both."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
 """After something went wrong; twice as long each time that it does again."""
@@ -71,7 +71,7 @@ class Daemon:
         )  # first: what is opened before may be made anew meanwhile
         try:
             with Store.open(self._folder) as store:
-                daemon_presence.tell(self._folder)
+                daemon_presence.write_record(self._folder)
                 queue = daemon_presence.identity(store.path)
                 is_in_place = functools.partial(daemon_presence.is_in_place, self._folder, lock_fd, queue)
                 self._run(store, is_in_place, ready)
@@ -87,8 +87,8 @@ class Daemon:
             closing(WarmTemplates()) as warm,
         ):
             template.open()  # it loads itself while what stands is adopted
-            executor = Local(template, warm)
-            capacities = functools.partial(scheduler.capacities, store, ask)
+            executor = LocalExecutor(template, warm)
+            capacities = functools.partial(scheduler.card_capacities, store, ask)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,
                 closing(Scheduler(store, executor, attempts, ask)) as decides,
@@ -97,11 +97,11 @@ class Daemon:
                 attempts.settle()
                 ready()
                 longest = functools.partial(max_sleep.longest_sleep, store)
-                self._serve(_Sleep(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
+                self._serve(_EventWait(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
 
     def _serve(
         self,
-        sleep: _Sleep,
+        sleep: _EventWait,
         attempts: Attempts,
         scheduler: Scheduler,
         errand: Errand,
@@ -109,7 +109,7 @@ class Daemon:
         longest_sleep: Callable[[], float],
     ) -> None:
         ended: list[str] | None = []
-        troubles = _Troubles()
+        troubles = _ErrorLog()
         while not self._is_told_to_end:
             if not is_in_place():
                 what = "the queue was removed or replaced, so this daemon ends; what runs goes on"
@@ -119,7 +119,7 @@ class Daemon:
                 attempts.settle(ended)
                 wait = scheduler.run()
                 errand.run()
-                longest = longest_sleep() if attempts.are_watched else _UNWATCHED_SECONDS
+                longest = longest_sleep() if attempts.are_watched else _POLL_SECONDS
                 troubles.forget()
                 seconds = min(wait if wait is not None else longest, longest)
                 ended = sleep.until(attempts.fds | errand.fds, seconds, scheduler.fd)
@@ -142,7 +142,7 @@ class Daemon:
         self._is_told_to_end = True
 
 
-class _Sleep:
+class _EventWait:
     """Waits until something has happened.
 
     Args:
@@ -169,7 +169,7 @@ class _Sleep:
         ready = [fd for fd, _ in poller.poll(seconds * 1000)]
         if cards_fd is not None and ready == [cards_fd]:
             poller.unregister(cards_fd)
-            ready = [fd for fd, _ in poller.poll(_LEAVING_MS)]
+            ready = [fd for fd, _ in poller.poll(_LEASE_RELEASE_MS)]
         found = [attempts[fd] for fd in ready if fd in attempts]
         wakeup.drain(self._bell)
         with suppress(BlockingIOError):
@@ -178,7 +178,7 @@ class _Sleep:
         return found
 
 
-class _Troubles:
+class _ErrorLog:
     """What keeps the daemon from its work: told in its log, once as long as it is the same."""
 
     def __init__(self) -> None:

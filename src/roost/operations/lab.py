@@ -15,7 +15,7 @@ from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import state_folder
 from roost.lab.background import background_process, daemon_presence
-from roost.lab.background.daemon_presence import About
+from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import database, package_roots, task_file
 from roost.lab.queue import rebuild as rebuilding
 from roost.lab.queue.queue_store import Store
@@ -30,7 +30,7 @@ _AT_ONCE = 8
 class Status(msgspec.Struct, frozen=True):
     """How the lab stands."""
 
-    daemon: About | None
+    daemon: DaemonRecord | None
     tasks: dict[str, int]
     """How many are in each state in which there are some."""
     warm: int
@@ -97,7 +97,7 @@ def _announce(tasks: Sequence[Task], folder: Path) -> None:
         list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
-def ensure() -> About:
+def ensure() -> DaemonRecord:
     """Wakes the daemon; starts it if there is none. Gives who it is.
 
     Raises:
@@ -105,7 +105,7 @@ def ensure() -> About:
         RoostError: It did not start.
     """
     folder = state_folder.lab_folder()
-    found = daemon_presence.about(folder)
+    found = daemon_presence.find_daemon(folder)
     if found is None:
         return start()
     if found.version != __version__:
@@ -119,7 +119,7 @@ def ensure() -> About:
     return found
 
 
-def start() -> About:
+def start() -> DaemonRecord:
     """Starts the daemon, unless there is one, and waits until it has taken over whatever runs.
 
     Raises:
@@ -133,14 +133,14 @@ def start() -> About:
         failed = background_process.start(
             command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS
         )
-    found = daemon_presence.about(folder)
+    found = daemon_presence.find_daemon(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
         gone = RoostError("the lab's daemon has ended already", where=folder / LOG, fix="start it again")
         raise failed or gone
     return found
 
 
-def stop() -> About | None:
+def stop() -> DaemonRecord | None:
     """Ends the daemon, and waits for that; whatever runs goes on. Gives which it was, None if there was none.
 
     Raises:
@@ -157,7 +157,7 @@ def status() -> Status:
         RoostError: It cannot be read.
     """
     folder = state_folder.lab_folder()
-    found = daemon_presence.about(folder)
+    found = daemon_presence.find_daemon(folder)
     if found is not None:
         _require_its_queue(found, folder)
     return Status(found, _counted(folder), _templates() if found is not None else 0, str(folder))
@@ -211,7 +211,7 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     folder = state_folder.lab_folder()
     if lost is not None:
         lost = _lost(lost.expanduser().absolute(), folder)
-    if (found := daemon_presence.about(folder)) is not None:
+    if (found := daemon_presence.find_daemon(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="`roost lab stop` first: what runs goes on")
     with rebuilding.undisturbed(folder, alone=True):
@@ -235,7 +235,7 @@ def _lost(given: Path, own: Path) -> Path:
     return folder
 
 
-def _require_its_queue(found: About, folder: Path) -> None:
+def _require_its_queue(found: DaemonRecord, folder: Path) -> None:
     path = folder / database.NAME
     if found.queue and found.queue != daemon_presence.identity(path):
         what = f"the queue was removed or replaced while the lab's daemon (pid {found.pid}) works with it"

@@ -10,7 +10,7 @@ from roost.lab.background import background_process
 _LOCK, _ABOUT = "server.lock", "server.json"
 
 
-class About(background_process.About, frozen=True, kw_only=True):
+class About(background_process.ProcessRecord, frozen=True, kw_only=True):
     """A server."""
 
     port: int
@@ -36,12 +36,12 @@ def tell(folder: Path, port: int) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    background_process.tell(folder / _ABOUT, About.own(port=port))
+    background_process.write_record(folder / _ABOUT, About.own(port=port))
 
 
 def about(folder: Path) -> About | None:
     """The server that runs; None if there is none."""
-    return background_process.about(folder / _ABOUT, About)
+    return background_process.find_running(folder / _ABOUT, About)
 
 
 def stop(folder: Path) -> About | None:

@@ -68,7 +68,7 @@ def test_a_port_that_is_taken(here: Lab) -> None:
             assert found.stderr.startswith("error: --port: "), "and nothing before that"
             assert str(port) in found.stderr
             assert found.stderr.count(" (at ") == 0 and found.stderr.count("\n") == 1
-    assert lab_presence.about(here.state) is None, "what is refused leaves nothing behind"
+    assert lab_presence.find_daemon(here.state) is None, "what is refused leaves nothing behind"
     for wrong in ("0", "65536", "x"):
         assert roost("server", "--port", wrong).returncode == 2
 

@@ -15,7 +15,7 @@ from roost import __version__
 from roost.base.errors import Refused, RoostError
 from roost.base.system import process_identity
 from roost.lab.background import background_process
-from roost.lab.background.background_process import About
+from roost.lab.background.background_process import ProcessRecord
 from tests import processes
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -70,25 +70,25 @@ def start(command: list[str], log: Path, *, seconds: float = 20.0) -> RoostError
 def test_from_start_to_end(tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / "about"
     assert start(program(LASTS, path), log) is None
-    found = background_process.about(path, About)
+    found = background_process.find_running(path, ProcessRecord)
     assert found is not None and found.version == __version__
     assert os.getsid(found.pid) != os.getsid(0), "no terminal takes it along"
     wait_for(lambda: log.read_text() == "begun\nnobody reads /\n")
     assert {one.stat().st_mode & 0o777 for one in (log, path)} == {0o600}
     background_process.end(found, "the program")
-    assert not found.lives and background_process.about(path, About) is None
+    assert not found.lives and background_process.find_running(path, ProcessRecord) is None
 
 
 @pytest.mark.usefixtures("files")
 def test_one_that_does_not_end_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_process, "_END_SECONDS", 0.1)
     assert start(program(LASTS, tmp_path / "about"), tmp_path / "log") is None
-    found = background_process.about(tmp_path / "about", About)
+    found = background_process.find_running(tmp_path / "about", ProcessRecord)
     assert found is not None
     os.kill(found.pid, signal.SIGSTOP)
     wait_for(lambda: (stat := process_identity.read_stat(found.pid)) is not None and stat.state == "T")
     with pytest.raises(RoostError, match=rf"the program \(pid {found.pid}\).*kill -9"):
-        background_process.stop(tmp_path / "about", About, "the program")
+        background_process.stop(tmp_path / "about", ProcessRecord, "the program")
     os.kill(found.pid, signal.SIGKILL)
     wait_for(lambda: processes.is_gone(keeper_of(tmp_path / "about")))
     assert "SIGKILL" not in (tmp_path / "log").read_text()
@@ -102,14 +102,14 @@ def keeper_of(path: Path) -> int:
 def test_one_that_was_killed_is_stopped_before_it_is_started_anew(tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / "about"
     assert start(program(LASTS, path), log) is None
-    found = background_process.about(path, About)
+    found = background_process.find_running(path, ProcessRecord)
     assert found is not None
     os.kill(found.pid, signal.SIGKILL)
     wait_for(lambda: "SIGKILL" in log.read_text())
-    assert background_process.about(path, About) is None
-    stopped = background_process.stop(path, About, "the program")
+    assert background_process.find_running(path, ProcessRecord) is None
+    stopped = background_process.stop(path, ProcessRecord, "the program")
     assert stopped is not None and processes.is_gone(keeper_of(path))
-    assert background_process.stop(path, About, "the program") is None
+    assert background_process.stop(path, ProcessRecord, "the program") is None
 
 
 @pytest.mark.usefixtures("files")
@@ -232,21 +232,21 @@ def test_the_lock_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_another_process_of_the_same_number_is_not_it(tmp_path: Path) -> None:
-    own, path = About.own(), tmp_path / "about"
+    own, path = ProcessRecord.own(), tmp_path / "about"
     for other in ({"start_ticks": (own.start_ticks or 0) + 1}, {"boot_id": "another boot"}):
-        background_process.tell(path, msgspec.structs.replace(own, **other))
-        assert background_process.about(path, About) is None
-    background_process.tell(path, own)
-    assert background_process.about(path, About) == own
+        background_process.write_record(path, msgspec.structs.replace(own, **other))
+        assert background_process.find_running(path, ProcessRecord) is None
+    background_process.write_record(path, own)
+    assert background_process.find_running(path, ProcessRecord) == own
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"pid": 1}', b'{"pid": "x"}', b"\xff", b'{"a":' * 10**5, b"[" * 10**5]
 )
 def test_a_damaged_file_tells_of_nobody(tmp_path: Path, content: bytes) -> None:
-    assert background_process.about(tmp_path / "about", About) is None
+    assert background_process.find_running(tmp_path / "about", ProcessRecord) is None
     (tmp_path / "about").write_bytes(content)
-    assert background_process.about(tmp_path / "about", About) is None
+    assert background_process.find_running(tmp_path / "about", ProcessRecord) is None
 
 
 def test_who_would_start_the_one_before_us_anew_is_ended(tmp_path: Path) -> None:
@@ -254,5 +254,5 @@ def test_who_would_start_the_one_before_us_anew_is_ended(tmp_path: Path) -> None
         ticks, boot_id = process_identity.start_ticks(before.pid), process_identity.boot_id()
         keeper = {"pid": before.pid, "start_ticks": ticks, "boot_id": boot_id}
         (tmp_path / "about").write_bytes(msgspec.json.encode({"keeper": keeper}))
-        background_process.tell(tmp_path / "about", About.own())
+        background_process.write_record(tmp_path / "about", ProcessRecord.own())
         assert before.wait() == -signal.SIGTERM

@@ -16,14 +16,14 @@ from tests.messages import Messages
 def take(folder: Path) -> int:
     """Becomes the daemon."""
     fd = daemon_presence.lock(folder)
-    daemon_presence.tell(folder)
+    daemon_presence.write_record(folder)
     return fd
 
 
 def test_who_has_the_lock_is_the_daemon_and_tells_who_it_is(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / "lab"
     fd = take(folder)
-    about = daemon_presence.about(folder)
+    about = daemon_presence.find_daemon(folder)
     assert about is not None and about.lives
     assert (about.pid, about.version) == (os.getpid(), __version__)
     with pytest.raises(Refused, match=rf"\b{os.getpid()}\b") as refused:
@@ -50,7 +50,7 @@ def test_a_queue_or_a_lock_that_was_replaced_is_not_the_daemons(tmp_path: Path) 
     state_folder.prepare(folder)
     (folder / "lab.db").touch()
     fd = take(folder)
-    about = daemon_presence.about(folder)
+    about = daemon_presence.find_daemon(folder)
     assert about is not None and about.queue == daemon_presence.identity(folder / "lab.db") != ""
     assert daemon_presence.is_in_place(folder, fd, about.queue)
     for name in ("lab.db", "daemon.lock"):

@@ -17,8 +17,8 @@ import pytest
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import inventory, lease_files
 from roost.devices.lease import CardsBusy
-from roost.lab.executors.executor import NEVER_BEGAN, Seen
-from roost.lab.executors.local_executor import Local
+from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
+from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Need, Task
 from roost.package.package import PackageFolder
 from tests.lab.labs import Lab, kill_watchers, record_of
@@ -30,12 +30,12 @@ FOREVER = "exec sleep 600"
 
 
 @pytest.fixture
-def local(lab: Lab) -> Iterator[Local]:
+def local(lab: Lab) -> Iterator[LocalExecutor]:
     with lab.here():
-        yield Local()
+        yield LocalExecutor()
 
 
-def begun(lab: Lab, local: Local, script: str, *, number_of_cards: int = 0) -> Task:
+def begun(lab: Lab, local: LocalExecutor, script: str, *, number_of_cards: int = 0) -> Task:
     """A task as the scheduler starts it."""
     cards = inventory.read_cards()[:number_of_cards]
     task = lab.task(script, need=Need(cards=number_of_cards))
@@ -49,18 +49,18 @@ def newest(task: Task) -> int:
     return PackageFolder.open(task.package).sessions()[-1].number
 
 
-def end_of(local: Local, task: Task) -> Seen:
+def end_of(local: LocalExecutor, task: Task) -> AttemptStatus:
     wait_for(lambda: local.poll(task).state not in (RUNNING, STARTING))
     return local.poll(task)
 
 
-def test_a_command_ends_as_its_exit_code_says(lab: Lab, local: Local) -> None:
+def test_a_command_ends_as_its_exit_code_says(lab: Lab, local: LocalExecutor) -> None:
     seen = end_of(local, begun(lab, local, "exit 5"))
     assert (seen.state, seen.exit_code, seen.session, seen.is_accident) == (FAILED, 5, 1, False)
     assert seen.started is not None and seen.ended is not None and seen.started <= seen.ended
 
 
-def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) -> None:
+def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, f"echo $CUDA_VISIBLE_DEVICES >> seen; {FOREVER}", number_of_cards=2)
     wait_for(lambda: lab.lines("seen"))
     assert lab.lines("seen") == [[",".join(task.cards)]]
@@ -74,24 +74,24 @@ def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: Local) 
     )
 
 
-def test_a_package_that_somebody_writes_to_is_left_alone(lab: Lab, local: Local) -> None:
+def test_a_package_that_somebody_writes_to_is_left_alone(lab: Lab, local: LocalExecutor) -> None:
     task = lab.task("exit 0")
     lock_fd = PackageFolder.open(task.package).lock()
     with pytest.raises(Refused):
         local.start(task, ())
     os.close(lock_fd)
-    assert local.poll(task) == NEVER_BEGAN
+    assert local.poll(task) == NEVER_STARTED
 
 
-def test_what_is_being_started_is_not_taken_for_what_never_began(lab: Lab, local: Local) -> None:
+def test_what_is_being_started_is_not_taken_for_what_never_began(lab: Lab, local: LocalExecutor) -> None:
     task = lab.task("exit 0")
     lock_fd = PackageFolder.open(task.package).lock()
     assert local.poll(task).state == STARTING
     os.close(lock_fd)
-    assert local.poll(task) == NEVER_BEGAN
+    assert local.poll(task) == NEVER_STARTED
 
 
-def test_a_descriptor_tells_of_the_end(lab: Lab, local: Local) -> None:
+def test_a_descriptor_tells_of_the_end(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "until [ -e go ]; do sleep 0.01; done")
     local.poll(task)
     fd = local.watch(task)
@@ -102,7 +102,7 @@ def test_a_descriptor_tells_of_the_end(lab: Lab, local: Local) -> None:
     assert local.poll(task).state == SUCCEEDED
 
 
-def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: Local) -> None:
+def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, FOREVER)
     record = record_of(task)
     os.kill(record["guard_pid"], signal.SIGKILL)
@@ -116,7 +116,7 @@ def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: 
     assert local.poll(task).state == CRASHED
 
 
-def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, local: Local) -> None:
+def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "(trap '' HUP TERM; exec sleep 600) & wait", number_of_cards=1)
     kill_watchers(task)
     seen = end_of(local, task)
@@ -129,7 +129,7 @@ def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, 
     assert end_of(local, again).session == 2
 
 
-def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: Local) -> None:
+def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: LocalExecutor) -> None:
     """F31."""
     task = begun(lab, local, "exit 0")
     end_of(local, task)
@@ -141,7 +141,7 @@ def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: Local) -> 
 
 
 def test_without_its_package_it_goes_on_and_then_has_failed(
-    lab: Lab, local: Local, messages: Messages
+    lab: Lab, local: LocalExecutor, messages: Messages
 ) -> None:
     """F25."""
     task = begun(lab, local, FOREVER)
@@ -154,7 +154,9 @@ def test_without_its_package_it_goes_on_and_then_has_failed(
     messages.check(seen.reason)
 
 
-def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local, messages: Messages) -> None:
+def test_in_the_place_of_its_package_it_runs_nowhere(
+    lab: Lab, local: LocalExecutor, messages: Messages
+) -> None:
     task, other = lab.task("echo ran >> ran"), lab.task("exit 0")
     shutil.rmtree(task.package)
     Path(task.package).symlink_to(other.package)
@@ -169,16 +171,16 @@ def test_in_the_place_of_its_package_it_runs_nowhere(lab: Lab, local: Local, mes
 
 
 def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(
-    lab: Lab, local: Local, messages: Messages
+    lab: Lab, local: LocalExecutor, messages: Messages
 ) -> None:
     """Its queue was lost, and made anew under its feet."""
     task = begun(lab, local, "echo ran >> ran; until [ -e go ]; do sleep 0.01; done")
     starting = msgspec.structs.replace(task, state=STARTING, session=None)
-    Local().start(starting, ())()
+    LocalExecutor().start(starting, ())()
     (lab.folder / "go").touch()
     assert end_of(local, task).state == SUCCEEDED
-    Local().start(starting, ())()
-    assert (Local().poll(starting).state, Local().poll(starting).session) == (SUCCEEDED, 1)
+    LocalExecutor().start(starting, ())()
+    assert (LocalExecutor().poll(starting).state, LocalExecutor().poll(starting).session) == (SUCCEEDED, 1)
     with pytest.raises(RoostError, match=r"attempt 1\b") as refused:
         local.start(msgspec.structs.replace(task, attempt=0), ())
     messages.check(refused.value)
@@ -187,12 +189,12 @@ def test_an_attempt_that_another_daemon_has_begun_is_not_begun_again(
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("args.json")])
 def test_a_lock_that_is_none_keeps_nobody_waiting(
-    lab: Lab, local: Local, put: Callable[[Path], None], messages: Messages
+    lab: Lab, local: LocalExecutor, put: Callable[[Path], None], messages: Messages
 ) -> None:
     task = lab.task("exit 0")
     (lock := Path(task.package) / "lock").unlink()
     put(lock)
-    assert local.poll(task) == NEVER_BEGAN
+    assert local.poll(task) == NEVER_STARTED
     with pytest.raises(RoostError, match="lock") as caught:
         local.start(task, ())
     messages.check(caught.value)
@@ -210,7 +212,12 @@ def test_a_lock_that_is_none_keeps_nobody_waiting(
     ],
 )
 def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
-    lab: Lab, local: Local, said: dict[str, object], state: str, reason: str | None, messages: Messages
+    lab: Lab,
+    local: LocalExecutor,
+    said: dict[str, object],
+    state: str,
+    reason: str | None,
+    messages: Messages,
 ) -> None:
     task = begun(lab, local, "exit 0")
     end_of(local, task)

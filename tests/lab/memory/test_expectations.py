@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.lab.memory.expectations import Expectations
-from roost.lab.policy.policy_state import Expected, Rules
+from roost.lab.policy.policy_state import Expectation, Rules
 from roost.lab.queue import history
 from roost.lab.queue.history import Peak
 from roost.lab.queue.queue_store import Store
@@ -39,10 +39,10 @@ def test_what_was_measured_counts_from_then_on(store: Store) -> None:
     asked = [waiting("a"), waiting("b", profile="other"), waiting("c", profile=""), waiting("d", cards=2)]
     assert expectations.of(asked, CARDS, RULES) == {}
     store.learn(peak(10_000.0))
-    assert expectations.of(asked, CARDS, RULES) == {"a": Expected(11_900)}
+    assert expectations.of(asked, CARDS, RULES) == {"a": Expectation(11_900)}
     store.learn(peak(10_000.0))
     store.learn(peak(5_000.0, key="other"))
-    assert expectations.of(asked, CARDS, RULES) == {"a": Expected(11_400), "b": Expected(6_150)}
+    assert expectations.of(asked, CARDS, RULES) == {"a": Expectation(11_400), "b": Expectation(6_150)}
     assert Expectations(store).of(asked, CARDS, RULES) == expectations.of(asked, CARDS, RULES)
 
 
@@ -61,11 +61,13 @@ def test_of_several_models_it_is_the_most_and_more_than_any_card_has_is_a_whole_
     store.learn(peak(10_000.0))
     store.learn(peak(20_000.0, device="large"))
     expectations = Expectations(store)
-    assert expectations.of([waiting()], CARDS, RULES) == {"a": Expected(11_900)}
-    assert expectations.of([waiting()], [*CARDS, large], RULES) == {"a": Expected(23_400)}
-    assert expectations.of([waiting()], [*CARDS, large], Rules(allowed=("GPU-0",))) == {"a": Expected(11_900)}
+    assert expectations.of([waiting()], CARDS, RULES) == {"a": Expectation(11_900)}
+    assert expectations.of([waiting()], [*CARDS, large], RULES) == {"a": Expectation(23_400)}
+    assert expectations.of([waiting()], [*CARDS, large], Rules(allowed=("GPU-0",))) == {
+        "a": Expectation(11_900)
+    }
     store.learn(peak(22_000.0, key="big"))
-    assert expectations.of([waiting(profile="big")], CARDS, RULES) == {"a": Expected(0)}
+    assert expectations.of([waiting(profile="big")], CARDS, RULES) == {"a": Expectation(0)}
     assert expectations.of([waiting()], [], RULES) == {}
 
 
@@ -78,5 +80,5 @@ def test_how_long_the_rest_of_a_sweep_takes(store: Store) -> None:
         begun = store.move(store.start(store.task(name), [], None), RUNNING, started=100.0)
         store.move(begun, SUCCEEDED, ended=110.0 + number)
     others = [rest, waiting("alone"), waiting("else", sweep="other")]
-    assert expectations.of(others, CARDS, RULES) == {"rest": Expected(None, 13.0)}
+    assert expectations.of(others, CARDS, RULES) == {"rest": Expectation(None, 13.0)}
     assert history.Span("s", "p", 8.0, 11.0) in store.spans_since(0)[1]

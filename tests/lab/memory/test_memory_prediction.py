@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from roost.lab.memory.memory_prediction import (
-    Again,
     OutOfMemory,
-    after_out_of_memory,
+    RetryResources,
+    memory_profile,
     percentile,
-    profile,
-    reserve,
+    predict_memory,
+    resources_after_out_of_memory,
 )
 from roost.lab.queue.history import Peak
 from tests.messages import Messages
@@ -27,19 +27,19 @@ def given(
     rows: list[Peak], *, scale: float | None = 32.0, declared_mb: int | None = None, **other: Any
 ) -> int | None:
     known = {"device": "H100", "ranks": 1, **other}
-    return reserve(rows, scale=scale, declared_mb=declared_mb, **known).mb
+    return predict_memory(rows, scale=scale, declared_mb=declared_mb, **known).mb
 
 
 def test_nothing_known_is_a_whole_card_or_what_was_asked(messages: Messages) -> None:
     assert given([]) is None and given([], declared_mb=9000) == 9000
-    messages.check(reserve([], scale=None, device="H100", ranks=1, declared_mb=None).why)
+    messages.check(predict_memory([], scale=None, device="H100", ranks=1, declared_mb=None).why)
 
 
 def test_the_margin_shrinks_with_each_run(messages: Messages) -> None:
     same = (32.0, 10_000.0)
     assert [given(peaks(*[same] * count)) for count in (1, 2, 3, 9)] == [11_900, 11_400, 10_900, 10_900]
     assert given(peaks(same), declared_mb=20_000) == 11_900  # measured goes before guessed
-    why = reserve(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).why
+    why = predict_memory(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).why
     assert "2" in why
     messages.check(why)
 
@@ -79,7 +79,7 @@ def test_a_profile_leaves_out_what_does_not_matter() -> None:
     }
 
     def key(code: str = "digest", **changed: Any) -> tuple[str, float | None]:
-        return profile(code, {**settings, **changed})
+        return memory_profile(code, {**settings, **changed})
 
     same, scale = key()
     assert scale == 64.0 and len(same) == 32
@@ -102,17 +102,17 @@ def test_percentile() -> None:
 
 def again(
     reserved: int | None, peak: float, *, count: int = 0, largest: int = 24_000, **other: Any
-) -> Again | None:
+) -> RetryResources | None:
     failed = OutOfMemory(reserved, 24_000, largest, peak, **other)
-    return after_out_of_memory(failed, count=count)
+    return resources_after_out_of_memory(failed, count=count)
 
 
 def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
-    assert again(8_000, 7_900.0) == Again(12_000, False, 1)
-    assert again(8_000, 11_000.0) == Again(13_200, False, 1)
-    assert again(12_000, 11_900.0, count=1) == Again(12_000, True, 2)
-    assert again(20_000, 19_900.0) == Again(20_000, True, 1)
-    assert again(None, 23_000.0, count=2, largest=80_000) == Again(24_001, True, 3)
+    assert again(8_000, 7_900.0) == RetryResources(12_000, False, 1)
+    assert again(8_000, 11_000.0) == RetryResources(13_200, False, 1)
+    assert again(12_000, 11_900.0, count=1) == RetryResources(12_000, True, 2)
+    assert again(20_000, 19_900.0) == RetryResources(20_000, True, 1)
+    assert again(None, 23_000.0, count=2, largest=80_000) == RetryResources(24_001, True, 3)
     assert again(None, 23_000.0, count=2) is None
     assert again(None, 23_000.0, count=3, largest=80_000) is None
 
@@ -122,9 +122,9 @@ def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
 )
 def test_a_neighbours_fault_is_not_charged(asked: float, alone: bool, charged: bool) -> None:
     found = again(8_000, 4_000.0, count=3, asked_mb=asked, alone=alone)
-    assert found == (None if charged else Again(8_000, False, 3))
+    assert found == (None if charged else RetryResources(8_000, False, 3))
 
 
 def test_who_has_the_whole_card_is_not_charged_for_what_somebody_else_has_taken_of_it() -> None:
-    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == Again(None, False, 3)
+    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == RetryResources(None, False, 3)
     assert again(None, 23_500.0, asked_mb=1_000.0, alone=False) is None

@@ -11,7 +11,7 @@ import pytest
 from roost.devices.card import TYPICAL_CONTEXT_MB
 from roost.lab.memory import memory_use
 from roost.lab.memory.memory_prediction import OutOfMemory
-from roost.lab.memory.memory_use import Taken
+from roost.lab.memory.memory_use import MemoryUse
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
@@ -25,22 +25,22 @@ def ended(
 ) -> Session:
     seconds = told.pop("seconds", 5.0)
     record = {"state": state, "reason": reason, "seconds": seconds, "memory": {**MEMORY, **told}}
-    request = {**memory_use.of_the_card([card(0), card(1, 16_000)]), "reserved_mb": reserved_mb}
+    request = {**memory_use.card_fields([card(0), card(1, 16_000)]), "reserved_mb": reserved_mb}
     return Session(1, request, record)
 
 
 def test_the_request_tells_of_the_smallest_card() -> None:
-    assert memory_use.of_the_card([card(0), card(1, 16_000)]) == {"card_model": "test", "card_mb": 16_000}
-    assert memory_use.of_the_card([]) == {}
+    assert memory_use.card_fields([card(0), card(1, 16_000)]) == {"card_model": "test", "card_mb": 16_000}
+    assert memory_use.card_fields([]) == {}
 
 
 def test_what_it_took_and_whether_others_take_as_much() -> None:
-    assert memory_use.of(ended()) == Taken(5000.0, 400.0, "test", True)
-    other = memory_use.of(ended(driver_mb=None))
+    assert memory_use.session_memory_use(ended()) == MemoryUse(5000.0, 400.0, "test", True)
+    other = memory_use.session_memory_use(ended(driver_mb=None))
     assert other is not None and other.driver_mb == TYPICAL_CONTEXT_MB
 
     def is_whole(*given: Any, **told: Any) -> bool:
-        found = memory_use.of(ended(*given, **told))
+        found = memory_use.session_memory_use(ended(*given, **told))
         return found is not None and found.is_whole
 
     assert is_whole("stopped", seconds=601)
@@ -51,32 +51,32 @@ def test_what_it_took_and_whether_others_take_as_much() -> None:
 
 
 def test_how_it_ran_out() -> None:
-    found = memory_use.of(
+    found = memory_use.session_memory_use(
         ended("failed", reason="oom_gpu", reserved_mb=6000, asked_mb=900.0, others_mb=255.0)
     )
     assert found is not None and not found.is_whole
     assert found.ran_out == OutOfMemory(6000, 16_000, 16_000, 5400.0, asked_mb=900.0, alone=True)
-    found = memory_use.of(ended("failed", reason="oom_gpu", others_mb=256.0))
+    found = memory_use.session_memory_use(ended("failed", reason="oom_gpu", others_mb=256.0))
     assert found is not None and found.ran_out == OutOfMemory(None, 16_000, 16_000, 5400.0, alone=False)
 
 
 def test_what_tasks_may_have_here_is_asked_after_it_ran_out_alone() -> None:
-    found = memory_use.on_this_machine(
-        memory_use.of(ended("failed", reason="oom_gpu")), lambda mb: (mb - 1000, 79_000)
+    found = memory_use.with_card_capacities(
+        memory_use.session_memory_use(ended("failed", reason="oom_gpu")), lambda mb: (mb - 1000, 79_000)
     )
     assert found is not None and found.ran_out is not None
     assert (found.ran_out.card_mb, found.ran_out.largest_mb) == (15_000, 79_000)
-    for other in (memory_use.of(ended()), None):
-        assert memory_use.on_this_machine(other, lambda mb: pytest.fail("it was asked")) == other
+    for other in (memory_use.session_memory_use(ended()), None):
+        assert memory_use.with_card_capacities(other, lambda mb: pytest.fail("it was asked")) == other
 
 
 @pytest.mark.parametrize("session", [Session(1, {}, None), Session(1, {}, {"memory": MEMORY})], ids=str)
 def test_who_did_not_tell(session: Session) -> None:
-    assert memory_use.of(session) is None
+    assert memory_use.session_memory_use(session) is None
 
 
 def attempt(package: PackageFolder, record: dict[str, Any] | None, **request: Any) -> int:
-    number = package.new_session({"task": "t", **memory_use.of_the_card([card()]), **request})
+    number = package.new_session({"task": "t", **memory_use.card_fields([card()]), **request})
     if record is not None:
         (package.path / "sessions" / f"{number}.json").write_text(json.dumps(record))
     return number
@@ -89,17 +89,20 @@ def test_attempts_in_vain_are_those_in_a_row_that_nobody_could_help_and_that_sav
     package = PackageFolder.create(tmp_path, name="p", values={})
     saved: list[checkpoint.Manifest] = []
     monkeypatch.setattr(checkpoint, "read_manifests", lambda folder: saved)
-    assert memory_use.in_vain(package, "t") == 0
+    assert memory_use.count_lost_in_a_row(package, "t") == 0
     attempt(package, gone)
     attempt(package, {"state": "failed", "reason": "exception"})
-    assert memory_use.in_vain(package, "t") == 0
+    assert memory_use.count_lost_in_a_row(package, "t") == 0
     for _ in range(2):
         attempt(package, gone)
-    assert memory_use.in_vain(package, "t") == 2 and memory_use.in_vain(package, "other") == 0
+    assert (
+        memory_use.count_lost_in_a_row(package, "t") == 2
+        and memory_use.count_lost_in_a_row(package, "other") == 0
+    )
     out = {"state": "failed", "reason": "oom_gpu", "memory": {**MEMORY, "others_mb": 9e3, "asked_mb": 9.0}}
     attempt(package, out, reserved_mb=9000)
-    assert memory_use.in_vain(package, "t") == 3
+    assert memory_use.count_lost_in_a_row(package, "t") == 3
     saved.append(checkpoint.Manifest(id=0, step=3, epoch=0, batch=0, session=4))
-    assert memory_use.in_vain(package, "t") == 1
+    assert memory_use.count_lost_in_a_row(package, "t") == 1
     attempt(package, out, reserved_mb=5400)
-    assert memory_use.in_vain(package, "t") == 0
+    assert memory_use.count_lost_in_a_row(package, "t") == 0

@@ -9,7 +9,7 @@ import msgspec
 from roost.devices.card import Card
 from roost.lab.policy import reason_codes
 from roost.lab.policy.decision import decide
-from roost.lab.policy.policy_state import Decision, State
+from roost.lab.policy.policy_state import Decision, PolicyState
 from roost.lab.queue.task import PENDING, RUNNING, Need, Task
 
 NOW = 1_795_000_000.0
@@ -49,7 +49,7 @@ def running(one: Task, *numbers: int, started: float = NOW - 60, state: str = RU
 
 
 def decided(*pending: Task, **state: Any) -> Decision:
-    return decide(State(now=NOW, pending=pending, **state))
+    return decide(PolicyState(now=NOW, pending=pending, **state))
 
 
 def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
@@ -59,4 +59,4 @@ def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
 
 def says(reason: str, word: str, *facts: str) -> bool:
     """Whether a reason is of this word and names these facts."""
-    return reason_codes.word_of(reason) == word and all(fact in reason for fact in facts)
+    return reason_codes.reason_code(reason) == word and all(fact in reason for fact in facts)

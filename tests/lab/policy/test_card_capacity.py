@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from roost.devices.card import Card
-from roost.lab.policy.card_capacity import Room, Shape, capacity_mb, spare_mb
-from roost.lab.policy.policy_state import Rules, State
+from roost.lab.policy.card_capacity import FreeCapacity, Shape, capacity_mb, spare_mb
+from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.queue.task import Need, Task
 from tests.lab.policy.made import GB, NOW, card, cards, running, task
 
 NONE: frozenset[int] = frozenset()
 
 
-def room(machine: list[Card], *live: Task, rules: Rules | None = None) -> Room:
-    return Room(State(now=NOW, pending=(), live=live, cards=machine, rules=rules or Rules()))
+def room(machine: list[Card], *live: Task, rules: Rules | None = None) -> FreeCapacity:
+    return FreeCapacity(PolicyState(now=NOW, pending=(), live=live, cards=machine, rules=rules or Rules()))
 
 
 def found(
-    of: Room, cards: int = 1, gb: float | None = None, *, barred: frozenset[int] = NONE
+    of: FreeCapacity, cards: int = 1, gb: float | None = None, *, barred: frozenset[int] = NONE
 ) -> list[int] | None:
     shape = Shape.of(Need(cards=cards, memory_mb=None if gb is None else int(gb * GB)))
     places = of.find(shape, barred)

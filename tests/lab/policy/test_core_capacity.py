@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from roost.lab.policy.core_capacity import Cores
+from roost.lab.policy.core_capacity import CoreCapacity
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import Task
 from tests.lab.policy.made import NOW, decided, placed, running, says, task
@@ -54,7 +54,7 @@ def test_who_has_several_is_named(messages: Messages) -> None:
 
 def test_where_an_end_is_not_known_the_smallest_is_taken_to_come_first() -> None:
     live = [cpu("x", 6), cpu("y", 1)]
-    cores = Cores(8, live, end=lambda task: math.inf, now=NOW)
+    cores = CoreCapacity(8, live, end=lambda task: math.inf, now=NOW)
     assert cores.take(cpu("large", 2), None) is not None
     assert cores.take(cpu("one"), None) is not None, "y may end first, and then both are the large one's"
 

@@ -8,8 +8,8 @@ import pytest
 
 from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import CardProcess
-from roost.lab.policy.policy_state import Expected, Held, Placement, Rules, Window
-from roost.lab.policy.wait_reasons import about
+from roost.lab.policy.policy_state import Expectation, OtherLease, Placement, ReservedWindow, Rules
+from roost.lab.policy.wait_reasons import format_approximate_clock
 from roost.lab.queue.task import STOPPING, SUCCEEDED
 from tests.lab.policy.made import GB, NOW, card, cards, decided, placed, running, says, task
 from tests.messages import Messages
@@ -56,7 +56,7 @@ def test_a_gang_starts_all_at_once_or_not_at_all(messages: Messages) -> None:
     gang = task("gang", gpus=3)
     assert placed(decided(gang, cards=cards(3))) == {"gang": (0, 1, 2)}
     found = decided(gang, cards=cards(3), live=[running(task("a", limit=3600), 1, started=NOW - 1200)])
-    starts = about(NOW + 2400, NOW)
+    starts = format_approximate_clock(NOW + 2400, NOW)
     assert says(found.reasons["gang"], "cards", "3", "2", "GPU 1: train-a", starts)
     messages.check(found.reasons["gang"].replace(starts, "<time>"))
     assert (found.head, found.head_start) == ("gang", NOW + 2400)
@@ -69,7 +69,7 @@ def test_later_tasks_use_what_the_head_does_not_need_or_end_before_it(messages: 
     assert placed(decided(gang, *fits, cards=cards(2), live=live)) == {"short": (1,)}
     for late in fits[1:]:
         found = decided(gang, late, cards=cards(2), live=live)
-        starts = about(NOW + 2400, NOW)
+        starts = format_approximate_clock(NOW + 2400, NOW)
         reason = found.reasons[late.id]
         assert says(reason, "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)", starts)
         messages.check(reason.replace(starts, "<time>"))
@@ -95,7 +95,7 @@ def test_only_one_is_the_head_and_nobody_is_who_never_fits_today(messages: Messa
     assert says(found.reasons["0"], "impossible", "3") and found.head == "1"
     found = decided(first, second, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",)))
     assert found.head == "1"
-    free = about(NOW + 3540, NOW)
+    free = format_approximate_clock(NOW + 3540, NOW)
     assert says(found.reasons["0"], "cards", "3", free, "GPU 2", "roost drain 2 --off")
     messages.check(found.reasons["0"].replace(free, "<time>"))
 
@@ -121,7 +121,7 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room(messages: Me
 def test_a_gang_is_told_who_makes_room_for_it_and_when(messages: Messages) -> None:
     gang, later = task("gang", gpus=2, submitted=NOW - 900), task("later", gpus=2)
     limited = running(task("o", limit=7200, opportunistic=True), 0, started=NOW)
-    by_then = about(NOW + 1800, NOW)
+    by_then = format_approximate_clock(NOW + 1800, NOW)
     for also, facts in (
         ([], ("2", "1", "GPU 0: train-o")),
         ([running(task("g", limit=1800), 1, started=NOW)], ("GPU 1: train-g", by_then, "train-o")),
@@ -142,7 +142,10 @@ def test_a_gang_is_told_who_makes_room_for_it_and_when(messages: Messages) -> No
 def test_nobody_is_stopped_in_vain() -> None:
     live = [running(task("o", opportunistic=True), 0), running(task("g"), 1)]
     assert decided(task("a", gpus=2), cards=cards(2), live=live).evictions == ()
-    held, opportunistic = {"GPU-0": [Held("bob", 15 * GB)]}, running(task("o", gb=2, opportunistic=True), 0)
+    held, opportunistic = (
+        {"GPU-0": [OtherLease("bob", 15 * GB)]},
+        running(task("o", gb=2, opportunistic=True), 0),
+    )
     assert decided(task("a", gb=10), cards=cards(1), live=[opportunistic], held=held).evictions == ()
     assert decided(task("a", gb=8), cards=cards(1), live=[opportunistic], held=held).evictions == ("o",)
     small = [running(task(f"{n}", gb=10, opportunistic=True), 0, started=NOW - n) for n in range(2)]
@@ -150,7 +153,7 @@ def test_nobody_is_stopped_in_vain() -> None:
 
 
 def test_what_others_hold_is_taken() -> None:
-    held = {"GPU-0": [Held("bob", None)], "GPU-1": [Held("bob", 20 * GB)]}
+    held = {"GPU-0": [OtherLease("bob", None)], "GPU-1": [OtherLease("bob", 20 * GB)]}
     found = decided(task("a", gb=8), task("b"), cards=cards(2), held=held)
     assert placed(found) == {} and found.head == "a"
     assert placed(decided(task("a", gb=3), cards=cards(2), held=held)) == {"a": (1,)}
@@ -214,19 +217,19 @@ def test_drained_broken_and_forbidden_cards() -> None:
 
 
 def test_a_card_that_is_reserved_takes_others_only_if_they_end_before() -> None:
-    rules = Rules(reserved=(Window(card="GPU-0", user="bob", begin=NOW + 600, end=NOW + 1200),))
+    rules = Rules(reserved=(ReservedWindow(card="GPU-0", user="bob", begin=NOW + 600, end=NOW + 1200),))
     assert placed(decided(task("own", user="bob"), task("long"), cards=cards(1), rules=rules)) == {
         "own": (0,)
     }
     found = decided(task("long"), task("short", limit=600), cards=cards(1), rules=rules)
     assert placed(found) == {"short": (0,)}
     assert says(found.reasons["long"], "reserved", "GPU 0", "bob")
-    over = Rules(reserved=(Window(card="GPU-0", user="bob", begin=NOW - 600, end=NOW),))
+    over = Rules(reserved=(ReservedWindow(card="GPU-0", user="bob", begin=NOW - 600, end=NOW),))
     assert placed(decided(task("long"), cards=cards(1), rules=over)) == {"long": (0,)}
 
 
 def test_behind_the_head_each_one_is_told_what_is_in_his_own_way() -> None:
-    rules = Rules(reserved=(Window(card="GPU-1", user="bob", begin=NOW + 600, end=NOW + 9000),))
+    rules = Rules(reserved=(ReservedWindow(card="GPU-1", user="bob", begin=NOW + 600, end=NOW + 9000),))
     head = task("head", gpus=2, user="bob", priority=1)
     two = [task(user[0], user=user) for user in ("ann", "bob")]
     found = decided(head, *two, cards=cards(2), live=[running(task("x", limit=900), 0)], rules=rules)
@@ -295,19 +298,19 @@ def test_what_is_learned_goes_before_what_was_asked() -> None:
     asked = task("a", gb=20)
     live = [running(task("b", gb=10), 0)]
     assert placed(decided(asked, cards=cards(1), live=live)) == {}
-    found = decided(asked, cards=cards(1), live=live, expected={"a": Expected(memory_mb=5 * GB)})
+    found = decided(asked, cards=cards(1), live=live, expected={"a": Expectation(memory_mb=5 * GB)})
     assert found.placements == (Placement("a", ("GPU-0",), 5 * GB),)
     same = [task(f"{n}", gb=20) for n in range(3)]
-    found = decided(*same, cards=cards(1), live=live, expected={"2": Expected(5 * GB, 9.0)})
+    found = decided(*same, cards=cards(1), live=live, expected={"2": Expectation(5 * GB, 9.0)})
     assert placed(found) == {"2": (0,)}
     same = [task(f"{n}", gb=5, limit=9) for n in range(3)]
-    more = {id: Expected(20 * GB) for id in "01"}
+    more = {id: Expectation(20 * GB) for id in "01"}
     assert placed(decided(*same, cards=cards(1), live=live, expected=more)) == {"2": (0,)}
     gang = task("gang", gpus=2, submitted=NOW - 900)
-    known = {"a": Expected(seconds=100), "b": Expected(seconds=400)}
+    known = {"a": Expectation(seconds=100), "b": Expectation(seconds=400)}
     found = decided(gang, task("a"), cards=cards(2), live=[running(task("b"), 0)], expected=known)
     assert found.head_start == NOW + 340 and placed(found) == {"a": (1,)}
-    known["b"] = Expected(seconds=30)  # it should have ended long ago: nothing is known
+    known["b"] = Expectation(seconds=30)  # it should have ended long ago: nothing is known
     assert decided(gang, cards=cards(2), live=[running(task("b"), 0)], expected=known).head_start is None
     for late in (running(task("b", limit=30), 0), running(task("b"), 0, state=STOPPING)):  # it is being ended
         assert decided(gang, cards=cards(2), live=[late]).head_start == NOW + 60
@@ -331,15 +334,15 @@ def test_between_queues_a_priority_is_among_the_tasks_of_one_user() -> None:
 def test_a_lease_is_charged_ahead_as_a_task_is() -> None:
     tasks = (task("a"), task("b", user="bob", submitted=NOW))
     for end, first in ((math.inf, "b"), (NOW + 60, "b"), (NOW - 60, "a")):
-        held = {"GPU-0": [Held("ann", None, end)]}
+        held = {"GPU-0": [OtherLease("ann", None, end)]}
         assert placed(decided(*tasks, cards=cards(2), held=held)) == {first: (1,)}
-    shared = {"GPU-0": [Held("ann", 6 * GB)], "GPU-1": [Held("bob", 12 * GB)]}
+    shared = {"GPU-0": [OtherLease("ann", 6 * GB)], "GPU-1": [OtherLease("bob", 12 * GB)]}
     assert placed(decided(*tasks, cards=cards(3), held=shared)) == {"a": (2,)}
 
 
 def test_the_end_of_a_lease_is_waited_for_as_that_of_a_task() -> None:
     gang = task("gang", gpus=2, submitted=NOW - 900)
-    held = {"GPU-0": [Held("bob", None, NOW + 500)]}
+    held = {"GPU-0": [OtherLease("bob", None, NOW + 500)]}
     found = decided(gang, task("a", limit=400), task("b", limit=600), cards=cards(2), held=held)
     assert (found.head, found.head_start) == ("gang", NOW + 500) and placed(found) == {"a": (1,)}
 

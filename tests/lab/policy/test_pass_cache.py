@@ -9,8 +9,8 @@ import pytest
 
 from roost.devices.card import CardProcess
 from roost.lab.policy.card_capacity import Shape
-from roost.lab.policy.pass_cache import Ground, difference
-from roost.lab.policy.policy_state import Expected, Held, Rules, State
+from roost.lab.policy.pass_cache import CardCache, difference
+from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState, Rules
 from roost.lab.queue.task import STOPPING, Need
 from tests.lab.policy.made import GB, NOW, card, cards, running, task
 
@@ -37,12 +37,12 @@ def test_the_difference_is_not_looked_for_where_most_has_gone() -> None:
 def test_who_has_gone_and_come_makes_the_same_room() -> None:
     kinds = [task(f"{n}", gb=4 + n, opportunistic=n == 3) for n in range(5)]
     live = [running(one, n % 3, started=NOW - n) for n, one in enumerate(kinds)]
-    before = State(now=NOW, pending=(), live=live, cards=cards(4))
+    before = PolicyState(now=NOW, pending=(), live=live, cards=cards(4))
     after = replace(before, now=NOW + 9, live=[*live[1:3], live[4], running(task("9", gpus=2), 0, 3)])
-    ground, shape = Ground(before), Shape.of(Need(cards=1, memory_mb=GB))
+    ground, shape = CardCache(before), Shape.of(Need(cards=1, memory_mb=GB))
     ground.room.take([ground.room.places[3]], shape, task("placed"))
     assert ground.follow(after)
-    fresh = Ground(after)
+    fresh = CardCache(after)
     assert (ground.room.shared, ground.room.empty) == (fresh.room.shared, fresh.room.empty)
     assert [place.live for place in ground.room.places] == [place.live for place in fresh.room.places]
     assert [place.left for place in ground.room.places] == [place.left for place in fresh.room.places]
@@ -55,36 +55,36 @@ def test_who_has_gone_and_come_makes_the_same_room() -> None:
     [
         {"rules": Rules(most_per_card=1)},
         {"cards": [card(0), card(1, trouble="lost")]},
-        {"held": {"GPU-1": [Held("bob", None)]}},
-        {"expected": {"a": Expected(seconds=9.0)}},
+        {"held": {"GPU-1": [OtherLease("bob", None)]}},
+        {"expected": {"a": Expectation(seconds=9.0)}},
     ],
 )
 def test_what_else_changes_is_seen(change: dict[str, object]) -> None:
-    state = State(now=NOW, pending=(), live=[running(task("a"), 0)], cards=cards(2))
-    assert Ground(state).follow(replace(state, cards=cards(2), held={}))
-    assert not Ground(state).follow(replace(state, **change))  # type: ignore[arg-type]
+    state = PolicyState(now=NOW, pending=(), live=[running(task("a"), 0)], cards=cards(2))
+    assert CardCache(state).follow(replace(state, cards=cards(2), held={}))
+    assert not CardCache(state).follow(replace(state, **change))  # type: ignore[arg-type]
 
 
 def test_what_is_changed_in_place_is_seen() -> None:
-    held: dict[str, list[Held]] = {"GPU-0": []}
-    state = State(now=NOW, pending=(), cards=cards(1), held=held)
-    ground = Ground(state)
-    held["GPU-0"].append(Held("bob", None))
+    held: dict[str, list[OtherLease]] = {"GPU-0": []}
+    state = PolicyState(now=NOW, pending=(), cards=cards(1), held=held)
+    ground = CardCache(state)
+    held["GPU-0"].append(OtherLease("bob", None))
     assert not ground.follow(state)
 
 
 def test_a_card_that_others_use_is_looked_at_anew() -> None:
     used = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),)), card(1)]
     one = running(task("a", gb=4), 0)
-    state = State(now=NOW, pending=(), live=[one], cards=used)
-    assert Ground(state).follow(state)
-    assert not Ground(state).follow(replace(state, live=[]))
+    state = PolicyState(now=NOW, pending=(), live=[one], cards=used)
+    assert CardCache(state).follow(state)
+    assert not CardCache(state).follow(replace(state, live=[]))
 
 
 def test_a_task_that_is_being_stopped_is_another_one() -> None:
     live = [running(task(id, limit=900), n) for n, id in enumerate("ab")]
-    state = State(now=NOW, pending=(), live=live, cards=cards(2))
-    ground = Ground(state)
+    state = PolicyState(now=NOW, pending=(), live=live, cards=cards(2))
+    ground = CardCache(state)
     assert ground.living.soonest == NOW + 840
     stopping = msgspec.structs.replace(live[0], state=STOPPING)
     assert ground.follow(replace(state, live=[stopping, live[1]]))

@@ -18,10 +18,17 @@ from roost.devices.card import Card, CardProcess
 from roost.lab.policy import decision as deciding
 from roost.lab.policy.card_capacity import capacity_mb
 from roost.lab.policy.decision import Policy
-from roost.lab.policy.pass_cache import Ground
-from roost.lab.policy.policy_state import Decision, Expected, Held, Rules, State, Window
-from roost.lab.policy.queue_order import Charges, Some, first_of_each_user
-from roost.lab.policy.task_groups import Kinds
+from roost.lab.policy.pass_cache import CardCache
+from roost.lab.policy.policy_state import (
+    Decision,
+    Expectation,
+    OtherLease,
+    PolicyState,
+    ReservedWindow,
+    Rules,
+)
+from roost.lab.policy.queue_order import Candidates, UserCharges, first_of_each_user
+from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.task import RUNNING, STOPPING, Need, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.lab.policy.made import GB, NOW, card, cards, task
@@ -36,8 +43,8 @@ KINDS = {
 class _Slow(deciding._Pass):
     """Offers tasks in their order wherever one might have to be told why it waits."""
 
-    def _chosen(self, some: Some, charges: Charges | None) -> Some:
-        found: Some = []
+    def _chosen(self, some: Candidates, charges: UserCharges | None) -> Candidates:
+        found: Candidates = []
         for alike, tasks in some:
             alike.reason = self.full.get(alike.shape, alike.reason)
             outlasts = self.kept is not None and self._outlasts_head(alike)
@@ -47,13 +54,13 @@ class _Slow(deciding._Pass):
                 found.append((alike, tasks))
         return found
 
-    def _chosen_for_cpu(self, some: Some, charges: Charges | None) -> Some:
+    def _chosen_for_cpu(self, some: Candidates, charges: UserCharges | None) -> Candidates:
         return [one for one in some if not one[0].reason]
 
 
-def slowly(state: State) -> Decision:
+def slowly(state: PolicyState) -> Decision:
     """The same decision by fewer lines: nothing is kept of the last one, and hardly anything passed over."""
-    return _Slow(state, Ground(state)).decide(Kinds(state))
+    return _Slow(state, CardCache(state)).decide(TaskGroups(state))
 
 
 class Machine:
@@ -74,9 +81,9 @@ class Machine:
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
         self.states: dict[str, str] = {}
-        self.held: defaultdict[str, list[Held]] = defaultdict(list)
+        self.held: defaultdict[str, list[OtherLease]] = defaultdict(list)
         self.users: dict[int, tuple[CardProcess, ...]] = {}
-        self.expected: dict[str, Expected] = {}
+        self.expected: dict[str, Expectation] = {}
         self.count = 0
         self.kinds: Counter[str] = Counter()
 
@@ -98,12 +105,12 @@ class Machine:
         for id in decision.evictions:
             self.live[id] = msgspec.structs.replace(self.live[id], state=STOPPING)
 
-    def state(self) -> State:
+    def state(self) -> PolicyState:
         machine = []
         for number, gb in enumerate(self.totals):
             used = sum(user.memory_mb or 0 for user in self.users.get(number, ()))
             machine.append(card(number, gb, free_mb=max(0, gb * GB - used), users=self.users.get(number, ())))
-        return State(
+        return PolicyState(
             now=self.now,
             pending=list(self.pending.values()),
             live=list(self.live.values()),
@@ -141,7 +148,7 @@ class Machine:
         self.pending[new.id] = msgspec.structs.replace(new, need=need)
         self.states[new.id] = "pending"
         if self.random.random() < 0.2:
-            self.expected[new.id] = Expected(pick((None, 2000)), pick((None, 600.0)))
+            self.expected[new.id] = Expectation(pick((None, 2000)), pick((None, 600.0)))
         if self.closes and self.random.random() < 0.1:
             self.closed[new.id] = frozenset({f"GPU-{self.random.randrange(len(self.totals))}"})
 
@@ -176,17 +183,17 @@ class Machine:
         if self.held[id]:
             self.held[id].clear()
         elif not any(id in one.cards for one in self.live.values()):
-            self.held[id].append(Held("bob", self.random.choice((None, 2000))))
+            self.held[id].append(OtherLease("bob", self.random.choice((None, 2000))))
 
     def rule(self) -> None:
         id = f"GPU-{self.random.randrange(len(self.totals))}"
-        window = Window(card=id, user="bob", begin=self.now + 1000, end=self.now + 3000)
+        window = ReservedWindow(card=id, user="bob", begin=self.now + 1000, end=self.now + 3000)
         change: dict[str, Any] = self.random.choice(
             ({"drained": (id,)}, {"drained": ()}, {"reserved": (window,)}, {"reserved": ()})
         )
         self.rules = msgspec.structs.replace(self.rules, **change)
 
-    def check(self, state: State, decision: Decision) -> None:
+    def check(self, state: PolicyState, decision: Decision) -> None:
         placed = {one.task for one in decision.placements}
         assert placed.isdisjoint(decision.reasons)
         assert placed | decision.reasons.keys() == {one.id for one in state.pending}
@@ -198,7 +205,7 @@ class Machine:
         assert decision == slowly(state), "what was kept or passed over has changed the decision"
         self.check_cards(state, decision)
 
-    def check_cards(self, state: State, decision: Decision) -> None:
+    def check_cards(self, state: PolicyState, decision: Decision) -> None:
         taken: defaultdict[str, list[int | None]] = defaultdict(list)
         for one in state.live:
             for id in one.cards:

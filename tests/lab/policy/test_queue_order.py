@@ -5,10 +5,10 @@ from __future__ import annotations
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.policy_state import Rules
 from roost.lab.policy.queue_order import (
-    Alike,
-    Charges,
-    Queue,
-    Some,
+    Candidates,
+    QueueOrder,
+    TaskGroup,
+    UserCharges,
     by_age,
     first_in_line,
     first_of_each_user,
@@ -19,27 +19,27 @@ from tests.lab.policy.made import NOW, task
 
 def order(*tasks: Task, charge: dict[str, float] | None = None, waits: str = "", shared: bool = False) -> str:
     """The ids, as they are offered; each that does not wait costs 10."""
-    queue = Queue(NOW, Rules(longest_wait=5000.0, longest_wait_of_several=2000.0), shared=shared)
+    queue = QueueOrder(NOW, Rules(longest_wait=5000.0, longest_wait_of_several=2000.0), shared=shared)
     queue.fill([alike(one) for one in tasks])
     seen: list[str] = []
 
-    def place(one: Task, alike: Alike) -> float | None:
+    def place(one: Task, alike: TaskGroup) -> float | None:
         seen.append(one.id)
         if one.id not in waits:
             return 10.0
         alike.reason = f"cards: {one.id}"
         return None
 
-    queue.walk(Charges(lambda: {} if charge is None else charge), everybody, place)
+    queue.walk(UserCharges(lambda: {} if charge is None else charge), everybody, place)
     return "".join(seen)
 
 
-def everybody(some: Some, _: Charges | None) -> Some:
+def everybody(some: Candidates, _: UserCharges | None) -> Candidates:
     return some
 
 
-def alike(*tasks: Task) -> Alike:
-    return Alike(by_age(tasks), Shape.of(tasks[0].need), tasks[0].need.time_limit)
+def alike(*tasks: Task) -> TaskGroup:
+    return TaskGroup(by_age(tasks), Shape.of(tasks[0].need), tasks[0].need.time_limit)
 
 
 def test_age_then_id() -> None:
@@ -79,28 +79,28 @@ def test_whoever_has_waited_too_long_goes_first_in_its_class() -> None:
 
 def test_nobody_asks_again_about_what_is_like_one_that_waits_or_was_not_chosen() -> None:
     a, b, c, d, e = (task(id, user=user) for id, user in ("ax", "by", "cx", "dy", "ez"))
-    queue = Queue(NOW, Rules())
+    queue = QueueOrder(NOW, Rules())
     waits, starts, passed_over = alike(c, a, b), alike(d), alike(e)
     queue.fill([waits, starts, passed_over])
     seen: list[str] = []
 
-    def place(one: Task, alike: Alike) -> float | None:
+    def place(one: Task, alike: TaskGroup) -> float | None:
         seen.append(one.id)
         if alike is starts:
             return 1.0
         alike.reason = "cards: none"
         return None
 
-    queue.walk(Charges(dict), lambda some, _: [one for one in some if one[0] is not passed_over], place)
+    queue.walk(UserCharges(dict), lambda some, _: [one for one in some if one[0] is not passed_over], place)
     assert seen == ["a", "d"] and waits.reason == "cards: none" and not passed_over.reason
 
 
 def test_the_too_old_of_one_kind_go_first_and_once() -> None:
     old, young = task("o", submitted=NOW - 8 * 86400), task("y")
-    queue = Queue(NOW, Rules())
+    queue = QueueOrder(NOW, Rules())
     queue.fill([alike(task("p", priority=5)), alike(young, old)])
     seen: list[str] = []
-    queue.walk(Charges(dict), everybody, lambda one, _: seen.append(one.id) or 1.0)
+    queue.walk(UserCharges(dict), everybody, lambda one, _: seen.append(one.id) or 1.0)
     assert seen == ["o", "p", "y"]
 
 
@@ -116,7 +116,7 @@ def test_what_users_have_had_is_counted_when_two_are_compared() -> None:
         return {"x": 5.0}
 
     asked: list[int] = []
-    charges = Charges(count)
+    charges = UserCharges(count)
     charges.add("x", 2.0)
     assert not asked
     assert (charges.of("x"), charges.of("y")) == (7.0, 0.0)
@@ -126,10 +126,10 @@ def test_what_users_have_had_is_counted_when_two_are_compared() -> None:
 
 def test_first_in_line() -> None:
     a, b, c = task("a", user="x"), task("b", user="y", submitted=NOW - 700), task("c", user="y")
-    some: Some = [(one, one.tasks) for one in (alike(a, c), alike(b))]
+    some: Candidates = [(one, one.tasks) for one in (alike(a, c), alike(b))]
 
     def first(**had: float) -> str | None:
-        found = first_in_line(some, Charges(lambda: had))
+        found = first_in_line(some, UserCharges(lambda: had))
         return found and found[0].id
 
     assert (first(y=1.0), first(x=1.0), first()) == ("a", "b", None)
@@ -142,15 +142,15 @@ def test_who_is_told_already_stands_in_nobodys_way() -> None:
     """Of the two users one has nobody who may start: what they have had does not matter."""
     told, may = alike(task("a", user="x")), alike(task("b", user="y"))
     told.reason = "sweep: full"
-    queue, seen = Queue(NOW, Rules()), []
+    queue, seen = QueueOrder(NOW, Rules()), []
     queue.fill([told, may])
 
-    def choose(some: Some, _: Charges | None) -> Some:
+    def choose(some: Candidates, _: UserCharges | None) -> Candidates:
         told.reason = "sweep: full"
         return some
 
     def count() -> dict[str, float]:
         raise AssertionError("nobody is compared")
 
-    queue.walk(Charges(count), choose, lambda one, _: seen.append(one.id) or 1.0)
+    queue.walk(UserCharges(count), choose, lambda one, _: seen.append(one.id) or 1.0)
     assert seen == ["b"]

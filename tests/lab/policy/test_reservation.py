@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from roost.devices.card import Card, CardProcess
-from roost.lab.policy.card_capacity import Room, Shape
-from roost.lab.policy.policy_state import Held, State
-from roost.lab.policy.reservation import Kept, Leaving, keep
+from roost.lab.policy.card_capacity import FreeCapacity, Shape
+from roost.lab.policy.policy_state import OtherLease, PolicyState
+from roost.lab.policy.reservation import ReleaseTimes, Reservation, reserve_cards
 from roost.lab.queue.task import STOPPING, Task
 from tests.lab.policy.made import GB, NOW, card, cards, running, task
 
@@ -16,19 +16,21 @@ def kept(
     head: Task,
     machine: list[Card],
     *live: Task,
-    held: dict[str, list[Held]] | None = None,
+    held: dict[str, list[OtherLease]] | None = None,
     barred: frozenset[int] = frozenset(),
-) -> Kept | None:
-    state = State(now=NOW, pending=(), live=live, cards=machine, held=held or {})
+) -> Reservation | None:
+    state = PolicyState(now=NOW, pending=(), live=live, cards=machine, held=held or {})
 
-    room, shape = Room(state), Shape.of(head.need)
+    room, shape = FreeCapacity(state), Shape.of(head.need)
     limits = {one.id: one.need.time_limit for one in live}
     ends = {id: math.inf if limit is None else NOW + limit for id, limit in limits.items()}
-    leaving = Leaving(room, lambda one: ends[one.id])
-    return keep(head, shape, leaving, is_steady=False, now=NOW, barred=barred, cost=lambda one: float(one.id))
+    leaving = ReleaseTimes(room, lambda one: ends[one.id])
+    return reserve_cards(
+        head, shape, leaving, is_steady=False, now=NOW, barred=barred, cost=lambda one: float(one.id)
+    )
 
 
-def told(found: Kept | None) -> tuple[list[int], float | None] | None:
+def told(found: Reservation | None) -> tuple[list[int], float | None] | None:
     if found is None:
         return None
     return [place.card.number for place in found.places], None if found.start is None else found.start - NOW
@@ -55,7 +57,7 @@ def test_memory_that_several_tasks_give_back() -> None:
 
 
 def test_others_leave_at_an_unknown_time_and_processes_never() -> None:
-    assert told(kept(task("h"), cards(1), held={"GPU-0": [Held("bob", 9)]})) == ([0], None)
+    assert told(kept(task("h"), cards(1), held={"GPU-0": [OtherLease("bob", 9)]})) == ([0], None)
     foreign = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),))]
     assert kept(task("h"), foreign) is None
     assert kept(task("h", gb=21), foreign) is None
@@ -95,14 +97,14 @@ def test_opportunistic_tasks_make_room_once_the_others_have_left() -> None:
 
 def test_what_was_found_is_remembered_until_somebody_comes_or_goes() -> None:
     live = [running(task(f"{n}", limit=900), n) for n in range(2)]
-    room = Room(State(now=NOW, pending=(), live=live, cards=cards(3)))
+    room = FreeCapacity(PolicyState(now=NOW, pending=(), live=live, cards=cards(3)))
     ends, asked = {"0": NOW + 900, "1": NOW + 300, "new": NOW + 50}, []
 
     def end(one: Task) -> float:
         asked.append(one.id)
         return ends[one.id]
 
-    leaving, shape = Leaving(room, end), Shape.of(task("h").need)
+    leaving, shape = ReleaseTimes(room, end), Shape.of(task("h").need)
     assert leaving.when(shape, is_steady=True) == [NOW + 900, NOW + 300, -math.inf] and asked == ["0", "1"]
     room.take([room.places[2]], shape, task("new"))
     assert leaving.when(shape, is_steady=True) == [NOW + 900, NOW + 300, NOW + 50] and asked[2:] == ["new"]

@@ -6,36 +6,36 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from roost.lab.policy.card_capacity import Room
-from roost.lab.policy.policy_state import Expected, Held, State
-from roost.lab.policy.running_tasks import Living, end_of, seconds_of
+from roost.lab.policy.card_capacity import FreeCapacity
+from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState
+from roost.lab.policy.running_tasks import RunningTasks, expected_end, expected_seconds
 from roost.lab.queue.task import STOPPING, Task
 from tests.lab.policy.made import GB, NOW, cards, running, task
 
 
-def state(*live: Task, **other: Any) -> State:
-    return State(now=NOW, pending=(), live=live, cards=cards(3), **other)
+def state(*live: Task, **other: Any) -> PolicyState:
+    return PolicyState(now=NOW, pending=(), live=live, cards=cards(3), **other)
 
 
-def living(of: State) -> Living:
-    return Living(of, Room(of))
+def living(of: PolicyState) -> RunningTasks:
+    return RunningTasks(of, FreeCapacity(of))
 
 
 def test_how_long_a_task_takes() -> None:
-    known = state(expected={"a": Expected(seconds=100.0), "b": Expected(seconds=100.0)})
-    assert seconds_of(task("a"), known) == 100.0
-    assert seconds_of(task("b", limit=50), known) == 50.0 and seconds_of(task("c"), known) is None
+    known = state(expected={"a": Expectation(seconds=100.0), "b": Expectation(seconds=100.0)})
+    assert expected_seconds(task("a"), known) == 100.0
+    assert expected_seconds(task("b", limit=50), known) == 50.0 and expected_seconds(task("c"), known) is None
 
 
 def test_when_it_ends() -> None:
-    known = state(expected={"late": Expected(seconds=30.0)})
+    known = state(expected={"late": Expectation(seconds=30.0)})
     ends = {
         NOW + 540: running(task("a", limit=600), 0),
         NOW + 60: running(task("b", limit=30), 0),  # it is over, and is being ended
         math.inf: running(task("late"), 0),  # nobody knows after all
     }
-    assert [end_of(one, known) for one in ends.values()] == list(ends)
-    assert end_of(running(task("s", limit=600), 0, state=STOPPING), known) == NOW + 60
+    assert [expected_end(one, known) for one in ends.values()] == list(ends)
+    assert expected_end(running(task("s", limit=600), 0, state=STOPPING), known) == NOW + 60
     of = living(state(*ends.values(), expected=known.expected))
     assert [of.end(one) for one in ends.values()] == list(ends)
     assert not of.is_steady and of.soonest == NOW + 60
@@ -62,7 +62,7 @@ def test_what_users_have_had_and_are_about_to_have() -> None:
         running(task("b", gb=11.75), 1),
         running(task("c", gpus=2, user="bob"), 1, 2),
     ]
-    held = {"GPU-0": [Held("eve", 5 * GB + 896, NOW + 100), Held("eve", None, NOW - 9)]}
+    held = {"GPU-0": [OtherLease("eve", 5 * GB + 896, NOW + 100), OtherLease("eve", None, NOW - 9)]}
     charges = living(state(*live, usage={"ann": 7.0, "dan": 1.0}, held=held)).charges()
     assert charges == {"ann": 7 + 600 + 1800, "bob": 7200, "dan": 1, "eve": 25}
 

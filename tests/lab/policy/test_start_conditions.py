@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from roost.base.text.timestamps import format_clock
-from roost.lab.policy.policy_state import State
-from roost.lab.policy.start_conditions import Conditions, is_conditional
+from roost.lab.policy.policy_state import PolicyState
+from roost.lab.policy.start_conditions import StartConditions, is_conditional
 from roost.lab.queue.task import FAILED, RUNNING, SUCCEEDED
 from tests.lab.policy.made import NOW, says, task
 from tests.messages import Messages
 
 
-def state(now: float = NOW, **states: str) -> State:
-    return State(now=now, pending=(), states=states)
+def state(now: float = NOW, **states: str) -> PolicyState:
+    return PolicyState(now=now, pending=(), states=states)
 
 
 def test_who_may_have_to_wait() -> None:
@@ -26,7 +26,7 @@ def test_who_may_have_to_wait() -> None:
 
 
 def test_it_is_told_anew_when_the_others_have_changed(messages: Messages) -> None:
-    one, conditions = [task("a", after=("x",))], Conditions()
+    one, conditions = [task("a", after=("x",))], StartConditions()
     for x in (RUNNING, FAILED):
         (reason,) = conditions.reasons(one, state(x=x)).values()
         assert says(reason, "dependency", "x", x)
@@ -35,7 +35,7 @@ def test_it_is_told_anew_when_the_others_have_changed(messages: Messages) -> Non
 
 
 def test_it_is_told_anew_when_what_they_wait_for_has_changed(messages: Messages) -> None:
-    chain, conditions = [task("a", after=("x",)), task("b", after=("a",))], Conditions()
+    chain, conditions = [task("a", after=("x",)), task("b", after=("a",))], StartConditions()
     running = conditions.reasons(chain, state(x=RUNNING, a="pending"))
     assert says(running["b"], "dependency", "a", "pending")
     failed = conditions.reasons(chain, state(x=FAILED, a="pending"))
@@ -45,7 +45,7 @@ def test_it_is_told_anew_when_what_they_wait_for_has_changed(messages: Messages)
 
 
 def test_a_time_and_a_hold_are_looked_at_each_time() -> None:
-    conditions = Conditions()
+    conditions = StartConditions()
     assert conditions.reasons([task("a", begin=NOW + 5)], state())["a"].startswith("begin: ")
     assert conditions.reasons([task("a", begin=NOW + 5)], state(NOW + 5)) == {}
     assert conditions.reasons([task("a", held=True)], state())["a"].startswith("held: ")
@@ -54,7 +54,7 @@ def test_a_time_and_a_hold_are_looked_at_each_time() -> None:
 
 
 def test_a_time_and_what_else_is_waited_for_are_both_told(messages: Messages) -> None:
-    one, conditions = [task("a", begin=NOW + 5, after=("x",))], Conditions()
+    one, conditions = [task("a", begin=NOW + 5, after=("x",))], StartConditions()
     both = conditions.reasons(one, state(x=RUNNING))["a"]
     alone = conditions.reasons(one, state(x=SUCCEEDED))["a"]
     assert says(both, "begin", format_clock(NOW + 5), "x", "running") and says(
@@ -66,7 +66,7 @@ def test_a_time_and_what_else_is_waited_for_are_both_told(messages: Messages) ->
 
 
 def test_another_dependency_of_the_same_task_is_another_one(messages: Messages) -> None:
-    conditions = Conditions()
+    conditions = StartConditions()
     assert conditions.reasons([task("a", after=("x",))], state(x=RUNNING, y=RUNNING))
     after_any = conditions.reasons([task("a", after_any=("x",))], state(x=RUNNING, y=RUNNING))
     assert says(after_any["a"], "dependency", "x", "running")

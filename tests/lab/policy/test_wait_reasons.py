@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roost.base.text.timestamps import format_dated_clock
-from roost.lab.policy.policy_state import Held, Rules
-from roost.lab.policy.wait_reasons import about, dependency, impossible
+from roost.lab.policy.policy_state import OtherLease, Rules
+from roost.lab.policy.wait_reasons import dependency, format_approximate_clock, impossible
 from roost.lab.queue.task import Need
 from tests.lab.policy.made import GB, NOW, card, cards, decided, running, says, task
 from tests.messages import Messages
@@ -50,7 +50,7 @@ def test_what_the_rules_make_impossible(messages: Messages) -> None:
 )
 def test_times_are_coarse_moments(seconds: float, said: float) -> None:
     now = NOW - NOW % 300
-    assert format_dated_clock(now + said, now=now) in about(now + seconds, now)
+    assert format_dated_clock(now + said, now=now) in format_approximate_clock(now + seconds, now)
 
 
 def test_dependencies(messages: Messages) -> None:
@@ -75,7 +75,11 @@ def test_what_can_never_start_names_the_first_cause(messages: Messages) -> None:
 
 def test_who_has_the_cards_that_are_missing(messages: Messages) -> None:
     live = [running(task("a"), 0), running(task("long", name="n" * 99), 1)]
-    others = {"GPU-2": [Held("bob", None)], "GPU-3": [Held("cid", None)], "GPU-4": [Held("dora", None)]}
+    others = {
+        "GPU-2": [OtherLease("bob", None)],
+        "GPU-3": [OtherLease("cid", None)],
+        "GPU-4": [OtherLease("dora", None)],
+    }
     why = decided(task("0", gpus=2), cards=cards(6), live=live, held=others).reasons["0"]
     has = f"GPU 0: train-a, GPU 1: {'n' * 23}…, GPU 2: bob, 2 more"
     assert says(why, "cards", "2", "1", has)
@@ -89,7 +93,7 @@ def test_the_numbers_of_what_is_missing(messages: Messages) -> None:
     live = [running(task("l", gb=12, limit=3600), 0, started=NOW - 1200), running(task("m", gb=20), 1)]
     first, second = task("0", gb=20), task("1", gb=20)
     found = decided(first, second, cards=cards(2), live=live)
-    at = about(NOW + 2400, NOW)
+    at = format_approximate_clock(NOW + 2400, NOW)
     for reason in (found.reasons["0"], found.reasons["1"]):
         assert says(reason, "memory", "20.0 GB", "11.5 GB", "GPU 0", at)
         messages.check(reason.replace(at, "<time>"))

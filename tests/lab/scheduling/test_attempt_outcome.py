@@ -109,7 +109,9 @@ def test_accidents_in_vain_come_to_an_end_unless_retries_are_left(messages: Mess
 @pytest.mark.parametrize(("attempt", "pause"), [(1, None), (2, 10.0), (3, 60.0), (9, 60.0)])
 def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: float | None) -> None:
     begin = None if pause is None else 1003.0 + pause
-    accident = AttemptStatus(CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0)
+    accident = AttemptStatus(
+        CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0
+    )
     assert state_after(live(attempt=attempt), accident)[1].get("begin") == begin
     failed = AttemptStatus(FAILED, 1, reason="no", started=1000.0, ended=1003.0)
     assert state_after(live(attempt=attempt, retries=3), failed)[1].get("begin") == begin

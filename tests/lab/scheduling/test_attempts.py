@@ -77,7 +77,9 @@ def settled(store: Store, attempts: Attempts, task: Task, *states: str) -> Task:
     return store.task(task.id)
 
 
-def test_what_runs_is_adopted_and_watched(lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts) -> None:
+def test_what_runs_is_adopted_and_watched(
+    lab: Lab, store: Store, local: LocalExecutor, attempts: Attempts
+) -> None:
     task = begun(lab, store, local)
     attempts.settle()
     found = store.task(task.id)

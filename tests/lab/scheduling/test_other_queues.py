@@ -13,7 +13,7 @@ import pytest
 from roost.devices import demand, lease_files
 from roost.devices.demand import CardDemand, DemandFile, DemandRecord, QueueDemand
 from roost.lab.policy.decision import decide
-from roost.lab.policy.policy_state import Decision, Rules, PolicyState
+from roost.lab.policy.policy_state import Decision, PolicyState, Rules
 from roost.lab.queue.task import RUNNING, STOPPING, Task
 from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, OtherQueues
 from roost.operations.simulation.virtual_lab import VirtualLedger
@@ -106,7 +106,9 @@ class Machine:
             for daemon in awake:
                 leases = [lease for each in self.daemons.values() for lease in each.leases()]
                 assert len({lease.card for lease in leases}) == len(leases), "two on one card"
-                state = PolicyState(now=self.now, pending=(), cards=self.cards, usage=dict(self.ledger.decayed))
+                state = PolicyState(
+                    now=self.now, pending=(), cards=self.cards, usage=dict(self.ledger.decayed)
+                )
                 decision, patience = daemon.look(state, leases)
                 self.starts += [one.task for one in decision.placements]
                 changed |= bool(decision.placements)
@@ -202,7 +204,11 @@ def test_cards_are_kept_for_a_task_of_several_of_somebody_else(users: Users) -> 
     machine.daemons["ann"].add(task("short", limit=300))
     machine.settle()
     assert machine.starts[2:] == ["short"], "it ends before the other task could start; a3 would not"
-    why = machine.daemons["ann"].look(PolicyState(now=NOW, pending=(), cards=machine.cards), [])[0].reasons["a3"]
+    why = (
+        machine.daemons["ann"]
+        .look(PolicyState(now=NOW, pending=(), cards=machine.cards), [])[0]
+        .reasons["a3"]
+    )
     assert "bob" in why or why.startswith("cards:")
     machine.close()
 

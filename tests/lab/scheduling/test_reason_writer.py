@@ -13,7 +13,7 @@ from roost.devices import inventory
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import LIVE, PENDING, SUCCEEDED, Need
 from roost.lab.scheduling.attempts import Attempts
-from roost.lab.scheduling.reason_writer import REWRITE_SECONDS, MANY_REASONS, ReasonWriter
+from roost.lab.scheduling.reason_writer import MANY_REASONS, REWRITE_SECONDS, ReasonWriter
 from roost.lab.scheduling.scheduler import Scheduler
 from tests.lab.queued import alike, task
 from tests.lab.scheduling.test_scheduler import Feigned

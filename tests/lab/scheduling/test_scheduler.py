@@ -45,7 +45,7 @@ from roost.lab.queue.task import (
     Task,
 )
 from roost.lab.scheduling.attempts import Attempts
-from roost.lab.scheduling.scheduler import Scheduler, card_capacities, all_without_leased_processes
+from roost.lab.scheduling.scheduler import Scheduler, all_without_leased_processes, card_capacities
 from roost.package.package import PackageFolder
 from tests.lab.labs import Lab
 from tests.lab.queued import alike, task
@@ -314,7 +314,9 @@ def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
         started, waiting = store.tasks()
         assert started.session == 1 and first.id not in started.cards
         assert waiting.session is None and waiting.reason.startswith("cards:")
-    seen = all_without_leased_processes(inventory.read_cards(), lease_files.all_leases(lease_files.leases_folder()))
+    seen = all_without_leased_processes(
+        inventory.read_cards(), lease_files.all_leases(lease_files.leases_folder())
+    )
     assert [card.id for card in seen if card.trouble] == [first.id]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.base.system import process_identity
-from roost.lab.executors.local_executor import Local
+from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.queue.task import RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.sessions import session_control
 from roost.package.package import PackageFolder
@@ -25,12 +25,12 @@ from tests.waiting import wait_for
 
 
 @pytest.fixture
-def local(lab: Lab) -> Iterator[Local]:
+def local(lab: Lab) -> Iterator[LocalExecutor]:
     with lab.here():
-        yield Local()
+        yield LocalExecutor()
 
 
-def begun(lab: Lab, local: Local, script: str) -> Task:
+def begun(lab: Lab, local: LocalExecutor, script: str) -> Task:
     task = msgspec.structs.replace(lab.task(script), attempt=1, state=STARTING)
     local.start(task, [])()
     return msgspec.structs.replace(task, state=RUNNING, session=newest(task).number)
@@ -50,7 +50,7 @@ def is_paused(pid: int) -> bool:
     return found is not None and found.state == "T"
 
 
-def test_a_guard_that_is_paused_after_the_end_is_let_go_on(lab: Lab, local: Local) -> None:
+def test_a_guard_that_is_paused_after_the_end_is_let_go_on(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "until [ -e go ]; do sleep 0.02; done")
     guard = record_of(task)["guard_pid"]
     os.kill(guard, signal.SIGSTOP)
@@ -62,7 +62,7 @@ def test_a_guard_that_is_paused_after_the_end_is_let_go_on(lab: Lab, local: Loca
     wait_for(lambda: local.poll(task).state == SUCCEEDED)
 
 
-def test_a_guard_and_a_supervisor_that_are_paused_hear_it(lab: Lab, local: Local) -> None:
+def test_a_guard_and_a_supervisor_that_are_paused_hear_it(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "exec sleep 600")
     record = record_of(task)
     for pid in (record["guard_pid"], record["pid"]):
@@ -76,7 +76,7 @@ def test_a_guard_and_a_supervisor_that_are_paused_hear_it(lab: Lab, local: Local
     "wrong", [{"pid": 2**22 - 1}, {"pid": 2**80}, {"pid": None}, {"host": "x", "pid": 1}]
 )
 def test_a_record_with_a_wrong_process_does_not_keep_it_from_ending(
-    wrong: dict[str, Any], lab: Lab, local: Local
+    wrong: dict[str, Any], lab: Lab, local: LocalExecutor
 ) -> None:
     task = begun(lab, local, "exec sleep 600")
     supervisor = record_of(task)["pid"]
@@ -86,7 +86,7 @@ def test_a_record_with_a_wrong_process_does_not_keep_it_from_ending(
     wait_for(lambda: local.poll(task).state == STOPPED)
 
 
-def test_what_cannot_be_reached_is_told(lab: Lab, local: Local, messages: Messages) -> None:
+def test_what_cannot_be_reached_is_told(lab: Lab, local: LocalExecutor, messages: Messages) -> None:
     task = begun(lab, local, "exec sleep 600")
     record = record_of(task)
     change_record(task, pid=None, guard_pid=2**80)

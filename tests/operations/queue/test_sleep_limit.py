@@ -16,7 +16,7 @@ def test_it_is_changed_within_bounds(
 ) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
     with lab.opened() as store:
-        assert max_sleep.longest_sleep(store) == max_sleep.USUAL_SECONDS
+        assert max_sleep.longest_sleep(store) == max_sleep.DEFAULT_SECONDS
         for seconds in (1, 3600, 90):
             change_delay(seconds)
             assert max_sleep.longest_sleep(store) == seconds

@@ -136,7 +136,7 @@ def test_mistakes_are_reported_before_anything_is_made(
     assert refused.value.setting == setting and fact in str(refused.value)
     messages.check(refused.value.fix if setting == "--begin" else refused.value)  # which says how long ago
     assert not (tmp_path / "project" / "runs").exists() and here.tasks() == []
-    assert daemon_presence.about(state_folder.lab_folder()) is None
+    assert daemon_presence.find_daemon(state_folder.lab_folder()) is None
 
 
 def test_a_name_that_is_taken(here: Lab, tmp_path: Path) -> None:

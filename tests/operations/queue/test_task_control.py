@@ -50,7 +50,7 @@ def test_what_waits_never_begins_and_needs_no_daemon(lab: Lab) -> None:
     tasks = [queued(lab), queued(lab)]
     reported = list(stop_all([tasks[0].id, tasks[1].package]))
     assert ended(reported) == {task.id: StopResult(None, STOPPED, None, False) for task in tasks}
-    assert daemon_presence.about(lab.state) is None
+    assert daemon_presence.find_daemon(lab.state) is None
 
 
 @pytest.mark.parametrize(("now", "code"), [(False, 75), (True, 130)])
@@ -129,7 +129,7 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
 def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
     (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
-    assert held.task.held and not held.unchanged and daemon_presence.about(lab.state) is not None
+    assert held.task.held and not held.unchanged and daemon_presence.find_daemon(lab.state) is not None
     other = lab.submit("true", need=Need(cards=1))
     lab.wait_for(other)
     assert lab.one(task.id).attempt == 0

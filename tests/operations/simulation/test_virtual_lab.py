@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roost.devices.simulated_cards import parse_cards
-from roost.lab.policy.policy_state import Rules, Window
+from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.queue.task import PENDING, Need, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.messages import Messages
@@ -80,7 +80,7 @@ def test_a_beginning_is_waited_for_and_is_no_wait() -> None:
 
 
 def test_the_end_of_a_reserved_time_is_seen() -> None:
-    window = Window(card="SIM-0", user="bob", begin=0.0, end=700.0)
+    window = ReservedWindow(card="SIM-0", user="bob", begin=0.0, end=700.0)
     assert times(run(job("a", 10.0), rules=Rules(reserved=(window,))))["a"] == (700.0, 710.0)
 
 

@@ -31,12 +31,12 @@ from roost.lab.background import watchdog
 from roost.supervisor.exit_status import status_name
 
 _END_SECONDS, _TICK_SECONDS = 20.0, 0.02
-_SAID_SECONDS = 2.0
+_STDERR_SECONDS = 2.0
 _READY = b"ready\n"
-_KEEPER = (sys.executable, "-I", "-S", str(Path(watchdog.__file__).resolve()))
+_WATCHDOG_COMMAND = (sys.executable, "-I", "-S", str(Path(watchdog.__file__).resolve()))
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One of this machine."""
 
     pid: int
@@ -49,7 +49,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         return process_identity.is_alive(self.pid, self.start_ticks, self.boot_id)
 
 
-class About(Process, frozen=True, kw_only=True):
+class ProcessRecord(RecordedProcess, frozen=True, kw_only=True):
     """Who it is."""
 
     version: str
@@ -75,48 +75,52 @@ class About(Process, frozen=True, kw_only=True):
         )
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    keeper: Process | None = None
+class _WatchdogRecord(msgspec.Struct, frozen=True):
+    keeper: RecordedProcess | None = None
 
 
-T = TypeVar("T", bound=About)
+T = TypeVar("T", bound=ProcessRecord)
 
 
-def tell(path: Path, own: About) -> None:
+def write_record(path: Path, own: ProcessRecord) -> None:
     """Writes down who we are, and who starts us anew. Who was about to start the one before us anew is
     ended: we are here now.
 
     Raises:
         OSError: It cannot be written.
     """
-    kept, keeper = _told(path, _Kept), _keeper()
+    kept, keeper = _read_record(path, _WatchdogRecord), _own_watchdog()
     durable.write(path, msgspec.json.encode({**msgspec.structs.asdict(own), "keeper": keeper}), mode=0o600)
     if kept is not None and kept.keeper is not None and kept.keeper != keeper and kept.keeper.lives:
-        process_identity.send_signal(signal.SIGTERM, kept.keeper.pid, kept.keeper.start_ticks, kept.keeper.boot_id)
+        process_identity.send_signal(
+            signal.SIGTERM, kept.keeper.pid, kept.keeper.start_ticks, kept.keeper.boot_id
+        )
 
 
-def _keeper() -> Process | None:
+def _own_watchdog() -> RecordedProcess | None:
     """Our parent, if it starts us anew; None: nobody does."""
     pid = os.getppid()
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
-    if os.fsencode(_KEEPER[-1]) not in line.split(b"\0"):
+    if os.fsencode(_WATCHDOG_COMMAND[-1]) not in line.split(b"\0"):
         return None
-    return Process(pid=pid, start_ticks=process_identity.start_ticks(pid), boot_id=process_identity.boot_id())
+    return RecordedProcess(
+        pid=pid, start_ticks=process_identity.start_ticks(pid), boot_id=process_identity.boot_id()
+    )
 
 
-def about(path: Path, kind: type[T]) -> T | None:
+def find_running(path: Path, kind: type[T]) -> T | None:
     """The one that lives, by what it has told; None if there is none."""
-    found = _told(path, kind)
+    found = _read_record(path, kind)
     return found if found is not None and found.lives else None
 
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def _told(path: Path, kind: type[S]) -> S | None:
+def _read_record(path: Path, kind: type[S]) -> S | None:
     try:
         return msgspec.json.decode(safe_read.read(path), type=kind)
     except (OSError, msgspec.MsgspecError, RecursionError):  # damaged, it tells of nobody
@@ -217,13 +221,13 @@ def start(command: Sequence[str], log: Path, *, what: str, seconds: float) -> Ro
     Raises:
         OSError: The log cannot be written, or no process can be started.
     """
-    failed, was_killed = _started(command, log, seconds)
+    failed, was_killed = _start_once(command, log, seconds)
     if was_killed:  # whatever that was: a second one may come through
-        failed, _ = _started(command, log, seconds)
+        failed, _ = _start_once(command, log, seconds)
     return None if failed is None else failed.error(what, log)
 
 
-def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failure | None, bool]:
+def _start_once(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failure | None, bool]:
     """Why it is not ready, and whether somebody has killed it."""
     import subprocess  # who only looks for a daemon is spared its 5 ms
 
@@ -233,7 +237,7 @@ def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failur
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             with os.fdopen(os.open(log, flags, 0o600), "ab") as file:
                 child = subprocess.Popen(
-                    [*_KEEPER, *command, str(its_fd)],
+                    [*_WATCHDOG_COMMAND, *command, str(its_fd)],
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.PIPE,
@@ -258,7 +262,7 @@ def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failur
         code = child.returncode
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        said = _said(child)
+        said = _read_stderr(child)
     if told:
         return _Failure(*json.loads(told)), False
     was_killed, how = False, f"it was not ready within {seconds:g} s" if is_late else ""
@@ -267,12 +271,12 @@ def _started(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failur
     return _Failure(": ".join(filter(None, [how, said])) or "it said nothing"), was_killed
 
 
-def _said(child: Any) -> str:
+def _read_stderr(child: Any) -> str:
     """What it has written to its stderr, which a process of its own may still hold."""
     from subprocess import TimeoutExpired
 
     try:
-        said = child.communicate(timeout=_SAID_SECONDS)[1]
+        said = child.communicate(timeout=_STDERR_SECONDS)[1]
     except TimeoutExpired as error:
         said = error.stderr or b""
     return str(said, errors="replace").strip()
@@ -290,7 +294,7 @@ def stop(path: Path, kind: type[T], what: str) -> T | None:
     Raises:
         RoostError: It does not end.
     """
-    found, kept = _told(path, kind), _told(path, _Kept)
+    found, kept = _read_record(path, kind), _read_record(path, _WatchdogRecord)
     keeper = kept.keeper if kept is not None else None
     there = [one for one in (found, keeper) if one is not None and one.lives]
     if keeper in there:  # first: it is to start nobody
@@ -300,7 +304,7 @@ def stop(path: Path, kind: type[T], what: str) -> T | None:
     return found if there else None
 
 
-def end(one: Process, what: str) -> None:
+def end(one: RecordedProcess, what: str) -> None:
     """Ends one, and waits for that.
 
     Args:

@@ -11,24 +11,26 @@ from roost.base.system import state_folder
 from roost.lab.background import background_process
 from roost.lab.queue import database
 
-_LOCK, _ABOUT = "daemon.lock", "daemon.json"
-_TOLD_SECONDS, _TICK_SECONDS = 2.0, 0.005
+_LOCK, _RECORD = "daemon.lock", "daemon.json"
+_RECORD_SECONDS, _TICK_SECONDS = 2.0, 0.005
 
 
-class About(background_process.About, frozen=True, kw_only=True):
+class DaemonRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
     """A daemon."""
 
     queue: str = ""
     """The file of the queue that it has opened, as `identity` tells it; empty where there was none."""
 
 
-def tell(folder: Path) -> None:
+def write_record(folder: Path) -> None:
     """Tells who the daemon of a lab is: we, who hold its `lock` and have opened its queue.
 
     Raises:
         OSError: It cannot be written.
     """
-    background_process.tell(folder / _ABOUT, About.own(queue=identity(folder / database.NAME)))
+    background_process.write_record(
+        folder / _RECORD, DaemonRecord.own(queue=identity(folder / database.NAME))
+    )
 
 
 def identity(path: Path) -> str:
@@ -66,24 +68,24 @@ def lock(folder: Path) -> int:
     state_folder.prepare(folder)
     if (fd := background_process.lock(folder / _LOCK)) is not None:
         return fd
-    found = _introduced(folder)
+    found = _wait_for_record(folder)
     who = f" (pid {found.pid})" if found is not None else ""
     raise Refused(f"this lab has a daemon already{who}", where=folder, fix="`roost lab status` tells of it")
 
 
-def _introduced(folder: Path) -> About | None:
+def _wait_for_record(folder: Path) -> DaemonRecord | None:
     """Who has the lock; it may have it so newly that it has yet to tell."""
-    deadline = time.monotonic() + _TOLD_SECONDS
-    while (found := about(folder)) is None and time.monotonic() < deadline:
+    deadline = time.monotonic() + _RECORD_SECONDS
+    while (found := find_daemon(folder)) is None and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
     return found
 
 
-def about(folder: Path) -> About | None:
+def find_daemon(folder: Path) -> DaemonRecord | None:
     """The daemon that lives; None if there is none."""
-    return background_process.about(folder / _ABOUT, About)
+    return background_process.find_running(folder / _RECORD, DaemonRecord)
 
 
-def stop(folder: Path) -> About | None:
+def stop(folder: Path) -> DaemonRecord | None:
     """Ends the daemon, as `background.stop` does. Raises RoostError if it does not end."""
-    return background_process.stop(folder / _ABOUT, About, "the lab's daemon")
+    return background_process.stop(folder / _RECORD, DaemonRecord, "the lab's daemon")

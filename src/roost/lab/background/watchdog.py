@@ -17,8 +17,8 @@ import signal
 import sys
 import time
 
-_ORDERS = (signal.SIGTERM, signal.SIGINT)
-_ENDS = (*_ORDERS, signal.SIGHUP)
+_FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_END_SIGNALS = (*_FORWARDED_SIGNALS, signal.SIGHUP)
 """Who is ended by one of these is to end."""
 _FAILED, _MISSING = 1, 127
 """The exit codes of who could not come up, such as on a full disk, and of whose program is gone."""
@@ -29,7 +29,7 @@ time: what has ended it may do that again at once."""
 _TICK_SECONDS = 0.1
 
 
-class Keeper:
+class Watchdog:
     """Keeps one command running.
 
     Args:
@@ -45,7 +45,7 @@ class Keeper:
     def run(self) -> int:
         """Until the command has ended by itself, or because it was told to; gives its exit code, or minus the
         signal that has ended it."""
-        for signum in _ORDERS:
+        for signum in _FORWARDED_SIGNALS:
             signal.signal(signum, self._end)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         pause = 0.0
@@ -68,7 +68,7 @@ class Keeper:
                 self._command[0],
                 [*self._command, str(self._fd)],
                 os.environ,
-                setsigdef=[*_ENDS, signal.SIGPIPE],  # Python has told us to ignore the last one
+                setsigdef=[*_END_SIGNALS, signal.SIGPIPE],  # Python has told us to ignore the last one
             )
         except OSError as error:
             _write(2, f"{error}\n")
@@ -81,7 +81,7 @@ class Keeper:
 
     def _is_over(self, code: int) -> bool:
         """Whether nobody is to be started any more."""
-        if self._is_told_to_end or -code in _ENDS or self._is_awaited():
+        if self._is_told_to_end or -code in _END_SIGNALS or self._is_awaited():
             return True
         return code >= 0 and (self._has_starter or code != _FAILED)
 
@@ -129,9 +129,9 @@ def _write(fd: int, line: str) -> None:
 
 def main() -> int:
     """``keeper.py COMMAND… FD``."""
-    code = Keeper(sys.argv[1:-1], int(sys.argv[-1])).run()
+    code = Watchdog(sys.argv[1:-1], int(sys.argv[-1])).run()
     if code < 0:  # so that whoever waits sees it
-        if -code in _ENDS:
+        if -code in _END_SIGNALS:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code

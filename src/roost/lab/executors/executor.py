@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from roost.devices.card import Card
-from roost.lab.memory.memory_use import Taken
+from roost.lab.memory.memory_use import MemoryUse
 from roost.lab.queue.task import Task
 
 
-class Seen(NamedTuple):
+class AttemptStatus(NamedTuple):
     """What has become of an attempt."""
 
     state: str
@@ -27,11 +27,11 @@ class Seen(NamedTuple):
     it."""
     in_vain: int = 0
     """How many attempts in a row have ended by no fault of their own, and saved nothing."""
-    taken: Taken | None = None
+    taken: MemoryUse | None = None
     """What it took of its cards, if that was measured."""
 
 
-NEVER_BEGAN = Seen("pending")
+NEVER_STARTED = AttemptStatus("pending")
 """Nothing of the attempt is there, and nothing will come any more."""
 
 
@@ -49,7 +49,7 @@ class Executor(Protocol):
             OSError: Likewise.
         """
 
-    def poll(self, task: Task) -> Seen:
+    def poll(self, task: Task) -> AttemptStatus:
         """What has become of its newest attempt."""
 
     def watch(self, task: Task) -> int | None:

@@ -17,7 +17,7 @@ from roost.base.system import process_identity
 from roost.devices import lease
 from roost.devices.card import Card
 from roost.devices.lease import LeaseHolder
-from roost.lab.executors.executor import NEVER_BEGAN, Seen
+from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
@@ -33,7 +33,7 @@ from roost.supervisor.forkserver.warm_templates import WarmTemplates
 _ATTEMPT = "attempt"
 
 
-class Local:
+class LocalExecutor:
     """An `Executor` of this machine. The truth about a task is its package: whoever holds the package's lock
     is, or is about to be, its newest session.
 
@@ -54,7 +54,7 @@ class Local:
         if not task_file.stands(task):
             fix = "put its own back, or submit it again"
             raise NotFound("another package stands in the place of its own", received=task.package, fix=fix)
-        if _has_begun(package, task):
+        if _has_started(package, task):
             return lambda: None
         plan = msgspec.convert(task.plan, Plan)
         end_abandoned(package)
@@ -67,7 +67,9 @@ class Local:
         try:
             # Room that is nobody's was left by whoever chose the cards: others see it as they look.
             held = (
-                lease.take(cards, task.reserved_mb, LeaseHolder.this_process(task.id, task.package)) if cards else None
+                lease.take(cards, task.reserved_mb, LeaseHolder.this_process(task.id, task.package))
+                if cards
+                else None
             )
             spec = session_start.add(
                 package,
@@ -76,12 +78,12 @@ class Local:
                 leases=held,
                 deadline=_deadline(plan),
                 added={
-                    **_going_on(package, task),
+                    **_continued_request(package, task),
                     "task": task.id,
                     _ATTEMPT: task.attempt,
                     "cards": [card.id for card in cards],
                     "reserved_mb": task.reserved_mb,
-                    **memory_use.of_the_card(cards),
+                    **memory_use.card_fields(cards),
                 },
             )
             coming = guard_start.spawn_guard(spec, lock_fd=lock_fd, template=self._template)
@@ -101,13 +103,13 @@ class Local:
 
         return finish
 
-    def poll(self, task: Task) -> Seen:
+    def poll(self, task: Task) -> AttemptStatus:
         """As `Executor.poll`, by the records of the package."""
         seen = self._look(task)
         self._reap(task)
         return seen
 
-    def _look(self, task: Task) -> Seen:
+    def _look(self, task: Task) -> AttemptStatus:
         try:
             package = PackageFolder.open(task.package)
         except NotFound:
@@ -117,11 +119,11 @@ class Local:
             return self._without_package(task, "another package stands in the place of its own")
         if found is None or found.record is None:
             if safe_read.is_locked(package.path / "lock"):  # its supervisor is coming up
-                return Seen(STARTING, found.number if found else None)
+                return AttemptStatus(STARTING, found.number if found else None)
             found = self._session(package, task)  # or it has come and gone meanwhile
             if found is None or found.record is None:
-                return NEVER_BEGAN
-        seen = _seen(found)
+                return NEVER_STARTED
+        seen = _attempt_status(found)
         if seen.state == RUNNING:
             self._seen[task.id] = found
         else:
@@ -129,8 +131,8 @@ class Local:
         if seen.is_accident:
             end_abandoned(package)
         if seen.state in ENDED:
-            in_vain = 0 if seen.state == SUCCEEDED else memory_use.in_vain(package, task.id)
-            return seen._replace(in_vain=in_vain, taken=memory_use.of(found))
+            in_vain = 0 if seen.state == SUCCEEDED else memory_use.count_lost_in_a_row(package, task.id)
+            return seen._replace(in_vain=in_vain, taken=memory_use.session_memory_use(found))
         return seen
 
     def watch(self, task: Task) -> int | None:
@@ -141,7 +143,7 @@ class Local:
             return None
         boot_id = str(record.get("boot_id"))
         for who in ("guard_", ""):  # a supervisor goes on whose guard was killed
-            fd = _watched(record.get(f"{who}pid"), record.get(f"{who}start_ticks"), boot_id)
+            fd = _open_process(record.get(f"{who}pid"), record.get(f"{who}start_ticks"), boot_id)
             if fd is not None:
                 return fd
         return None
@@ -158,13 +160,13 @@ class Local:
             self.poll(task)
         return self._seen.get(task.id)
 
-    def _without_package(self, task: Task, reason: str) -> Seen:
+    def _without_package(self, task: Task, reason: str) -> AttemptStatus:
         """What is known of an attempt whose package was removed: it goes on until it wants to write."""
         found = self._seen.get(task.id)
         if found is not None and found.guard_is_alive:
-            return Seen(RUNNING, found.number, started=task.started)
+            return AttemptStatus(RUNNING, found.number, started=task.started)
         self._seen.pop(task.id, None)
-        return Seen(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
+        return AttemptStatus(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
 
     def _reap(self, task: Task) -> None:
         """Takes the exit code of a guard that we have started: what became of the task says its package."""
@@ -180,7 +182,7 @@ class Local:
         return None
 
 
-def _has_begun(package: PackageFolder, task: Task) -> bool:
+def _has_started(package: PackageFolder, task: Task) -> bool:
     """Whether another daemon has begun this attempt: it had this task in a queue that was lost. It is seen
     like any other.
 
@@ -198,15 +200,15 @@ def _has_begun(package: PackageFolder, task: Task) -> bool:
     return bool(attempt == task.attempt)
 
 
-def _seen(found: Session) -> Seen:
+def _attempt_status(found: Session) -> AttemptStatus:
     record: Mapping[str, Any] = found.record or {}
     # The guard ends last: until then the package is locked and the cards are taken.
     if found.state == "running" or found.guard_is_alive:
-        return Seen(RUNNING, found.number, started=unix_seconds(record.get("started")))
+        return AttemptStatus(RUNNING, found.number, started=unix_seconds(record.get("started")))
     unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
     ended, code = unix_seconds(record.get("ended")), record.get("exit_code")
     is_known = found.state in ENDED
-    return Seen(
+    return AttemptStatus(
         found.state if is_known else CRASHED,
         found.number,
         reason=str((found.error or record.get("reason") or "") if is_known else "its record is damaged"),
@@ -217,7 +219,7 @@ def _seen(found: Session) -> Seen:
     )
 
 
-def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
+def _open_process(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
     if not isinstance(pid, int):
         return None
     try:
@@ -234,10 +236,12 @@ def _watched(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
             os.close(fd)
 
 
-def _going_on(package: PackageFolder, task: Task) -> dict[str, Any]:
+def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
     """What was asked of an attempt that counts holds for all that follow."""
     records = package.path / "records"
-    has_begun = any(one.is_effective(records) for one in package.sessions() if one.request.get("task") == task.id)
+    has_begun = any(
+        one.is_effective(records) for one in package.sessions() if one.request.get("task") == task.id
+    )
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 

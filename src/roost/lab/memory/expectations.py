@@ -6,13 +6,13 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 from roost.devices.card import Card
-from roost.lab.memory.memory_prediction import reserve
+from roost.lab.memory.memory_prediction import predict_memory
 from roost.lab.policy.card_capacity import capacity_mb, usable
-from roost.lab.policy.policy_state import Expected, Rules
+from roost.lab.policy.policy_state import Expectation, Rules
 from roost.lab.queue.history import MOST_PEAKS, Peak, Remembered
 from roost.lab.queue.task import Task
 
-_FEW = 3
+_LEAST_RUNS = 3
 """Of fewer runs nobody knows how long the next one takes."""
 
 _Key = tuple[str, float | None, int, str | None]
@@ -32,10 +32,10 @@ class Expectations:
         self._peak_seq = self._event_seq = 0
         self._peaks: defaultdict[str, deque[Peak]] = defaultdict(lambda: deque(maxlen=MOST_PEAKS))
         self._spans: defaultdict[_SpanKey, list[float]] = defaultdict(list)
-        self._known: dict[_Key, Expected | None] = {}
+        self._known: dict[_Key, Expectation | None] = {}
         self._models: Mapping[str, int] = {}
 
-    def of(self, tasks: Sequence[Task], cards: Sequence[Card], rules: Rules) -> dict[str, Expected]:
+    def of(self, tasks: Sequence[Task], cards: Sequence[Card], rules: Rules) -> dict[str, Expectation]:
         """By task, where something is known.
 
         Args:
@@ -47,7 +47,7 @@ class Expectations:
         for card in usable(cards, rules):
             models[card.name] = max(capacity_mb(card, rules), models.get(card.name, 0))
         self._look(models)
-        found: dict[str, Expected] = {}
+        found: dict[str, Expectation] = {}
         if not self._peaks and not self._spans:
             return found
         known = self._known
@@ -73,17 +73,19 @@ class Expectations:
             self._known.clear()
             self._models = models
 
-    def _expected(self, profile: str, scale: float | None, cards: int, sweep: str | None) -> Expected | None:
+    def _expected(
+        self, profile: str, scale: float | None, cards: int, sweep: str | None
+    ) -> Expectation | None:
         memory_mb = self._memory_mb(profile, scale, cards) if profile in self._peaks else None
         seconds = self._seconds(profile, scale, sweep) if sweep is not None else None
-        return Expected(memory_mb, seconds) if (memory_mb, seconds) != (None, None) else None
+        return Expectation(memory_mb, seconds) if (memory_mb, seconds) != (None, None) else None
 
     def _memory_mb(self, profile: str, scale: float | None, ranks: int) -> int | None:
         """Which card it gets is not known yet: so the most that it would take on one of the models here. What
         it takes on a model that it never ran on is taken to be that, too."""
         peaks = self._peaks[profile]
         given = [
-            reserve(peaks, scale=scale, device=model, ranks=ranks, declared_mb=None).mb
+            predict_memory(peaks, scale=scale, device=model, ranks=ranks, declared_mb=None).mb
             for model in self._models
         ]
         known = [mb for mb in given if mb is not None]
@@ -95,4 +97,4 @@ class Expectations:
         """As long as the longest of its sweep so far that is like it; a profile alone does not tell how many
         epochs there are. Whoever is thought too quick would hold up the head of the queue."""
         spans = self._spans.get((sweep, profile, scale), [])
-        return max(spans) if len(spans) >= _FEW else None
+        return max(spans) if len(spans) >= _LEAST_RUNS else None

@@ -12,7 +12,7 @@ from roost.lab.notices import event_cursor, notice_events
 from roost.lab.notices.event_cursor import Cursor
 from roost.lab.notices.notice_events import EVENT_OF, WRONG_SETTINGS
 from roost.lab.queue.queue_store import Store
-from roost.lab.scheduling.stall_events import Stalls
+from roost.lab.scheduling.stall_events import StallEvents
 from roost.supervisor.notices import run_notice_list
 
 _PAUSE_SECONDS = 60.0
@@ -28,7 +28,7 @@ class Errand:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store, self._stalls = store, Stalls(store)
+        self._store, self._stalls = store, StallEvents(store)
         self._child: subprocess.Popen[bytes] | None = None
         self._fd: int | None = None
         self._seq: int | None = None

@@ -23,8 +23,8 @@ from roost.lab.notices.receivers import Settings
 from roost.lab.queue.history import Event
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import CRASHED, Task
-from roost.lab.scheduling.attempt_outcome import in_words
-from roost.lab.scheduling.stall_events import STALLED, sentence
+from roost.lab.scheduling.attempt_outcome import describe_end
+from roost.lab.scheduling.stall_events import STALLED, describe_stall
 from roost.package import live_progress, sessions
 from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
@@ -94,7 +94,7 @@ def note(failed: Sequence[str]) -> None:
 def _stall(session: Session) -> Event | None:
     """Its last one; None if the record does not tell."""
     stalls = (session.record or {}).get("stalls")
-    text = sentence(stalls[-1]) if isinstance(stalls, list) and stalls else ""
+    text = describe_stall(stalls[-1]) if isinstance(stalls, list) and stalls else ""
     return Event(session.number, time.time(), None, STALLED, text) if text else None
 
 
@@ -107,7 +107,7 @@ def _end(package: Path, session: Session) -> Event | None:
     if ended is None and session.state == CRASHED:  # nobody was left who could have written it down
         seen = live_progress.read(package / "progress")
         ended = seen.wall if seen is not None else None
-    why = in_words(session.state, str(session.error or record.get("reason") or ""))
+    why = describe_end(session.state, str(session.error or record.get("reason") or ""))
     return Event(session.number, ended or time.time(), None, session.state, why)
 
 

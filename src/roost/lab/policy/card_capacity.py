@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
-from roost.lab.policy.policy_state import Rules, State
+from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import DRAINED, FOREIGN, TROUBLE
 from roost.lab.queue.task import Need, Task
 
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
         return cls(need.cards, max(mb, need.least_mb or 0), is_whole)
 
 
-class Place:
+class CardOccupancy:
     """A card with what is on it."""
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Place:
     @property
     def obstacle(self) -> str:
         """Why a task does not begin on it that would fit if it were ours alone."""
-        return self.closed or _used(self)
+        return self.closed or _foreign_reason(self)
 
     @property
     def takes_more(self) -> bool:
@@ -121,16 +121,17 @@ class Place:
         return self.most - sum(filter(None, staying)) - beyond >= shape.mb
 
 
-class Room:
+class FreeCapacity:
     """The cards of a machine, by what is left on them.
 
     Shared memory goes where the least is left that suffices, so that large pieces stay; whole cards are the
     smallest that suffice, several of them of one model and close together.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PolicyState) -> None:
         self.places = [
-            Place(card, index, state.rules) for index, card in enumerate(usable(state.cards, state.rules))
+            CardOccupancy(card, index, state.rules)
+            for index, card in enumerate(usable(state.cards, state.rules))
         ]
         self.by_id = {place.card.id: place for place in self.places}
         self.largest = sorted((place.most, place.index) for place in self.places)
@@ -140,12 +141,12 @@ class Room:
         self.closed_shared: list[tuple[int, int]] = []
         self.closed_empty: list[tuple[int, int]] = []
         self._someday: dict[bool, list[int]] = {True: [], False: []}
-        self._taken: list[Place] = []
+        self._taken: list[CardOccupancy] = []
         self.changes: list[int] = []
         """The indices of places, each time that somebody has come or gone."""
         drained = frozenset(state.rules.drained)
         for place in self.places:
-            place.closed = _closed(place, drained, state.rules)
+            place.closed = _closing_reason(place, drained, state.rules)
             self._add(place)
         for found in (
             self.shared,
@@ -156,7 +157,7 @@ class Room:
         ):
             found.sort()  # type: ignore[attr-defined]
 
-    def _count(self, state: State) -> None:
+    def _count(self, state: PolicyState) -> None:
         for task in state.live:
             for card in task.cards:
                 if (place := self.by_id.get(card)) is not None:
@@ -172,7 +173,7 @@ class Room:
             for place in self.places:
                 place.see_processes()
 
-    def _add(self, place: Place) -> None:
+    def _add(self, place: CardOccupancy) -> None:
         place.is_plain = not (place.closed or place.others or place.beyond)
         if not place.closed:
             self._someday[False].append(place.most - (place.beyond if place.others else 0))
@@ -207,14 +208,14 @@ class Room:
             return len(found) - at >= shape.cards
         return sum([found[n][1] not in barred for n in range(at, len(found))]) >= shape.cards
 
-    def could_if_open(self, shape: Shape) -> list[Place]:
+    def could_if_open(self, shape: Shape) -> list[CardOccupancy]:
         """Cards on which it would fit but for what closes them, or for who uses them without a lease."""
         found = self.closed_empty if shape.whole else self.closed_shared
         fit = {index for _, index in self.candidates(shape)}
         places = [self.places[index] for _, index in found[bisect_left(found, (shape.mb, -1)) :]]
         return [place for place in places if place.index not in fit]
 
-    def find(self, shape: Shape, barred: frozenset[int]) -> list[Place] | None:
+    def find(self, shape: Shape, barred: frozenset[int]) -> list[CardOccupancy] | None:
         """The cards for it, or None where there are not enough.
 
         Args:
@@ -249,7 +250,7 @@ class Room:
         start = min(starts, key=lambda at: indices[at + last] - indices[at])
         return indices[start : start + shape.cards]
 
-    def take(self, places: Iterable[Place], shape: Shape, task: Task) -> None:
+    def take(self, places: Iterable[CardOccupancy], shape: Shape, task: Task) -> None:
         """Gives a task these cards."""
         for place in places:
             self._unlist(place)
@@ -286,11 +287,11 @@ class Room:
             self.changes.append(place.index)
         return True
 
-    def _unlist(self, place: Place) -> None:
+    def _unlist(self, place: CardOccupancy) -> None:
         _discard(self.empty, (place.most, place.index))
         _discard(self.shared, (place.left, place.index))
 
-    def _list(self, place: Place) -> None:
+    def _list(self, place: CardOccupancy) -> None:
         if place.takes_more and place.left > 0:
             insort(self.shared, (place.left, place.index))
         if not place.count:
@@ -317,18 +318,18 @@ def spare_mb(card: Card, rules: Rules) -> int:
     return card.total_mb - shared_mb(card.total_mb, rules)
 
 
-def _closed(place: Place, drained: frozenset[str], rules: Rules) -> str:
+def _closing_reason(place: CardOccupancy, drained: frozenset[str], rules: Rules) -> str:
     card = place.card
     if card.trouble:
         return f"{TROUBLE}: {place.name}: {card.trouble}"
     if card.id in drained:
         return f"{DRAINED}: {place.name} is drained"
     if card.users and (rules.foreign == "avoid" or card.exclusive):
-        return _used(place)
+        return _foreign_reason(place)
     return ""
 
 
-def _used(place: Place) -> str:
+def _foreign_reason(place: CardOccupancy) -> str:
     if place.card.users:
         return f"{FOREIGN}: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
     used = format_memory(place.card.total_mb - place.card.free_mb)

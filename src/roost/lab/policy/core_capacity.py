@@ -8,12 +8,12 @@ from roost.lab.policy import wait_reasons
 from roost.lab.queue.task import Need, Task
 
 
-def number_of(need: Need) -> int:
+def num_cores(need: Need) -> int:
     """How many a task takes; one where it does not say."""
     return 1 if need.cores is None else need.cores
 
 
-class Cores:
+class CoreCapacity:
     """What is left of them; it shrinks while tasks are placed.
 
     They are given out in the order of the queue. Cores are kept for the first task that needs more than are
@@ -29,7 +29,7 @@ class Cores:
 
     def __init__(self, most: int, live: Iterable[Task], *, end: Callable[[Task], float], now: float) -> None:
         self._most, self._now = most, now
-        self._live = [(end(task), number_of(task.need), task.name) for task in live]
+        self._live = [(end(task), num_cores(task.need), task.name) for task in live]
         self._left = most - sum(cores for _, cores, _ in self._live)
         self._head: Task | None = None
         self._start, self._beside = 0.0, 0
@@ -47,7 +47,7 @@ class Cores:
             task: They are asked for in the order of the queue, none that needs more than there are.
             seconds: How long it takes at most, or probably; None where that is not known.
         """
-        cores = number_of(task.need)
+        cores = num_cores(task.need)
         if cores > self._left:
             if self._head is None:
                 self._keep(task, cores)
@@ -56,7 +56,9 @@ class Cores:
         end = float("inf") if seconds is None else self._now + seconds
         if self._head is not None and (seconds is None or end > self._start):
             if cores > self._beside:
-                return wait_reasons.cores_kept(self._head, number_of(self._head.need), self._start, self._now)
+                return wait_reasons.cores_reserved(
+                    self._head, num_cores(self._head.need), self._start, self._now
+                )
             self._beside -= cores
         self._left -= cores
         self._live.append((end, cores, task.name))

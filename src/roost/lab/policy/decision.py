@@ -10,27 +10,34 @@ from collections.abc import Sequence
 import msgspec
 
 from roost.lab.policy import wait_reasons
-from roost.lab.policy.card_capacity import Place, Shape
-from roost.lab.policy.core_capacity import Cores, number_of
-from roost.lab.policy.pass_cache import Ground
-from roost.lab.policy.policy_state import Decision, Placement, State
-from roost.lab.policy.queue_order import Alike, Charges, Queue, Some, first_in_line, first_of_each_user
+from roost.lab.policy.card_capacity import CardOccupancy, Shape
+from roost.lab.policy.core_capacity import CoreCapacity, num_cores
+from roost.lab.policy.pass_cache import CardCache
+from roost.lab.policy.policy_state import Decision, Placement, PolicyState
+from roost.lab.policy.queue_order import (
+    Candidates,
+    QueueOrder,
+    TaskGroup,
+    UserCharges,
+    first_in_line,
+    first_of_each_user,
+)
 from roost.lab.policy.reason_codes import IMPOSSIBLE
-from roost.lab.policy.reservation import Kept, keep
-from roost.lab.policy.running_tasks import AHEAD_SECONDS, end_of
-from roost.lab.policy.task_groups import Kinds
+from roost.lab.policy.reservation import Reservation, reserve_cards
+from roost.lab.policy.running_tasks import MAX_CHARGED_SECONDS, expected_end
+from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.task import Task
 
 _NONE: frozenset[int] = frozenset()
 _NOWHERE: frozenset[str] = frozenset()
 
 
-def decide(state: State) -> Decision:
+def decide(state: PolicyState) -> Decision:
     """What starts now, what is stopped for it, and why each other task waits.
 
     1. Tasks of the CPU take cores, tasks of cards take cards; neither waits for the other.
-    2. Each goes by class, priority, fair share and age (`Queue`).
-    3. The first one for which there is no room is the head: cards are kept for it (`keep`), of opportunistic
+    2. Each goes by class, priority, fair share and age (`QueueOrder`).
+    3. The first one for which there is no room is the head: cards are kept for it (`reserve_cards`), of opportunistic
        tasks too if it is not one itself. Later ones start where they do not delay it.
 
     The same state gives the same decision.
@@ -43,27 +50,27 @@ class Policy:
     hold the same objects as those of the last one, but for a few that have gone and some that have come."""
 
     def __init__(self) -> None:
-        self._ground: Ground | None = None
-        self._kinds: Kinds | None = None
+        self._ground: CardCache | None = None
+        self._kinds: TaskGroups | None = None
 
-    def decide(self, state: State) -> Decision:
+    def decide(self, state: PolicyState) -> Decision:
         ground, kinds = self._ground, self._kinds
         self._ground = self._kinds = None  # what an error leaves half done is of no use
         if ground is None or not ground.follow(state):
-            ground = Ground(state)
+            ground = CardCache(state)
         if kinds is None or not kinds.follow(state):
-            kinds = Kinds(state)
+            kinds = TaskGroups(state)
         decision = _Pass(state, ground).decide(kinds)
         self._ground, self._kinds = ground, kinds
         return decision
 
 
 class _Pass:
-    def __init__(self, state: State, ground: Ground) -> None:
+    def __init__(self, state: PolicyState, ground: CardCache) -> None:
         self.state, self.now, self.ground = state, state.now, ground
         self.room, self.living = ground.room, ground.living
         self.placements: list[Placement] = []
-        self.kept: Kept | None = None
+        self.kept: Reservation | None = None
         self.kept_indices = _NONE
         self.head_reason = ""
         self.placed_of: Counter[str] = Counter()
@@ -77,19 +84,21 @@ class _Pass:
         something is placed."""
         self.windows = [window for window in state.rules.reserved if window.end > self.now]
         on_cpu = self.living.on_cpu.values()
-        self.cores = Cores(state.rules.cores, on_cpu, end=lambda task: end_of(task, state), now=self.now)
+        self.cores = CoreCapacity(
+            state.rules.cores, on_cpu, end=lambda task: expected_end(task, state), now=self.now
+        )
 
-    def decide(self, kinds: Kinds) -> Decision:
+    def decide(self, kinds: TaskGroups) -> Decision:
         """What starts of these, what makes room, and why the rest waits.
 
         Args:
             kinds: All that waits.
         """
-        cards, cpu = (Queue(self.now, self.state.rules, shared=self.state.shared) for _ in range(2))
+        cards, cpu = (QueueOrder(self.now, self.state.rules, shared=self.state.shared) for _ in range(2))
         cards.fill([alike for alike in kinds.alike.values() if alike.shape.cards])
         cpu.fill([alike for alike in kinds.alike.values() if not alike.shape.cards])
-        cpu.walk(Charges(self._cores_held), self._chosen_for_cpu, self._place_on_cpu)
-        cards.walk(Charges(self.living.charges), self._chosen, self._place)
+        cpu.walk(UserCharges(self._cores_held), self._chosen_for_cpu, self._place_on_cpu)
+        cards.walk(UserCharges(self.living.charges), self._chosen, self._place)
         reasons = kinds.tell()
         for placement in self.placements:
             del reasons[placement.task]
@@ -104,10 +113,10 @@ class _Pass:
             head_start=kept.start if kept is not None else None,
         )
 
-    def _chosen(self, some: Some, charges: Charges | None) -> Some:
+    def _chosen(self, some: Candidates, charges: UserCharges | None) -> Candidates:
         """Those for which there may be room; else whoever may be the head; else one, to be told why."""
-        hopeful: Some = []
-        hopeless: Some = []
+        hopeful: Candidates = []
+        hopeless: Candidates = []
         may_start = False
         full = self.full
         for one in some:
@@ -134,20 +143,20 @@ class _Pass:
                 alike.reason = told[asked]
         return []
 
-    def _has_head(self, some: Some, charges: Charges | None) -> bool:
+    def _has_head(self, some: Candidates, charges: UserCharges | None) -> bool:
         """Whether cards are kept now for the first of these, none of whom starts."""
         first = None if self.state.shared else first_in_line(some, charges)
         if first is not None:
             self._place(*first)
         return self.kept is not None
 
-    def _is_stale(self, one: tuple[Alike, Sequence[Task]]) -> bool:
+    def _is_stale(self, one: tuple[TaskGroup, Sequence[Task]]) -> bool:
         """Whether there is less room than when it was told that somebody like it is behind the head."""
         alike, _ = one
         is_behind = (alike.shape, self._outlasts_head(alike), _NONE) in self.blocked
         return is_behind and not self.room.has(alike.shape, _NONE)
 
-    def _fits(self, alike: Alike) -> bool:
+    def _fits(self, alike: TaskGroup) -> bool:
         shape, outlasts = alike.shape, self.kept is not None and self._outlasts_head(alike)
         fits = self.fits.get((shape, outlasts))
         if fits is None:
@@ -160,7 +169,7 @@ class _Pass:
 
     # --- the CPU ------------------------------------------------------------------------------------------
 
-    def _chosen_for_cpu(self, some: Some, _: Charges | None) -> Some:
+    def _chosen_for_cpu(self, some: Candidates, _: UserCharges | None) -> Candidates:
         """Nobody where nothing is left, but for one who is told why for all that need as much."""
         if not self.cores.are_taken:
             return [one for one in some if not one[0].reason]
@@ -174,7 +183,7 @@ class _Pass:
                 alike.reason = told[cores]
         return []
 
-    def _place_on_cpu(self, task: Task, alike: Alike) -> float | None:
+    def _place_on_cpu(self, task: Task, alike: TaskGroup) -> float | None:
         if self._sweep_is_full(task, alike):
             return None
         if never := wait_reasons.impossible(task.need, (), self.state.rules):
@@ -183,19 +192,19 @@ class _Pass:
             alike.reason = why
         else:
             self._started(task, Placement(task.id))
-            return float(number_of(task.need))
+            return float(num_cores(task.need))
         return None
 
     def _cores_held(self) -> dict[str, float]:
         """By user."""
         held: Counter[str] = Counter()
         for task in self.living.on_cpu.values():
-            held[task.user] += number_of(task.need)
+            held[task.user] += num_cores(task.need)
         return {user: float(count) for user, count in held.items()}
 
     # --- cards --------------------------------------------------------------------------------------------
 
-    def _place(self, task: Task, alike: Alike) -> float | None:
+    def _place(self, task: Task, alike: TaskGroup) -> float | None:
         """One task of cards; what it adds to its user's share, or None."""
         if self._sweep_is_full(task, alike):
             return None
@@ -213,7 +222,7 @@ class _Pass:
         alike.reason = reason
         return None
 
-    def _outlasts_head(self, alike: Alike) -> bool:
+    def _outlasts_head(self, alike: TaskGroup) -> bool:
         """Whether it might still run when the head starts. Where that is not known, whatever ends at all may
         start: the head then waits for its limit at most."""
         assert self.kept is not None
@@ -234,7 +243,7 @@ class _Pass:
         is_head = self.kept is None and self._keep(task, shape, barred)
         if anywhere is None:
             told = functools.partial(
-                wait_reasons.short, shape, self.room, when=self.living.soonest, now=self.now
+                wait_reasons.too_little_capacity, shape, self.room, when=self.living.soonest, now=self.now
             )
             reason = self.full[shape] = told()
             if is_head:
@@ -244,7 +253,7 @@ class _Pass:
             reason = self._window(barred, anywhere)
         else:
             assert self.kept is not None
-            reason = wait_reasons.behind(self.kept, self.now)
+            reason = wait_reasons.behind_reservation(self.kept, self.now)
         self.blocked[shape, outlasts, barred] = reason
         if is_head:
             self.head_reason = reason
@@ -252,14 +261,14 @@ class _Pass:
 
     def _keep(self, task: Task, shape: Shape, barred: frozenset[int]) -> bool:
         leaving, is_steady = self.ground.leaving, self.living.is_steady
-        self.kept = keep(
+        self.kept = reserve_cards(
             task, shape, leaving, is_steady=is_steady, now=self.now, barred=barred, cost=self._cost
         )
         if self.kept is not None:
             self.kept_indices = frozenset(place.index for place in self.kept.places)
         return self.kept is not None
 
-    def _take(self, task: Task, alike: Alike, places: list[Place]) -> float:
+    def _take(self, task: Task, alike: TaskGroup, places: list[CardOccupancy]) -> float:
         shape = alike.shape
         mb = None if shape.whole else shape.mb
         cards = tuple([place.card.id for place in places])
@@ -269,14 +278,14 @@ class _Pass:
         self._started(task, Placement(task.id, cards, mb))
         end = math.inf if alike.seconds is None else self.now + alike.seconds
         self.living.starts(task, end)
-        return min(AHEAD_SECONDS, end - self.now) * self.living.share(started)
+        return min(MAX_CHARGED_SECONDS, end - self.now) * self.living.share(started)
 
     def _started(self, task: Task, placement: Placement) -> None:
         if task.sweep is not None:
             self.placed_of[task.sweep] += 1
         self.placements.append(placement)
 
-    def _sweep_is_full(self, task: Task, alike: Alike) -> bool:
+    def _sweep_is_full(self, task: Task, alike: TaskGroup) -> bool:
         most = task.most_parallel
         if most is None or task.sweep is None:
             return False
@@ -287,7 +296,7 @@ class _Pass:
 
     # --- cards that somebody may not have, or that are somebody's for a time --------------------------------
 
-    def _barred(self, task: Task, alike: Alike) -> frozenset[int]:
+    def _barred(self, task: Task, alike: TaskGroup) -> frozenset[int]:
         """Cards that this task may not have, or that are another user's before it would surely have ended."""
         end = math.inf if alike.seconds is None else self.now + alike.seconds
         cards = [window.card for window in self.windows if window.user != task.user and end > window.begin]
@@ -298,7 +307,7 @@ class _Pass:
             if card in places
         )
 
-    def _window(self, barred: frozenset[int], places: list[Place]) -> str:
+    def _window(self, barred: frozenset[int], places: list[CardOccupancy]) -> str:
         place = next(place for place in places if place.index in barred)
         windows = [window for window in self.windows if window.card == place.card.id]
         if not windows:

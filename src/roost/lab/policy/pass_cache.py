@@ -7,27 +7,27 @@ from itertools import compress, count, islice
 from operator import is_not
 from typing import TypeVar
 
-from roost.lab.policy.card_capacity import Room
-from roost.lab.policy.policy_state import State
-from roost.lab.policy.reservation import Leaving
-from roost.lab.policy.running_tasks import Living
+from roost.lab.policy.card_capacity import FreeCapacity
+from roost.lab.policy.policy_state import PolicyState
+from roost.lab.policy.reservation import ReleaseTimes
+from roost.lab.policy.running_tasks import RunningTasks
 
 _T = TypeVar("_T")
-_MOST_GONE = 64
+_MAX_GONE = 64
 """So many are looked for; where more have gone, all is worked out anew."""
 
 
-class Ground:
+class CardCache:
     """The cards, and who is on them.
 
     Args:
         state: What is decided on.
     """
 
-    def __init__(self, state: State) -> None:
-        self.room = Room(state)
-        self.living = Living(state, self.room)
-        self.leaving = Leaving(self.room, self.living.end)
+    def __init__(self, state: PolicyState) -> None:
+        self.room = FreeCapacity(state)
+        self.living = RunningTasks(state, self.room)
+        self.leaving = ReleaseTimes(self.room, self.living.end)
         self.capacities = [mb for mb, _ in self.room.largest]
         """Of the cards, the smallest first."""
         self.cards = [place.card for place in self.room.places]
@@ -35,7 +35,7 @@ class Ground:
         self._rules, self._cards, self._expected = state.rules, list(state.cards), dict(state.expected)
         self._held = {card: list(leases) for card, leases in state.held.items()}
 
-    def follow(self, state: State) -> bool:
+    def follow(self, state: PolicyState) -> bool:
         """Goes on to another state; False, and of no use any more, where more than live tasks differ, or more
         than a few of these."""
         if (self._rules, self._held, self._expected) != (state.rules, state.held, state.expected):
@@ -55,7 +55,7 @@ def difference(before: Sequence[_T], now: Sequence[_T]) -> tuple[Sequence[_T], S
     behind them; None where that is not so, or many have gone."""
     gone: list[_T] = []
     kept = 0
-    while len(gone) <= _MOST_GONE:
+    while len(gone) <= _MAX_GONE:
         at = kept + len(gone)
         pairs = map(is_not, islice(before, at, None), islice(now, kept, None))
         same = next(compress(count(), pairs), None)

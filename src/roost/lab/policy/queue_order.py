@@ -14,7 +14,7 @@ from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import Task
 
 by_id, by_user = attrgetter("id"), attrgetter("user")
-age = attrgetter("submitted", "id")
+age_key = attrgetter("submitted", "id")
 _by_age, _by_priority = attrgetter("submitted"), attrgetter("priority")
 
 _Level = tuple[bool, bool, int]
@@ -36,7 +36,7 @@ def first_of_each_user(tasks: Sequence[Task]) -> Sequence[Task]:
     return list(dict(zip(map(by_user, reversed(tasks)), reversed(tasks), strict=True)).values())
 
 
-class Alike:
+class TaskGroup:
     """Tasks of one priority that need the same: where there is no room for one of them, there is none for the
     others in one pass.
 
@@ -59,7 +59,7 @@ class Alike:
         """What their reason was when it was told last."""
 
 
-class Charges:
+class UserCharges:
     """What each user has had; it grows with what is placed.
 
     Args:
@@ -85,15 +85,15 @@ class Charges:
         return self._counted.get(user, 0.0)
 
 
-Some = list[tuple[Alike, Sequence[Task]]]
+Candidates = list[tuple[TaskGroup, Sequence[Task]]]
 """Those who are alike, and which of them."""
-_Placer = Callable[[Task, Alike], float | None]
+_Placer = Callable[[Task, TaskGroup], float | None]
 """Gives what a task adds to the charge of its user; or None where it waits, and writes down why."""
-_Chooser = Callable[[Some, Charges | None], Some]
+_Selector = Callable[[Candidates, UserCharges | None], Candidates]
 """Those of one level that are worth looking at; without charges, those who go by age alone."""
 
 
-def first_in_line(some: Some, charges: Charges | None) -> tuple[Task, Alike] | None:
+def first_in_line(some: Candidates, charges: UserCharges | None) -> tuple[Task, TaskGroup] | None:
     """Who is looked at first; None where two users have had the same.
 
     Args:
@@ -109,10 +109,10 @@ def first_in_line(some: Some, charges: Charges | None) -> tuple[Task, Alike] | N
             return None
         some = [(alike, [task for task in tasks if task.user == user]) for alike, tasks in some]
     firsts = [(tasks[0], alike) for alike, tasks in some if tasks]
-    return min(firsts, key=lambda one: age(one[0]), default=None)
+    return min(firsts, key=lambda one: age_key(one[0]), default=None)
 
 
-class Queue:
+class QueueOrder:
     """Tasks by class, then priority, then fair share, then age.
 
     Fair share: the next one is always of the user who has had least, what was placed just now included. Tasks
@@ -124,9 +124,9 @@ class Queue:
         self._shared = shared
         self._too_old = now - rules.longest_wait
         self._several_too_old = now - min(rules.longest_wait, rules.longest_wait_of_several)
-        self._levels: defaultdict[_Level, Some] = defaultdict(list)
+        self._levels: defaultdict[_Level, Candidates] = defaultdict(list)
 
-    def fill(self, alikes: Iterable[Alike]) -> None:
+    def fill(self, alikes: Iterable[TaskGroup]) -> None:
         """Puts tasks where they belong; none has been told yet that it waits."""
         levels, shared = self._levels, self._shared
         for alike in alikes:
@@ -140,7 +140,7 @@ class Queue:
             if tasks:
                 levels[alike.opportunistic, True, 0 if shared else -alike.priority].append((alike, tasks))
 
-    def walk(self, charges: Charges, choose: _Chooser, place: _Placer) -> None:
+    def walk(self, charges: UserCharges, choose: _Selector, place: _Placer) -> None:
         """Offers each task once, but for those of which it is known already that they wait.
 
         Args:
@@ -151,7 +151,7 @@ class Queue:
         for level in sorted(self._levels):
             offered: list[Task] = []
             may_start: set[str] = set()
-            alike_of: dict[str, Alike] = {}
+            alike_of: dict[str, TaskGroup] = {}
             _, in_time, _ = level
             for alike, tasks in choose(self._levels[level], charges if in_time else None):
                 offered += tasks
@@ -166,10 +166,12 @@ class Queue:
                 lanes[task.user if in_time else ""].append(task)
             for user in lanes.keys() - may_start if in_time else ():
                 del lanes[user]
-            _walk(lanes, alike_of, charges, place)
+            _offer_lanes(lanes, alike_of, charges, place)
 
 
-def _walk(lanes: dict[str, list[Task]], alike_of: dict[str, Alike], charges: Charges, place: _Placer) -> None:
+def _offer_lanes(
+    lanes: dict[str, list[Task]], alike_of: dict[str, TaskGroup], charges: UserCharges, place: _Placer
+) -> None:
     is_alone = len(lanes) == 1
     # By the number of the next task, so that nobody is asked again before something was placed.
     heap = [
@@ -190,7 +192,7 @@ def _walk(lanes: dict[str, list[Task]], alike_of: dict[str, Alike], charges: Cha
 
 
 def _first_placed(
-    tasks: Sequence[Task], alike_of: dict[str, Alike], at: int, place: _Placer
+    tasks: Sequence[Task], alike_of: dict[str, TaskGroup], at: int, place: _Placer
 ) -> tuple[int, float | None]:
     for index in range(at, len(tasks)):
         task = tasks[index]

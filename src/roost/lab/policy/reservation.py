@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from operator import itemgetter
 
-from roost.lab.policy.card_capacity import Place, Room, Shape
+from roost.lab.policy.card_capacity import CardOccupancy, FreeCapacity, Shape
 from roost.lab.queue.task import STOPPING, Task
 
-_AT_ONCE = -math.inf
-_MOST_SHAPES, _MOST_CHANGES = 64, 10_000
+_NOW = -math.inf
+_MAX_SHAPES, _MAX_CHANGES = 64, 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Reservation:
     """What is kept, for whom."""
 
     task: Task
-    places: tuple[Place, ...]
+    places: tuple[CardOccupancy, ...]
     start: float | None
     """None: something that it waits for has no known end."""
     evictions: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Kept:
     """The names of the opportunistic tasks that do for it: now, or at its start if that is later."""
 
 
-class Leaving:
+class ReleaseTimes:
     """When cards become free, as those who are there leave one after the other. What was found for a shape is
     remembered until somebody comes or goes.
 
@@ -41,7 +41,7 @@ class Leaving:
         end: When a live task ends; infinity where that is not known.
     """
 
-    def __init__(self, room: Room, end: Callable[[Task], float]) -> None:
+    def __init__(self, room: FreeCapacity, end: Callable[[Task], float]) -> None:
         self.room, self.end = room, end
         self._known: dict[Shape, list[float | None]] = {}
         self._seen: dict[Shape, int] = {}
@@ -55,7 +55,7 @@ class Leaving:
             is_steady: Whether all ends are what they were for the last one; else nothing is remembered.
         """
         places, changes = self.room.places, self.room.changes
-        if not is_steady or len(self._known) > _MOST_SHAPES or len(changes) > _MOST_CHANGES:
+        if not is_steady or len(self._known) > _MAX_SHAPES or len(changes) > _MAX_CHANGES:
             self._known.clear()
             changes.clear()
         known = self._known.get(shape)
@@ -69,17 +69,17 @@ class Leaving:
         self._seen[shape] = len(changes)
         return known
 
-    def without_opportunistic(self, place: Place, shape: Shape) -> float | None:
+    def without_opportunistic(self, place: CardOccupancy, shape: Shape) -> float | None:
         """When it fits on a card if all opportunistic tasks make room; None as above."""
         return self._when(place, shape, [task for task in place.live if not task.need.opportunistic])
 
-    def _when(self, place: Place, shape: Shape, live: Sequence[Task] | None = None) -> float | None:
+    def _when(self, place: CardOccupancy, shape: Shape, live: Sequence[Task] | None = None) -> float | None:
         if place.closed or not place.fits_beside(shape, ()):
             return None
         live = place.live if live is None else live
         if shape.whole:
             leases = [leaves for leaves, _ in place.leases]
-            return max([*map(self.end, live), *leases], default=_AT_ONCE)
+            return max([*map(self.end, live), *leases], default=_NOW)
         there = [(self.end(task), task.reserved_mb) for task in live]
         there += place.leases
         there.sort(key=_by_end, reverse=True)
@@ -88,29 +88,29 @@ class Leaving:
             staying.append(mb)
             if not place.fits_beside(shape, staying):
                 return leaves
-        return _AT_ONCE
+        return _NOW
 
 
 _by_end = itemgetter(0)
 
 
-def keep(
+def reserve_cards(
     task: Task,
     shape: Shape,
-    leaving: Leaving,
+    leaving: ReleaseTimes,
     *,
     is_steady: bool,
     now: float,
     barred: frozenset[int],
     cost: Callable[[Task], float],
-) -> Kept | None:
+) -> Reservation | None:
     """What is kept for a task that does not fit now; None where it would not fit if all tasks had ended.
 
     Args:
         task: The head of the queue.
         shape: What it takes.
         leaving: When cards become free.
-        is_steady: As of `Leaving.when`.
+        is_steady: As of `ReleaseTimes.when`.
         now: Unix seconds.
         barred: Indices of cards that it must not have.
         cost: What is lost if an opportunistic task is stopped, in seconds of a card.
@@ -121,19 +121,19 @@ def keep(
     when = leaving.when(shape, is_steady=is_steady)
     evicting = None
     if not task.need.opportunistic:
-        evicting = _by_evictions(task, shape, room, when, now=now, barred=barred, cost=cost)
-    return evicting or _by_ends(task, shape, leaving, when, now=now, barred=barred)
+        evicting = _reserve_by_preemption(task, shape, room, when, now=now, barred=barred, cost=cost)
+    return evicting or _reserve_by_ends(task, shape, leaving, when, now=now, barred=barred)
 
 
-def _by_ends(
+def _reserve_by_ends(
     task: Task,
     shape: Shape,
-    leaving: Leaving,
+    leaving: ReleaseTimes,
     when: Sequence[float | None],
     *,
     now: float,
     barred: frozenset[int],
-) -> Kept | None:
+) -> Reservation | None:
     """The cards that become free first. Opportunistic tasks make room for it once all others have left: it
     does not wait for their ends."""
     places = leaving.room.places
@@ -153,7 +153,7 @@ def _by_ends(
     alone = [math.inf if leaves is None else leaves for leaves in when]
     in_time = [(alone[index] > start, leaves, index) for leaves, index in found if leaves <= start]
     chosen = [index for *_, index in nsmallest(shape.cards, in_time)]
-    latest = _AT_ONCE if math.isinf(start) else start  # whoever has not ended by then
+    latest = _NOW if math.isinf(start) else start  # whoever has not ended by then
     making = {
         one.id: one.name
         for index in chosen
@@ -161,7 +161,7 @@ def _by_ends(
         for one in places[index].live
         if one.need.opportunistic and leaving.end(one) >= latest
     }
-    return Kept(
+    return Reservation(
         task,
         tuple(places[index] for index in chosen),
         None if math.isinf(start) else start,
@@ -169,20 +169,20 @@ def _by_ends(
     )
 
 
-def _by_evictions(
+def _reserve_by_preemption(
     task: Task,
     shape: Shape,
-    room: Room,
+    room: FreeCapacity,
     when: Sequence[float | None],
     *,
     now: float,
     barred: frozenset[int],
     cost: Callable[[Task], float],
-) -> Kept | None:
+) -> Reservation | None:
     """The cards that opportunistic tasks give up for it, where that suffices: those that lose least."""
     places = room.places
     yielding = {
-        index: _given_up(place, shape, cost)
+        index: _preemption_on_card(place, shape, cost)
         for index, place in enumerate(places)
         if place.opportunistic and when[index] is not None and index not in barred
     }
@@ -192,13 +192,13 @@ def _by_evictions(
     found += [
         (0.0, index)
         for index, leaves in enumerate(when)
-        if leaves == _AT_ONCE and index not in barred and index not in yielding
+        if leaves == _NOW and index not in barred and index not in yielding
     ]
     if len(found) < shape.cards:
         return None
     chosen = [index for _, index in nsmallest(shape.cards, found)]
     gone = {one.id: one for index in chosen for one in (yielding.get(index) or (0.0, ()))[1]}
-    return Kept(
+    return Reservation(
         task,
         tuple(places[index] for index in chosen),
         now,
@@ -207,8 +207,8 @@ def _by_evictions(
     )
 
 
-def _given_up(
-    place: Place, shape: Shape, cost: Callable[[Task], float]
+def _preemption_on_card(
+    place: CardOccupancy, shape: Shape, cost: Callable[[Task], float]
 ) -> tuple[float, Sequence[Task]] | None:
     """What is lost on a card, and whose tasks they are; None if it would not fit even then."""
     leaving = [

@@ -6,30 +6,30 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from roost.lab.policy.card_capacity import Room
-from roost.lab.policy.policy_state import Expected, State
+from roost.lab.policy.card_capacity import FreeCapacity
+from roost.lab.policy.policy_state import Expectation, PolicyState
 from roost.lab.queue.task import STOPPING, Task
 
-AHEAD_SECONDS = 3600.0
+MAX_CHARGED_SECONDS = 3600.0
 """What a live task counts for in the fair share is what it has used, and what it will still use; of that an
 hour at most, and where its end is not known an hour."""
 GRACE_SECONDS = 60.0
 """A task whose time is over is expected to be gone by then."""
-_NOTHING = Expected()
+_NOTHING = Expectation()
 _NOT_FIXED = -math.inf
 
 
-def seconds_of(task: Task, state: State) -> float | None:
+def expected_seconds(task: Task, state: PolicyState) -> float | None:
     """How long a task takes at most, or probably."""
     limit = task.need.time_limit
     return limit if limit is not None else state.expected.get(task.id, _NOTHING).seconds
 
 
-def end_of(task: Task, state: State) -> float:
+def expected_end(task: Task, state: PolicyState) -> float:
     """When a live task ends; infinity where that is not known."""
     if task.state == STOPPING:
         return state.now + GRACE_SECONDS
-    seconds = seconds_of(task, state)
+    seconds = expected_seconds(task, state)
     if seconds is None:
         return math.inf
     end = (task.started if task.started is not None else state.now) + seconds
@@ -38,7 +38,7 @@ def end_of(task: Task, state: State) -> float:
     return state.now + GRACE_SECONDS if task.need.time_limit is not None else math.inf
 
 
-class Living:
+class RunningTasks:
     """Those of one state; goes on to the next one by what has changed.
 
     Args:
@@ -46,7 +46,7 @@ class Living:
         room: Of the same state.
     """
 
-    def __init__(self, state: State, room: Room) -> None:
+    def __init__(self, state: PolicyState, room: FreeCapacity) -> None:
         self.state, self._room = state, room
         self.sweeps: Counter[str] = Counter()
         """How many of each sweep live."""
@@ -61,7 +61,7 @@ class Living:
         """The ends of those that were placed since."""
         self._add(state.live)
 
-    def follow(self, state: State, gone: Iterable[Task], come: Iterable[Task]) -> None:
+    def follow(self, state: PolicyState, gone: Iterable[Task], come: Iterable[Task]) -> None:
         """Goes on to a state that differs by these."""
         self.state = state
         self._started.clear()
@@ -87,7 +87,7 @@ class Living:
     def _fixed_end(self, task: Task) -> float:
         if task.state == STOPPING or task.started is None:
             return _NOT_FIXED
-        seconds = seconds_of(task, self.state)
+        seconds = expected_seconds(task, self.state)
         return math.inf if seconds is None else task.started + seconds
 
     def starts(self, task: Task, end: float) -> None:
@@ -100,7 +100,7 @@ class Living:
         if end is None:
             end = self._ends[task.id]
             if end <= self.state.now:
-                return end_of(task, self.state)
+                return expected_end(task, self.state)
         return end
 
     @property
@@ -127,11 +127,11 @@ class Living:
         state, now = self.state, self.state.now
         charges = defaultdict(float, state.usage)
         for (task, user, share), end in zip(self._on_cards.values(), self._ends.values(), strict=True):
-            left = (end if end > now else end_of(task, state)) - now
-            charges[user] += (left if left < AHEAD_SECONDS else AHEAD_SECONDS) * share
+            left = (end if end > now else expected_end(task, state)) - now
+            charges[user] += (left if left < MAX_CHARGED_SECONDS else MAX_CHARGED_SECONDS) * share
         for card, leases in state.held.items():
             for lease in leases:
-                left = max(0.0, min(lease.end - now, AHEAD_SECONDS))
+                left = max(0.0, min(lease.end - now, MAX_CHARGED_SECONDS))
                 charges[lease.user] += left * self._part(card, lease.mb)
         return charges
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 
 from roost.lab.policy import wait_reasons
-from roost.lab.policy.policy_state import State
-from roost.lab.policy.reason_codes import is_hopeless
+from roost.lab.policy.policy_state import PolicyState
+from roost.lab.policy.reason_codes import can_never_start
 from roost.lab.queue.task import Task
 
 
@@ -15,14 +15,14 @@ def is_conditional(task: Task) -> bool:
     return bool(task.held or task.begin or task.after or task.after_any)
 
 
-class Conditions:
+class StartConditions:
     """Tells it of one state after the other. What was told of tasks that wait for others is remembered as
     long as those are in the same states."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[Hashable, str | None, str | None]] = {}
 
-    def reasons(self, tasks: Iterable[Task], state: State) -> dict[str, str]:
+    def reasons(self, tasks: Iterable[Task], state: PolicyState) -> dict[str, str]:
         """Why those wait that do.
 
         Args:
@@ -52,22 +52,22 @@ class Conditions:
 
 
 def _cause(task: Task, states: Mapping[str, str], causes: Mapping[str, str]) -> str | None:
-    found = (causes.get(one) or wait_reasons.never(one, states.get(one)) for one in task.after)
+    found = (causes.get(one) or wait_reasons.never_succeeds(one, states.get(one)) for one in task.after)
     return next(filter(None, found), None)
 
 
-def _reason(task: Task, state: State, causes: Mapping[str, str]) -> str | None:
+def _reason(task: Task, state: PolicyState, causes: Mapping[str, str]) -> str | None:
     if task.held:
         return wait_reasons.held(task)
     dependency = _dependency(task, state, causes)
-    if task.begin is None or task.begin <= state.now or (dependency and is_hopeless(dependency)):
+    if task.begin is None or task.begin <= state.now or (dependency and can_never_start(dependency)):
         return dependency
     begin = wait_reasons.begin(task, state.now)
     return begin if dependency is None else wait_reasons.begin_and(begin, dependency)
 
 
-def _dependency(task: Task, state: State, causes: Mapping[str, str]) -> str | None:
+def _dependency(task: Task, state: PolicyState, causes: Mapping[str, str]) -> str | None:
     states = state.states
     reasons = [wait_reasons.dependency(one, states.get(one), causes.get(one)) for one in task.after]
-    reasons += [wait_reasons.until_ended(one, states.get(one), causes.get(one)) for one in task.after_any]
+    reasons += [wait_reasons.dependency_end(one, states.get(one), causes.get(one)) for one in task.after_any]
     return next((reason for reason in reasons if reason is not None), None)

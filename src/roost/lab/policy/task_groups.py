@@ -10,17 +10,17 @@ from typing import Any
 
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.pass_cache import difference
-from roost.lab.policy.policy_state import Expected, State
-from roost.lab.policy.queue_order import Alike, age, by_age, by_id
-from roost.lab.policy.running_tasks import seconds_of
-from roost.lab.policy.start_conditions import Conditions, is_conditional
+from roost.lab.policy.policy_state import Expectation, PolicyState
+from roost.lab.policy.queue_order import TaskGroup, age_key, by_age, by_id
+from roost.lab.policy.running_tasks import expected_seconds
+from roost.lab.policy.start_conditions import StartConditions, is_conditional
 from roost.lab.queue.task import Task
 
-_NOTHING = Expected()
-_what_is_asked = attrgetter("need", "priority", "sweep", "most_parallel")
+_NOTHING = Expectation()
+_request_key = attrgetter("need", "priority", "sweep", "most_parallel")
 
 
-class Kinds:
+class TaskGroups:
     """Those of one state; goes on to the next one by what has changed.
 
     What a pass over a long queue costs is mostly in the lines that see each task.
@@ -29,11 +29,11 @@ class Kinds:
         state: What is decided on.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state, self._sees_users = state, _sees_users(state)
+    def __init__(self, state: PolicyState) -> None:
+        self._state, self._sees_users = state, _depends_on_user(state)
         self._pending = list(state.pending)
         self._expected, self._closed = dict(state.expected), dict(state.closed)
-        self._conditions = Conditions()
+        self._conditions = StartConditions()
         tasks = by_age(self._pending)
         conditional = list(filter(is_conditional, tasks))
         self._conditional = dict(zip(map(by_id, conditional), conditional, strict=True))
@@ -45,14 +45,14 @@ class Kinds:
         found: defaultdict[Hashable, list[Task]] = defaultdict(list)
         for key, task in zip(self._keys(tasks), tasks, strict=True):
             found[key].append(task)
-        self.alike: dict[Hashable, Alike] = {key: self._made(some) for key, some in found.items()}
+        self.alike: dict[Hashable, TaskGroup] = {key: self._made(some) for key, some in found.items()}
         """The others."""
         self._told: dict[str, str] = {}
 
-    def follow(self, state: State) -> bool:
+    def follow(self, state: PolicyState) -> bool:
         """Goes on to another state; False where more than a few tasks differ, or what is known of them."""
         if (self._sees_users, self._expected, self._closed) != (
-            _sees_users(state),
+            _depends_on_user(state),
             state.expected,
             state.closed,
         ):
@@ -92,7 +92,7 @@ class Kinds:
             self._put(task)
 
     def _keys(self, tasks: Sequence[Task]) -> Iterable[Hashable]:
-        keys: Iterable[Any] = map(_what_is_asked, tasks)
+        keys: Iterable[Any] = map(_request_key, tasks)
         if self._sees_users or self._expected or self._closed:
             return zip(keys, map(self._what_else, tasks), strict=True)
         return keys
@@ -102,9 +102,9 @@ class Kinds:
         user = task.user if self._sees_users else None
         return self._expected.get(task.id), user, self._closed.get(task.id)
 
-    def _made(self, tasks: list[Task]) -> Alike:
+    def _made(self, tasks: list[Task]) -> TaskGroup:
         need, expected = tasks[0].need, self._expected.get(tasks[0].id, _NOTHING)
-        return Alike(tasks, Shape.of(need, expected.memory_mb), seconds_of(tasks[0], self._state))
+        return TaskGroup(tasks, Shape.of(need, expected.memory_mb), expected_seconds(tasks[0], self._state))
 
     def _put(self, task: Task) -> None:
         (key,) = self._keys([task])
@@ -112,19 +112,19 @@ class Kinds:
         if alike is None:
             self.alike[key] = self._made([task])
             return
-        insort(alike.tasks, task, key=age)
+        insort(alike.tasks, task, key=age_key)
         if alike.told is not None:
             self._told[task.id] = alike.told
 
     def _drop(self, task: Task) -> None:
         (key,) = self._keys([task])
         tasks = self.alike[key].tasks
-        del tasks[bisect_left(tasks, age(task), key=age)]
+        del tasks[bisect_left(tasks, age_key(task), key=age_key)]
         self._told.pop(task.id, None)
         if not tasks:
             del self.alike[key]
 
 
-def _sees_users(state: State) -> bool:
+def _depends_on_user(state: PolicyState) -> bool:
     """Whether it matters whose a task is."""
     return any(window.end > state.now for window in state.rules.reserved)

@@ -10,8 +10,8 @@ from typing import TypeVar
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import Card
-from roost.lab.policy.card_capacity import Place, Room, Shape, capacity_mb, usable
-from roost.lab.policy.policy_state import Rules, Window
+from roost.lab.policy.card_capacity import CardOccupancy, FreeCapacity, Shape, capacity_mb, usable
+from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.policy.reason_codes import (
     BEGIN,
     CARDS,
@@ -26,9 +26,9 @@ from roost.lab.policy.reason_codes import (
     RESERVATION,
     RESERVED,
     SWEEP,
-    word_of,
+    reason_code,
 )
-from roost.lab.policy.reservation import Kept
+from roost.lab.policy.reservation import Reservation
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Need, Task
 
 T = TypeVar("T")
@@ -87,18 +87,18 @@ def dependency(after: str, state: str | None, cause: str | None = None) -> str |
     Args:
         after: The other one.
         state: Its state; None: nobody knows it.
-        cause: Why that one can never start, if so (`never`).
+        cause: Why that one can never start, if so (`never_succeeds`).
     """
     if state == SUCCEEDED:
         return None
     if cause is not None:
         return f"{DEPENDENCY}: {cause}, so {after} never starts{NOR_THIS}"
-    if (why := never(after, state)) is not None:
+    if (why := never_succeeds(after, state)) is not None:
         return f"{DEPENDENCY}: {why}{NEVER}"
     return f"{DEPENDENCY}: waits until {after} has succeeded ({state})"
 
 
-def until_ended(other: str, state: str | None, cause: str | None = None) -> str | None:
+def dependency_end(other: str, state: str | None, cause: str | None = None) -> str | None:
     """Why a task waits for the end of another one, whatever that is; None if it has ended. Arguments as of
     `dependency`; one that nobody knows any more has ended."""
     if state is None or state in ENDED:
@@ -108,7 +108,7 @@ def until_ended(other: str, state: str | None, cause: str | None = None) -> str 
     return f"{DEPENDENCY}: waits until {other} has ended ({state})"
 
 
-def never(id: str, state: str | None) -> str | None:
+def never_succeeds(id: str, state: str | None) -> str | None:
     """Why a task that has not succeeded never will; None if it may."""
     if state is None:
         return f"{id} is not known any more"
@@ -153,28 +153,28 @@ def cores(asked: int, left: int, most: int, *, holders: Iterable[tuple[int, str]
         tasks = "task" if most == 1 else "tasks"
         return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
     # By name only those of several: the others come and go, and each time all that wait would be told anew.
-    told = [f"{_cut(name)} has {count}" for count, name in held if count > 1]
+    told = [f"{_shortened(name)} has {count}" for count, name in held if count > 1]
     if ones := len(held) - len(told):
         told.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
     free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
-    return f"{CORES}: needs {_of_the_cpu(asked)}; {free}{_first_of(told, str)}"
+    return f"{CORES}: needs {_cores(asked)}; {free}{_format_first(told, str)}"
 
 
-def cores_kept(head: Task, count: int, start: float, now: float) -> str:
+def cores_reserved(head: Task, count: int, start: float, now: float) -> str:
     """It would fit, on cores that are kept for the head of those that wait for some."""
-    when = "" if math.isinf(start) else f", which starts {about(start, now)}"
+    when = "" if math.isinf(start) else f", which starts {format_approximate_clock(start, now)}"
     return (
-        f"{CORES}: {_of_the_cpu(count)} are kept for {head.name} ({head.id}){when}; this one may not have "
+        f"{CORES}: {_cores(count)} are kept for {head.name} ({head.id}){when}; this one may not have "
         "ended by then"
     )
 
 
-def behind(kept: Kept, now: float) -> str:
+def behind_reservation(kept: Reservation, now: float) -> str:
     """It would fit, on cards that are kept for the head of the queue."""
     if kept.making_room and kept.start == now:
         when = ", which starts once opportunistic tasks have made room"
     else:
-        when = "" if kept.start is None else f", which starts {about(kept.start, now)}"
+        when = "" if kept.start is None else f", which starts {format_approximate_clock(kept.start, now)}"
     return (
         f"{RESERVATION}: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
         f"({kept.task.id}){when}; this one may not have ended by then"
@@ -186,13 +186,15 @@ def closed(name: str) -> str:
     return f"{CLOSED}: it may not have {name}"
 
 
-def reserved(window: Window, name: str) -> str:
+def reserved(window: ReservedWindow, name: str) -> str:
     """The card is kept free at this time, for somebody or from all."""
     whose = f"{window.user}'s" if window.user else "drained"
     return f"{RESERVED}: {name} is {whose} from {format_clock(window.begin)} to {format_clock(window.end)}"
 
 
-def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kept | None = None) -> str:
+def too_little_capacity(
+    shape: Shape, room: FreeCapacity, *, when: float | None, now: float, kept: Reservation | None = None
+) -> str:
     """There is not enough room.
 
     Args:
@@ -207,9 +209,9 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     if fit + len(closed) >= shape.cards:
         return _obstacle(closed, room)
     if kept is not None:
-        next_free = _starts(kept, now)
+        next_free = _start_of_reservation(kept, now)
     else:
-        next_free = "" if when is None else f", next free {about(when, now)}"
+        next_free = "" if when is None else f", next free {format_approximate_clock(when, now)}"
     beyond = f"; {_obstacle(closed, room).partition(': ')[2]}" if closed else ""
     if shape.whole:
         size = f" of {format_memory(shape.mb)}" if shape.mb else ""
@@ -223,69 +225,69 @@ def short(shape: Shape, room: Room, *, when: float | None, now: float, kept: Kep
     return f"{MEMORY}: needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
 
 
-def _starts(kept: Kept, now: float) -> str:
+def _start_of_reservation(kept: Reservation, now: float) -> str:
     """When the head of the queue does, and who makes room for it."""
-    starts = "" if kept.start is None else f", starts {about(kept.start, now)}"
+    starts = "" if kept.start is None else f", starts {format_approximate_clock(kept.start, now)}"
     count = len(kept.making_room)
     if not count:
         return starts
     who = f"{count} opportunistic tasks"
     if count == 1:
-        who = f"{_cut(kept.making_room[0])}, which is opportunistic,"
+        who = f"{_shortened(kept.making_room[0])}, which is opportunistic,"
     if kept.start == now:
         return f", starts once {who} {_has(count)} saved and made room"
     makes = f"{who} {'makes' if count == 1 else 'make'} room"
     return f"; {makes} once the rest is free" if kept.start is None else f"{starts}: {makes} by then"
 
 
-def _holders(shape: Shape, room: Room) -> str:
+def _holders(shape: Shape, room: FreeCapacity) -> str:
     """Who has the other cards."""
     free = {index for _, index in room.candidates(shape)}
     taken = [place for place in room.places if place.count and place.index not in free]
-    return _first_of(taken, _held)
+    return _format_first(taken, _format_holder)
 
 
-def _held(place: Place) -> str:
-    beyond = f", {word_of(place.closed)}" if place.closed else ""
-    return f"{place.name}: {_cut(place.holder)}{beyond}"
+def _format_holder(place: CardOccupancy) -> str:
+    beyond = f", {reason_code(place.closed)}" if place.closed else ""
+    return f"{place.name}: {_shortened(place.holder)}{beyond}"
 
 
-def _obstacle(closed: Sequence[Place], room: Room) -> str:
+def _obstacle(closed: Sequence[CardOccupancy], room: FreeCapacity) -> str:
     """What closes cards on which a task would fit: those that somebody can open again, else the first."""
-    drained = [place for place in closed if word_of(place.closed) == DRAINED]
+    drained = [place for place in closed if reason_code(place.closed) == DRAINED]
     if not drained:
         return closed[0].obstacle
     if len(drained) == len(room.places) > 1:
         return f"{DRAINED}: all {len(drained)} cards are drained (roost drain all --off)"
     drained.sort(key=lambda place: place.index)
     numbers = ",".join(str(place.card.number) for place in drained)
-    names = _together([place.name for place in drained])
+    names = _joined([place.name for place in drained])
     return f"{DRAINED}: {names} {_is(len(drained))} drained (roost drain {numbers} --off)"
 
 
-def _first_of(holders: Sequence[T], said: Callable[[T], str]) -> str:
+def _format_first(holders: Sequence[T], said: Callable[[T], str]) -> str:
     """Of a thousand only the first few are put into words."""
     told = [said(one) for one in holders[:_MOST_HOLDERS]]
     more = [f"{len(holders) - len(told)} more"] if len(holders) > len(told) else []
     return f" ({', '.join([*told, *more])})" if told else ""
 
 
-def _cut(name: str) -> str:
+def _shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def about(moment: float, now: float) -> str:
+def format_approximate_clock(moment: float, now: float) -> str:
     """``about 14:40``. A moment, because what is told may be read much later; to five minutes, so that it
     stays the same for a while, and to one of what comes within ten."""
     step = 300 if moment - now > 600 else 60
     return f"about {format_dated_clock(math.ceil(moment / step) * step, now=now)}"
 
 
-def _names(kept: Kept) -> str:
-    return _together([place.name for place in sorted(kept.places, key=lambda place: place.index)])
+def _names(kept: Reservation) -> str:
+    return _joined([place.name for place in sorted(kept.places, key=lambda place: place.index)])
 
 
-def _together(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     if len(names) > 4:
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
@@ -295,7 +297,7 @@ def _cards(count: int, kind: str = "") -> str:
     return f"one {kind}card" if count == 1 else f"{count} {kind}cards"
 
 
-def _of_the_cpu(count: int) -> str:
+def _cores(count: int) -> str:
     return "one core" if count == 1 else f"{count} cores"
 
 

@@ -9,12 +9,12 @@ import msgspec
 
 from roost.base.system.worker_protocol import EARLY_STOP
 from roost.base.text.byte_sizes import format_memory
-from roost.lab.executors.executor import Seen
-from roost.lab.memory.memory_prediction import MOST_RETRIES, OutOfMemory, after_out_of_memory
+from roost.lab.executors.executor import AttemptStatus
+from roost.lab.memory.memory_prediction import MAX_RETRIES, OutOfMemory, resources_after_out_of_memory
 from roost.lab.queue.task import CRASHED, EVICT, FAILED, KILL, PENDING, STOP, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import why_stopped
 
-MOST_IN_VAIN = 3
+MAX_LOST_IN_A_ROW = 3
 """So many attempts in a row may end by no fault of their own without having saved anything. More often it is
 no accident: whatever it does takes the machine down, or somebody does not want it."""
 _PAUSES = (0.0, 10.0, 60.0)
@@ -23,11 +23,11 @@ start: what is wrong with the machine or the script is still so a moment later."
 _SHORT_SECONDS = 60.0
 """What is right after the start."""
 
-_IN_WORDS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
+_DESCRIPTIONS = {"signal": "it was asked to save and end", "killed": "it was ended at once"}
 """What a session tells of its end, for people."""
 
 
-def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
+def state_after(task: Task, seen: AttemptStatus) -> tuple[str, dict[str, Any]]:
     """The state that follows, and what else changes of the task.
 
     Args:
@@ -37,31 +37,31 @@ def after(task: Task, seen: Seen) -> tuple[str, dict[str, Any]]:
     if task.stop_asked in (STOP, KILL):
         if seen.state == PENDING:
             return STOPPED, {"reason": why_stopped(task.attempt - 1)}
-        return seen.state, {"reason": in_words(seen.state, seen.reason)}
+        return seen.state, {"reason": describe_end(seen.state, seen.reason)}
     if seen.state == PENDING:
         return PENDING, {"reason": "the lab was interrupted before it began"}
     if seen.state == STOPPED and task.stop_asked == EVICT:
         return PENDING, {"reason": "it made room for others"}
     ran_out = seen.taken.ran_out if seen.taken is not None else None
     was_unlucky = seen.is_accident or (ran_out is not None and not ran_out.own_fault)
-    if was_unlucky and seen.in_vain >= MOST_IN_VAIN:
+    if was_unlucky and seen.in_vain >= MAX_LOST_IN_A_ROW:
         what = f"{seen.in_vain} attempts in a row ended by no fault of their own and saved nothing"
-        return _again_if_asked(task, seen, f"{what}; the last: {seen.reason}")
+        return _retry_if_requested(task, seen, f"{what}; the last: {seen.reason}")
     if ran_out is not None:
         return _after_out_of_memory(task, seen, ran_out)
     if seen.is_accident:
         return PENDING, {"reason": f"attempt {task.attempt}: {seen.reason}", **_pause(task, seen)}
-    return _again_if_asked(task, seen, in_words(seen.state, seen.reason))
+    return _retry_if_requested(task, seen, describe_end(seen.state, seen.reason))
 
 
-def in_words(state: str, reason: str) -> str:
+def describe_end(state: str, reason: str) -> str:
     """Why a session ended, for people; empty where it came to its end."""
     if state == SUCCEEDED:
         return reason if reason == EARLY_STOP else ""
-    return _IN_WORDS.get(reason, reason)
+    return _DESCRIPTIONS.get(reason, reason)
 
 
-def _again_if_asked(task: Task, seen: Seen, reason: str) -> tuple[str, dict[str, Any]]:
+def _retry_if_requested(task: Task, seen: AttemptStatus, reason: str) -> tuple[str, dict[str, Any]]:
     state = seen.state
     if state in (FAILED, CRASHED) and task.retries:
         why = f"attempt {task.attempt} {state}: {reason}"
@@ -69,7 +69,7 @@ def _again_if_asked(task: Task, seen: Seen, reason: str) -> tuple[str, dict[str,
     return state, {"reason": reason}
 
 
-def _pause(task: Task, seen: Seen) -> dict[str, float]:
+def _pause(task: Task, seen: AttemptStatus) -> dict[str, float]:
     """The time before which the next attempt does not begin, if this one was short."""
     ended = time.time() if seen.ended is None else seen.ended
     is_short = seen.started is None or ended - seen.started < _SHORT_SECONDS
@@ -77,11 +77,15 @@ def _pause(task: Task, seen: Seen) -> dict[str, float]:
     return {"begin": ended + seconds} if seconds else {}
 
 
-def _after_out_of_memory(task: Task, seen: Seen, ran_out: OutOfMemory) -> tuple[str, dict[str, Any]]:
+def _after_out_of_memory(task: Task, seen: AttemptStatus, ran_out: OutOfMemory) -> tuple[str, dict[str, Any]]:
     """It goes on from its last checkpoint with more; a retry that somebody asked for is not used up, nor does
     one help where nothing larger is left."""
-    again = after_out_of_memory(ran_out, count=task.need.ran_out)
-    had = "a whole card" if ran_out.reserved_mb is None else f"{format_memory(ran_out.reserved_mb)} of each card"
+    again = resources_after_out_of_memory(ran_out, count=task.need.ran_out)
+    had = (
+        "a whole card"
+        if ran_out.reserved_mb is None
+        else f"{format_memory(ran_out.reserved_mb)} of each card"
+    )
     took = f"it had {had}, and took {format_memory(round(ran_out.peak_mb))}"
     if ran_out.asked_mb:
         took += f" when it asked for {format_memory(round(ran_out.asked_mb))} more"
@@ -105,7 +109,7 @@ def _after_out_of_memory(task: Task, seen: Seen, ran_out: OutOfMemory) -> tuple[
     else:
         then = "a whole card" if ran_out.reserved_mb is not None else "a larger card"
     why = f"attempt {task.attempt} ran out of memory: {took}; it goes on with {then}"
-    return PENDING, {"reason": f"{why} ({again.count} of {MOST_RETRIES})", "need": need}
+    return PENDING, {"reason": f"{why} ({again.count} of {MAX_RETRIES})", "need": need}
 
 
 def _nth(number: int) -> str:

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from roost.base.errors import RoostError
-from roost.lab.executors.executor import Executor, Seen
-from roost.lab.memory.memory_use import Capacities, on_this_machine
+from roost.lab.executors.executor import AttemptStatus, Executor
+from roost.lab.memory.memory_use import ReadCapacities, with_card_capacities
 from roost.lab.queue.history import Peak
 from roost.lab.queue.queue_store import Raced, Store
 from roost.lab.queue.task import KILL, LIVE, PENDING, RUNNING, STARTING, STOPPING, Task
 from roost.lab.queue.task_states import ASKED
-from roost.lab.scheduling.attempt_outcome import after
+from roost.lab.scheduling.attempt_outcome import state_after
 
 
 class Attempts:
@@ -29,7 +29,7 @@ class Attempts:
         capacities: Of the cards.
     """
 
-    def __init__(self, store: Store, executor: Executor, capacities: Capacities) -> None:
+    def __init__(self, store: Store, executor: Executor, capacities: ReadCapacities) -> None:
         self._store, self._executor, self._capacities = store, executor, capacities
         self._fds: dict[str, int] = {}
         self._live: set[str] = set()
@@ -92,16 +92,16 @@ class Attempts:
             os.close(fd)
         self._fds.clear()
 
-    def _seen(self, task: Task) -> Seen | None:
+    def _seen(self, task: Task) -> AttemptStatus | None:
         try:
             seen = self._executor.poll(task)
-            return seen._replace(taken=on_this_machine(seen.taken, self._capacities))
+            return seen._replace(taken=with_card_capacities(seen.taken, self._capacities))
         except Exception as error:  # noqa: BLE001  - it reads what others have written; the rest must go on
             self._unwatch(task)  # else what has ended would wake us for ever
             self._tell_unseen(task, error)
             return None
 
-    def _settled(self, task: Task, seen: Seen) -> Task | None:
+    def _settled(self, task: Task, seen: AttemptStatus) -> Task | None:
         """Brings one task up to date; gives it as it is then, None if nothing is known of it now."""
         try:
             if seen.state == STARTING:
@@ -135,7 +135,7 @@ class Attempts:
         fd = self._fds.get(task.id)
         if fd is not None and _has_ended(fd):  # its guard alone was killed: there is something else to watch
             os.close(self._fds.pop(task.id))
-        if task.id not in self._fds and len(self._fds) < _most_watched():
+        if task.id not in self._fds and len(self._fds) < _max_watched():
             fd = None
             with suppress(OSError):  # no descriptor is left: it is asked from time to time
                 fd = self._executor.watch(task)
@@ -165,10 +165,10 @@ class Attempts:
             self._store.note("trouble", text, task=task.id)
             self._troubles[task.id] = text
 
-    def _end(self, task: Task, seen: Seen) -> Task:
+    def _end(self, task: Task, seen: AttemptStatus) -> Task:
         self._unwatch(task)
         self._asked.pop(task.id, None)
-        to, changes = after(task, seen)
+        to, changes = state_after(task, seen)
         if to != PENDING:
             changes |= {"started": seen.started, "ended": seen.ended, "exit_code": seen.exit_code}
         ended = self._store.move(task, to, session=seen.session, measured=_peak(task, seen), **changes)
@@ -181,7 +181,7 @@ class Attempts:
             os.close(fd)
 
 
-def _most_watched() -> int:
+def _max_watched() -> int:
     """Half of the descriptors that we may have are for all else. More tasks are asked from time to time."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
@@ -192,7 +192,7 @@ def _has_ended(fd: int) -> bool:
     return bool(poller.poll(0))
 
 
-def _peak(task: Task, seen: Seen) -> Peak | None:
+def _peak(task: Task, seen: AttemptStatus) -> Peak | None:
     """What is to be remembered of its memory for the next runs like it."""
     taken = seen.taken
     if taken is None or not taken.is_whole or not task.profile:

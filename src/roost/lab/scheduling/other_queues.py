@@ -27,16 +27,16 @@ from roost.devices.card import Card
 from roost.devices.demand import CardDemand, DemandRecord, QueueDemand
 from roost.devices.lease_events import LeaseEvents
 from roost.lab.policy.card_capacity import Shape, usable
-from roost.lab.policy.policy_state import Decision, Held, Rules, State
-from roost.lab.policy.reason_codes import ROOM, word_of
-from roost.lab.policy.running_tasks import end_of, seconds_of
+from roost.lab.policy.policy_state import Decision, OtherLease, PolicyState, Rules
+from roost.lab.policy.reason_codes import CAPACITY_CODES, reason_code
+from roost.lab.policy.running_tasks import expected_end, expected_seconds
 from roost.lab.queue.task import PENDING, Need, Task
 
 PATIENCE_SECONDS = 10.0
 """How long a card stays free for somebody who does not take it: longer than a daemon may take to look."""
 _PASSED_OVER_SECONDS, _LONGEST_SECONDS = 60.0, 3600.0
 """For how long somebody is passed over who has not; twice as long each time."""
-_STEP = 10.0
+_END_STEP_SECONDS = 10.0
 """Seconds; ends are told no finer."""
 
 
@@ -55,7 +55,7 @@ class _Trust:
     passed_over_until: float = 0.0
 
 
-class Neighbours:
+class OtherQueues:
     """What one queue knows of the others, and they of it."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Neighbours:
         """Readable when others leave a card, or want something else; None: nobody tells."""
         return self._changes.fd
 
-    def joined(self, state: State, leases: Sequence[lease_files.CardLease]) -> State:
+    def joined(self, state: PolicyState, leases: Sequence[lease_files.CardLease]) -> PolicyState:
         """The state with what others hold and want.
 
         Args:
@@ -83,12 +83,12 @@ class Neighbours:
         posted = demand.read_demands(exclude=self._post.token)
         self._note_leases(leases)
         believed = [one for one in posted if self._of(one.uid).passed_over_until <= state.now]
-        theirs = [(one, task) for one in believed for task in _tasks(one, state)]
+        theirs = [(one, task) for one in believed for task in _demanded_tasks(one, state)]
         self._theirs = {task.id: one.uid for one, task in theirs}
         return replace(
             state,
             pending=[*state.pending, *(task for _, task in theirs)],
-            held=_held(leases, {task.id for task in state.live}, posted),
+            held=_other_leases(leases, {task.id for task in state.live}, posted),
             closed={task.id: frozenset(one.record.closed) for one, task in theirs if one.record.closed},
             shared=bool(theirs),
         )
@@ -106,7 +106,7 @@ class Neighbours:
         reasons = {id: why for id, why in decision.reasons.items() if id not in self._theirs}
         return replace(decision, placements=placements, reasons=reasons)
 
-    def answer(self, state: State, decision: Decision) -> float:
+    def answer(self, state: PolicyState, decision: Decision) -> float:
         """Posts what waits, once the rest has started; gives in how many seconds it is to be looked at again,
         as somebody may not have taken by then what is his.
 
@@ -114,7 +114,7 @@ class Neighbours:
             state: As it was decided on.
             decision: The whole.
         """
-        waiting = {id for id, why in decision.reasons.items() if word_of(why) in ROOM}
+        waiting = {id for id, why in decision.reasons.items() if reason_code(why) in CAPACITY_CODES}
         waiting -= self._theirs.keys()
         tasks = [task for task in state.pending if task.id in waiting]
         self._tell(state, tasks)
@@ -153,17 +153,21 @@ class Neighbours:
             soonest = min(soonest, left)
         return soonest
 
-    def _tell(self, state: State, tasks: Sequence[Task]) -> None:
+    def _tell(self, state: PolicyState, tasks: Sequence[Task]) -> None:
         if not tasks:
             self._post.withdraw()
             return
-        first = nsmallest(demand.MAX_DEMANDS, tasks, key=_order)
-        ends = {task.id: end_of(task, state) for task in state.live if task.cards}
+        first = nsmallest(demand.MAX_DEMANDS, tasks, key=_demand_order)
+        ends = {task.id: expected_end(task, state) for task in state.live if task.cards}
         # Else what is about to end would be told anew, and everybody woken, at each look.
-        known = ((id, math.ceil(end / _STEP) * _STEP) for id, end in ends.items() if not math.isinf(end))
+        known = (
+            (id, math.ceil(end / _END_STEP_SECONDS) * _END_STEP_SECONDS)
+            for id, end in ends.items()
+            if not math.isinf(end)
+        )
         told = DemandRecord(
-            wants=tuple(_want(task, state) for task in first),
-            closed=_closed(state.cards, state.rules)[: demand.MAX_CARDS],
+            wants=tuple(_card_demand(task, state) for task in first),
+            closed=_closed_cards(state.cards, state.rules)[: demand.MAX_CARDS],
             ends=dict(islice(known, demand.MAX_CARDS)),
         )
         with suppress(
@@ -172,31 +176,31 @@ class Neighbours:
             self._post.publish(told)
 
 
-def _order(task: Task) -> tuple[bool, int, float]:
+def _demand_order(task: Task) -> tuple[bool, int, float]:
     return task.need.opportunistic, -task.priority, task.submitted
 
 
-def _closed(cards: Sequence[Card], rules: Rules) -> tuple[str, ...]:
+def _closed_cards(cards: Sequence[Card], rules: Rules) -> tuple[str, ...]:
     """Cards on which nothing of this queue begins."""
     open_to_us = {card.id for card in usable(cards, rules)} - set(rules.drained)
     return tuple(card.id for card in cards if card.id not in open_to_us)
 
 
-def _want(task: Task, state: State) -> CardDemand:
+def _card_demand(task: Task, state: PolicyState) -> CardDemand:
     known = state.expected.get(task.id)
     shape = Shape.of(task.need, None if known is None else known.memory_mb)
     return CardDemand(
         cards=shape.cards,
         mb=None if shape.whole else shape.mb,
         least_mb=shape.mb if shape.whole else 0,
-        seconds=seconds_of(task, state),
+        seconds=expected_seconds(task, state),
         since=task.submitted,
         priority=task.priority,
         opportunistic=task.need.opportunistic,
     )
 
 
-def _tasks(posted: QueueDemand, state: State) -> list[Task]:
+def _demanded_tasks(posted: QueueDemand, state: PolicyState) -> list[Task]:
     """What somebody wants, as tasks that need no more than their time and cards to be decided on."""
     user, rules = lease_files.user_name(posted.uid), state.rules
     oldest = state.now - min(rules.longest_wait, rules.longest_wait_of_several)
@@ -221,15 +225,15 @@ def _tasks(posted: QueueDemand, state: State) -> list[Task]:
     ]
 
 
-def _held(
+def _other_leases(
     leases: Iterable[lease_files.CardLease], ours: Container[str], posted: Sequence[QueueDemand]
-) -> dict[str, list[Held]]:
+) -> dict[str, list[OtherLease]]:
     """What others hold, until when they say."""
     ends = {(one.uid, task): end for one in posted for task, end in one.record.ends.items()}
-    found: defaultdict[str, list[Held]] = defaultdict(list)
+    found: defaultdict[str, list[OtherLease]] = defaultdict(list)
     for lease in leases:
         said = lease.record
         if lease.is_live and said.task not in ours:
             end = ends.get((lease.uid, said.task), math.inf)
-            found[lease.card].append(Held(lease.user, said.mb, end))
+            found[lease.card].append(OtherLease(lease.user, said.mb, end))
     return found

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from roost.lab.policy.reason_codes import word_of
+from roost.lab.policy.reason_codes import reason_code
 from roost.lab.queue.queue_store import Store
 
-MANY = 100
-AGAIN_SECONDS = 10.0
+MANY_REASONS = 100
+REWRITE_SECONDS = 10.0
 
 
-class Explained:
+class ReasonWriter:
     """Writes reasons into a queue, those that are not what was written before.
 
     A reason names who has the cards, so where a thousand tasks wait each start would be a thousand rows. If
-    more than `MANY` are to be told the same word with other details, that is done every ten seconds.
+    more than `MANY_REASONS` are to be told the same word with other details, that is done every ten seconds.
 
     Args:
         store: The queue.
@@ -39,13 +39,15 @@ class Explained:
         before = self._written
         new = {id: reason for id, reason in reasons.items() if before.get(id) != reason}
         details = {
-            id for id, reason in new.items() if id in before and word_of(reason) == word_of(before[id])
+            id
+            for id, reason in new.items()
+            if id in before and reason_code(reason) == reason_code(before[id])
         }
-        is_too_soon = len(details) > MANY and now < self._again
+        is_too_soon = len(details) > MANY_REASONS and now < self._again
         if is_too_soon:
             new = {id: reason for id, reason in new.items() if id not in details}
-        elif len(details) > MANY:
-            self._again = now + AGAIN_SECONDS
+        elif len(details) > MANY_REASONS:
+            self._again = now + REWRITE_SECONDS
         self._is_behind = is_too_soon
         if new:
             self._store.explain(new)

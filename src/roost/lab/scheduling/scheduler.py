@@ -20,27 +20,27 @@ from roost.lab.executors.executor import Executor
 from roost.lab.memory.expectations import Expectations
 from roost.lab.policy.card_capacity import capacity_mb, shared_mb, spare_mb, usable
 from roost.lab.policy.decision import Policy
-from roost.lab.policy.policy_state import Placement, Rules, State
-from roost.lab.policy.reason_codes import CARDS, DISK, MACHINE, RACE, TAKEN, word_of
+from roost.lab.policy.policy_state import Placement, PolicyState, Rules
+from roost.lab.policy.reason_codes import CARDS, DISK, MACHINE, RACE, TAKEN, reason_code
 from roost.lab.queue.queue_store import Raced, Store
 from roost.lab.queue.task import EVICT, FAILED, PENDING, Task
 from roost.lab.scheduling.attempts import Attempts
-from roost.lab.scheduling.live_tasks import Standing, Tasks
-from roost.lab.scheduling.other_queues import Neighbours
-from roost.lab.scheduling.reason_writer import Explained
-from roost.lab.scheduling.site_rules import rules_in
+from roost.lab.scheduling.other_queues import OtherQueues
+from roost.lab.scheduling.reason_writer import ReasonWriter
+from roost.lab.scheduling.site_rules import read_rules
+from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache, UnfinishedTasks
 
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
+_MACHINE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """What the machine has too little of, whatever the task is."""
-_NO_DISK = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
+_DISK_ERRORS = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
 """A disk that may come back: that of the task's package, others may be on another one."""
-_LOOK_SECONDS, _SOON_SECONDS = 5.0, 0.05
+_RETRY_SECONDS, _SOON_SECONDS = 5.0, 0.05
 
 
-def capacities(store: Store, ask: Callable[[], list[Card]], card_mb: int) -> tuple[int, int]:
+def card_capacities(store: Store, ask: Callable[[], list[Card]], card_mb: int) -> tuple[int, int]:
     """What tasks may have of a card of so many MB, and of the largest that they may have; where the driver
     does not tell, no card is larger."""
-    rules = rules_in(store)
+    rules = read_rules(store)
     own_mb = shared_mb(card_mb, rules)
     with suppress(RoostError, OSError):
         return own_mb, max((capacity_mb(card, rules) for card in usable(ask(), rules)), default=own_mb)
@@ -61,10 +61,10 @@ class Scheduler:
         self, store: Store, executor: Executor, attempts: Attempts, ask: Callable[[], list[Card]]
     ) -> None:
         self._store, self._executor, self._attempts, self._ask = store, executor, attempts, ask
-        self._standing, self._policy = Standing(store), Policy()
-        self._neighbours = Neighbours()
+        self._standing, self._policy = UnfinishedTaskCache(store), Policy()
+        self._neighbours = OtherQueues()
         self._expectations = Expectations(store)
-        self._explained = Explained(store)
+        self._explained = ReasonWriter(store)
         self._deaf_until = 0.0
 
     def run(self) -> float | None:
@@ -93,7 +93,9 @@ class Scheduler:
             reasons |= waits
             self._explained.tell(reasons, now=time.monotonic())
         patience = min(self._neighbours.answer(state, whole), self._explained.left(time.monotonic()))
-        return 0.0 if has_ended else min(patience, _next_look(tasks.pending, reasons, state.now))
+        return (
+            0.0 if has_ended else min(patience, _seconds_until_next_pass(tasks.pending, reasons, state.now))
+        )
 
     @property
     def fd(self) -> int | None:
@@ -105,7 +107,7 @@ class Scheduler:
         """What waits, waits for another daemon."""
         self._neighbours.rest()
 
-    def _state(self, tasks: Tasks) -> tuple[State, dict[str, str]]:
+    def _state(self, tasks: UnfinishedTasks) -> tuple[PolicyState, dict[str, str]]:
         """What is decided on; and why of those tasks that it leaves out, because nobody can tell now what
         the cards are like."""
         pending, live = tasks
@@ -114,7 +116,7 @@ class Scheduler:
         used: dict[str, float] = {}
         unseen: dict[str, str] = {}
         wants_cards = any(task.need.cards for task in pending)
-        now, rules = time.time(), rules_in(self._store)
+        now, rules = time.time(), read_rules(self._store)
         if wants_cards:
             try:
                 self._neighbours.watch()
@@ -127,14 +129,14 @@ class Scheduler:
                 unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
                 pending = [task for task in pending if not task.need.cards]
                 cards, wants_cards = [], False
-        state = State(
+        state = PolicyState(
             now=now,
             pending=pending,
             live=live,
-            cards=without_all_holders(cards, leases),
+            cards=all_without_leased_processes(cards, leases),
             usage=used,
             expected=self._expectations.of([*pending, *live], cards, rules) if wants_cards else {},
-            saved={task.id: at for task in live if task.need.opportunistic and (at := _saved(task))},
+            saved={task.id: at for task in live if task.need.opportunistic and (at := _last_saved(task))},
             states=self._store.states([id for task in pending for id in task.others]),
             rules=rules,
         )
@@ -157,7 +159,7 @@ class Scheduler:
         started: list[Task] = []
         why = ""
         for task in self._begun(placements, tasks, cards, rules, waits):
-            if word_of(why) == MACHINE:  # the next one would fare no better
+            if reason_code(why) == MACHINE:  # the next one would fare no better
                 waits[task.id] = self._put_back(task, why)
                 continue
             chosen = [cards[id] for id in task.cards]
@@ -218,12 +220,12 @@ class Scheduler:
     def _not_started(self, begun: Task, error: Exception) -> str:
         """Writes down that a task was not started; gives why it waits, empty if it does not."""
         if not isinstance(error, CardsBusy):
-            self._deaf_until = time.monotonic() + _LOOK_SECONDS
+            self._deaf_until = time.monotonic() + _RETRY_SECONDS
         if isinstance(error, Refused):
             return self._put_back(begun, f"{TAKEN}: {error}")
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
             return self._put_back(begun, f"{MACHINE}: {error}")
-        if isinstance(error, OSError) and error.errno in _NO_DISK:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             return self._put_back(begun, f"{DISK}: {error}")
         if not isinstance(error, RoostError | OSError):
             traceback.print_exception(error)
@@ -243,7 +245,7 @@ class Scheduler:
         return why
 
 
-def without_holders(card: Card, leases: Sequence[lease_files.CardLease]) -> Card:
+def without_leased_processes(card: Card, leases: Sequence[lease_files.CardLease]) -> Card:
     """The card with those processes alone that no lease of their owner speaks for; in trouble, if nobody can
     look at its leases."""
     owners = {one.user for one in leases if not one.blocked}
@@ -252,7 +254,7 @@ def without_holders(card: Card, leases: Sequence[lease_files.CardLease]) -> Card
     return replace(card, users=users, trouble=trouble)
 
 
-def _saved(task: Task) -> float | None:
+def _last_saved(task: Task) -> float | None:
     """When it saved last, in this attempt: a checkpoint comes into its folder by a rename."""
     try:
         at = (Path(task.package) / "Checkpoints").stat().st_mtime
@@ -261,20 +263,22 @@ def _saved(task: Task) -> float | None:
     return at if task.started is not None and at > task.started else None
 
 
-def without_all_holders(cards: Iterable[Card], leases: Iterable[lease_files.CardLease]) -> list[Card]:
+def all_without_leased_processes(
+    cards: Iterable[Card], leases: Iterable[lease_files.CardLease]
+) -> list[Card]:
     """The same of all cards, with what was found in their folders."""
     found: defaultdict[str, list[lease_files.CardLease]] = defaultdict(list)
     for lease in leases:
         if lease.is_live:
             found[lease.card].append(lease)
-    return [without_holders(card, found[card.id]) for card in cards]
+    return [without_leased_processes(card, found[card.id]) for card in cards]
 
 
-def _next_look(pending: Sequence[Task], reasons: Mapping[str, str], now: float) -> float:
+def _seconds_until_next_pass(pending: Sequence[Task], reasons: Mapping[str, str], now: float) -> float:
     begins = [task.begin - now for task in pending if task.begin is not None and task.begin > now]
-    words = set(map(word_of, reasons.values()))
+    words = set(map(reason_code, reasons.values()))
     if RACE in words:
         return _SOON_SECONDS
     waits_for_others = not words.isdisjoint((TAKEN, MACHINE, DISK))
     may_change = waits_for_others or any(task.need.cards and reasons.get(task.id) for task in pending)
-    return max(_SOON_SECONDS, min([_LOOK_SECONDS if may_change else math.inf, *begins]))
+    return max(_SOON_SECONDS, min([_RETRY_SECONDS if may_change else math.inf, *begins]))

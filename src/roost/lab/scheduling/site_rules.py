@@ -9,7 +9,7 @@ from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.history import RULES, Remembered
 
 
-def rules_in(queue: Remembered) -> Rules:
+def read_rules(queue: Remembered) -> Rules:
     """Those of the settings, on what is usual: a task of the CPU for each core.
 
     Raises:

@@ -16,13 +16,13 @@ from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease_files
 from roost.devices.card import Card
 from roost.devices.lease_files import CardLease
-from roost.lab.policy.policy_state import Rules, Window
+from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.queue import database
 from roost.lab.queue.history import RULES
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import LIVE, Task
-from roost.lab.scheduling.scheduler import without_holders
-from roost.lab.scheduling.site_rules import rules_in
+from roost.lab.scheduling.scheduler import without_leased_processes
+from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
 
 ALL, ANY = "all", "any"
@@ -79,7 +79,7 @@ class CardStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the driver lets only one process at a time compute on it, so that it cannot be shared."""
     allowed: bool
     drained: bool
-    windows: list[Window]
+    windows: list[ReservedWindow]
     """Drain windows that are not over."""
     tasks: list[TaskOnCard]
     leases: list[LeaseOnCard]
@@ -121,7 +121,7 @@ def show() -> DeviceList:
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
     if database.was_made(state_folder.lab_folder()):
         with lab.opened() as store:
-            rules, live = rules_in(store), store.tasks(states=LIVE)
+            rules, live = read_rules(store), store.tasks(states=LIVE)
             short = store.beginnings(task.id for task in live)
     found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
     return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
@@ -175,7 +175,7 @@ def drain(text: str, *, off: bool = False, window: tuple[float, float] | None = 
             drained = [id for id in drained if id not in gone]
             windows = [] if text == ALL else [one for one in windows if one["card"] not in ids]
         elif window is not None:
-            new = [Window(card=id, user="", begin=window[0], end=window[1]) for id in ids]
+            new = [ReservedWindow(card=id, user="", begin=window[0], end=window[1]) for id in ids]
             windows += [one for one in map(msgspec.to_builtins, new) if one not in windows]
         else:
             drained = list(dict.fromkeys([*drained, *ids]))
@@ -246,7 +246,7 @@ def _card_status(
 ) -> CardStatus:
     ours = [task for task in live if card.id in task.cards]
     ids = {task.id for task in ours}
-    rest = without_holders(card, leases)
+    rest = without_leased_processes(card, leases)
     return CardStatus(
         number=card.number,
         id=card.id,

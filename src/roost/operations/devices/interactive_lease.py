@@ -22,12 +22,12 @@ from roost.devices.card import Card, CardProcess
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
 from roost.lab.policy.card_capacity import spare_mb
 from roost.lab.policy.decision import decide
-from roost.lab.policy.policy_state import Rules, State
-from roost.lab.policy.reason_codes import RESERVATION, word_of
+from roost.lab.policy.policy_state import PolicyState, Rules
+from roost.lab.policy.reason_codes import RESERVATION, reason_code
 from roost.lab.queue import wakeup
 from roost.lab.queue.task import PENDING, Need, Task
-from roost.lab.scheduling.other_queues import Neighbours
-from roost.lab.scheduling.scheduler import without_all_holders, without_holders
+from roost.lab.scheduling.other_queues import OtherQueues
+from roost.lab.scheduling.scheduler import all_without_leased_processes, without_leased_processes
 from roost.lab.sessions.session_start import CARDS_VARIABLE
 from roost.supervisor.processes.process_tree import descendants, kill_tree
 
@@ -110,7 +110,7 @@ class _QueuedLease:
     """A waiting lease among all tasks that wait for cards of this machine, in any queue."""
 
     def __init__(self, request: LeaseRequest) -> None:
-        self._neighbours = Neighbours()
+        self._neighbours = OtherQueues()
         self._rules = Rules(allowed=tuple(card.id for card in visible_cards.cards()))
         self._task = Task(
             id="lease",
@@ -132,10 +132,10 @@ class _QueuedLease:
         self._neighbours.watch()
         cards, now = inventory.read_cards(), time.time()
         found = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
-        state = State(
+        state = PolicyState(
             now=now,
             pending=[self._task],
-            cards=without_all_holders(cards, found),
+            cards=all_without_leased_processes(cards, found),
             usage=usage_ledger.decayed_usage(now, leases=found),
             rules=self._rules,
         )
@@ -144,7 +144,7 @@ class _QueuedLease:
         self._neighbours.answer(joined, whole)
         if self._neighbours.ours(whole).placements:
             return True
-        return not whole.placements and word_of(whole.reasons[self._task.id]) != RESERVATION
+        return not whole.placements and reason_code(whole.reasons[self._task.id]) != RESERVATION
 
     def wait(self) -> None:
         """Waits until more cards may be free."""
@@ -278,7 +278,7 @@ def _is_unused(card: Card, mb: int | None) -> bool:
 
 
 def _foreign_users(card: Card) -> Sequence[CardProcess]:
-    return without_holders(card, lease_files.live_leases(card.id)).users
+    return without_leased_processes(card, lease_files.live_leases(card.id)).users
 
 
 def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest) -> Refused:

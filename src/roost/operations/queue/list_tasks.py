@@ -224,7 +224,7 @@ def needs_daemon(rows: Sequence[TaskRow]) -> bool:
     """Whether a task has not ended and no daemon is running."""
     return (
         any(row.state not in ENDED for row in rows)
-        and daemon_presence.about(state_folder.lab_folder()) is None
+        and daemon_presence.find_daemon(state_folder.lab_folder()) is None
     )
 
 

@@ -17,7 +17,7 @@ _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", "
 
 
 def profile_of(package: PackageFolder, plan: Plan) -> tuple[str, float | None]:
-    """Returns the memory profile of a planned session (`roost.lab.memory.memory_prediction.profile`). It is
+    """Returns the memory profile of a planned session (`memory_prediction.memory_profile`). It is
     empty for a command, whose memory use is not measured.
 
     Args:
@@ -30,7 +30,7 @@ def profile_of(package: PackageFolder, plan: Plan) -> tuple[str, float | None]:
     if plan.is_command:
         return "", None
     settings = layers.apply_overrides(package.settings(), plan.request["overrides"])
-    return memory_prediction.profile(
+    return memory_prediction.memory_profile(
         _code_digest(package), {**settings, "strategy": plan.request["strategy"]}
     )
 

@@ -135,9 +135,9 @@ def require_satisfiable(needs: Sequence[Need]) -> None:
         if not store.settings().get(RULES) and not has_amounts:
             return  # the default rules let every such task run, and the imports below take 20 ms
         from roost.lab.policy.wait_reasons import impossible
-        from roost.lab.scheduling.site_rules import rules_in
+        from roost.lab.scheduling.site_rules import read_rules
 
-        rules = rules_in(store)
+        rules = read_rules(store)
     cards = inventory.read_cards() if any(need.cards for need in needs) else []
     for need in dict.fromkeys(needs):
         why = impossible(need, cards, rules)

@@ -123,7 +123,7 @@ def _change_task(store: Store, id: str, held: bool | None, priority: int | None)
 def _require_current_daemon() -> None:
     """Checks the version of the running daemon, as one of another version would not follow the request.
     Starts no daemon yet: it might start the very tasks that are about to be held or stopped."""
-    if daemon_presence.about(state_folder.lab_folder()) is not None:
+    if daemon_presence.find_daemon(state_folder.lab_folder()) is not None:
         lab.ensure()
 
 
@@ -191,7 +191,7 @@ def _wait_for_end(
             )
         if requested_at:
             # A daemon that was killed meanwhile must be started again: no other process ends the tasks.
-            if daemon_presence.about(state_folder.lab_folder()) is None:
+            if daemon_presence.find_daemon(state_folder.lab_folder()) is None:
                 lab.ensure()
             time.sleep(_TICK_SECONDS)
 

@@ -14,7 +14,7 @@ from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_clock
 from roost.base.text.word_list import join_names
 from roost.lab.background import daemon_presence
-from roost.lab.policy.reason_codes import is_hopeless
+from roost.lab.policy.reason_codes import can_never_start
 from roost.lab.queue.history import Event
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
@@ -65,7 +65,7 @@ def why(text: str) -> list[TaskExplanation]:
         Refused: The queue cannot be opened.
     """
     tasks = resolve.tasks(text)
-    is_watched = daemon_presence.about(state_folder.lab_folder()) is not None
+    is_watched = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
     numbers = card_numbers(tasks)
     with Store.open() as store:
         events = {task.id: store.events(task=task.id) for task in tasks}
@@ -118,7 +118,7 @@ def _can_continue(task: Task) -> bool:
 
 def _state_line(task: Task, numbers: Mapping[str, int]) -> str:
     if task.state == PENDING:
-        hint = f" (`roost stop {task.id}` removes it from the queue)" if is_hopeless(task.reason) else ""
+        hint = f" (`roost stop {task.id}` removes it from the queue)" if can_never_start(task.reason) else ""
         return f"{task.reason}{hint}" if task.reason else "the daemon has not considered it yet"
     if task.state in ENDED:
         return _end_line(task)

@@ -108,7 +108,7 @@ def _attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterato
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
-        if not later and daemon_presence.about(state_folder.lab_folder()) is None:
+        if not later and daemon_presence.find_daemon(state_folder.lab_folder()) is None:
             notes[session.number] = "no daemon runs that would see to the task: `roost lab start`"
             return None
         if later or state == PENDING:

@@ -13,7 +13,7 @@ from roost.devices.card import Card
 from roost.devices.usage_ledger import HALF_LIFE_SECONDS
 from roost.lab.policy.card_capacity import capacity_mb
 from roost.lab.policy.decision import Policy
-from roost.lab.policy.policy_state import Decision, Placement, Rules, State
+from roost.lab.policy.policy_state import Decision, Placement, PolicyState, Rules
 from roost.lab.queue.task import PENDING, RUNNING, STOPPED, SUCCEEDED, Task
 
 
@@ -79,7 +79,7 @@ class VirtualLab:
         cards: Sequence[Card],
         rules: Rules,
         *,
-        decide: Callable[[State], Decision] | None = None,
+        decide: Callable[[PolicyState], Decision] | None = None,
     ) -> None:
         self.jobs = {job.task.id: job for job in jobs}
         self.cards, self.rules, self._decide = cards, rules, decide or Policy().decide
@@ -104,7 +104,7 @@ class VirtualLab:
         yield from (job.task.begin for job in self.jobs.values() if job.task.begin is not None)
         yield from (moment for window in self.rules.reserved for moment in (window.begin, window.end))
 
-    def passes(self) -> Iterator[tuple[State, Decision]]:
+    def passes(self) -> Iterator[tuple[PolicyState, Decision]]:
         """Yields each state with its decision; tasks that are pending after the last decision never start."""
         reasons: Mapping[str, str] = {}
         while self._events:
@@ -122,8 +122,8 @@ class VirtualLab:
         for id, reason in reasons.items():
             self.jobs[id].reason = reason
 
-    def _state(self) -> State:
-        return State(
+    def _state(self) -> PolicyState:
+        return PolicyState(
             now=self.now,
             pending=list(self.pending.values()),
             live=list(self.live.values()),

@@ -11,7 +11,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.queue.task import Need
-from roost.lab.scheduling.site_rules import rules_in
+from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
@@ -80,7 +80,7 @@ def _cards(asked_mb: int) -> tuple[int, int | None]:
     """How many cards, as few as suffice, and how much of each; all, and whole, where nobody has said how
     much is needed."""
     with lab.opened() as store:
-        rules = rules_in(store)
+        rules = read_rules(store)
     found = usable(inventory.read_cards(), rules)
     if not found:
         raise Refused("there is no card to share the work among", fix="leave DDP and multi_GPU out")
