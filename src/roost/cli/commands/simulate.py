@@ -73,7 +73,7 @@ def command(
 
 
 def _lines(shown: SimulationResult) -> Iterator[str]:
-    time = terminal.duration
+    time = terminal.format_duration
     tasks, cards = ("" if count == 1 else "s" for count in (shown.tasks, shown.cards))
     yield (
         f"{shown.tasks} task{tasks} on {shown.cards} card{cards}: {time(shown.makespan)}, "

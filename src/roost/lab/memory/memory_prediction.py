@@ -17,31 +17,31 @@ from typing import Any
 
 from roost.lab.queue.history import Peak
 
-NEWEST = 8
+NEWEST_RUNS = 8
 """So many of the newest runs count: code that a digest does not see, such as a driver, changes."""
-SURE_RUNS = 3
+ENOUGH_RUNS = 3
 MARGIN = 1.05
-_FEW_MARGIN = 0.05
-"""Added for each run that is missing to `SURE_RUNS`: the largest of one or two says less."""
+_MARGIN_PER_MISSING_RUN = 0.05
+"""Added for each run that is missing to `ENOUGH_RUNS`: the largest of one or two says less."""
 _LINE_MARGIN = 1.10
-_APART = 1.25
+_MAX_RATIO = 1.25
 """Runs of one profile and scale that differ by more say nothing; nor does a line that misses by so much."""
-_REACH = 2.0
+_MAX_EXTRAPOLATION = 2.0
 """A line is believed up to so many times its largest scale."""
-MOST_RETRIES = 3
-_MORE, _MORE_THAN_PEAK = 1.5, 1.2
+MAX_RETRIES = 3
+_RESERVATION_FACTOR, _PEAK_FACTOR = 1.5, 1.2
 
-_BATCH = ("batch_size", "max_tokens")
-_NO_MATTER = frozenset([
+_BATCH_SETTINGS = ("batch_size", "max_tokens")
+_IRRELEVANT_SETTINGS = frozenset([
     "checkpoint", "description", "devices", "early_stopping", "limits", "log_every", "max_epochs",
     "max_steps", "max_time", "mirrors", "rank_timeout", "save_root", "seed", "test_at_end", "validate_every",
 ])  # fmt: skip
 """Top-level settings that do not change how much memory a step takes; the number of ranks is kept apart."""
-_NO_MATTER_OF_OPTIMIZERS = frozenset(["lr", "weight_decay", "scheduler", "max_grad_norm", "betas", "eps"])
+_IRRELEVANT_OPTIMIZER_SETTINGS = frozenset(["lr", "weight_decay", "scheduler", "max_grad_norm", "betas", "eps"])
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class MemoryReservation:
     """What a task is given of each of its cards."""
 
     mb: int | None
@@ -49,18 +49,18 @@ class Reservation:
     why: str
 
 
-def profile(code: str, settings: Mapping[str, Any]) -> tuple[str, float | None]:
+def memory_profile(code: str, settings: Mapping[str, Any]) -> tuple[str, float | None]:
     """Under which runs are taken for the same, and the scale that their memory grows by.
 
     Args:
         code: Digest of the code that is run.
         settings: The effective ones, all layers merged.
     """
-    kept = {key: value for key, value in settings.items() if key not in _NO_MATTER}
+    kept = {key: value for key, value in settings.items() if key not in _IRRELEVANT_SETTINGS}
     data = kept.get("data")
     scale = None
     if isinstance(data, Mapping):
-        named = next((key for key in _BATCH if _is_number(data.get(key))), None)
+        named = next((key for key in _BATCH_SETTINGS if _is_number(data.get(key))), None)
         scale = float(data[named]) if named is not None else None
         kept["data"] = {key: named if key == named else value for key, value in data.items()}
     optimizers = kept.get("optimizers")
@@ -73,16 +73,16 @@ def profile(code: str, settings: Mapping[str, Any]) -> tuple[str, float | None]:
 def _without_rates(optimizer: Any) -> Any:
     if not isinstance(optimizer, Mapping):
         return optimizer
-    return {key: value for key, value in optimizer.items() if key not in _NO_MATTER_OF_OPTIMIZERS}
+    return {key: value for key, value in optimizer.items() if key not in _IRRELEVANT_OPTIMIZER_SETTINGS}
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def reserve(
+def predict_memory(
     peaks: Iterable[Peak], *, scale: float | None, device: str, ranks: int, declared_mb: int | None
-) -> Reservation:
+) -> MemoryReservation:
     """What a task is given.
 
     Args:
@@ -96,46 +96,46 @@ def reserve(
     for peak in peaks:
         if (peak.device, peak.ranks) == (device, ranks):
             by_scale[peak.scale].append(peak)
-    found = _same(by_scale.get(scale, []))
+    found = _from_same_scale(by_scale.get(scale, []))
     if found is None and scale is not None:
         lines = {one: rows for one, rows in by_scale.items() if one is not None and one != scale}
-        found = _line(lines, scale)
+        found = _from_other_scales(lines, scale)
     if found is not None:
         return found
     if declared_mb is not None:
-        return Reservation(declared_mb, "as asked")
-    return Reservation(None, "its memory is not known yet: it is measured on a whole card")
+        return MemoryReservation(declared_mb, "as asked")
+    return MemoryReservation(None, "its memory is not known yet: it is measured on a whole card")
 
 
-def _same(rows: Sequence[Peak]) -> Reservation | None:
-    newest = rows[-NEWEST:]
+def _from_same_scale(rows: Sequence[Peak]) -> MemoryReservation | None:
+    newest = rows[-NEWEST_RUNS:]
     peaks = sorted(row.peak_mb for row in newest)
-    if not peaks or peaks[-1] > _APART * peaks[0]:
+    if not peaks or peaks[-1] > _MAX_RATIO * peaks[0]:
         return None
-    margin = MARGIN + _FEW_MARGIN * max(0, SURE_RUNS - len(peaks))
+    margin = MARGIN + _MARGIN_PER_MISSING_RUN * max(0, ENOUGH_RUNS - len(peaks))
     mb = percentile(peaks, 0.95) * margin + max(row.overhead_mb for row in newest)
     runs = "an earlier run" if len(peaks) == 1 else f"{len(peaks)} earlier runs"
-    return Reservation(_up(mb), f"learned from {runs}")
+    return MemoryReservation(_rounded_up(mb), f"learned from {runs}")
 
 
-def _line(by_scale: Mapping[float, Sequence[Peak]], scale: float) -> Reservation | None:
+def _from_other_scales(by_scale: Mapping[float, Sequence[Peak]], scale: float) -> MemoryReservation | None:
     """Least squares through the largest peak of each scale."""
-    points = [(one, max(row.peak_mb for row in rows[-NEWEST:])) for one, rows in sorted(by_scale.items())]
-    if len(points) < 2 or scale > _REACH * points[-1][0]:
+    points = [(one, max(row.peak_mb for row in rows[-NEWEST_RUNS:])) for one, rows in sorted(by_scale.items())]
+    if len(points) < 2 or scale > _MAX_EXTRAPOLATION * points[-1][0]:
         return None
     mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    if slope < 0 or any(y > _APART * (mean_y + slope * (x - mean_x)) for x, y in points):
+    if slope < 0 or any(y > _MAX_RATIO * (mean_y + slope * (x - mean_x)) for x, y in points):
         return None
     # Below the smallest scale something stays that does not shrink with it: no less than half of the least.
     peak = max(mean_y + slope * (scale - mean_x), points[0][1] / 2)
     overhead = max(row.overhead_mb for rows in by_scale.values() for row in rows)
     why = f"learned from runs of {len(points)} other scales, from {points[0][0]:g} to {points[-1][0]:g}"
-    return Reservation(_up(peak * _LINE_MARGIN + overhead), why)
+    return MemoryReservation(_rounded_up(peak * _LINE_MARGIN + overhead), why)
 
 
-def _up(mb: float) -> int:
+def _rounded_up(mb: float) -> int:
     return math.ceil(round(mb, 3))
 
 
@@ -176,7 +176,7 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryResources:
     """What the next attempt is given."""
 
     mb: int | None
@@ -186,7 +186,7 @@ class Again:
     """How often it has run out of memory by its own fault."""
 
 
-def after_out_of_memory(failed: OutOfMemory, *, count: int) -> Again | None:
+def resources_after_out_of_memory(failed: OutOfMemory, *, count: int) -> RetryResources | None:
     """What an attempt is given after one that ran out of memory: more, then a whole card, then a larger one.
 
     Args:
@@ -194,16 +194,16 @@ def after_out_of_memory(failed: OutOfMemory, *, count: int) -> Again | None:
         count: How often it had before, by its own fault.
 
     Returns:
-        None where nothing larger is left, or it has failed `MOST_RETRIES` times before: the task needs a
+        None where nothing larger is left, or it has failed `MAX_RETRIES` times before: the task needs a
         smaller batch, or more ranks.
     """
     if not failed.own_fault:
-        return Again(failed.reserved_mb, False, count)
-    if count >= MOST_RETRIES:
+        return RetryResources(failed.reserved_mb, False, count)
+    if count >= MAX_RETRIES:
         return None
     if failed.reserved_mb is None:
-        return Again(failed.card_mb + 1, True, count + 1) if failed.largest_mb > failed.card_mb else None
-    more = _up(max(failed.reserved_mb * _MORE, failed.peak_mb * _MORE_THAN_PEAK))
+        return RetryResources(failed.card_mb + 1, True, count + 1) if failed.largest_mb > failed.card_mb else None
+    more = _rounded_up(max(failed.reserved_mb * _RESERVATION_FACTOR, failed.peak_mb * _PEAK_FACTOR))
     if count == 0 and more < failed.card_mb:
-        return Again(more, False, 1)
-    return Again(failed.reserved_mb, True, count + 1)
+        return RetryResources(more, False, 1)
+    return RetryResources(failed.reserved_mb, True, count + 1)

@@ -13,7 +13,7 @@ from roost.devices.card import Card
 from roost.lab.queue.task import Task
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class ReservedWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A card that is one user's for a time."""
 
     card: str
@@ -36,7 +36,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The cards that tasks may have; None: all."""
     drained: tuple[str, ...] = ()
     """Cards on which nothing more begins."""
-    reserved: tuple[Window, ...] = ()
+    reserved: tuple[ReservedWindow, ...] = ()
     cores: int = 1
     """That tasks of the CPU have together; each counts as one that does not say more."""
     longest_wait: float = 7 * 86400.0
@@ -47,7 +47,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OtherLease:
     """What somebody else's lease holds of a card: a foreground run, another user's task."""
 
     user: str
@@ -58,7 +58,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Expectation:
     """What earlier runs tell of a task."""
 
     memory_mb: int | None = None
@@ -68,7 +68,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class PolicyState:
     """All that a decision depends on.
 
     Args:
@@ -90,9 +90,9 @@ class State:
     pending: Sequence[Task]
     live: Sequence[Task] = ()
     cards: Sequence[Card] = ()
-    held: Mapping[str, Sequence[Held]] = field(default_factory=dict)
+    held: Mapping[str, Sequence[OtherLease]] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
-    expected: Mapping[str, Expected] = field(default_factory=dict)
+    expected: Mapping[str, Expectation] = field(default_factory=dict)
     saved: Mapping[str, float] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     closed: Mapping[str, frozenset[str]] = field(default_factory=dict)

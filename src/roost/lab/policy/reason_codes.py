@@ -12,21 +12,21 @@ TAKEN, MACHINE, DISK, RACE = "taken", "machine", "disk", "race"
 CLOSED = "closed"
 """Of tasks of others alone; so nobody reads it."""
 
-ROOM = (CARDS, MEMORY, RESERVATION, RESERVED, DRAINED, TROUBLE, FOREIGN)
+CAPACITY_CODES = (CARDS, MEMORY, RESERVATION, RESERVED, DRAINED, TROUBLE, FOREIGN)
 """Of tasks that would start if there were room."""
-TOLD = (HELD, BEGIN, DEPENDENCY, SWEEP, CORES, *ROOM, IMPOSSIBLE, TAKEN, MACHINE, DISK, RACE)
+DISPLAYED_CODES = (HELD, BEGIN, DEPENDENCY, SWEEP, CORES, *CAPACITY_CODES, IMPOSSIBLE, TAKEN, MACHINE, DISK, RACE)
 """All that people read."""
 
 NEVER, NOR_THIS = ", so it never starts", ", nor does this one"
 """What a reason ends with whose task waits for what can come no more."""
 
 
-def is_hopeless(reason: str) -> bool:
+def can_never_start(reason: str) -> bool:
     """Whether what a task waits for can come no more."""
-    return word_of(reason) == DEPENDENCY and reason.endswith((NEVER, NOR_THIS))
+    return reason_code(reason) == DEPENDENCY and reason.endswith((NEVER, NOR_THIS))
 
 
 @functools.lru_cache(maxsize=1024)
-def word_of(reason: str) -> str:
+def reason_code(reason: str) -> str:
     """The word of a reason; that of another text means nothing."""
     return reason.partition(":")[0]

@@ -120,7 +120,9 @@ class Remembered:
         self._connection.execute(sql, (peak.key, peak.key, MOST_PEAKS))
         if task is not None:
             beside = f"the driver {format_memory(peak.overhead_mb)} beside"
-            self._note_all([(task, "measured", f"it took {format_memory(peak.peak_mb)} of each card, {beside}")])
+            self._note_all(
+                [(task, "measured", f"it took {format_memory(peak.peak_mb)} of each card, {beside}")]
+            )
 
     def learned(self) -> list[Peak]:
         """What attempts have taken, the oldest first."""

@@ -27,7 +27,7 @@ class _Stall(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
-class Stalls:
+class StallEvents:
     """Looks for them from time to time: only where a record has changed is it read.
 
     Args:
@@ -63,12 +63,12 @@ class Stalls:
         if not isinstance(stalls, list) or not stalls:
             return
         told = {event.text for event in self._store.events(task=task.id, kind=STALLED)}
-        for text in dict.fromkeys(filter(None, map(sentence, stalls))):
+        for text in dict.fromkeys(filter(None, map(describe_stall, stalls))):
             if text not in told:  # else by the daemon before this one
                 self._store.note(STALLED, text, task=task.id)
 
 
-def sentence(given: Any) -> str:
+def describe_stall(given: Any) -> str:
     """One stall in words, as the record of a session tells it; empty if it makes no sense."""
     try:
         stall = msgspec.convert(given, _Stall)
