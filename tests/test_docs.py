@@ -25,7 +25,7 @@ from roost.config.settings import parse_settings
 from roost.package.package_draft import prepare_training
 from roost.package.results import initial_weights, time_breakdown
 from roost.project import data_loaders, native_project, trainer_assembly
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from roost.train.optim.optimizer_config import build_optimizers, describe_optimizers
 from roost.worker.results.prediction_writer import PredictionWriter
 from tests.project.trained import trained
@@ -132,8 +132,8 @@ def test_the_data_is_read(tmp_path: Path) -> None:
     (section,) = (block for block in blocks("yaml") if "sort_by_length" in block)
     (tmp_path / "config.yaml").write_text(f"runner: a.py:A\ndataset: b.py:B\nmax_steps: 1\n{section}")
     settings = parse_settings(layers.load(tmp_path / "config.yaml").values)
-    data = native_project.checked(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
-    made = data_loaders.loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
+    data = native_project.check_data(run_block("class Speech")["Dataset"]({}).build(), roost.Dataset)
+    made = data_loaders.build_loaders(data, settings, device=torch.device("cpu"), batches_per_step=2)
     assert {name: len(one) for name, one in made.items()} == {
         "train": 1000,
         "valid/clean": 1,
@@ -150,8 +150,8 @@ def test_what_has_no_index_is_read() -> None:
     names = run_block("class Endless")
     for name, own in lengths.items():
         settings = parse_settings({**asked, "data": {"batch_size": 4, **own}})
-        made = data_loaders.loaders(
-            native_project.checked(names[name], roost.Dataset), settings, device=torch.device("cpu")
+        made = data_loaders.build_loaders(
+            native_project.check_data(names[name], roost.Dataset), settings, device=torch.device("cpu")
         )
         batch = next(made["train"].epochs())
         assert (len(made["train"]), batch.value.shape) == (own.get("steps_per_epoch", 8), (4, 2))
@@ -182,7 +182,7 @@ def test_the_run_that_is_yaml_alone(tmp_path: Path) -> None:
     (tmp_path / "Own.py").write_text(code)
     config = layers.load(tmp_path / "config.yaml", overrides=["channels=3", "max_epochs=1"])
     made = prepare_training(config).create("one")
-    with inside(made):
+    with package_code(made):
         experiment = native_project.load(made, project=str(tmp_path), device="cpu")
         trainer = trainer_assembly.assemble(experiment, made, session=made.new_session({}))
         assert trainer.fit() == "finished"

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 import roost
 from roost.base.errors import ContractError
-from roost.project.contract import moved
+from roost.project.contract import move_to_device
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.distributed.ranks import Ranks
@@ -242,7 +242,7 @@ class Graph:
 def test_any_nest_is_moved() -> None:
     meta = torch.device("meta")
     x = torch.ones(2)
-    found = moved({"a": [x, (x, "text")], "b": Pair(x, 3), "c": Graph(x), "d": None}, meta)
+    found = move_to_device({"a": [x, (x, "text")], "b": Pair(x, 3), "c": Graph(x), "d": None}, meta)
     assert found["a"][0].device == found["a"][1][0].device == found["b"].x.device == meta
     assert found["c"].nodes.device == meta
     assert (found["a"][1][1], found["b"].y, found["d"]) == ("text", 3, None)
@@ -271,7 +271,7 @@ class Encoding(UserDict[str, Tensor]):
     ids=lambda value: type(value).__name__,
 )
 def test_a_batch_keeps_its_type(value: Any) -> None:
-    found = moved(value, torch.device("meta"))
+    found = move_to_device(value, torch.device("meta"))
     kind = type(value)
     assert type(found) is (dict if kind is MappingProxyType else kind)
     assert getattr(found, "moved", False) == (kind is Encoding)
@@ -285,7 +285,7 @@ def test_only_copies_to_cuda_are_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     asked = []
     monkeypatch.setattr(Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking))
     for device in ("cuda:1", "mps", "meta"):
-        moved(torch.ones(1), torch.device(device))
+        move_to_device(torch.ones(1), torch.device(device))
     assert asked == [True, False, False]
 
 

@@ -13,7 +13,7 @@ import roost
 from roost.base.errors import ConfigError, ContractError
 from roost.config.settings import Settings, parse_settings
 from roost.project import data_loaders
-from roost.project.batch_plans import plan_of
+from roost.project.batch_plans import build_plan
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batches
 from roost.train.data.external_loader import ExternalLoader
@@ -35,7 +35,7 @@ def place(key: str) -> str:
 
 
 def loaders(data: roost.Data, *, batches_per_step: int = 1, **asked: Any) -> dict[str, Batches]:
-    return data_loaders.loaders(
+    return data_loaders.build_loaders(
         data, settings(**asked), device=CPU, batches_per_step=batches_per_step, where=place
     )
 
@@ -73,8 +73,8 @@ def half(state: Any, index: int, augment: bool) -> tuple[Any, int]:
 
 def test_the_sets_by_name() -> None:
     data = roost.Data(train={"a": [1], "b": None}, valid=[2], test={"x": [3], "y": [4]})
-    assert data_loaders.sets(data) == {"train/a": [1], "valid": [2], "test/x": [3], "test/y": [4]}
-    assert data_loaders.sets(roost.Data(train=[1])) == {"train": [1]}
+    assert data_loaders.named_sets(data) == {"train/a": [1], "valid": [2], "test/x": [3], "test/y": [4]}
+    assert data_loaders.named_sets(roost.Data(train=[1])) == {"train": [1]}
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_the_sets_by_name() -> None:
     ],
 )
 def test_kinds(dataset: Any, kind: str | None) -> None:
-    assert data_loaders.kind_of(dataset) == kind
+    assert data_loaders.set_kind(dataset) == kind
 
 
 def test_sizes_in_words() -> None:
     assert (
-        data_loaders.size_in_words(range(1000)) == "1,000"
-        and data_loaders.size_in_words(Numbers()) == "Numbers"
+        data_loaders.format_set_size(range(1000)) == "1,000"
+        and data_loaders.format_set_size(Numbers()) == "Numbers"
     )
 
 
@@ -136,10 +136,10 @@ def test_what_a_loader_is_told() -> None:
 def test_an_evaluation_draws_a_training_set_as_it_stands() -> None:
     data = roost.Data(train=range(5))
     asked = settings(batch_size=2, limit_train_batches=1, steps_per_epoch=9)
-    made = data_loaders.loader(data, asked, "train", device=CPU)
+    made = data_loaders.evaluation_loader(data, asked, "train", device=CPU)
     assert [batch.value.tolist() for batch in made.once()] == [[0, 1], [2, 3], [4]]
     several = roost.Data(train={"a": range(2), "b": [7]})
-    made = data_loaders.loader(several, asked, "train/b", device=CPU)
+    made = data_loaders.evaluation_loader(several, asked, "train/b", device=CPU)
     assert [batch.value.tolist() for batch in made.once()] == [[7]] and made.name.endswith(" b")
 
 
@@ -321,7 +321,7 @@ def test_limits_that_training_names_are_not_those_of_an_iterable(
     messages.check(said)
     assert (
         made["train"].describe()
-        == plan_of(Texts([1, 2, 3]), settings(max_tokens=2), training=True).describe()
+        == build_plan(Texts([1, 2, 3]), settings(max_tokens=2), training=True).describe()
     )
 
 
@@ -337,7 +337,7 @@ def test_a_loader_that_shares_out_by_itself(messages: Messages) -> None:
 def test_each_rank_has_its_share_of_what_has_indices() -> None:
     data = roost.Data(train=TensorDataset(torch.arange(8)))
     shares = [
-        data_loaders.loaders(data, settings(batch_size=3, shuffle=False), device=CPU, ranks=Ranks(rank, 2))[
+        data_loaders.build_loaders(data, settings(batch_size=3, shuffle=False), device=CPU, ranks=Ranks(rank, 2))[
             "train"
         ]
         for rank in range(2)

@@ -35,7 +35,7 @@ def load(folder: Path, init_from: Any) -> tuple[list[float], list[str]]:
     """The values of a.weight and b.weight, and what was said."""
     module = net(-1.0)
     began = initial.load(module, settings(init_from), package=folder / "package", project=folder, where=where)
-    return [float(module[name].weight[0, 0].detach()) for name in "ab"], list(initial.lines(began))
+    return [float(module[name].weight[0, 0].detach()) for name in "ab"], list(initial.report_lines(began))
 
 
 def settings(init_from: Any) -> Settings:

@@ -131,7 +131,9 @@ def test_everything(tmp_path: Path, messages: Messages) -> None:
     messages.check("\n".join(named))
     assert trainer.loaders["train"].plan.shuffle and not trainer.loaders["test"].plan.shuffle
     assert trainer.checkpoints is not None
-    assert trainer.checkpoints.policy == RetentionPolicy(fast=3, best=(BestRule(monitor="valid/clean/loss", top_k=2),))
+    assert trainer.checkpoints.policy == RetentionPolicy(
+        fast=3, best=(BestRule(monitor="valid/clean/loss", top_k=2),)
+    )
     plan = {line.split()[1]: line.split()[-1] for line in trainer.plan().splitlines()[1:]}
     assert (plan["Validate"], plan["Records"], plan["Visualize"]) == ("3", "2", "5")
 

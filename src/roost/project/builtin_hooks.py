@@ -19,7 +19,7 @@ from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.step.stepper import Stepper
 
 
-def of_measuring(
+def measurement_hooks(
     settings: Settings, package: PackageFolder, session: int, ranks: Ranks = ALONE
 ) -> list[Hook]:
     """Nothing is trained, so nothing is validated, chosen or saved."""
@@ -33,7 +33,7 @@ def of_measuring(
     return [records, own.Console(), *_profile(settings, package, session)]
 
 
-def of_training(
+def training_hooks(
     settings: Settings,
     package: PackageFolder,
     runner: Runner,
@@ -50,7 +50,7 @@ def of_training(
     """
     records = own.Records(package.path / "records", settings.log_every, session=session)
     if ranks.is_main:
-        _say_if_unseen(settings, runner)
+        _warn_unseen_pictures(settings, runner)
     return [
         records,
         own.Save(settings.checkpoint.every),
@@ -64,7 +64,7 @@ def of_training(
     ]
 
 
-def _say_if_unseen(settings: Settings, runner: Runner) -> None:
+def _warn_unseen_pictures(settings: Settings, runner: Runner) -> None:
     """Where pictures are asked for and none will come, or the other way round."""
     every, samples = settings.visualize_every, settings.visualize_samples
     if every is not None and type(runner).visualize is Runner.visualize:
@@ -73,7 +73,7 @@ def _say_if_unseen(settings: Settings, runner: Runner) -> None:
         print("visualize_every is not set: visualize() is called where a hook asks for it alone", flush=True)
 
 
-def averages(settings: Settings) -> Iterator[Hook]:
+def averaging_hooks(settings: Settings) -> Iterator[Hook]:
     """The averaged weights. They come after the project's own hooks, which may change the weights in the same
     phase."""
     for name, one in settings.averages.items():
@@ -87,7 +87,7 @@ def averages(settings: Settings) -> Iterator[Hook]:
         )
 
 
-def statistics(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
+def statistics_hooks(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
     """Norms of gradients and weights. As the averages, after the project's own hooks."""
     asked = settings.statistics
     if asked is not None:

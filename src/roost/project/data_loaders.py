@@ -14,14 +14,14 @@ from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import BATCH_SIZE, DataSettings
 from roost.config.settings import Settings, Where
 from roost.project.batch_plans import (
-    explained,
-    gives_each,
-    in_words,
-    limited,
-    limits_of,
-    nowhere,
-    of_split,
-    plan_of,
+    name_set_in_errors,
+    has_batch_of_each,
+    describe_set,
+    limit_batches,
+    batch_limits,
+    no_location,
+    split_settings,
+    build_plan,
 )
 from roost.project.contract import Data
 from roost.train.data.batch_function import Sampled
@@ -41,7 +41,7 @@ Kind = Literal["indexed", "iterable", "sampled", "foreign"]
 _SPLITS = ("train", "valid", "test")
 
 
-def sets(data: Data) -> dict[str, Any]:
+def named_sets(data: Data) -> dict[str, Any]:
     """The sets by name: train, valid, test; ``train/NAME`` or ``valid/NAME`` where there are several."""
     found = {}
     for split, given in zip(_SPLITS, (data.train, data.valid, data.test), strict=True):
@@ -52,7 +52,7 @@ def sets(data: Data) -> dict[str, Any]:
     return found
 
 
-def kind_of(dataset: Any) -> Kind | None:
+def set_kind(dataset: Any) -> Kind | None:
     """How batches come out of a set (see `Data`); None if they cannot."""
     if isinstance(dataset, type):  # a class that was not called has the methods of its objects
         return None
@@ -66,19 +66,19 @@ def kind_of(dataset: Any) -> Kind | None:
     return "iterable" if hasattr(dataset, "__iter__") else None
 
 
-def size_in_words(dataset: Any) -> str:
+def format_set_size(dataset: Any) -> str:
     """``1,000``, or what it is where nobody knows how many samples it has."""
-    return f"{len(dataset):,}" if kind_of(dataset) == "indexed" else type(dataset).__name__
+    return f"{len(dataset):,}" if set_kind(dataset) == "indexed" else type(dataset).__name__
 
 
-def loaders(
+def build_loaders(
     data: Data,
     settings: Settings,
     *,
     device: torch.device,
     batches_per_step: int = 1,
     ranks: Ranks = ALONE,
-    where: Where = nowhere,
+    where: Where = no_location,
 ) -> dict[str, Batches]:
     """The batches of a run: those of training as ``train``, and of each set that is evaluated by its name.
 
@@ -95,15 +95,15 @@ def loaders(
         ConfigError: A setting does not fit the sets.
         ContractError: A set lacks what a setting asks of it.
     """
-    found = sets(data)
-    _check_shared(found)
+    found = named_sets(data)
+    _check_shared_state(found)
     _refuse_samplers_of_ranks(found)
     several = {name.partition("/")[2]: one for name, one in found.items() if name.startswith("train/")}
     _check_mix(several, settings.data, where)
     train = several or found["train"]
     first = _batches(train, data, settings, "train", device, batches_per_step, where)
     if isinstance(first, Loader) and ranks.are_several:
-        first = first.with_plan(ShardedPlan(first.plan, ranks.rank, ranks.world))
+        first = first.with_plan(ShardedPlan(first.plan, ranks.rank, ranks.world_size))
     made = {"train": first}
     for name, dataset in found.items():
         if name.partition("/")[0] != "train":
@@ -111,23 +111,23 @@ def loaders(
     return made
 
 
-def loader(
-    data: Data, settings: Settings, name: str, *, device: torch.device, where: Where = nowhere
+def evaluation_loader(
+    data: Data, settings: Settings, name: str, *, device: torch.device, where: Where = no_location
 ) -> Batches:
-    """The batches of the set ``name``, one of `sets`, as an evaluation draws them. See `loaders`."""
-    return _batches(sets(data)[name], data, settings, name, device, None, where)
+    """The batches of the set ``name``, one of `named_sets`, as an evaluation draws them. See `build_loaders`."""
+    return _batches(named_sets(data)[name], data, settings, name, device, None, where)
 
 
-def loader_of(
+def loader_for_set(
     dataset: Any,
     data: Data,
     settings: Settings,
     name: str = "predict",
     *,
     device: torch.device,
-    where: Where = nowhere,
+    where: Where = no_location,
 ) -> Batches:
-    """The batches of a set that is none of `sets`, as an evaluation draws them. See `loaders`."""
+    """The batches of a set that is none of `named_sets`, as an evaluation draws them. See `build_loaders`."""
     return _batches(dataset, data, settings, name, device, None, where)
 
 
@@ -142,12 +142,12 @@ def _batches(
 ) -> Batches:
     """``batches_per_step`` is None for an evaluation."""
     training = batches_per_step is not None
-    if not isinstance(dataset, Mapping) and kind_of(dataset) != "indexed":
-        return _stream(dataset, data, settings, name, device, batches_per_step, where)
-    plan = plan_of(
+    if not isinstance(dataset, Mapping) and set_kind(dataset) != "indexed":
+        return _sequential_batches(dataset, data, settings, name, device, batches_per_step, where)
+    plan = build_plan(
         dataset, settings, name, training=training, batches_per_step=batches_per_step or 1, where=where
     )
-    if isinstance(dataset, Mapping) and not gives_each(settings):
+    if isinstance(dataset, Mapping) and not has_batch_of_each(settings):
         dataset = concatenate(dataset)
     workers = _num_workers(settings.data, name)
     return Loader(
@@ -159,7 +159,7 @@ def _batches(
         pin_memory=device.type == "cuda",
         prefetch=settings.data.prefetch,
         timeout_seconds=_timeout_seconds(settings.data),
-        name=in_words(name),
+        name=describe_set(name),
     )
 
 
@@ -185,7 +185,7 @@ def _check_mix(several: Mapping[str, Any], data: DataSettings, where: Where) -> 
 # ---- what has no indices --------------------------------------------------------------------------------
 
 
-def _check_shared(found: Mapping[str, Any]) -> None:
+def _check_shared_state(found: Mapping[str, Any]) -> None:
     """That no evaluation goes through the very object with whose state the training goes on."""
     train = found.get("train")
     # The state of a Sampled is copied for an evaluation, but for one with methods of its own.
@@ -194,7 +194,7 @@ def _check_shared(found: Mapping[str, Any]) -> None:
     for name, dataset in found.items():
         if name != "train" and dataset is train:
             raise ContractError(
-                f"{in_words(name)} is the object that is trained on ({type(train).__name__}): its state is "
+                f"{describe_set(name)} is the object that is trained on ({type(train).__name__}): its state is "
                 "one, and each evaluation would put the training back to the beginning",
                 fix=f"give train and {name} an object each",
             )
@@ -208,13 +208,13 @@ def _refuse_samplers_of_ranks(found: Mapping[str, Any]) -> None:
         for one in (getattr(dataset, "sampler", None), batches, getattr(batches, "sampler", None)):
             if isinstance(one, DistributedSampler) and one.num_replicas > 1:
                 raise ContractError(
-                    f"{in_words(name)} has a DistributedSampler of {one.num_replicas} ranks, and roost "
+                    f"{describe_set(name)} has a DistributedSampler of {one.num_replicas} ranks, and roost "
                     " shares out each batch among ranks by itself",
                     fix="return the set itself, or a loader without that sampler",
                 )
 
 
-def _stream(
+def _sequential_batches(
     dataset: Any,
     data: Data,
     settings: Settings,
@@ -223,15 +223,15 @@ def _stream(
     batches_per_step: int | None,
     where: Where,
 ) -> Batches:
-    asked, kind, limits = settings.data, kind_of(dataset), limits_of(settings.data, name)
-    _say_what_is_ignored(data, asked, name, kind, training=batches_per_step is not None)
+    asked, kind, limits = settings.data, set_kind(dataset), batch_limits(settings.data, name)
+    _warn_ignored_settings(data, asked, name, kind, training=batches_per_step is not None)
     num_batches = None
     if batches_per_step is not None and asked.steps_per_epoch is not None:
         num_batches = asked.steps_per_epoch * batches_per_step
     made: SequentialBatches
-    with explained(name, limits, where):
+    with name_set_in_errors(name, limits, where):
         if kind == "foreign":
-            made = ExternalLoader(dataset, num_batches=num_batches, seed=settings.seed, name=in_words(name))
+            made = ExternalLoader(dataset, num_batches=num_batches, seed=settings.seed, name=describe_set(name))
         else:
             workers = _num_workers(asked, name)
             made = Stream(
@@ -246,12 +246,12 @@ def _stream(
                 pin_memory=device.type == "cuda",
                 prefetch=asked.prefetch,
                 timeout_seconds=_timeout_seconds(asked),
-                name=in_words(name),
+                name=describe_set(name),
             )
-    made = _shortened(made, asked, name, training=batches_per_step is not None, where=where)
+    made = _limited(made, asked, name, training=batches_per_step is not None, where=where)
     if batches_per_step is not None and made.num_batches is None:
         raise ConfigError(
-            f"is needed: {in_words(name)} ({type(dataset).__name__}) does not say how many batches it has",
+            f"is needed: {describe_set(name)} ({type(dataset).__name__}) does not say how many batches it has",
             setting="data.steps_per_epoch",
             received=None,
             fix="set it to the steps of an epoch, for example 1000",
@@ -259,7 +259,9 @@ def _stream(
     return made
 
 
-def _shortened(made: SequentialBatches, data: DataSettings, name: str, *, training: bool, where: Where) -> SequentialBatches:
+def _limited(
+    made: SequentialBatches, data: DataSettings, name: str, *, training: bool, where: Where
+) -> SequentialBatches:
     """As long as the limit of its split."""
     split = name.partition("/")[0]
     key = f"limit_{split}_batches"
@@ -274,20 +276,20 @@ def _shortened(made: SequentialBatches, data: DataSettings, name: str, *, traini
             where=where(f"data.{key}"),
             fix="give a whole number of batches" + (", or data.steps_per_epoch" if training else ""),
         )
-    num_batches = limit if made.num_batches is None else limited(limit, made.num_batches)
+    num_batches = limit if made.num_batches is None else limit_batches(limit, made.num_batches)
     return made.excerpt([range(num_batches)])
 
 
-def _say_what_is_ignored(
+def _warn_ignored_settings(
     data: Data, asked: DataSettings, name: str, kind: Kind | None, *, training: bool
 ) -> None:
-    limits = limits_of(asked, name)
+    limits = batch_limits(asked, name)
     orders = {
         "data.shuffle": not asked.shuffle and kind == "foreign",
         "data.weighted": asked.weighted,
         "data.sort_by_length": asked.sort_by_length is not None,
     }
-    own = of_split(asked, name)
+    own = split_settings(asked, name)
     sizes = {
         limits.samples_key: kind != "iterable" and limits.is_asked_for,
         limits.tokens_key: limits.max_tokens is not None,
@@ -301,7 +303,7 @@ def _say_what_is_ignored(
             "foreign": "is somebody else's loader, which makes its batches by itself",
             "sampled": "makes whole batches by itself",
         }.get(kind or "", "has no indices: its samples are taken as they come")
-        print(f"warning: {', '.join(ignored)}: ignored, for {in_words(name)} {why}", flush=True)
+        print(f"warning: {', '.join(ignored)}: ignored, for {describe_set(name)} {why}", flush=True)
 
 
 # ---- what the parts take --------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def check_collate(data: Data) -> None:
         ContractError: Says which is not.
     """
     given = data.collate if isinstance(data.collate, Mapping) else {"": data.collate}
-    known = [*_SPLITS, "predict", *(name for name in sets(data) if name.startswith(("valid/", "test/")))]
+    known = [*_SPLITS, "predict", *(name for name in named_sets(data) if name.startswith(("valid/", "test/")))]
     for name, one in given.items():
         if name and name not in known:
             raise ContractError(
@@ -338,7 +340,7 @@ def check_collate(data: Data) -> None:
 
 
 def _num_workers(data: DataSettings, name: str) -> int | Literal["auto"]:
-    own = of_split(data, name)
+    own = split_settings(data, name)
     return data.num_workers if own is None or own.num_workers is None else own.num_workers
 
 

@@ -44,9 +44,9 @@ def load(
     began = []
     for key, one in asked:
         try:
-            source = _read(_found(expand_path(one.path, key, where), package, project), one)
+            source = _read(_resolve_path(expand_path(one.path, key, where), package, project), one)
         except RoostError as error:
-            raise _at(error, key, one, where) from error
+            raise _with_setting(error, key, one, where) from error
         except OSError as error:
             raise NotFound(
                 f"cannot be read: {error.strerror or error}", setting=key, received=one.path, where=where(key)
@@ -57,14 +57,14 @@ def load(
         try:
             fit.load()
         except RoostError as error:
-            raise _at(error, key, one, where) from error
-        began.append(_told(one, source, fit, _not_finite(module, fit.report.loaded)))
+            raise _with_setting(error, key, one, where) from error
+        began.append(_initial_weights(one, source, fit, _nonfinite_warning(module, fit.report.loaded)))
     if len(asked) > 1 and all(one.strict for _, one in asked):
         _require_all(module, given, where)
     return began
 
 
-def _found(given: Path, package: Path, project: Path) -> Path:
+def _resolve_path(given: Path, package: Path, project: Path) -> Path:
     places = [package / given, project / given]
     return next((place for place in places if place.exists()), places[-1])
 
@@ -81,7 +81,7 @@ def _read(path: Path, one: InitSettings) -> WeightSource:
     return weight_files.read(path, entry=one.entry)
 
 
-def _at(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostError:
+def _with_setting(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostError:
     """The same error, with the setting that led to it."""
     kind = ConfigError if isinstance(error, UsageError) else type(error)
     place = f" ({error.where})" if error.where not in (None, where(key)) else ""
@@ -90,11 +90,11 @@ def _at(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostEr
 
 def _require(fit: WeightFit, one: InitSettings, key: str, where: Where, *, counts_missing: bool) -> None:
     report = fit.report
-    wrong = report.wrong(missing=counts_missing or not report.loaded)
+    wrong = report.problems(missing=counts_missing or not report.loaded)
     if report.loaded and not (one.strict and wrong):
         return
     first = (
-        f"{'only ' * (len(report.loaded) < report.num_tensors)}{report.counted} fit"
+        f"{'only ' * (len(report.loaded) < report.num_tensors)}{report.summary} fit"
         if report.loaded
         else f"none of its weights fits the Runner's {report.num_tensors}"
     )
@@ -137,7 +137,7 @@ def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
         )
 
 
-def _not_finite(module: nn.Module, loaded: Sequence[str]) -> list[str]:
+def _nonfinite_warning(module: nn.Module, loaded: Sequence[str]) -> list[str]:
     """A line about what was loaded and is NaN or infinite: the first step would blame the learning rate."""
     state = module.state_dict()
     numbers = [name for name in loaded if state[name].is_floating_point() and state[name].itemsize > 1]
@@ -145,20 +145,20 @@ def _not_finite(module: nn.Module, loaded: Sequence[str]) -> list[str]:
     return [f"warning: {len(found)} hold NaN or infinity: {format_names(found)}"] if found else []
 
 
-def _told(one: InitSettings, source: WeightSource, fit: WeightFit, more: Sequence[str]) -> InitialWeights:
+def _initial_weights(one: InitSettings, source: WeightSource, fit: WeightFit, more: Sequence[str]) -> InitialWeights:
     report = fit.report
     return InitialWeights(
         path=one.path,
         found=str(source.path),
-        about=source.about,
+        about=source.description,
         sha256=source.sha256,
         size=source.size,
-        loaded=f"{report.counted} loaded",
+        loaded=f"{report.summary} loaded",
         report=[*source.notes, *report.lines(), *more],
     )
 
 
-def lines(began: Sequence[InitialWeights]) -> Iterator[str]:
+def report_lines(began: Sequence[InitialWeights]) -> Iterator[str]:
     """What a person should hear of them."""
     for one in began:
         yield f"init_from: {one.path} ({one.about}): {one.loaded}"

@@ -49,7 +49,7 @@ class Experiment:
     """How they do: single, ddp or fsdp."""
 
 
-def resolved(package: PackageFolder, project: str) -> tuple[dict[str, Any], Settings]:
+def resolve_settings(package: PackageFolder, project: str) -> tuple[dict[str, Any], Settings]:
     """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
     where = setting_locations(package)
     context = {"project": project, "package": str(package.path)}
@@ -80,28 +80,28 @@ def load(
         RoostError: A setting or a class path is wrong, or the weights to begin with do not fit.
         ContractError: The project's classes do not keep the contract.
     """
-    values, settings = resolved(package, project)
+    values, settings = resolve_settings(package, project)
     where = setting_locations(package)
     dataset = dataset_class(settings, package.path, where)(values)
     made = runner_class(settings, package.path, where)
-    hooks = own_hooks(settings, package.path, values, where)
+    hooks = project_hooks(settings, package.path, values, where)
     data = build_data(dataset, settings, ranks)
     runner = build_runner(made, values, settings, info=data.info, device=device)
-    began_with = begin(runner, settings, package.path, project, where, begins=begins)
+    began_with = initialize_weights(runner, settings, package.path, project, where, begins=begins)
     if ranks.are_several:
         rank_consistency.require_same_model(runner, ranks)
         replicas.broadcast_module(runner, ranks)
     return Experiment(runner, data, hooks, settings, package.path, began_with, ranks=ranks, strategy=strategy)
 
 
-def begin(
+def initialize_weights(
     runner: Runner, settings: Settings, root: Path, project: str, where: Where, *, begins: bool
 ) -> list[InitialWeights]:
     """Loads what ``init_from`` names, where the run begins; then freezes what ``freeze`` names. Says both."""
     found = []
     if begins:
         found = init_from.load(runner, settings, package=root, project=Path(project), where=where)
-    for line in [*init_from.lines(found), *freeze(runner, settings.freeze, where=where)]:
+    for line in [*init_from.report_lines(found), *freeze(runner, settings.freeze, where=where)]:
         print(line, flush=True)
     return found
 
@@ -110,19 +110,19 @@ def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]
     """The project's Dataset, imported from the package at ``root``, or that which the config describes."""
     if isinstance(settings.dataset, DatasetSettings):
         return yaml_project.dataset_class(settings.dataset, root, where)
-    return _derived(Dataset, settings.dataset, "dataset", root, where)
+    return _locate_class(Dataset, settings.dataset, "dataset", root, where)
 
 
 def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
     """The project's Runner, imported from the package at ``root``, or that which the config describes."""
     if isinstance(settings.runner, RunnerSettings):
         return yaml_project.runner_class(settings.runner, root, where)
-    found = _derived(Runner, settings.runner, "runner", root, where)
+    found = _locate_class(Runner, settings.runner, "runner", root, where)
     _check_loss(found)
     return found
 
 
-def own_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
+def project_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
     """The project's hooks, imported from the package at ``root`` and made."""
     return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
 
@@ -136,7 +136,7 @@ def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Da
         with seeding.isolated() if ranks.are_several else nullcontext():
             dataset.prepare()
     ranks.wait_for_first_on_machine()
-    return checked(dataset.build(), type(dataset))
+    return check_data(dataset.build(), type(dataset))
 
 
 def build_runner(
@@ -162,7 +162,7 @@ def build_runner(
     return runner.to(torch.device(device))
 
 
-def _derived(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:
+def _locate_class(base: type[T], path: str, setting: str, root: Path, where: Where) -> type[T]:
     found = objects.locate(path, root=root, setting=setting, where=where(setting))
     if not inspect.isclass(found) or not issubclass(found, base):
         raise ContractError(
@@ -187,12 +187,12 @@ def _hook(
     setting: str, asked: str | ObjectSettings, root: Path, values: Mapping[str, Any], where: Where
 ) -> Hook:
     path = asked if isinstance(asked, str) else asked.class_
-    found = _derived(Hook, path, setting, root, where)
+    found = _locate_class(Hook, path, setting, root, where)
     if not isinstance(asked, str):
         hook: Hook = objects.build({"class": path, **asked.arguments}, root, setting, where)
         hook.args = values
         return hook
-    needs = [name for name, one in inspect.signature(found).parameters.items() if _is_needed(one)]
+    needs = [name for name, one in inspect.signature(found).parameters.items() if _is_required(one)]
     if needs:
         raise ContractError(
             f"{found.__name__} needs {', '.join(needs)}, but roost makes it without arguments",
@@ -206,12 +206,12 @@ def _hook(
     return hook
 
 
-def _is_needed(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     variable = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return parameter.default is inspect.Parameter.empty and not variable
 
 
-def checked(data: object, dataset: type) -> Data:
+def check_data(data: object, dataset: type) -> Data:
     """The data, made sure to be what `Dataset.build` must return.
 
     Raises:
@@ -231,7 +231,7 @@ def checked(data: object, dataset: type) -> Data:
                     received=name,
                     fix=f'return roost.Data({split}={{"clean": ..., "noisy": ...}})',
                 )
-    found = data_loaders.sets(data)
+    found = data_loaders.named_sets(data)
     if not any(name.partition("/")[0] == "train" for name in found):
         raise ContractError(f"{dataset.__name__}.build() gives no training set", fix="roost.Data(train=...)")
     for name, one in found.items():
@@ -241,7 +241,7 @@ def checked(data: object, dataset: type) -> Data:
 
 
 def _check_set(one: Any, name: str) -> None:
-    kind = data_loaders.kind_of(one)
+    kind = data_loaders.set_kind(one)
     if kind is None:
         if isinstance(one, type):
             raise ContractError(

@@ -32,7 +32,7 @@ STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
 
 
-class _Given:
+class _FixedState:
     """What was given, as `Checkpoints` wants it."""
 
     def __init__(self, state: Any) -> None:
@@ -45,7 +45,7 @@ class _Given:
         self._state = state
 
 
-class Writing:
+class PackageWriter:
     """One ``with`` block of a package: nothing until the first write, then the lock and a session, which is
     this very process, until the block is left.
 
@@ -124,7 +124,7 @@ class Writing:
             raise
 
     def _go_on(self, number: int, id: int | None, found: Manifest | None) -> None:
-        policy = policy_from_settings(_kept(self._package))
+        policy = policy_from_settings(_checkpoint_settings(self._package))
         from roost.train.checkpointing.checkpoints import Checkpoints  # torch: who only reads goes without
 
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
@@ -179,13 +179,13 @@ class Writing:
         checkpoints = self.checkpoints()
         before = checkpoints.newest
         if before is not None and checkpoint.part_names(before) != [STATE]:
-            parts, where, inexact = _trainers(state, before, step=step, epoch=epoch)
+            parts, where, inexact = _trainer_parts(state, before, step=step, epoch=epoch)
         else:
             parts, inexact = {STATE: state}, []
             where = Progress(step=_step(step, before), epoch=epoch or 0)
         self._put_row(before, where, given)
         checkpoints.save(
-            {name: _Given(part) for name, part in parts.items()},
+            {name: _FixedState(part) for name, part in parts.items()},
             where,
             reason="held" if hold else "requested",
             held=hold,
@@ -234,7 +234,7 @@ class Writing:
         )
 
 
-def _kept(package: PackageFolder) -> CheckpointSettings:
+def _checkpoint_settings(package: PackageFolder) -> CheckpointSettings:
     """The section ``checkpoint`` in effect."""
     context = {"project": str(package.project), "package": str(package.path)}
     return parse_state_settings(interpolation.resolve(package.settings(), context)).checkpoint
@@ -275,7 +275,7 @@ def _step(step: int | None, before: Manifest | None) -> int:
     return step
 
 
-def _trainers(
+def _trainer_parts(
     state: Any, before: Manifest, *, step: int | None, epoch: int | None
 ) -> tuple[dict[str, Any], Progress, list[str]]:
     """The parts of a checkpoint that `roost continue` can go on from: what a trainer saved, changed by hand.

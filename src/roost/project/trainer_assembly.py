@@ -37,7 +37,7 @@ from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
-MEASURING = ("dry", "no_optim")
+MEASUREMENT_MODES = ("dry", "no_optim")
 """Modes that train nothing."""
 
 
@@ -57,7 +57,7 @@ def assemble(
     """
     settings, ranks = experiment.settings, experiment.ranks
     where = setting_locations(package)
-    loaders = data_loaders.loaders(
+    loaders = data_loaders.build_loaders(
         experiment.data,
         settings,
         device=experiment.runner.device,
@@ -66,13 +66,13 @@ def assemble(
         where=where,
     )
     stepper = _stepper(experiment, loaders["train"], where)
-    if settings.step_mode in MEASURING:
-        hooks, checkpoints = builtin_hooks.of_measuring(settings, package, session, ranks), None
+    if settings.step_mode in MEASUREMENT_MODES:
+        hooks, checkpoints = builtin_hooks.measurement_hooks(settings, package, session, ranks), None
     else:
-        own = builtin_hooks.of_training(
+        own = builtin_hooks.training_hooks(
             settings, package, experiment.runner, stepper, loaders, session, ranks
         )
-        late = [*builtin_hooks.statistics(settings, package), *builtin_hooks.averages(settings)]
+        late = [*builtin_hooks.statistics_hooks(settings, package), *builtin_hooks.averaging_hooks(settings)]
         hooks = [*own, *experiment.hooks, *late]
         checkpoints = Checkpoints(
             package,
@@ -90,7 +90,7 @@ def assemble(
         stepper,
         hooks=hooks,
         checkpoints=checkpoints,
-        until=until(settings),
+        until=end_condition(settings),
         seed=settings.seed,
         board=ProgressFile(package.progress) if ranks.is_main else None,
         recovery=_recovery(settings, package, session, ranks, has_black_box and checkpoints is not None),
@@ -115,7 +115,7 @@ def _recovery(
     )
 
 
-def until(settings: Settings) -> EndCondition:
+def end_condition(settings: Settings) -> EndCondition:
     """The end that the settings name."""
     seconds = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
     return EndCondition(settings.max_steps, settings.max_epochs, seconds)
@@ -147,7 +147,7 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
         agrees_on_failures=settings.on_step_error == "skip",
     )
     by_hand = type(runner).optimizers is not Runner.optimizers
-    stepper = make(_by_hand(runner) if by_hand else _by_config(experiment, train, where))
+    stepper = make(_optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, train, where))
     if sharded is not None:
         check_optimizers(stepper.optimizers)
     if by_hand:
@@ -161,15 +161,15 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
     return stepper
 
 
-def _by_config(experiment: Experiment, train: Batches, where: Where) -> Mapping[str, Optim]:
+def _optimizers_of_config(experiment: Experiment, train: Batches, where: Where) -> Mapping[str, Optim]:
     settings, root = experiment.settings, experiment.root
     steps_per_epoch = -(-len(train) // settings.gradient_accumulation_steps)
-    total = until(settings).total_steps(steps_per_epoch)
+    total = end_condition(settings).total_steps(steps_per_epoch)
     totals = {"steps_per_epoch": steps_per_epoch, **({"total_steps": total} if total < NEVER else {})}
     return build_optimizers(experiment.runner, settings.optimizers, totals=totals, where=where, root=root)
 
 
-def _by_hand(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
+def _optimizers_of_runner(runner: Runner) -> Mapping[str, Optim | torch.optim.Optimizer]:
     given: Any = runner.optimizers()
     good = isinstance(given, Mapping) and all(
         isinstance(o, Optim | torch.optim.Optimizer) for o in given.values()

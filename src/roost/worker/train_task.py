@@ -40,7 +40,7 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
         str(request.get("device", "auto")), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     project = str(request.get("project", ""))
-    _, settings = native_project.resolved(package, project)
+    _, settings = native_project.resolve_settings(package, project)
     # Without a checkpoint the run begins here: there is no earlier environment to compare with.
     first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)

@@ -46,7 +46,7 @@ def parts(rank: int, value: float) -> dict[str, Any]:
 
 
 def save(checkpoints: Checkpoints, ranks: Ranks, step: int) -> PendingSave:
-    return checkpoints.save(parts(ranks.rank, float(step)), Progress(step=step), tells=False)
+    return checkpoints.save(parts(ranks.rank, float(step)), Progress(step=step), prints_error=False)
 
 
 def test_all_ranks_write_one_checkpoint_and_any_number_loads_it(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_each_rank_writes_its_own_shards_and_one_process_reads_them_as_one(tmp_p
     whole = torch.arange(10.0).reshape(5, 2)
 
     def work(ranks: Ranks) -> None:
-        mesh = init_device_mesh("cpu", (ranks.world,))
+        mesh = init_device_mesh("cpu", (ranks.world_size,))
         value = distribute_tensor(whole, mesh, [Shard(0)])
         saved = Checkpoints(tmp_path, ranks=ranks).save(
-            {"model": Value(value)}, Progress(step=1), defer=[value], tells=False
+            {"model": Value(value)}, Progress(step=1), defer=[value], prints_error=False
         )
-        saved.copied()
+        saved.wait_until_copied()
         value.to_local().zero_()
         saved.wait()
 
@@ -144,7 +144,7 @@ def test_what_one_rank_tore_none_writes(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> list[str]:
         checkpoints, value = Checkpoints(tmp_path, ranks=ranks), torch.zeros(3)
         part = {f"rank-{ranks.rank}": Value(value)}
-        saved = checkpoints.save(part, Progress(step=1), defer=[value], tells=False)
+        saved = checkpoints.save(part, Progress(step=1), defer=[value], prints_error=False)
         value += ranks.rank
         with pytest.raises(TornCopy):
             saved.wait()

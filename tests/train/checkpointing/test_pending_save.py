@@ -89,7 +89,7 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, gate: Gate) -> N
 def test_what_is_late_may_change_once_it_is_copied(tmp_path: Path) -> None:
     value = torch.zeros(BIG)
     saved = Checkpoints(tmp_path).save({"x": Tensors(value)}, Progress(step=1), defer=[value])
-    saved.copied()
+    saved.wait_until_copied()
     value += 1
     assert float(read(saved.wait())[0].sum()) == 0.0
 
@@ -115,8 +115,8 @@ def test_an_error_is_told_where_nobody_waits_and_raised_where_somebody_does(
     try:
         checkpoints = Checkpoints(tmp_path)
         for tells in (True, False):
-            saved = checkpoints.save({"x": Tensors()}, Progress(step=1), tells=tells)
-            saved.settle()
+            saved = checkpoints.save({"x": Tensors()}, Progress(step=1), prints_error=prints_error)
+            saved.wait_until_done()
             assert ("[Errno 28]" in capsys.readouterr().out) == tells
             with pytest.raises(OSError, match="No space left"):
                 saved.wait()
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monk
         f_blocks, f_bavail, f_frsize = 1000, 10, 4096
 
     monkeypatch.setattr(os, "statvfs", lambda folder: Disk)
-    saved = Checkpoints(tmp_path).save({"x": Tensors(torch.zeros(BIG))}, Progress(step=1), tells=False)
+    saved = Checkpoints(tmp_path).save({"x": Tensors(torch.zeros(BIG))}, Progress(step=1), prints_error=False)
     said = r"\b12,58\d,\d+\b.*\b65,536\b.*\b40,960\b"
     with pytest.raises(OSError, match=said):
         saved.wait()

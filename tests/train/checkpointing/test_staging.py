@@ -60,9 +60,9 @@ def test_the_copy_is_what_the_state_was(late: bool) -> None:
         expected = bits(state_tree.pack(values))
         staging.begin(defer=tensors_of(values) if late else ())
         packed = state_tree.pack(values, leaf_of=staging.leaf)
-        staging.launch()
+        staging.start_gpu_copies()
         assert staging.is_short
-        staging.copy_rest()
+        staging.copy_deferred()
         assert not staging.has_changed()
         spoil(values)
         assert staging.has_changed() == late
@@ -80,7 +80,7 @@ def test_only_what_was_named_is_late_and_lies_in_memory_of_its_own() -> None:
     staging = Staging()
     staging.begin(defer=[named, named.view(2, -1).t()])
     leaves = [staging.leaf(one) for one in (named, other)]
-    staging.launch()
+    staging.start_gpu_copies()
     assert not staging.is_short, "8 MB are left"
     other.zero_()
     assert not staging.has_changed() and bytes(leaves[1].data[:4]) == torch.ones(1).numpy().tobytes()
@@ -107,10 +107,10 @@ def test_a_gpu_copies_beside_what_it_computes_and_before_what_comes_after() -> N
     staging = Staging()
     staging.begin(defer=values[:2])
     leaves = [staging.leaf(value) for value in values]
-    staging.launch()
-    staging.copy_rest()
+    staging.start_gpu_copies()
+    staging.copy_deferred()
     assert not staging.has_changed()
-    staging.hold_back()
+    staging.order_after_copies()
     for value in values:
         value.zero_()
     staging.wait()

@@ -90,7 +90,7 @@ def built() -> Text:
 def batch_of(step: int, ranks: Ranks = ALONE) -> Tensor:
     """The rank's share of 5 lines: neither 2 nor 3 ranks have the same."""
     every = torch.randint(WORDS, (5, 4), generator=torch.Generator().manual_seed(step))
-    return every[ranks.rank :: ranks.world]
+    return every[ranks.rank :: ranks.world_size]
 
 
 class Run:
@@ -101,7 +101,10 @@ class Run:
         sharded = ShardedRunner(self.runner, ranks) if ranks.are_several else None
         self.optim = Optim(optimizer(self.runner.parameters()), max_grad_norm=0.5)
         self.stepper = Stepper(
-            self.optim, ranks=ranks, reduces_gradients=sharded is None, loss_wrapper=sharded.call if sharded else None
+            self.optim,
+            ranks=ranks,
+            reduces_gradients=sharded is None,
+            loss_wrapper=sharded.call if sharded else None,
         )
         self.take, self.average = self.stepper.step_function(self.runner), Average(decay=0.5)
 
@@ -358,7 +361,9 @@ def test_takes_steps_in_sixteen_bits(precision: Any) -> None:
         runner = built()
         sharded = ShardedRunner(runner, ranks)
         optim = Optim(FUSED(runner.parameters()), max_grad_norm=1.0)
-        stepper = Stepper(optim, precision=precision, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call)
+        stepper = Stepper(
+            optim, precision=precision, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call
+        )
         take = stepper.step_function(runner)
         assert {one.dtype for one in runner.parameters()} == {torch.float32}
         return [float(take([batch_of(0, ranks)])["loss"]) for _ in range(4)]  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ def outcome(ranks: Ranks, work: Any) -> str:
         said = "done"
     except (Interrupted, PeerLost, ContractError, KeyError) as error:
         said = f"{type(error).__name__}: {error}"
-    assert ranks.control.gather(ranks.rank, "the end") == list(range(ranks.world))
+    assert ranks.control.gather(ranks.rank, "the end") == list(range(ranks.world_size))
     return said
 
 

@@ -83,7 +83,7 @@ def trainer(ranks: Ranks, *, lr: float = 0.1, backwards: bool = False, **plan: A
     parameters = list(runner.parameters())
     optimizer = torch.optim.SGD(parameters[::-1] if backwards else parameters, lr=lr)
     whole = BatchPlan(plan.pop("size", 26), 4, **plan)
-    train = Loader(Still(), plan=ShardedPlan(whole, ranks.rank, ranks.world))
+    train = Loader(Still(), plan=ShardedPlan(whole, ranks.rank, ranks.world_size))
     return Trainer(runner, {"train": train}, Stepper(optimizer, ranks=ranks), until=3, ranks=ranks)
 
 

@@ -10,17 +10,17 @@ from tests.train.team import team
 
 
 def test_alone_nobody_is_waited_for() -> None:
-    assert ALONE.is_main and ALONE.is_first_here and not ALONE.are_several
-    ALONE.after_first_here()
+    assert ALONE.is_main and ALONE.is_first_on_machine and not ALONE.are_several
+    ALONE.wait_for_first_on_machine()
 
 
 def test_the_first_of_a_machine_comes_before_the_others() -> None:
     def work(ranks: Ranks) -> float:
-        if ranks.is_first_here:
+        if ranks.is_first_on_machine:
             time.sleep(0.2)
         here = time.monotonic()
-        ranks.after_first_here()
-        return here if ranks.is_first_here else time.monotonic()
+        ranks.wait_for_first_on_machine()
+        return here if ranks.is_first_on_machine else time.monotonic()
 
     first, *others = team(3, work)
     assert all(other >= first for other in others)
@@ -33,7 +33,7 @@ def test_a_value_that_not_all_ranks_give_is_said_once(
 
     def work(ranks: Ranks) -> None:
         for _ in range(2):
-            ranks.note_given_by_some("train/", [{"loss", "a"}, {"loss"}, set()])
+            ranks.warn_of_partial_values("train/", [{"loss", "a"}, {"loss"}, set()])
 
     team(3, work)
     said = capfd.readouterr().out

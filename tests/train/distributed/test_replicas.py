@@ -41,7 +41,7 @@ def test_what_lies_on_the_cpu_of_ranks_on_gpus_is_spread_too() -> None:
         dist.distributed_c10d._update_default_pg(dist.new_group(backend="fake"))
         own = [torch.full((3,), float(ranks.rank)), torch.tensor([ranks.rank])]
         broadcast_tensors(
-            own, replace(ranks, control=ControlChannel(ranks.rank, ranks.world, control)), "the test"
+            own, replace(ranks, control=ControlChannel(ranks.rank, ranks.world_size, control)), "the test"
         )
         return own
 

@@ -32,7 +32,7 @@ def values(rows: int) -> Tensor:
 
 
 def sharded(tensor: Tensor, ranks: Ranks) -> DTensor:
-    return distribute_tensor(tensor, DeviceMesh("cpu", list(range(ranks.world))), [Shard(0)])
+    return distribute_tensor(tensor, DeviceMesh("cpu", list(range(ranks.world_size))), [Shard(0)])
 
 
 def test_each_rank_takes_its_rows_of_a_whole_one() -> None:
@@ -77,7 +77,7 @@ def test_norms_are_those_of_all_rows() -> None:
     team(3, work)
 
 
-def test_a_state_tells_shards_from_what_is_whole(messages: Messages) -> None:
+def test_a_state_tells_shards_from_what_is_complete(messages: Messages) -> None:
     def work(ranks: Ranks) -> str:
         own = sharded(values(7), ranks)
         alike = DTensor.from_local(values(2), own.device_mesh, [Replicate()])

@@ -68,7 +68,7 @@ class Flow(IterableDataset[Tensor]):
 def indexed(ranks: Ranks, batch_size: int = 4, **options: Any) -> Batches:
     plan = BatchPlan(SIZE, batch_size, shuffle=False)
     dataset = Numbers(options.pop("bad", -1))
-    return Loader(dataset, plan=ShardedPlan(plan, ranks.rank, ranks.world), **options)
+    return Loader(dataset, plan=ShardedPlan(plan, ranks.rank, ranks.world_size), **options)
 
 
 def windows_of(ranks: Ranks, batches: Batches, *, accumulation: int = 1) -> tuple[Trainer, SharedWindows]:

@@ -36,7 +36,9 @@ class Items(torch.utils.data.IterableDataset[Any]):
 def test_what_has_no_indices_cannot_pass_over_an_item(tmp_path: Path, messages: Messages) -> None:
     """The step after would fail by the same item, and so would all others."""
     runner = built(MLP)
-    stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, checks_step=False))
+    stepper = Stepper(
+        torch.optim.SGD(runner.parameters(), lr=0.1), guard=NonfiniteGuard(runner, checks_step=False)
+    )
     trainer = plain(
         runner,
         Still(),

@@ -143,7 +143,7 @@ class Falling(MLP):
 def test_whose_turn_it_is_in_a_step_is_as_at_its_begin(tmp_path: Path) -> None:
     runner = built(Falling)
     optim = Optim(torch.optim.SGD(runner.parameters(), lr=0.1), every_n_steps=3)
-    recovery = Recovery(box=BlackBoxRecorder(tmp_path, 1))
+    recovery = Recovery(black_box=BlackBoxRecorder(tmp_path, 1))
     with pytest.raises(ValueError, match="no good"):
         plain(runner, Points(), until=3, stepper=Stepper(optim), recovery=recovery).fit()
     box = black_box.newest_box(tmp_path)

@@ -108,8 +108,8 @@ def test_training_does_not_wait_for_a_mirror_to_read_large_settings(
     monkeypatch.setattr(sys, "executable", str(late))
     if not has_memfd:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    subject = RunIdentity(name="x", settings={"key": "value" * 20_000})
-    Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}, subject), Touch(go)).fit()
+    identity = RunIdentity(name="x", settings={"key": "value" * 20_000})
+    Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}, identity), Touch(go)).fit()
     assert by_step(table(tmp_path / "metrics.csv")) == by_step(folded(tmp_path))
 
 
@@ -149,7 +149,7 @@ def test_a_server_that_never_answers_holds_neither_the_steps_nor_the_end(
 ) -> None:
     with silent_server() as port:
         blocked = MlflowSettings(tracking_uri=f"http://127.0.0.1:{port}")
-        mirrors = Mirrors(tmp_path, {"mlflow": blocked, **FILES}, most_seconds=20.0)
+        mirrors = Mirrors(tmp_path, {"mlflow": blocked, **FILES}, max_wait_seconds=20.0)
         trainer = Recipe().make(tmp_path, mirrors)
         assert trainer.fit() == "finished"
     said = capfd.readouterr().out

@@ -89,7 +89,9 @@ def test_damaged_checkpoints_are_passed_over_best_first(
         def on_stop(self, trainer: Trainer, reason: str) -> None:
             for info in checkpoint.read_manifests(tmp_path / "checkpoints"):
                 if info.step in damaged:
-                    file = checkpoint.checkpoint_folder(tmp_path / "checkpoints", info.id) / "model.safetensors"
+                    file = (
+                        checkpoint.checkpoint_folder(tmp_path / "checkpoints", info.id) / "model.safetensors"
+                    )
                     file.write_bytes(b"?" + file.read_bytes()[1:])
 
     trainer = make(tmp_path, Damages(), fast=9)
@@ -162,7 +164,7 @@ def test_ranks_test_the_same_weights_or_fail(tmp_path: Path, messages: Messages)
             trainer.ranks = ranks
             told: list[str] = []
             hook = Tests(Records(tmp_path / "rows"), RULE)
-            hook.tell = told.append
+            hook.report = told.append
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 try:
                     hook.on_stop(trainer, "finished")

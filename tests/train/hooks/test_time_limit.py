@@ -174,7 +174,7 @@ def test_of_several_ranks_the_first_asks_and_all_end_together(tmp_path: Path) ->
         runner = built(MLP)
         trainer = Trainer(
             runner,
-            {"train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4), ranks.rank, ranks.world))},
+            {"train": Loader(Still(), plan=ShardedPlan(BatchPlan(26, 4), ranks.rank, ranks.world_size))},
             Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), ranks=ranks),
             hooks=[Save(1000), Limit(ago=0, left=1)],
             checkpoints=Checkpoints(tmp_path, ranks=ranks),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from roost.package import records
-from roost.package.records import Row, RecordsWriter
+from roost.package.records import RecordsWriter, Row
 from roost.train.mirrors import wandb_offline_log
 from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
@@ -47,8 +47,8 @@ def by_step(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[s
 class Log:
     """A sink that keeps what it is given in memory, and fails when it is told to."""
 
-    def __init__(self, *, rewinds: bool = True, held: SinkPosition | None = None) -> None:
-        self.rewinds = rewinds
+    def __init__(self, *, can_rewind: bool = True, held: SinkPosition | None = None) -> None:
+        self.can_rewind = can_rewind
         self.held = held or SinkPosition()
         self.rows: list[Row] = []
         self.media_: list[tuple[int, str]] = []
@@ -60,17 +60,17 @@ class Log:
         self.told = dict(state)
         return self.held
 
-    def go_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         self.calls.append(f"back to {step}")
         self.rows = [row for row in self.rows if row["step"] <= step]
         self.media_ = [one for one in self.media_ if one[0] <= step]
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         if self.error is not None:
             raise self.error
         self.rows.append(row)
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         self.media_.append((step, path.name))
 
     def flush(self) -> None:

@@ -34,12 +34,12 @@ def test_it_grows_and_is_widened_by_a_metric_that_comes_late(tmp_path: Path) -> 
     feed = feed_of(tmp_path)
     inode = (tmp_path / "tables" / "m.csv").stat().st_ino
     writer.row(3, 0, {"train/loss": 1.0})
-    feed.pump()
+    feed.send_new()
     assert read(tmp_path) == folded(tmp_path)
     assert (tmp_path / "tables" / "m.csv").stat().st_ino == inode, "appended"
     writer.row(4, 0, {"train/loss": 1.0, "valid/loss": float("-inf"), 'odd, "name"': float("inf")})
     writer.row(5, 0, {"valid/loss": 1e-320})
-    feed.pump()
+    feed.send_new()
     assert read(tmp_path) == folded(tmp_path)
 
 
@@ -47,10 +47,10 @@ def test_what_is_taken_back_is_gone(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [1, 2, 3])
     feed = feed_of(tmp_path)
     writer = session(tmp_path, 2, 2, [])
-    feed.pump()
+    feed.send_new()
     assert read(tmp_path) == folded(tmp_path) == folded(tmp_path)[:2]
     writer.row(3, 0, {"valid/loss": 2.0})
-    feed.pump()
+    feed.send_new()
     assert by_step(read(tmp_path)) == by_step(folded(tmp_path))
 
 
@@ -71,7 +71,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     writer.row(3, 0, {"new": 1.0})
     monkeypatch.setattr(durable, "fault", full)
     with pytest.raises(OSError, match="No space"):
-        feed.pump()
+        feed.send_new()
     assert read(tmp_path) == before
     monkeypatch.undo()
     feed_of(tmp_path)

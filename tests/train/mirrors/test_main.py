@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 @contextmanager
 def process(package: Path, kind: str = "csv") -> Iterator[subprocess.Popen[bytes]]:
     """A mirror's process, as the hook starts it."""
-    task = {"package": str(package), "kind": kind, "settings": {}, "subject": {"name": "x"}}
+    task = {"package": str(package), "kind": kind, "settings": {}, "identity": {"name": "x"}}
     with tempfile.TemporaryFile() as file:
         file.write(msgspec.json.encode(task))
         file.seek(0)

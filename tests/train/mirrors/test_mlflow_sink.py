@@ -41,7 +41,7 @@ def feed_of(package: Path, uri: str | None, experiment: str | None = None) -> Re
     return RecordFeed(package, sink, package / "mirrors" / "mlflow.json")
 
 
-def note(package: Path) -> dict[str, Any]:
+def save_position(package: Path) -> dict[str, Any]:
     return dict(json.loads((package / "mirrors" / "mlflow.json").read_bytes()))
 
 
@@ -153,23 +153,23 @@ def test_a_killed_server_that_comes_back_has_all_and_nothing_twice(
     now = [0.0]
     writer = session(tmp_path, 1, 0, [10, 20])
     settings = MlflowSettings(tracking_uri=server.uri)
-    courier = RetryingFeed(
+    retrying = RetryingFeed(
         tmp_path,
         "mlflow",
         lambda: MlflowSink(settings, SUBJECT, tmp_path / "mirrors" / "mlflow"),
         tmp_path / "mirrors" / "mlflow.json",
         lambda: now[0],
     )
-    courier.turn()
+    retrying.send_new()
     server.kill()
     for step in (30, 40):
         writer.row(step, 3, {"train/loss": 0.5})
         now[0] += 100.0
-        courier.turn()
+        retrying.send_new()
     server.start()
     writer.row(50, 5, {"train/loss": 0.25})
     now[0] += 100.0
-    courier.end("finished")
+    retrying.finish("finished")
     assert held(server.uri, note(tmp_path)["run_id"]) == by_step(folded(tmp_path))
 
 

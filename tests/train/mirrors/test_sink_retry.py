@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def courier_of(package: Path, make: Callable[[], Sink], clock: Clock) -> RetryingFeed:
+def retrying_feed(package: Path, make: Callable[[], Sink], clock: Clock) -> RetryingFeed:
     return RetryingFeed(package, "log", make, package / "mirrors" / "log.json", clock)
 
 
@@ -38,13 +38,13 @@ def test_a_failure_is_said_once_tried_again_and_made_good(
         made[-1].error = ConnectionError("nobody\nthere \x1b[2J") if broken else None
         return made[-1]
 
-    courier = courier_of(tmp_path, make, clock)
-    courier.turn()
-    courier.turn()
+    retrying = retrying_feed(tmp_path, make, clock)
+    retrying.send_new()
+    retrying.send_new()
     assert len(made) == 1, "not at once"
     for delay in (1.0, 2.0, 4.0):
         clock.now += delay
-        courier.turn()
+        retrying.send_new()
     assert len(made) == 4 and made[0].calls[-1] == "close None"
     out = capsys.readouterr().out
     assert out.startswith("mirror log: ConnectionError: nobody there \\x1b[2J; ") and out.count("\n") == 1
@@ -52,11 +52,11 @@ def test_a_failure_is_said_once_tried_again_and_made_good(
     broken = False
     writer.row(3, 0, {"train/loss": 1.0})
     clock.now += 8.0
-    courier.turn()
+    retrying.send_new()
     out = capsys.readouterr().out
     assert out.startswith("mirror log: ") and "3 rows" in out and out.count("\n") == 1
     messages.check(out)
-    courier.end("finished")
+    retrying.finish("finished")
     assert made[-1].values == folded(tmp_path) and made[-1].calls[-1] == "close finished"
 
 
@@ -67,9 +67,9 @@ def test_it_waits_a_minute_at_most(tmp_path: Path) -> None:
         tries.append(clock.now)
         raise OSError("no")
 
-    courier = courier_of(tmp_path, make, clock)
+    retrying = retrying_feed(tmp_path, make, clock)
     for _ in range(600):
-        courier.turn()
+        retrying.send_new()
         clock.now += 1.0
     assert {after - before for before, after in pairwise(tries[7:])} == {60.0}
 
@@ -80,11 +80,11 @@ def test_the_end_tries_once_more(
     session(tmp_path, 1, 0, [1])
     sinks = [Log(), Log(), Log()]
     sinks[0].error = sinks[1].error = OSError("no")
-    courier = courier_of(tmp_path, lambda: sinks.pop(0), Clock())
-    courier.turn()
-    courier.end("stopped")
+    retrying = retrying_feed(tmp_path, lambda: sinks.pop(0), Clock())
+    retrying.send_new()
+    retrying.finish("stopped")
     messages.check(capsys.readouterr().out)
-    courier.end("stopped")
+    retrying.finish("stopped")
     assert sinks == []
 
 
@@ -96,12 +96,12 @@ def test_two_processes_never_write_one_mirror(
     other = os.open(tmp_path / "mirrors" / "log.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(other, fcntl.LOCK_EX)
     clock, sink = Clock(), Log(held=SinkPosition())
-    courier = courier_of(tmp_path, lambda: sink, clock)
-    courier.turn()
+    retrying = retrying_feed(tmp_path, lambda: sink, clock)
+    retrying.send_new()
     out = capsys.readouterr().out
     assert out.startswith("mirror log: ") and not sink.rows
     messages.check(out)
     os.close(other)
     clock.now += 1.0
-    courier.turn()
+    retrying.send_new()
     assert sink.steps == [1]

@@ -45,8 +45,8 @@ def test_a_second_session_purges_what_it_does_again(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [10, 20, 30, 40])
     show(tmp_path, 40, "p.png", png())
     feed = feed_of(tmp_path)
-    feed.note()
-    feed.abandon()  # killed
+    feed.save_position()
+    feed.discard()  # killed
     session(tmp_path, 2, 20, [30], **{"train/loss": 9.0})
     feed_of(tmp_path)
     assert scalars(tmp_path / "tb") == narrow(folded(tmp_path))
@@ -59,7 +59,7 @@ def test_a_running_reader_sees_the_same(tmp_path: Path) -> None:
     feed = feed_of(tmp_path)
     reader = events(tmp_path / "tb")
     session(tmp_path, 2, 10, [20], **{"train/loss": 9.0})
-    feed.pump()
+    feed.send_new()
     reader.Reload()
     assert [(one.step, one.value) for one in reader.Scalars("train/loss")] == [
         (step, np.float32(values["train/loss"])) for step, values in folded(tmp_path)

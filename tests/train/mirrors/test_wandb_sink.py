@@ -189,7 +189,7 @@ def test_online_without_a_key_is_one_error_and_no_question(
 def test_offline_asks_nobody(tmp_path: Path) -> None:
     """No name is looked up, and nobody is called but wandb's own process."""
     session(tmp_path, 1, 0, [10])
-    task = {"package": str(tmp_path), "kind": "wandb", "settings": {}, "subject": {"name": "x"}}
+    task = {"package": str(tmp_path), "kind": "wandb", "settings": {}, "identity": {"name": "x"}}
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmmsg", "-o", str(trace)]
     with tempfile.TemporaryFile() as file:

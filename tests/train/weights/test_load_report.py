@@ -22,7 +22,7 @@ def test_everything_is_counted_and_named(messages: Messages) -> None:
         unused=["back."],
         notes=["something"],
     )
-    assert "1 of 20 " in report.counted
+    assert "1 of 20 " in report.summary
     facts = [
         ("10 missing", "net.* (9), head.w"),
         ("1 unexpected", ": x"),
@@ -35,6 +35,6 @@ def test_everything_is_counted_and_named(messages: Messages) -> None:
     ]
     for line, named in zip(report.lines(), facts, strict=True):
         assert all(fact in line for fact in named), line
-    messages.check("\n".join([report.counted, *report.lines()]))
-    assert len(report.wrong()) == 4
-    assert not any("missing" in part for part in report.wrong(missing=False))
+    messages.check("\n".join([report.summary, *report.lines()]))
+    assert len(report.problems()) == 4
+    assert not any("missing" in part for part in report.problems(missing=False))

@@ -47,8 +47,8 @@ def equal(found: Any) -> bool:
 def test_where_a_state_dict_lies(tmp_path: Path, content: Any, about: str, messages: Messages) -> None:
     path = saved(tmp_path, content)
     found = weight_files.read(path)
-    assert equal(found.weights) and about in found.about
-    messages.check(found.about)
+    assert equal(found.weights) and about in found.description
+    messages.check(found.description)
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert found.size == path.stat().st_size and found.path == path
 
@@ -114,7 +114,7 @@ def test_safetensors(tmp_path: Path, name: str) -> None:
         {**STATE, "half": torch.ones(3, dtype=torch.bfloat16)}, path, {"format": "pt"}
     )
     found = weight_files.read(path)
-    assert "safetensors" in found.about
+    assert "safetensors" in found.description
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     half = dict(found.weights).pop("half")
     assert half.dtype == torch.bfloat16 and float(half.sum()) == 3

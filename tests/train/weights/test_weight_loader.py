@@ -61,7 +61,7 @@ def test_a_whole_state() -> None:
     assert not same(net, state), "nothing is changed before it is loaded"
     fit.load()
     assert same(net, state) and net.words == ["as saved"]
-    assert fit.report.lines() == [] and "10 of 10 " in fit.report.counted
+    assert fit.report.lines() == [] and "10 of 10 " in fit.report.summary
 
 
 @pytest.mark.parametrize("kind", ["parallel", "compiled"])
@@ -95,7 +95,7 @@ def test_what_is_missing_unexpected_and_mismatched(messages: Messages) -> None:
         messages.check(line)
     assert [text.split(" ")[0] for text in report.left_out] == ["epoch", "hidden"]
     messages.check(report.left_out[1])
-    assert "6 of 10 " in report.counted
+    assert "6 of 10 " in report.summary
     assert torch.equal(net.head.weight, before) and torch.equal(net.hidden, torch.zeros(2))
     assert torch.equal(net.features[0].weight, state["features.0.weight"])
 
@@ -105,7 +105,7 @@ def test_counts_and_extra_state_may_be_missing() -> None:
     del state["features.1.num_batches_tracked"], state["_extra_state"]
     fit = WeightFit(net, state)
     fit.load()
-    assert not fit.report.wrong() and net.words == ["as built"]
+    assert not fit.report.problems() and net.words == ["as built"]
     assert fit.report.kept == ["_extra_state", "features.1.num_batches_tracked"]
 
 
@@ -147,7 +147,7 @@ def test_a_value_that_is_infinite_there_may_be_so_here() -> None:
     net = Net()
     fit = WeightFit(net, {**other(), "head.bias": torch.tensor([1.0, float("inf")], dtype=torch.float64)})
     fit.load()
-    assert not fit.report.wrong() and bool(net.head.bias.isinf().any())
+    assert not fit.report.problems() and bool(net.head.bias.isinf().any())
 
 
 def test_tied_weights_need_one_name(messages: Messages) -> None:

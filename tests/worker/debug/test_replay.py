@@ -12,7 +12,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import black_box, skipped_steps
 from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
@@ -55,7 +55,7 @@ def went(made: PackageFolder, where: DebugTarget, box: BlackBox | None = None) -
     package, hook = PackageAsOfSession(made.path, where.session), StopBefore(where.step)
     start = replay.find_start(package, where, box)
     with (
-        inside(made),
+        package_code(made),
         replay.replay_trainer(package, where, start, device="cpu", hook=hook) as trainer,
         pytest.raises(Here),
     ):
@@ -101,7 +101,7 @@ def test_it_has_the_bits_of_the_run_itself(tmp_path: Path) -> None:
     package = PackageAsOfSession(made.path, 1)
     start = replay.ReplayStart(made.store().lineage()[-2], states, is_box=False, notes=[])
     with (
-        inside(made),
+        package_code(made),
         replay.replay_trainer(package, target(7), start, device="cpu", hook=other) as trainer,
         pytest.raises(Here),
     ):
@@ -218,7 +218,7 @@ def test_a_checkpoint_of_a_later_step_is_refused(tmp_path: Path, messages: Messa
 def test_a_run_that_only_measured_has_no_steps(tmp_path: Path, messages: Messages) -> None:
     made = project(tmp_path, step_mode="dry")
     with (
-        inside(made),
+        package_code(made),
         pytest.raises(Refused) as refused,
         replay.replay_trainer(
             PackageAsOfSession(made.path, 1),
@@ -252,7 +252,7 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
         )
     package, hook = PackageAsOfSession(made.path, 1), StopBefore(7)
     start = replay.find_start(package, target(7), None)
-    with inside(made), replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer:
+    with package_code(made), replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer:
         assert trainer.recovery.passed_over == {5}
         (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
         assert not validate.probes, "a validation set's first batch may fail as the step does"

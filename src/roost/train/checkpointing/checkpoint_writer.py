@@ -55,7 +55,7 @@ class WritePace:
     def __init__(self, rest: float = MAX_REST_RATIO) -> None:
         self._rest = rest
         self._hurry = threading.Event()
-        self.rested = 0.0
+        self.rested_seconds = 0.0
         """Seconds."""
 
     def hurry(self) -> None:
@@ -70,7 +70,7 @@ class WritePace:
             if not self._hurry.is_set():
                 rests = perf_counter()
                 self._hurry.wait((rests - begun) * self._rest)
-                self.rested += perf_counter() - rests
+                self.rested_seconds += perf_counter() - rests
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Failure:
     """What the others raise, where it is no error of the system."""
 
     @classmethod
-    def of(cls, ranks: Ranks, error: Exception, *, otherwise: type[Exception] = CheckpointError) -> Self:
+    def from_error(cls, ranks: Ranks, error: Exception, *, otherwise: type[Exception] = CheckpointError) -> Self:
         """That of this rank."""
         if isinstance(error, OSError):
             where = f": {error.filename!r}" if error.filename else ""
@@ -92,7 +92,7 @@ class _Failure:
         kind = next((kind for kind in (Damaged, NotFound) if isinstance(error, kind)), otherwise)
         return cls(ranks.rank, None, str(error) or type(error).__name__, kind)
 
-    def raised(self) -> Exception:
+    def to_exception(self) -> Exception:
         text = f"rank {self.rank}: {self.text}"
         return OSError(self.errno, text) if self.errno is not None else self.kind(text)
 
@@ -151,10 +151,10 @@ def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
     except OSError as error:
         if not ranks.are_several:
             raise
-        failure = _Failure.of(ranks, error)
+        failure = _Failure.from_error(ranks, error)
     for one in ranks.control.gather(failure, _SAVE_POINT):
         if one is not None:
-            raise one.raised()
+            raise one.to_exception()
 
 
 def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
@@ -171,13 +171,13 @@ def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
     try:
         found = action()
     except Exception as error:  # noqa: BLE001  - raised below, once the others know
-        own, failure = error, _Failure.of(ranks, error, otherwise=PeerLost)
+        own, failure = error, _Failure.from_error(ranks, error, otherwise=PeerLost)
     first = next(filter(None, ranks.saving.gather(failure, "the reading of a checkpoint")), None)
     if first is None:
         return cast("T", found)
     if own is not None and first.rank == ranks.rank:
         raise own
-    raise first.raised() from own
+    raise first.to_exception() from own
 
 
 def end_together(ranks: Ranks) -> None:
@@ -209,7 +209,7 @@ def _write(
             staging = _capture_failure(ranks, prepare)
         place = channel.broadcast(staging, _SAVE_POINT)
         if isinstance(place, _Failure):
-            raise place.raised()
+            raise place.to_exception()
         assert place is not None
         final, own = place
         every = channel.gather(
@@ -217,13 +217,13 @@ def _write(
         )
         for one in every:
             if isinstance(one, _Failure):
-                raise one.raised()
+                raise one.to_exception()
         info = None
         if ranks.is_main:
             info = _capture_failure(ranks, lambda: _commit(final, own, every, describe))
         found = channel.broadcast(info, _SAVE_POINT)
         if isinstance(found, _Failure):
-            raise found.raised()
+            raise found.to_exception()
         assert found is not None
         return found
     finally:
@@ -238,7 +238,7 @@ def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
     except Exception as error:
         if not ranks.are_several:
             raise
-        return _Failure.of(ranks, error)
+        return _Failure.from_error(ranks, error)
 
 
 def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:

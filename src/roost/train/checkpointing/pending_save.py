@@ -23,7 +23,7 @@ class PendingSave:
         staging: Holds the copy, or takes what is left of it beside the training.
         write: Writes it at a pace, unless the copy is torn; gives its folder.
         asynchronous: Whether that is done in a thread of its own.
-        tells: Whether an error is printed if nobody waits for it.
+        prints_error: Whether an error is printed if nobody waits for it.
         rest: See `WritePace`.
     """
 
@@ -33,26 +33,26 @@ class PendingSave:
         write: Callable[[WritePace, bool], Path],
         *,
         asynchronous: bool,
-        tells: bool,
+        prints_error: bool,
         rest: float = MAX_REST_RATIO,
     ) -> None:
-        self._staging, self._write, self._tells = staging, write, tells
+        self._staging, self._write, self._prints_error = staging, write, tells
         self._pace, self._owner = WritePace(rest), threading.current_thread()
-        self._is_copied, self._is_looked_at, self._done = (threading.Event() for _ in range(3))
+        self._is_copied, self._is_checked, self._done = (threading.Event() for _ in range(3))
         self._path: Path | None = None
         self._error: BaseException | None = None
         self._is_torn = False
-        self.is_told = False
+        self.is_reported = False
         """Whether its error was printed."""
         if staging.is_short or not asynchronous:
-            staging.copy_rest()
+            staging.copy_deferred()
             self._is_copied.set()
         if asynchronous:
             threading.Thread(target=self._run, name="roost-checkpoint").start()
         else:
             self._pace.hurry()
-            self.copied()
-            self._attempt()
+            self.wait_until_copied()
+            self._try_write()
             self._done.set()
             if self._error is not None:
                 raise self._error
@@ -64,14 +64,14 @@ class PendingSave:
         """Whether it stands, or has failed."""
         return self._done.is_set()
 
-    def copied(self) -> None:
+    def wait_until_copied(self) -> None:
         """Waits until the state is copied, so that it may change; on a GPU without waiting."""
         self._is_copied.wait()
-        if self._is_looked_at.is_set():
+        if self._is_checked.is_set():
             return
-        self._staging.hold_back()
+        self._staging.order_after_copies()
         self._is_torn = self._staging.has_changed()
-        self._is_looked_at.set()
+        self._is_checked.set()
 
     def wait(self) -> Path:
         """Waits until it stands, and gives its folder.
@@ -81,9 +81,9 @@ class PendingSave:
             Torn: What was to be copied late was changed before `copied` was called.
             PeerLost: Another rank is gone.
         """
-        self._tells = False
+        self._prints_error = False
         self._pace.hurry()
-        self.copied()
+        self.wait_until_copied()
         self._done.wait()
         if self._error is not None:
             raise self._error
@@ -94,29 +94,29 @@ class PendingSave:
         """From here on it is written at full speed; from any thread."""
         self._pace.hurry()
 
-    def settle(self, seconds: float | None = None) -> bool:
+    def wait_until_done(self, seconds: float | None = None) -> bool:
         """As `wait`, whatever becomes of it; at most so many seconds. Gives `is_done`."""
         self._pace.hurry()
-        self.copied()
+        self.wait_until_copied()
         return self._done.wait(seconds)
 
     # ---- the thread that writes -------------------------------------------------------------------------
 
     def _run(self) -> None:
         if not self._is_copied.is_set():
-            self._staging.copy_rest()
+            self._staging.copy_deferred()
             self._is_copied.set()
-        while not self._is_looked_at.wait(_POLL_SECONDS):
+        while not self._is_checked.wait(_POLL_SECONDS):
             if not self._owner.is_alive():  # it left without a word: nobody knows what it did to the state
                 self._is_torn = True
                 break
-        self._attempt()
-        if self._error is not None and self._tells and not isinstance(self._error, TornCopy | PeerLost):
-            self.is_told = True
+        self._try_write()
+        if self._error is not None and self._prints_error and not isinstance(self._error, TornCopy | PeerLost):
+            self.is_reported = True
             print(f"checkpoint not written: {self._error}; older ones are untouched", flush=True)
         self._done.set()
 
-    def _attempt(self) -> None:
+    def _try_write(self) -> None:
         try:
             self._staging.wait()
             self._path = self._write(self._pace, self._is_torn)

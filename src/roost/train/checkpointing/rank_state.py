@@ -84,7 +84,7 @@ def load(trainer: Trainer, checkpoints: Checkpoints, own: RankState, *, id: int 
         A line for each damaged one that was set aside.
     """
     info, said = checkpoints.load(trainer.parts(own), id=id)
-    if info is not None and info.ranks != trainer.ranks.world:
+    if info is not None and info.ranks != trainer.ranks.world_size:
         _adapt_to_ranks(trainer, checkpoints, own, info)
     return said
 

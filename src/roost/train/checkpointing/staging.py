@@ -31,11 +31,11 @@ class StagingMemory:
         self._blocks: list[Tensor] = []
         self._block = self._offset = 0
 
-    def reuse(self) -> None:
+    def reset(self) -> None:
         """Everything that was taken is free again."""
         self._block = self._offset = 0
 
-    def take(self, num_bytes: int) -> Tensor:
+    def allocate(self, num_bytes: int) -> Tensor:
         """(num_bytes,) uint8, aligned for every type."""
         while self._block < len(self._blocks):
             block = self._blocks[self._block]
@@ -47,7 +47,7 @@ class StagingMemory:
         held = sum(len(block) for block in self._blocks)
         size = max(num_bytes, min(_BLOCK_BYTES, max(_FIRST_BLOCK_BYTES, held)))
         self._blocks.append(torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned))
-        return self.take(num_bytes)
+        return self.allocate(num_bytes)
 
 
 class _DeferredCopy(NamedTuple):
@@ -65,7 +65,7 @@ class Staging:
     ```
     staging.begin(defer=parameters)
     files = packed.pack(states, leaf_of=staging.leaf)    # all others are copied now
-    staging.copy_rest()                                  # those, in any thread
+    staging.copy_deferred()                                  # those, in any thread
     staging.has_changed()                                # in the thread that trains, before it changes them
     staging.wait()                                       # before the bytes are read
     ```
@@ -74,12 +74,12 @@ class Staging:
     def __init__(self) -> None:
         self._host, self._pinned = StagingMemory(pinned=False), StagingMemory(pinned=True)
         self._defer: Collection[int] = ()
-        self._late: list[_DeferredCopy] = []
-        self._left: list[_DeferredCopy] = []
-        """Those of them that `copy_rest` has to copy."""
+        self._deferred: list[_DeferredCopy] = []
+        self._remaining: list[_DeferredCopy] = []
+        """Those of them that `copy_deferred` has to copy."""
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._events: list[tuple[torch.device, torch.cuda.Event]] = []
-        self._held: list[Tensor] = []
+        self._gpu_sources: list[Tensor] = []
         """What a GPU is still copying from."""
 
     def begin(self, *, defer: Iterable[Tensor] = ()) -> None:
@@ -89,69 +89,69 @@ class Staging:
             defer: Tensors that nobody changes before `has_changed` was called. What of them is not
                 contiguous on the CPU is copied at once all the same.
         """
-        self._host.reuse()
-        self._pinned.reuse()
+        self._host.reset()
+        self._pinned.reset()
         self._defer = {tensor.data_ptr() for tensor in map(_local_tensor, defer) if _may_defer(tensor)}
-        self._late, self._left, self._events, self._held = [], [], [], []
+        self._deferred, self._remaining, self._events, self._gpu_sources = [], [], [], []
 
     def leaf(self, value: Any) -> Leaf:
         """The leaf of a tensor or an array, whose bytes are, or will be, a copy; see `tree.leaf`."""
         if not isinstance(value, Tensor):
             found = state_tree.make_leaf(value)
-            to = self._host.take(found.data.nbytes)
+            to = self._host.allocate(found.data.nbytes)
             _copy_bytes(to, found.data)
             return replace(found, data=_view(to))
         tensor, is_shard = state_tree.local_part(value)
         tensor = tensor.detach()
         name = state_tree.dtype_name(tensor)
         on_gpu = tensor.device.type == "cuda"
-        to = (self._pinned if on_gpu else self._host).take(tensor.numel() * tensor.element_size())
+        to = (self._pinned if on_gpu else self._host).allocate(tensor.numel() * tensor.element_size())
         late = tensor.data_ptr() in self._defer and (on_gpu or tensor.is_contiguous())
         shaped = to.view(tensor.dtype).view(tensor.shape)
         if late:
-            self._late.append(_DeferredCopy(tensor, tensor._version, shaped))
+            self._deferred.append(_DeferredCopy(tensor, tensor._version, shaped))
         elif on_gpu:
             shaped.copy_(tensor, non_blocking=True)  # before whatever this stream computes next
-            self._held.append(tensor)
+            self._gpu_sources.append(tensor)
         elif tensor.device.type == "cpu" and tensor.is_contiguous() and not _is_lazy(tensor):
             _copy_bytes(to, state_tree.tensor_leaf(tensor).data)
         else:
             shaped.copy_(tensor)
         return Leaf(name, tuple(tensor.shape), _view(to), is_shard)
 
-    def launch(self) -> None:
+    def start_gpu_copies(self) -> None:
         """Lets the GPUs copy the rest, each on a stream of its own, beside what comes next on this one."""
-        devices = {one.tensor.device for one in self._late if one.tensor.device.type == "cuda"}
+        devices = {one.tensor.device for one in self._deferred if one.tensor.device.type == "cuda"}
         for device in devices:
             stream = self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):
-                for one in self._late:
+                for one in self._deferred:
                     if one.tensor.device == device:
                         one.to.copy_(one.tensor, non_blocking=True)
-                        self._held.append(one.tensor)
+                        self._gpu_sources.append(one.tensor)
                 self._events.append((device, stream.record_event()))
-        for device in {tensor.device for tensor in self._held}:
+        for device in {tensor.device for tensor in self._gpu_sources}:
             self._events.append((device, torch.cuda.current_stream(device).record_event()))
-        self._left = [one for one in self._late if one.tensor.device.type != "cuda"]
+        self._remaining = [one for one in self._deferred if one.tensor.device.type != "cuda"]
 
     @property
     def is_short(self) -> bool:
         """Whether the rest is copied before a thread would have begun."""
-        return sum(one.to.numel() * one.to.element_size() for one in self._left) <= _SHORT_COPY_BYTES
+        return sum(one.to.numel() * one.to.element_size() for one in self._remaining) <= _SHORT_COPY_BYTES
 
-    def copy_rest(self) -> None:
+    def copy_deferred(self) -> None:
         """Copies what was put off."""
-        for one in self._left:
+        for one in self._remaining:
             _copy_bytes(_bytes_of(one.to), state_tree.tensor_leaf(one.tensor).data)
-        self._left = []
+        self._remaining = []
 
     def has_changed(self) -> bool:
         """Whether something was changed since `begin` that was to be copied first; the copy is then torn.
         Called by the thread that would have changed it: torch counts a change once it is made."""
-        return any(one.tensor._version != one.version for one in self._late)
+        return any(one.tensor._version != one.version for one in self._deferred)
 
-    def hold_back(self) -> None:
+    def order_after_copies(self) -> None:
         """What the GPUs compute from here on comes after their copies; nobody waits."""
         for device, event in self._events:
             event.wait(torch.cuda.current_stream(device))
@@ -160,7 +160,7 @@ class Staging:
         """Waits until the GPUs have copied; for whoever reads the bytes."""
         for _, event in self._events:
             event.synchronize()
-        self._late, self._held = [], []  # what has taken their place must not lie in memory beside them
+        self._deferred, self._gpu_sources = [], []  # what has taken their place must not lie in memory beside them
 
 
 def _local_tensor(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the ranks of a run agree on before each step: one message, sent a window ahead."""
+"""The agreement of all ranks before each step: one message of each rank, sent one window ahead."""
 
 from __future__ import annotations
 
@@ -10,61 +10,63 @@ from typing import Literal, NamedTuple
 from roost.train.distributed.control_channel import ControlChannel, Exchange
 
 REQUESTS = ("save", "hold", "best", "validate", "visualize")
-"""What may be asked of one rank from outside of its hooks."""
+"""The requests that one rank may get from outside of its hooks. Their order is that of the bits sent."""
 
 
 class WindowDecision(NamedTuple):
-    """What all ranks know of a window that each has drawn its share of."""
+    """The decision of all ranks about one window, the same on every rank."""
 
-    stops: int | None
-    """The first rank that was asked to stop."""
+    stopping_rank: int | None
+    """The first rank that was requested to stop; None if no rank was."""
     requests: list[str]
-    seconds: float
-    """Of rank 0's clock."""
-    failed: Sequence[int]
-    """By rank, whether it could not draw its share: a code of `roost.train.failures.failed_step.failure_code`."""
+    clock_seconds: float
+    """Rank 0's clock."""
+    failure_codes: Sequence[int]
+    """By rank, the code of its failure to draw its share
+    (`roost.train.failures.failed_step.failure_code`)."""
     is_empty: bool
-    """Whether there is no sample in it, or not every rank has something to compute for each micro-batch: then
-    they cannot take the step together."""
+    """Whether the window has no sample, or a rank lacks data for one of its micro-batches: the ranks cannot
+    take such a step together."""
     num_samples: int
-    """Of all ranks."""
-    differs: Literal["no", "sizes", "values"]
-    """Whether what each rank draws whole is not the same on all, and in what."""
+    """Samples of the window on all ranks."""
+    batch_difference: Literal["no", "sizes", "values"]
+    """How the batches differ that every rank draws whole; "no" if they are the same on all ranks."""
     options_differ: bool
-    """Whether the optimizers would not move by the same rates and options on all."""
+    """Whether the optimizers have other learning rates or options on some ranks than on others."""
 
 
 class Agreement:
-    """What one rank is asked from outside, a signal or another thread, and what all make of it.
+    """Brings requests that reach one rank (by a signal or another thread) to all ranks at the same step.
 
-    Hooks need none: they run on every rank with the same rows, results and progress, and so ask for the same.
+    Hooks do not need it: they run on every rank with the same rows, results and progress, so they make the
+    same requests on every rank.
 
     Args:
-        channel: Of the training threads.
+        channel: The control channel of the training threads.
     """
 
     def __init__(self, channel: ControlChannel) -> None:
         self._channel, self._lock = channel, threading.Lock()
-        self._asked: set[str] = set()
-        self._told: set[str] = set()
-        """What of it is on its way."""
+        self._requested: set[str] = set()
+        self._sent: set[str] = set()
+        """The requests in the message that was sent last and not received yet."""
         self._stop = False
         self._seconds = channel.broadcast(time.monotonic(), "the start")
 
     def clock(self) -> float:
-        """Seconds of rank 0's clock, as of the newest verdict: every rank finds the same things due."""
+        """Seconds of rank 0's clock at the newest decision, so that the same calls are due on every rank."""
         return self._seconds
 
-    def ask(self, *requests: str) -> None:
-        """Requests, on behalf of all ranks; from any thread."""
+    def request(self, *requests: str) -> None:
+        """Adds requests for all ranks; may be called from any thread."""
         with self._lock:
-            self._asked.update(requests)
+            self._requested.update(requests)
 
-    def ask_to_stop(self) -> None:
-        """Asks all ranks to stop."""
+    def request_stop(self) -> None:
+        """Requests all ranks to stop; may be called from any thread."""
         self._stop = True
 
-    def tell(
+    def send(
         self,
         *,
         step: int,
@@ -75,45 +77,45 @@ class Agreement:
         values: int = 0,
         options: int = 0,
     ) -> Exchange:
-        """Begins to tell the other ranks of this one's share of a window, and of what it was asked.
+        """Starts to send this rank's message about a window: its share, and the open requests.
 
         Args:
-            step: That in which it is told.
-            failed: Whether it could not be drawn: a code of `roost.train.failures.failed_step.failure_code`.
-            num_batches: Its micro-batches that there is something to compute for.
-            num_samples: Its samples.
-            sizes: A digest of the sizes of what every rank draws whole; 0 where there is none.
-            values: Likewise, of what its first batch holds.
-            options: A digest of what its optimizers move by.
+            step: The step that takes the window.
+            failed: The failure to draw the share: a code of `roost.train.failures.failed_step.failure_code`.
+            num_batches: Micro-batches of the share that have data.
+            num_samples: Samples of the share.
+            sizes: A digest of the sizes of all batches that every rank draws whole; 0 if there are none.
+            values: A digest of the values of the first of these batches; 0 if there is none.
+            options: A digest of the optimizers' options.
         """
         with self._lock:
-            self._told = set(self._asked)
-        bits = sum(1 << place for place, name in enumerate(REQUESTS) if name in self._told)
+            self._sent = set(self._requested)
+        bits = sum(1 << place for place, name in enumerate(REQUESTS) if name in self._sent)
         now = time.monotonic_ns()
         return self._channel.exchange(
             [self._stop, bits, now, failed, num_batches, num_samples, sizes, values, options], f"step {step}"
         )
 
-    def hear(self, exchange: Exchange) -> WindowDecision:
-        """Waits until all have told.
+    def receive(self, exchange: Exchange) -> WindowDecision:
+        """Waits for the messages of all ranks and returns the decision.
 
         Raises:
-            RuntimeError: Another rank is gone, or did not come in time.
-            RanksApart: Another rank is at another place.
+            RuntimeError: Another rank has ended, or the timeout passed.
+            RanksApart: Another rank waits at another synchronization point.
         """
         every = exchange.wait()
         stops, bits, clocks, failed, lengths, num_samples, sizes, values, options = zip(*every, strict=True)
         self._seconds = clocks[0] / 1e9
         with self._lock:
-            self._asked -= self._told
+            self._requested -= self._sent
         return WindowDecision(
-            stops=_first_rank(stops),
+            stopping_rank=_first_rank(stops),
             requests=[name for place, name in enumerate(REQUESTS) if any(one >> place & 1 for one in bits)],
-            seconds=self._seconds,
-            failed=failed,
+            clock_seconds=self._seconds,
+            failure_codes=failed,
             is_empty=not sum(num_samples) or min(lengths) == 0 or len(set(lengths)) > 1,
             num_samples=sum(num_samples),
-            differs="sizes" if _differ(sizes) else "values" if _differ(values) else "no",
+            batch_difference="sizes" if _differ(sizes) else "values" if _differ(values) else "no",
             options_differ=len(set(options)) > 1,
         )
 

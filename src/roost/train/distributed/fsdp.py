@@ -1,5 +1,5 @@
-"""Strategy fsdp: each rank keeps a part of every weight, of its gradient and of what an optimizer keeps
-beside it. The weights are gathered while they are needed, by torch's FSDP2."""
+"""Strategy fsdp: each rank keeps a shard of every weight, its gradient and its optimizer state. torch's FSDP2
+gathers the weights while they are needed."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from roost.train.optim.optimizer import Optim
 from roost.train.reporting.media_files import Media
 
 RUNNER_METHODS = ("loss", "evaluate", "predict", "visualize")
-"""The methods of a runner that compute with its weights, whoever calls them."""
+"""The methods of a runner that compute with its weights."""
 _UNSUPPORTED_OPTIMIZERS = ("Adafactor", "LBFGS", "Rprop", "SparseAdam")
-"""Optimizers of torch that do not move sharded weights."""
+"""Optimizers of torch that cannot step sharded weights."""
 _SUPPORTED_FUSED = ("Adam", "AdamW")
-"""Those whose fused kernels do."""
+"""Optimizers of torch whose fused kernels can."""
 
 
 class ShardedRunner:
-    """A runner whose weights are shared out over the ranks.
+    """Shards the weights of a runner over the ranks.
 
     ```
     sharded = Sharded(runner, ranks)           # before its optimizers are made
     stepper = Stepper(optimizers, ranks=ranks, reduces_gradients=False, loss_wrapper=sharded.call)
     ```
 
-    The elements of its lists of alike modules, such as the layers of a transformer, are gathered one after
-    the other, everything else at once. Names stay those of the bare module. Gradients are the sums of what
-    the ranks' backward passes give.
+    The elements of a list of modules of one class, such as the layers of a transformer, are gathered one
+    after the other, all other weights at once. Parameters keep the names of the bare module. Gradients are
+    the sums of the gradients of all ranks.
 
     Args:
-        runner: On its device, with the weights that it begins with, the same on all ranks; what is to be
-            frozen is frozen.
-        ranks: Of the default group, which all of them enter here together.
+        runner: On its device, with its initial weights, equal on all ranks; frozen parameters are frozen
+            already.
+        ranks: The ranks of the default group; all of them must call this together.
 
     Raises:
         ConfigError: A weight cannot be sharded, or torch is too old.
@@ -58,23 +58,24 @@ class ShardedRunner:
             if not parameter.is_contiguous():  # FSDP2 takes no other layout
                 parameter.data = parameter.data.contiguous()
         device = next(runner.parameters()).device.type
-        mesh = DeviceMesh(device, list(range(ranks.world)))
+        mesh = DeviceMesh(device, list(range(ranks.world_size)))
         self._root = _Root(runner)
         self._is_inside = False
         for module in [*blocks(runner), self._root]:
             fully_shard(module, mesh=mesh)
             assert isinstance(module, FSDPModule)
-            # A plain sum: the shares of the ranks are in their losses already. Gloo knows no other.
+            # A plain sum: each rank's loss is scaled by its share already. Gloo has no other reduction.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-        with torch.no_grad():  # FSDP2 sets itself up in the first pass, which must be that of the whole
+        with torch.no_grad():  # FSDP2 initializes in the first forward pass, which must be the root's
             self.call(_no_operation)
         for name in RUNNER_METHODS:
             if callable(method := getattr(runner, name, None)):
-                vars(runner)[name] = partial(self.call, method)  # past nn.Module: it is no part of the model
+                vars(runner)[name] = partial(self.call, method)  # not by nn.Module: it is no submodule
 
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """What ``function`` gives, called with the runner's weights gathered. All ranks must call it."""
+        """Calls ``function`` with the runner's weights gathered and returns its result. All ranks must call
+        it."""
         if self._is_inside:
             return function(*args, **kwargs)
         self._is_inside = True
@@ -88,8 +89,8 @@ class ShardedRunner:
 
 
 class _Root(nn.Module):
-    """Holds the runner, so that torch gathers around any function what it does around `forward`: a runner may
-    have a `forward` of its own, and its class stays what it is."""
+    """A parent module of the runner, so that torch gathers the weights around any function as it does around
+    `forward`: the runner may have a `forward` of its own, and its class does not change."""
 
     def __init__(self, runner: nn.Module) -> None:
         super().__init__()
@@ -108,8 +109,9 @@ class _Root(nn.Module):
 
 
 def _copy_gathered(value: Any, gathered: set[int]) -> Any:
-    """A nest in which nothing lies in the memory of gathered weights: that is given back soon, and who reads
-    it later crashes the process. Its mappings are dicts: torch looks for tensors in no others."""
+    """Copies the tensors of a nested value that share memory with gathered weights: FSDP2 frees that memory
+    soon, and reading it later would crash the process. Mappings become dicts, because torch looks for tensors
+    in no other mapping."""
     if isinstance(value, Tensor):
         return value.clone() if _storage_address(value) in gathered else value
     if isinstance(value, Mapping):
@@ -130,9 +132,9 @@ def _no_operation() -> None:
 
 
 def blocks(runner: nn.Module) -> list[nn.Module]:
-    """Modules that are gathered one after the other: in each list of modules those of a class that is there
-    several times, such as the layers of a transformer. Not those without modules of their own, which gain
-    nothing; nor those that share a weight with others, which would be two weights then."""
+    """The modules that are gathered one after the other: in each list of modules, those whose class occurs
+    several times, such as the layers of a transformer. Modules without submodules are left out, as they gain
+    nothing; so are modules that share a weight with others, because the weight would become two weights."""
     names: dict[int, list[str]] = {}
     for name, parameter in runner.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -157,29 +159,30 @@ def _repeated_modules(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.
 
 
 def _check_weights(runner: nn.Module) -> None:
-    """Says what torch would stumble over later, or in silence."""
+    """Refuses weights that would fail later in torch, or train wrongly without an error."""
     named = dict(runner.named_parameters())
     if scalars := [name for name, one in named.items() if not one.dim()]:
         raise _fsdp_error(
             f"shards rows, and these weights have none: {join_names(scalars, MAX_LISTED_NAMES)}",
-            "give them one row, nn.Parameter(torch.ones(1)); or use strategy: ddp",
+            "give them one row, nn.Parameter(torch.ones(1)), or use strategy: ddp",
         )
     if sparse := sorted(Parameters(runner).sparse()):
         raise _fsdp_error(
-            f"adds up dense gradients only, and these are sparse: {join_names(sparse, MAX_LISTED_NAMES)}",
+            f"sums only dense gradients, and these are sparse: {join_names(sparse, MAX_LISTED_NAMES)}",
             "make the embedding with sparse=False",
         )
     if len(kinds := {str(one.dtype) for one in named.values() if one.requires_grad}) > 1:
         raise _fsdp_error(
-            f"trains weights of one type, and here are {join_names(sorted(kinds))}", "use strategy: ddp"
+            f"trains weights of one dtype, and the runner has {join_names(sorted(kinds))}",
+            "use strategy: ddp",
         )
 
 
 def check_optimizers(optims: Mapping[str, Optim]) -> None:
-    """Makes sure that they can move sharded weights, as far as torch's own are known.
+    """Makes sure that torch's own optimizers can step sharded weights; others are not checked.
 
     Raises:
-        ConfigError: One cannot.
+        ConfigError: An optimizer, or its fused kernel, cannot.
     """
     for name, optim in optims.items():
         kind = type(optim.optimizer)
@@ -187,8 +190,8 @@ def check_optimizers(optims: Mapping[str, Optim]) -> None:
         torchs = [base for base, home in homes.items() if f"{home}.".startswith("torch.optim.")]
         if any(one in _UNSUPPORTED_OPTIMIZERS for one in torchs):
             raise _fsdp_error(
-                f"cannot be used with {kind.__name__} (optimizer {name!r}), which torch has not written for "
-                "sharded weights",
+                f"cannot be used with {kind.__name__} (optimizer {name!r}), which does not support sharded "
+                "weights",
                 "use another optimizer, or strategy: ddp",
             )
         fused = any(group.get("fused") for group in optim.optimizer.param_groups)

@@ -1,4 +1,4 @@
-"""Ranks that do the same work at the same time, each on data of its own, outside of training steps."""
+"""Lockstep of the ranks outside of training steps: the same work at the same time, each rank on its data."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from roost.train.data.batches import Interrupted
 from roost.train.distributed.ranks import Ranks
 
 CONTINUING, ENDING, STOPPING, FAILED = range(4)
-"""What a rank says of itself when it meets the others."""
+"""The state that a rank sends at each meeting."""
 
 
 class Lockstep:
-    """Lets ranks meet before each part of a work, so that they begin and leave it together, whatever happens
-    to one of them. Alone, nothing is waited for.
+    """Synchronizes the ranks before each part of a work, so that they begin and end it together, whatever
+    happens to one of them. With a single rank it waits for nothing.
 
     ```
     with Lockstep(ranks, "valid") as lockstep:
         for batch in batches:                       # as many for each rank
-            lockstep.meet(STOPS if stop() else GOES_ON)
+            lockstep.meet(STOPPING if stop() else CONTINUING)
             ...
-        lockstep.meet(ENDS)
+        lockstep.meet(ENDING)
     ```
 
-    A rank that raises between two meetings tells so at the next one, for which it does not wait: the others
-    may never come there, when they wait for it in a collective of the work itself.
+    A rank that raises between two meetings sends FAILED to the next meeting without waiting there: the other
+    ranks may never reach it, because they wait for this rank in a collective of the work itself.
 
     Args:
-        ranks: All of them.
-        what: Is done, in words.
+        ranks: The ranks of the run.
+        activity: The name of the work, for messages.
     """
 
-    def __init__(self, ranks: Ranks, what: str) -> None:
-        self._ranks, self._what = ranks, what
+    def __init__(self, ranks: Ranks, activity: str) -> None:
+        self._ranks, self._activity = ranks, activity
         self._is_over = not ranks.are_several
 
     def __enter__(self) -> Self:
@@ -51,39 +51,39 @@ class Lockstep:
             self.meet(STOPPING)
         else:
             self._is_over = True
-            with suppress(RuntimeError):  # nobody is left to be told
-                self._ranks.control.exchange([FAILED, 0], self._what)
+            with suppress(RuntimeError):  # the other ranks have ended
+                self._ranks.control.exchange([FAILED, 0], self._activity)
 
     def meet(self, state: int, number: int = 0) -> Sequence[int]:
-        """Waits for the other ranks; gives the numbers that all have told, in their order.
+        """Waits for the other ranks; returns the numbers of all ranks, ordered by rank.
 
         Args:
-            state: Of this rank. The last meeting is that in which all say ENDS.
-            number: Told to the others.
+            state: The state of this rank. The meeting to which all ranks send ENDING is the last one.
+            number: An integer for the other ranks.
 
         Raises:
-            Interrupted: A rank said STOPS; raised on every rank.
+            Interrupted: A rank sent STOPPING; raised on every rank.
             PeerLost: Another rank has failed.
-            RuntimeError: Another rank is gone, or did not come in time.
-            ContractError: Some ranks are at the end, and others are not; raised on every rank.
-            RanksApart: Another rank does something else.
+            RuntimeError: Another rank has ended, or the timeout passed.
+            ContractError: Some ranks have no more data while others have; raised on every rank.
+            RanksApart: Another rank waits at another synchronization point.
         """
         if not self._ranks.are_several:
             if state == STOPPING:
                 raise Interrupted
             return (number,)
         self._is_over = True
-        every = self._ranks.control.exchange([state, number], self._what).wait()
+        every = self._ranks.control.exchange([state, number], self._activity).wait()
         states, numbers = zip(*every, strict=True)
         if set(states) in ({CONTINUING}, {ENDING}):
             self._is_over = state == ENDING
             return numbers
         if FAILED in states:
-            raise PeerLost(f"rank {states.index(FAILED)} has failed in: {self._what}")
+            raise PeerLost(f"rank {states.index(FAILED)} has failed in: {self._activity}")
         if STOPPING in states:
             raise Interrupted
         first, last = states.index(ENDING), states.index(CONTINUING)
         raise ContractError(
-            f"{self._what}: rank {first} has no more batches, and rank {last} has",
-            fix="let the set be the same on every rank: roost shares it out by itself",
+            f"{self._activity}: rank {first} has no more batches, but rank {last} has",
+            fix="make the set the same on every rank: roost shards it automatically",
         )

@@ -1,4 +1,4 @@
-"""What must be the same on every rank before the first step, and is told where it is not."""
+"""Checks that model, data and optimizers are the same on every rank; the errors name what differs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _NUMBERS = (int, float, bool)
 
 
 def require_same_model(module: nn.Module, ranks: Ranks) -> None:
-    """Makes sure that all ranks have built one model: names, shapes, types, and what is trained.
+    """Makes sure that all ranks built the same model: names, shapes, dtypes and ``requires_grad``.
 
     Raises:
-        ContractError: They have not, or some of it has no shape yet.
-        PeerLost: They have not, on the ranks but rank 0.
+        ContractError: The models differ (raised on rank 0), or a parameter has no shape yet.
+        PeerLost: The models differ (raised on the other ranks).
     """
     named = [*module.named_parameters(), *module.named_buffers()]
     if lazy := [name for name, one in named if is_lazy(one)]:
         raise ContractError(
-            f"{join_names(lazy)} have no shape before the first batch, and ranks must begin with the same values",
-            fix="give the sizes: Linear in place of LazyLinear; or train in one process",
+            f"{join_names(lazy)} have no shape before the first batch, and ranks must begin with the same "
+            "weights",
+            fix="give the sizes (Linear in place of LazyLinear), or train in one process",
         )
     own = [
         f"{name} {tuple(one.shape)} {one.dtype}{'' if one.requires_grad else ', frozen'}"
@@ -41,11 +42,11 @@ def require_same_model(module: nn.Module, ranks: Ranks) -> None:
 
 
 def require_same_training(trainer: Trainer) -> None:
-    """Makes sure that all ranks have the same data and optimizers before them.
+    """Makes sure that all ranks have the same sets, order of samples and optimizers.
 
     Raises:
-        ContractError: They have not.
-        PeerLost: Likewise, on the ranks but rank 0.
+        ContractError: They differ (raised on rank 0).
+        PeerLost: They differ (raised on the other ranks).
     """
     own = {
         f"{name}: a set": [f"{len(one)} batches"] for name, one in trainer.loaders.items() if one.has_indices
@@ -64,8 +65,8 @@ def require_same_training(trainer: Trainer) -> None:
 
 
 def optimizer_options_digest(optims: Iterable[Optim]) -> int:
-    """Of all plain numbers that optimizers move by, as each rank can tell the others in every step. What is a
-    tensor would have to be waited for."""
+    """A hash of all plain numbers in the optimizers' options, cheap enough to be sent in every step. Tensors
+    are left out, because reading one would synchronize with the device."""
     values = [
         value
         for optim in optims
@@ -78,7 +79,7 @@ def optimizer_options_digest(optims: Iterable[Optim]) -> int:
 
 
 def raise_options_differ(trainer: Trainer) -> None:
-    """Tells in what the optimizers of the ranks differ; all must call this.
+    """Raises an error that names the optimizer options in which the ranks differ; all ranks must call this.
 
     Raises:
         ContractError: Always, on every rank.
@@ -92,42 +93,43 @@ def raise_options_differ(trainer: Trainer) -> None:
         ]
         for name, optim in trainer.stepper.optimizers.items()
     }
-    unlike = _find_difference(own, trainer.ranks)
+    difference = _find_difference(own, trainer.ranks)
     raise ContractError(
         f"step {trainer.progress.step + 1}: "
-        f"{unlike.told() if unlike else 'optimizers had other options on some ranks than on others'}",
-        fix="change learning rates and options on every rank alike, by nothing that one alone knows: its "
-        "number, a file, a clock",
+        f"{difference.description() if difference else 'the optimizers have other options on some ranks'}",
+        fix="change learning rates and options on every rank alike, and do not decide it by what only one "
+        "rank knows (its rank, a file, a clock)",
     )
 
 
 class _RankDifference(NamedTuple):
-    """What a rank has otherwise than rank 0."""
+    """The first difference between a rank and rank 0."""
 
     rank: int
     what: str
-    here: str
-    """On rank 0."""
-    there: str
+    on_main: str
+    """The value on rank 0."""
+    on_rank: str
+    """The value on ``rank``."""
 
-    def told(self) -> str:
-        return f"rank {self.rank} has {self.what} of its own: {self.there} where rank 0 has {self.here}"
+    def description(self) -> str:
+        return f"rank {self.rank} has {self.what} of its own: {self.on_rank} where rank 0 has {self.on_main}"
 
 
 def _require_equal(own: Mapping[str, Sequence[str]], ranks: Ranks) -> None:
-    unlike = _find_difference(own, ranks)
-    if unlike is not None and not ranks.is_main:
-        raise PeerLost(f"rank {unlike.rank} has {unlike.what} of its own")
-    if unlike is not None:
+    difference = _find_difference(own, ranks)
+    if difference is not None and not ranks.is_main:
+        raise PeerLost(f"rank {difference.rank} has {difference.what} of its own")
+    if difference is not None:
         raise ContractError(
-            unlike.told(),
-            fix="let the project build the same on every rank; it must not depend on RANK, on time or on the "
-            "order of a set of Python",
+            difference.description(),
+            fix="make the project build the same on every rank; it must not depend on RANK, the time or the "
+            "order of a Python set",
         )
 
 
 def _find_difference(own: Mapping[str, Sequence[str]], ranks: Ranks) -> _RankDifference | None:
-    first, *others = ranks.control.gather(own, "a comparison of what the ranks have")
+    first, *others = ranks.control.gather(own, "the comparison of the ranks")
     for rank, other in enumerate(others, 1):
         for what in {**first, **other}:
             if other.get(what) != first.get(what):

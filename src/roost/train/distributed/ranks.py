@@ -1,4 +1,4 @@
-"""The processes that train together, and how they talk to each other beside the gradients."""
+"""The ranks of a run: their number, their process groups and control channels."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from roost.train.distributed.control_channel import ControlChannel
 
 _MOST_DAYS = 30
 TIMEOUT_SECONDS = 1800.0
-"""How long one rank waits for another before it gives up, unless asked otherwise."""
+"""The default time that one rank waits for another before it raises an error."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run, as one of them sees them; `ALONE` is the usual case."""
+    """The ranks of a run, as one of them sees them; `ALONE` is the value for a run in one process."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     local_rank: int = 0
-    """Among those of this machine."""
+    """The rank among those of this machine."""
     control: ControlChannel = field(default_factory=ControlChannel)
-    """For the training thread."""
+    """The channel of the training thread."""
     saving: ControlChannel = field(default_factory=ControlChannel)
-    """For the thread that writes checkpoints."""
+    """The channel of the thread that writes checkpoints."""
     gradients: Any = None
-    """The group by which gradients are added up."""
+    """The process group of the gradient all-reduce."""
     store: Store | None = None
-    """Where the ranks have met; None when alone."""
+    """The store of the rendezvous; None for a single rank."""
     _said: set[str] = field(default_factory=set)
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the rank that writes what the run has once: records, media, manifests."""
+        """Whether this rank writes the files that a run has once: records, media, manifests."""
         return self.rank == 0
 
     @property
-    def is_first_here(self) -> bool:
-        """Whether this is the rank that does what a machine needs once."""
+    def is_first_on_machine(self) -> bool:
+        """Whether this rank does the work that each machine needs once, such as a download."""
         return self.local_rank == 0
 
-    def after_first_here(self) -> None:
-        """Waits until the first rank of this machine is here, too, however long that takes: a download may
-        take hours, and the death of a rank ends them all."""
+    def wait_for_first_on_machine(self) -> None:
+        """Waits until the first rank of this machine has called this, too. It waits without the usual
+        timeout: a download may take hours, and the death of any rank ends all of them."""
         if self.store is None:
             return
         key = f"first/{self.rank - self.local_rank}"
-        if self.is_first_here:
-            self.store.set(key, "here")
+        if self.is_first_on_machine:
+            self.store.set(key, "ready")
         else:
             self.store.wait([key], datetime.timedelta(days=_MOST_DAYS))
 
-    def note_given_by_some(self, prefix: str, every: Sequence[Collection[str]]) -> None:
-        """Says once of each value that not all ranks give, on rank 0: it may be meant, as where only some
-        batches have it. A rank that gives nothing at all has had no batch.
+    def warn_of_partial_values(self, prefix: str, every: Sequence[Collection[str]]) -> None:
+        """Prints once, on rank 0, each value that only some ranks give. It may be intended, as for a value
+        that only some batches have. A rank that gives no value at all had no batch and does not count.
 
         Args:
-            prefix: Of the names.
-            every: The names that each rank has given.
+            prefix: Prefix of the names, for the message.
+            every: The names that each rank gives, ordered by rank.
         """
         for name in sorted(set().union(*every)):
             without = [rank for rank, names in enumerate(every) if names and name not in names]
             if without and self.is_main and prefix + name not in self._said:
                 self._said.add(prefix + name)
                 print(
-                    f"{prefix}{name} is not given by rank {without[0]}: recorded is the mean over what the "
-                    "other ranks give",
+                    f"{prefix}{name} is not given by rank {without[0]}: the mean over the other ranks is "
+                    "recorded",
                     flush=True,
                 )
 
     @property
     def are_several(self) -> bool:
-        """Whether there is anybody to agree with."""
-        return self.world > 1
+        """Whether the run has more than one rank."""
+        return self.world_size > 1
 
 
 ALONE = Ranks()
@@ -86,30 +86,30 @@ ALONE = Ranks()
 def join(
     store: Store,
     rank: int,
-    world: int,
+    world_size: int,
     *,
     local_rank: int,
     backend: str = "gloo",
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Ranks:
-    """Meets the other ranks.
+    """Joins the process groups of all ranks; waits for all of them.
 
     Args:
-        store: Where they meet.
-        rank: Of this process.
-        world: Number of ranks.
-        local_rank: Among those of this machine.
-        backend: For what is computed with: gloo on the CPU, nccl on CUDA.
+        store: The store of the rendezvous.
+        rank: The rank of this process.
+        world_size: Number of ranks.
+        local_rank: The rank among those of this machine.
+        backend: The backend of tensors and gradients: gloo on the CPU, nccl on CUDA.
         timeout_seconds: How long one rank waits for another.
 
     Raises:
-        RuntimeError: Not all came in time.
+        RuntimeError: A rank did not join before the timeout.
     """
     timeout = datetime.timedelta(seconds=timeout_seconds)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     control, saving = (
-        ControlChannel(rank, world, dist.new_group(backend="gloo", timeout=timeout))
+        ControlChannel(rank, world_size, dist.new_group(backend="gloo", timeout=timeout))
         for _ in ("control", "saving")
     )
     gradients = dist.new_group(backend=backend, timeout=timeout)
-    return Ranks(rank, world, local_rank, control, saving, gradients, store)
+    return Ranks(rank, world_size, local_rank, control, saving, gradients, store)

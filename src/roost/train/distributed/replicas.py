@@ -1,4 +1,4 @@
-"""One model on every rank: the tensors of rank 0, on all of them."""
+"""Replicas of the model: broadcasts of rank 0's weights and buffers to all ranks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from roost.train.distributed.ranks import Ranks
 
 
 class BufferSync:
-    """The buffers of a module that its state_dict has, brought to what they are on rank 0.
+    """Synchronizes the persistent buffers of a module with those of rank 0.
 
-    Each rank has seen other samples, and so has other running statistics; as in torch's
-    DistributedDataParallel those of rank 0 count.
+    Each rank trains on other samples, so its running statistics differ. As in torch's
+    DistributedDataParallel, those of rank 0 are used.
 
     Args:
-        module: Has them.
-        ranks: Who trains it together.
+        module: The module with the buffers.
+        ranks: The ranks that train it.
     """
 
     def __init__(self, module: nn.Module, ranks: Ranks) -> None:
@@ -31,41 +31,41 @@ class BufferSync:
             if name not in part._non_persistent_buffers_set
         ]
 
-    def spread(self) -> None:
-        """Called by all ranks after each step."""
+    def synchronize(self) -> None:
+        """Copies rank 0's buffers to all ranks; all ranks call it after each step."""
         found = [buffer for buffers, name in self._owners if (buffer := buffers.get(name)) is not None]
         broadcast_tensors(found, self._ranks, "the buffers of a step")
 
 
 def broadcast_tensors(tensors: Sequence[Tensor], ranks: Ranks, at: str) -> None:
-    """Puts into these tensors, of one shape and type on all ranks, what rank 0 has in them.
+    """Copies rank 0's values into tensors of the same shape and dtype on all ranks.
 
     Args:
-        tensors: On any devices, the same on all ranks.
-        ranks: Who calls this together.
-        at: As in `Channel.exchange`.
+        tensors: On any devices, the same devices on all ranks.
+        ranks: The ranks; all of them must call this.
+        at: Name of the synchronization point, as in `ControlChannel.exchange`.
 
     Raises:
-        RuntimeError: Another rank is gone, or did not come in time.
-        RanksApart: Another rank is at another place.
+        RuntimeError: Another rank has ended, or the timeout passed.
+        RanksApart: Another rank waits at another synchronization point.
     """
-    alike: dict[torch.device, list[Tensor]] = {}
+    by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         if tensor.numel():
-            alike.setdefault(tensor.device, []).append(tensor)
+            by_device.setdefault(tensor.device, []).append(tensor)
     with torch.no_grad():
-        for device, ones in alike.items():
+        for device, ones in by_device.items():
             flat = torch.cat([one.detach().contiguous().reshape(-1).view(torch.uint8) for one in ones])
-            if device.type == "cpu" and dist.get_backend() != "gloo":  # NCCL takes nothing from the CPU
+            if device.type == "cpu" and dist.get_backend() != "gloo":  # NCCL has no CPU tensors
                 ranks.control.fill(flat, at)
             else:
                 dist.broadcast(flat, 0)
             sizes = [one.numel() * one.element_size() for one in ones]
             for one, part in zip(ones, torch.split(flat, sizes), strict=True):
-                # A copy begins at an address that its type may have.
+                # The clone is aligned for its dtype; a part of ``flat`` need not be.
                 one.copy_(part.clone().view(one.dtype).reshape(one.shape))
 
 
 def broadcast_module(module: nn.Module, ranks: Ranks) -> None:
-    """Has every rank begin with the weights and buffers of rank 0, whatever its own code has drawn."""
+    """Copies the weights and buffers of rank 0 to all ranks, so that all begin alike."""
     broadcast_tensors([*module.parameters(), *module.buffers()], ranks, "the start")

@@ -1,6 +1,6 @@
-"""Tensors of which each rank holds only a part: torch's DTensor, along the first dimension.
+"""Tensors of which each rank holds only some rows: torch's DTensor, sharded along the first dimension.
 
-Elsewhere nothing is sharded, and nothing of torch's is imported for it.
+In runs without sharding, torch's modules for it are never imported.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from torch import Tensor, nn
 
 
 def is_sharded(tensor: object) -> bool:
-    """Whether other ranks hold the rest of it."""
-    home = sys.modules.get("torch.distributed.tensor")  # 0.4 s to import; whoever makes one has done so
+    """Whether this is a tensor of which other ranks hold the remaining rows."""
+    home = sys.modules.get("torch.distributed.tensor")  # 0.4 s to import; imported if a DTensor exists
     return home is not None and isinstance(tensor, home.DTensor)
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """The rows that this rank holds, in the same memory; all of a tensor that is not sharded."""
+    """The rows that this rank holds, in the same memory; the whole tensor if it is not sharded."""
     return tensor.detach().to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def any_sharded(tensors: Iterable[object]) -> bool:
-    """Whether one of them is."""
+    """Whether one of the tensors is sharded."""
     home = sys.modules.get("torch.distributed.tensor")
     return home is not None and any(isinstance(tensor, home.DTensor) for tensor in tensors)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """All rows, those of the other ranks too, which must ask for it in the same moment."""
+    """All rows, those of the other ranks included; a collective, so all ranks must call it together."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def shard_like(value: Any, own: Any) -> Any:
-    """A whole tensor sharded as ``own`` is, on its device; ``value`` itself where ``own`` is not sharded, or
-    has another shape. No communication: each rank has the whole and takes its rows."""
+    """Shards a whole tensor as ``own`` is, on its device; returns ``value`` itself if ``own`` is not sharded
+    or has another shape. No communication: each rank has the whole tensor and takes its rows."""
     if not is_sharded(own) or is_sharded(value) or getattr(value, "shape", None) != own.shape:
         return value
     mesh, rows = own.device_mesh, local_shard(own).shape[0]
@@ -56,15 +56,15 @@ def shard_like(value: Any, own: Any) -> Any:
 
 
 def unsharded_class(module: nn.Module) -> type[nn.Module]:
-    """The class that its code has written: torch makes another one for a module that gathers its weights."""
+    """The module's class as the project defined it: FSDP2 replaces the class of a module it wraps."""
     home = sys.modules.get("torch.distributed.fsdp")
     own = type(module)
     return own.__mro__[2] if home is not None and isinstance(module, home.FSDPModule) else own
 
 
 def total_norm(tensors: Sequence[Tensor], kind: float) -> Tensor:
-    """() the norm of all rows of these tensors together, the same on all ranks, which must ask for it in the
-    same moment. No synchronisation.
+    """() the norm of all rows of all tensors together, the same on all ranks. A collective, so all ranks must
+    call it together; no sync with the device.
 
     Args:
         tensors: At least one of them is sharded.
@@ -76,14 +76,14 @@ def total_norm(tensors: Sequence[Tensor], kind: float) -> Tensor:
 
 
 def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
-    """() the norm of each of them in float64, otherwise as `total_norm`."""
+    """() the norm of each tensor in float64; otherwise as `total_norm`."""
     found = _powers(tensors, kind)
     return list(found if kind == math.inf else found.pow(1 / kind))
 
 
 def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
-    """(tensors,) the sum of |x|^p over all rows of each, or the greatest |x|: what ranks can join. In
-    float64, which can hold the square of any float32."""
+    """(tensors,) the sum of |x|^p over all rows of each tensor, or the greatest |x|: values that an
+    all-reduce can combine. In float64, which can hold the square of any float32."""
     shards = [local_shard(one) for one in tensors]
     like: Any = next(one for one in tensors if is_sharded(one))
     own = torch.zeros(len(tensors), dtype=torch.float64, device=like.device)
@@ -93,7 +93,7 @@ def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
         own[filled] = torch.stack([part.to(own) for part in parts])
     group = like.device_mesh.get_group()
     if kind == math.inf:
-        # Gloo's maximum may lose a NaN.
+        # Gloo's maximum may drop a NaN.
         joined = torch.stack([own.nan_to_num(0.0, posinf=math.inf), own.isnan().to(own)])
         dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
         return torch.where(joined[1] > 0, math.nan, joined[0])
@@ -101,4 +101,4 @@ def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
     joined = powers.clone()
     dist.all_reduce(joined, group=group)
     are_sharded = torch.tensor([is_sharded(one) for one in tensors], device=own.device)
-    return torch.where(are_sharded, joined, powers)  # the others are the same on every rank
+    return torch.where(are_sharded, joined, powers)  # tensors that are not sharded are equal on every rank

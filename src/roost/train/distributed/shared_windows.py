@@ -1,4 +1,4 @@
-"""The windows of several ranks: each draws its share of one, and all learn whether every one could."""
+"""The windows of several ranks: each rank draws its share of a window, and all learn whether each could."""
 
 from __future__ import annotations
 
@@ -27,89 +27,91 @@ if TYPE_CHECKING:
 
 
 class _PrefetchedWindow(NamedTuple):
-    """A window that was drawn before it is its turn, and is still on the CPU."""
+    """A window drawn one step prefetched; its tensors are still on the CPU."""
 
     drawn: DrawnWindow | None
-    """None where drawing failed."""
+    """None if drawing failed."""
     error: Exception | None
-    said: Exchange
+    exchange: Exchange
+    """The message about it to the other ranks."""
     data: dict[str, Any]
-    """The state of whoever gives the batches, as it was before."""
+    """The state of the train loader before the window was drawn."""
 
 
 class SharedWindows(Windows):
-    """As `Windows`, for several ranks. A window is drawn before the step of the one before it is taken, so
-    what the ranks tell each other of it is there when it is needed.
+    """`Windows` for several ranks. Each window is drawn before the step of the previous one is taken, so the
+    messages about it have arrived when they are needed.
 
     Args:
-        trainer: Whose.
-        agreement: Of its ranks.
+        trainer: The trainer of this rank.
+        agreement: The agreement of its ranks.
     """
 
     def __init__(self, trainer: Trainer, agreement: Agreement) -> None:
         super().__init__(trainer)
         self._agreement = agreement
-        self._ahead: _PrefetchedWindow | None = None
+        self._prefetched: _PrefetchedWindow | None = None
         self._sizes = self._values = 0
-        """Digests of what was drawn whole: of the sizes so far, and of the first batch."""
+        """Digests of the batches that every rank draws whole: of all sizes so far, of the first batch's
+        values."""
 
     def draw(self) -> DrawnWindow:
-        """The next window, this rank's share of it; the same one for all.
+        """Returns this rank's share of the next window.
 
         Raises:
-            Interrupted: A rank was asked to stop.
+            Interrupted: A rank was requested to stop.
             PeerLost: Another rank could not draw its share.
-            ContractError: The ranks do not draw the same, or their optimizers move otherwise.
-            Exception: As `Windows.draw`.
+            ContractError: The ranks draw different batches, or their optimizers have different options.
+            Exception: Any error of the set, its collate or `Runner.to_device`.
         """
         trainer = self._trainer
-        ahead, self._ahead = self._ahead or self._fetched(), None
-        verdict = self._agreement.hear(ahead.said)
-        trainer.apply_verdict(verdict)
-        if verdict.stops is not None:
-            self._ahead = ahead  # it was not taken: the state is that before it
+        prefetched, self._prefetched = self._prefetched or self._prefetch(), None
+        decision = self._agreement.receive(prefetched.exchange)
+        trainer.apply_verdict(decision)
+        if decision.stopping_rank is not None:
+            self._prefetched = prefetched  # not taken: `state_of_data` is the state before it
             raise Interrupted
-        if verdict.differs != "no":
-            self._tell_that_they_differ(verdict)
-        if any(verdict.failed):
-            words = failed_step.gather_first_error(trainer.ranks.control, ahead.error)
-            raise ahead.error or failed_step.peer_error(
-                verdict.failed, f"could not draw its batches: {words}"
+        if decision.batch_difference != "no":
+            self._report_difference(decision)
+        if any(decision.failure_codes):
+            words = failed_step.gather_first_error(trainer.ranks.control, prefetched.error)
+            raise prefetched.error or failed_step.peer_error(
+                decision.failure_codes, f"could not draw its batches: {words}"
             )
-        if verdict.options_differ:
+        if decision.options_differ:
             rank_consistency.raise_options_differ(trainer)
-        assert ahead.drawn is not None
+        assert prefetched.drawn is not None
         if trainer.progress.step + 1 < trainer.total_steps:
-            self._ahead = self._fetched()
+            self._prefetched = self._prefetch()
         if self._clock is not None:
             self._clock.begin()
-        return self._moved(ahead.drawn, verdict)
+        return self._to_device(prefetched.drawn, decision)
 
     def close(self) -> None:
         super().close()
-        self._ahead = None
+        self._prefetched = None
 
     def state_of_data(self) -> dict[str, Any]:
-        """The state of whoever gives the batches, as of the window that was taken last."""
-        if self._ahead is not None:
-            return self._ahead.data
+        """Returns the state of the train loader after the window that was taken last."""
+        if self._prefetched is not None:
+            return self._prefetched.data
         return self._trainer.loaders["train"].state_dict()
 
-    def _fetched(self) -> _PrefetchedWindow:
-        """Draws, and begins to tell the others of it."""
+    def _prefetch(self) -> _PrefetchedWindow:
+        """Draws the next window and starts to send the message about it."""
         begun = perf_counter()
         data = self._trainer.loaders["train"].state_dict()
         drawn, error = None, None
         try:
             if self._drawing is None:
-                self._drawing = self._shares()
+                self._drawing = self._rank_windows()
             drawn = next(self._drawing)
         except Interrupted:
-            self._drawing = None  # this rank was asked to stop, and tells it below
+            self._drawing = None  # this rank was requested to stop; the message below says so
         except Exception as raised:  # noqa: BLE001  - raised when it is this window's turn
             self._drawing, error = None, raised
         self._trainer.stepper.timing.spent[DATA] += perf_counter() - begun
-        said = self._agreement.tell(
+        exchange = self._agreement.send(
             step=self._trainer.progress.step + 1,
             failed=failed_step.failure_code(error),
             num_batches=len(drawn.window) if drawn is not None else 0,
@@ -118,43 +120,44 @@ class SharedWindows(Windows):
             values=self._values if drawn is not None else 0,
             options=rank_consistency.optimizer_options_digest(self._trainer.stepper.optimizers.values()),
         )
-        return _PrefetchedWindow(drawn, error, said, data)
+        return _PrefetchedWindow(drawn, error, exchange, data)
 
-    def _note_whole(self, batch: Batch) -> None:
+    def _note_whole_batch(self, batch: Batch) -> None:
         if not self._values:
             self._values = batch_sizes.digest(batch.value)
         self._sizes = zlib.crc32(b"%d %d" % (batch.num_samples, batch.ends_epoch), self._sizes) or 1
 
-    def _tell_that_they_differ(self, verdict: WindowDecision) -> None:
-        """What each rank draws whole must be the same.
+    def _report_difference(self, decision: WindowDecision) -> None:
+        """Handles batches that differ although every rank should draw the same ones: an error if their sizes
+        differ, an inexact run if only their values do.
 
         Raises:
-            ContractError: They are of other sizes.
+            ContractError: The sizes differ.
         """
         called = self._trainer.loaders["train"].name or "the training set"
-        if verdict.differs == "sizes":
+        if decision.batch_difference == "sizes":
             raise ContractError(
-                f"{called} gives each rank other batches",
-                fix="let it give the same on every rank: roost draws what has no indices whole on each, and "
-                "shares each batch out by itself",
+                f"{called} gives each rank batches of other sizes",
+                fix="make it give the same batches on every rank: roost draws a set without indices whole on "
+                "each rank and shards each batch automatically",
             )
         self._trainer.note_inexact(
             f"{called} gives each rank other values: it draws from a generator that roost does not seed, or "
-            "shares itself out by rank, and then samples are lost: roost shares each batch out by itself"
+            "it shards itself by rank, and then samples are lost, because roost shards each batch itself"
         )
 
-    def _moved(self, drawn: DrawnWindow, verdict: WindowDecision) -> DrawnWindow:
+    def _to_device(self, drawn: DrawnWindow, decision: WindowDecision) -> DrawnWindow:
         begun = perf_counter()
         own, window = drawn.window, Window()
         assert isinstance(own, Window)
-        if not verdict.is_empty:
+        if not decision.is_empty:
             window.extend(map(self._trainer.runner.to_device, own))
-            window.num_samples, window.total = own.num_samples, verdict.num_samples
+            window.num_samples, window.total = own.num_samples, decision.num_samples
         self._trainer.stepper.timing.end_part(TO_DEVICE, begun)
-        return drawn._replace(window=window, all_samples=0 if verdict.is_empty else verdict.num_samples)
+        return drawn._replace(window=window, all_samples=0 if decision.is_empty else decision.num_samples)
 
-    def _shares(self) -> Generator[DrawnWindow, None, None]:
-        """This rank's shares of the windows from where the trainer is on, endlessly, on the CPU."""
+    def _rank_windows(self) -> Generator[DrawnWindow, None, None]:
+        """Yields this rank's shares of all windows from the trainer's progress on, endlessly, on the CPU."""
         trainer = self._trainer
         progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
         loader, ranks = trainer.loaders["train"], trainer.ranks
@@ -163,7 +166,7 @@ class SharedWindows(Windows):
         with closing(loader.epochs(progress.epoch, progress.batch)) as fetched:
             for batch in fetched:
                 if not loader.has_indices:
-                    self._note_whole(batch)
+                    self._note_whole_batch(batch)
                     batch = _rank_share(batch, ranks, loader.name)
                 num_batches += 1
                 value = batch.value
@@ -175,14 +178,16 @@ class SharedWindows(Windows):
                     window.num_samples.append(batch.num_samples)
                 if batch.ends_epoch or num_batches == batches_per_step:
                     num_samples = sum(window.num_samples)
-                    yield DrawnWindow(window, num_samples, num_batches, num_empty, batch.ends_epoch, num_samples)
+                    yield DrawnWindow(
+                        window, num_samples, num_batches, num_empty, batch.ends_epoch, num_samples
+                    )
                     window, num_batches, num_empty = Window(), 0, 0
 
 
 def _stand_in(loader: Batches) -> Any:
-    """What a rank computes, and counts as nothing, where its own share of a batch turns out to be empty: its
-    share of the first batch that holds something, so that a restart finds the same. None where there is none,
-    or what has no indices cannot go back for it."""
+    """The value that a rank computes with weight zero where its share of a batch is empty: its share of the
+    first batch that is not empty, so that a restarted run uses the same one. None if every batch is empty, or
+    if the set has no indices and cannot be read again."""
     for number in range(len(loader) if loader.has_indices else 0):
         for batch in loader.redraw(0, number, 1) or ():
             if batch.num_samples:
@@ -191,18 +196,18 @@ def _stand_in(loader: Batches) -> Any:
 
 
 def _rank_share(batch: Batch, ranks: Ranks, name: str) -> Batch:
-    """A rank's samples of a batch that every rank has drawn whole."""
+    """This rank's samples of a batch that every rank has drawn whole."""
     if not batch.num_samples:
         return batch
-    world = min(ranks.world, batch.num_samples)
+    world = min(ranks.world_size, batch.num_samples)
     is_left_over = ranks.rank >= world
     part = slice(1) if is_left_over else shard_slice(batch.num_samples, ranks.rank, world)
     try:
         value = batch_slices.slice_batch(batch.value, batch.num_samples, part)
     except batch_slices.IncompatibleBatches as error:
         raise ContractError(
-            f"the batches of {name or 'the training set'} cannot be shared among ranks: not everything in "
-            "them has a row for each sample",
-            fix="give tensors, arrays or lists with as many rows as samples, or a set with indices",
+            f"the batches of {name or 'the training set'} cannot be sharded over the ranks: not every value "
+            "in them has one row for each sample",
+            fix="give tensors, arrays or lists with one row for each sample, or a set with indices",
         ) from error
     return Batch(value, 0 if is_left_over else part.stop - part.start, batch.ends_epoch, is_left_over)

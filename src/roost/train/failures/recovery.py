@@ -60,12 +60,12 @@ class Recovery:
         on_non_finite: Literal["stop", "skip", "rollback"] = "stop",
         on_step_error: Literal["raise", "skip"] = "raise",
         max_skipped_steps: int = 100,
-        box: BlackBoxRecorder | None = None,
+        black_box: BlackBoxRecorder | None = None,
         log: Path | None = None,
         session: int = 0,
     ) -> None:
         self.on_non_finite, self.on_step_error = on_non_finite, on_step_error
-        self._most, self._notes = max_skipped_steps, StepReporter(box, log, session)
+        self._most, self._reporter = max_skipped_steps, StepReporter(black_box, log, session)
         self.num_skipped = 0
         self.passed_over: set[int] = set()
         """Steps whose windows a rollback passes over."""
@@ -73,7 +73,7 @@ class Recovery:
         """Of the steps that were looked at since the last row."""
         self._newest_good = 0
         """The newest step that was looked at and found good."""
-        self._is_careful = True
+        self._may_skip = True
 
     # ---- one step ---------------------------------------------------------------------------------------
 
@@ -98,8 +98,8 @@ class Recovery:
                 received=self.on_non_finite if looks else self.on_step_error,
                 fix="give it: Stepper(..., guard=Guard(runner))",
             )
-        self._is_careful = guard is not None or bool(self.passed_over)
-        self._notes.begin(trainer.stepper.optimizers.values())
+        self._may_skip = guard is not None or bool(self.passed_over)
+        self._reporter.begin(trainer.stepper.optimizers.values())
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], DrawnWindow]:
         """Draws a window and takes its step; gives what is recorded, and the window.
@@ -111,13 +111,13 @@ class Recovery:
         """
         drawn = None
         try:
-            self._notes.before_step()
+            self._reporter.before_step()
             trainer.events.begin_step()
             drawn = windows.draw()
             if not drawn.window:
                 return self._empty(trainer), drawn
             return (
-                self._step(trainer, drawn.window) if self._is_careful else trainer.take_step(drawn.window)
+                self._step(trainer, drawn.window) if self._may_skip else trainer.take_step(drawn.window)
             ), drawn
         except Interrupted:
             raise
@@ -132,8 +132,8 @@ class Recovery:
         words = "all of its batches are empty"
         if trainer.ranks.are_several:
             words += ", or those of one rank"
-        note = self._notes.of(trainer, trainer.progress.step + 1, "empty", words)
-        self._notes.write(note)
+        note = self._reporter.note_for(trainer, trainer.progress.step + 1, "empty", words)
+        self._reporter.log_skipped(note)
         print(f"passed over {format_place(note)}: {note.error}", flush=True)
         if failed_step.is_epoch_empty(trainer, note):
             raise failed_step.empty_epoch_error(f"in each step {words}")
@@ -143,7 +143,7 @@ class Recovery:
         """A step that may be passed over."""
         number, guard = trainer.progress.step + 1, trainer.stepper.guard
         if number in self.passed_over:
-            self._notes.write(self._notes.of(trainer, number, "rollback", _NOT_FINITE))
+            self._reporter.log_skipped(self._reporter.note_for(trainer, number, "rollback", _NOT_FINITE))
             return _SKIPPED
         if guard is None:
             return trainer.take_step(window)
@@ -166,14 +166,14 @@ class Recovery:
         Raises:
             TrainingError: Too many were passed over.
         """
-        note = self._notes.of(trainer, trainer.progress.step + 1, "error", format_error(error))
+        note = self._reporter.note_for(trainer, trainer.progress.step + 1, "error", format_error(error))
         guard, why_not = trainer.stepper.guard, failed_step.why_not_skippable(trainer, window, error)
         if guard is not None and window is not None and not why_not:
             guard.restore()
         # A mistake stays one at the next step; a worker that died need not.
         is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied | PeerLost)
         if self.on_step_error == "raise" or is_mistake or why_not:
-            self._notes.keep(trainer, note, window, with_state=True)
+            self._reporter.keep(trainer, note, window, with_state=True)
             if self.on_step_error == "skip" and why_not:
                 error.add_note(f"not skipped: {why_not}")
             if not isinstance(error, RoostError):
@@ -182,7 +182,7 @@ class Recovery:
         self._pass_over(note)
         has_nothing = window is None and failed_step.is_epoch_empty(trainer, note)
         if has_nothing or self._are_too_many:
-            self._notes.keep(trainer, note, window, with_state=True)
+            self._reporter.keep(trainer, note, window, with_state=True)
             last = f"each step was skipped; the last one, {note.step}: {note.error}"
             raise (failed_step.empty_epoch_error(last) if has_nothing else self._too_many(note)) from error
         for optim in trainer.stepper.optimizers.values():
@@ -196,7 +196,7 @@ class Recovery:
 
     # ---- looking, where values are read anyway ----------------------------------------------------------
 
-    def look(self, trainer: Trainer) -> None:
+    def check_steps(self, trainer: Trainer) -> None:
         """Finds out which steps since the last look were bad. A sync point; for rows and saves.
 
         Raises:
@@ -216,31 +216,31 @@ class Recovery:
         self._flags.clear()
         for step in bad:
             if broken and step > self._newest_good:
-                raise self.stop(trainer, broken, self._newest_good or step)
-            note = self._notes.of(trainer, step, "nonfinite", _NOT_FINITE)
+                raise self.nonfinite_error(trainer, broken, self._newest_good or step)
+            note = self._reporter.note_for(trainer, step, "nonfinite", _NOT_FINITE)
             self._pass_over(note)
             if self._are_too_many:
-                self._notes.keep(trainer, note, None, with_state=False)
+                self._reporter.keep(trainer, note, None, with_state=False)
                 raise self._too_many(note)
 
-    def look_before_save(self, trainer: Trainer) -> None:
+    def check_before_save(self, trainer: Trainer) -> None:
         """Makes sure that no bad step is older than the newest checkpoint, and its weights are finite.
 
         Raises:
             Rollback: There is one, and the policy goes back.
             TrainingError: There is one, and the run ends by it.
         """
-        self.look(trainer)
+        self.check_steps(trainer)
         first = trainer.events.bad_step()
         if first is not None:
-            raise self.stop(trainer, _NOT_FINITE, first)
+            raise self.nonfinite_error(trainer, _NOT_FINITE, first)
         if broken := failed_step.describe_nonfinite_weights(trainer):
             step = self._newest_good or trainer.progress.step
             if self.on_non_finite == "rollback" and step:
                 raise Rollback(step)
-            raise self.stop(trainer, broken, step or None)
+            raise self.nonfinite_error(trainer, broken, step or None)
 
-    def stop(self, trainer: Trainer, what: str, first: int | None) -> TrainingError:
+    def nonfinite_error(self, trainer: Trainer, what: str, first: int | None) -> TrainingError:
         """The error of a run that stops at what is not finite; the black box holds the first bad step.
 
         Args:
@@ -250,11 +250,11 @@ class Recovery:
         """
         from_before = ""
         if first is not None:
-            note = self._notes.of(trainer, first, "nonfinite", what)
+            note = self._reporter.note_for(trainer, first, "nonfinite", what)
             what = f"{what}, first in {format_place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
                 what += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
-            self._notes.keep(trainer, note, None, with_state=False)
+            self._reporter.keep(trainer, note, None, with_state=False)
             if note.checkpoint is not None:
                 from_before = f"; checkpoint {note.checkpoint} is from before it"
         return TrainingError(what, fix=self._advice(trainer) + from_before)
@@ -275,14 +275,14 @@ class Recovery:
         Raises:
             TrainingError: It was done too often, or there is no checkpoint.
         """
-        note = self._notes.of(trainer, step, "rollback", _NOT_FINITE)
+        note = self._reporter.note_for(trainer, step, "rollback", _NOT_FINITE)
         if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
-            self._notes.keep(trainer, note, None, with_state=False)
+            self._reporter.keep(trainer, note, None, with_state=False)
             steps = sorted(self.passed_over)
             times = "a rollback (step" if len(steps) == 1 else f"{len(steps)} rollbacks (steps"
             raise TrainingError(
                 f"step {step} is not finite either, after {times} {', '.join(map(str, steps))})",
-                fix=self._notes.fix_of(trainer, {*steps, step}),
+                fix=self._reporter.fix_for(trainer, {*steps, step}),
             )
         progress, rank = trainer.progress, RankState(trainer)
         far, samples = progress.step, progress.samples
@@ -291,7 +291,7 @@ class Recovery:
         self._flags.clear()
         self._newest_good = 0
         trainer.stepper.timing.roll_back(far - progress.step, samples - progress.samples)
-        self._notes.went_back(progress.step)
+        self._reporter.log_rollback(progress.step)
         trainer.handle_rollback()
         rank.restore()  # last: whatever the hooks drew on the way here is undone
         self.begin(trainer)
@@ -325,7 +325,7 @@ class Recovery:
 
     def _pass_over(self, note: FailureNote) -> None:
         self.num_skipped += 1
-        self._notes.write(note)
+        self._reporter.log_skipped(note)
         print(f"skipped {format_place(note)}: {note.error}", flush=True)
 
     @property

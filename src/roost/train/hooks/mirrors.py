@@ -36,8 +36,8 @@ class Mirrors(Hook):
         settings: Those of each kind: ``{"csv": CsvSettings()}``, or what
         `roost.train.mirrors.mirror_kinds.enabled_mirrors`
             makes of a section.
-        subject: How the run is called there; by its folder's name when None.
-        most_seconds: How long the end waits for them. What is missing then is brought by the next session.
+        identity: How the run is called there; by its folder's name when None.
+        max_wait_seconds: How long the end waits for them. What is missing then is brought by the next session.
     """
 
     phase = Phase.REPORT
@@ -46,13 +46,13 @@ class Mirrors(Hook):
         self,
         package: Path | str,
         settings: Mapping[str, Any],
-        subject: RunIdentity | None = None,
+        identity: RunIdentity | None = None,
         *,
-        most_seconds: float = 30.0,
+        max_wait_seconds: float = 30.0,
     ) -> None:
         self._package = Path(package).absolute()
-        self._subject = subject or RunIdentity(name=self._package.name)
-        self._most_seconds = most_seconds
+        self._identity = identity or RunIdentity(name=self._package.name)
+        self._max_wait_seconds = max_wait_seconds
         self._wanted = dict(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -65,7 +65,7 @@ class Mirrors(Hook):
             "package": str(self._package),
             "kind": kind,
             "settings": msgspec.to_builtins(settings),
-            "subject": msgspec.to_builtins(self._subject),
+            "identity": msgspec.to_builtins(self._identity),
         }
         fd = _unnamed_file(msgspec.json.encode(task))
         try:
@@ -93,8 +93,8 @@ class Mirrors(Hook):
         self._wait(running, began + _SILENT_WAIT_SECONDS)
         late = [kind for kind, process in running.items() if process.poll() is None]
         if late:
-            print(f"waiting up to {self._most_seconds:g} s for mirrors: {', '.join(late)}", flush=True)
-            self._wait(running, began + self._most_seconds)
+            print(f"waiting up to {self._max_wait_seconds:g} s for mirrors: {', '.join(late)}", flush=True)
+            self._wait(running, began + self._max_wait_seconds)
         for kind, process in running.items():
             if process.poll() is None:
                 said = "has not taken all in time; what is missing is brought by the next session"

@@ -53,7 +53,7 @@ class Records(Hook):
         self._writer = RecordsWriter(path, session=session, start_step=trainer.progress.step)
 
     def on_step(self, trainer: Trainer) -> None:
-        trainer.recovery.look(trainer)
+        trainer.recovery.check_steps(trainer)
         row = row_values(trainer, trainer.events.row())
         # What hooks decided by is among the results, too, even where this row has no such value.
         results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
@@ -63,7 +63,7 @@ class Records(Hook):
         bad = [n for n, value in row.items() if must_be_finite(n) and not math.isfinite(value)]
         if bad:
             said = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
-            raise trainer.recovery.stop(trainer, said, trainer.events.first_bad)
+            raise trainer.recovery.nonfinite_error(trainer, said, trainer.events.first_bad)
 
     def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
         """Appends one row at the current step. A full disk is said once; the rows wait for space.

@@ -38,7 +38,7 @@ class Test(Hook):
 
     def __init__(self, records: Records, best: Rule | None = None) -> None:
         self._records, self._best = records, best
-        self.tell: Callable[[str], None] = functools.partial(print, flush=True)
+        self.report: Callable[[str], None] = functools.partial(print, flush=True)
         """Is told what came of it."""
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
@@ -53,7 +53,7 @@ class Test(Hook):
             return
         self._records.write(trainer, results)
         if trainer.ranks.is_main:
-            self.tell(format_row(f"with {which}", results))
+            self.report(format_row(f"with {which}", results))
 
     def _load_best(self, trainer: Trainer) -> str:
         """Loads the best weights that can be read; names what the runner holds now."""

@@ -40,7 +40,7 @@ class TimeLimit(Hook):
         self._deadline: Deadline | None = None
 
     def on_start(self, trainer: Trainer) -> None:
-        if not trainer.ranks.is_first_here:
+        if not trainer.ranks.is_first_on_machine:
             return
         self._deadline = Deadline(self._ends, self._begun, saves=2 if trainer.ranks.are_several else 1)
         self._first_step = trainer.progress.step
@@ -115,4 +115,6 @@ class TimeLimit(Hook):
         save = "a save takes" if deadline.is_measured else "no save was measured yet, taken for"
         save = f"{save} {format_short_duration(deadline.save_seconds)}"
         told = f"{save}, a step up to {format_duration(deadline.step_seconds)}"
-        print(f"time limit: stops with {format_duration(max(0.0, self._ends - now))} left ({told})", flush=True)
+        print(
+            f"time limit: stops with {format_duration(max(0.0, self._ends - now))} left ({told})", flush=True
+        )

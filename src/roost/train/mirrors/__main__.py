@@ -35,7 +35,7 @@ class MirrorTask(msgspec.Struct, frozen=True, kw_only=True):
     package: str
     kind: str
     settings: dict[str, Any]
-    subject: RunIdentity
+    identity: RunIdentity
 
 
 def main() -> NoReturn:
@@ -49,18 +49,18 @@ def main() -> NoReturn:
         task = msgspec.json.decode(file.read(), type=MirrorTask)
     package, kind = Path(task.package), KINDS[task.kind]
     settings: Any = msgspec.convert(task.settings, kind.settings)
-    courier = RetryingFeed(
+    retrying = RetryingFeed(
         package,
         task.kind,
-        lambda: kind.make(package, settings, task.subject),
+        lambda: kind.make_sink(package, settings, task.identity),
         package / MIRRORS_FOLDER / f"{task.kind}.json",
     )
     said = b""
     while not said.endswith(b"\n"):
-        courier.turn()
+        retrying.send_new()
         if select.select([0], [], [], _POLL_SECONDS)[0]:
             said += _read_stdin()
-    courier.end(msgspec.convert(said.decode().strip(), SessionEnd))
+    retrying.finish(msgspec.convert(said.decode().strip(), SessionEnd))
     _exit_now()
 
 

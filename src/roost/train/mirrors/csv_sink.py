@@ -30,7 +30,7 @@ class CsvSink:
         path: The table; its folder is made.
     """
 
-    rewinds = True
+    can_rewind = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,17 +43,17 @@ class CsvSink:
         durable.make_folders(self._path.parent)
         return SinkPosition()
 
-    def go_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         kept = [row for row in self._read() if int(row["step"]) <= step] if step >= 0 else []
         self._leave()
         self._columns, self._rows = list(_LEADING_COLUMNS), []
         self._put(kept)
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         first = {name: row[name] for name in _LEADING_COLUMNS if name in row}
         self._put([{**first, **records.values(row)}])
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         """A table has no place for them."""
 
     def _put(self, rows: Iterable[dict[str, Any]]) -> None:

@@ -23,28 +23,28 @@ MIRRORS_FOLDER = "mirrors"
 """Below the package: how far each is (``<kind>.json``), and the files of W&B and MLflow."""
 
 
-def _csv(package: Path, settings: CsvSettings, subject: RunIdentity) -> Sink:
+def _csv(package: Path, settings: CsvSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.csv_sink import CsvSink
 
     return CsvSink(package / settings.file)
 
 
-def _tensorboard(package: Path, settings: TensorBoardSettings, subject: RunIdentity) -> Sink:
+def _tensorboard(package: Path, settings: TensorBoardSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
     return TensorBoardSink(package / settings.folder)
 
 
-def _wandb(package: Path, settings: WandbSettings, subject: RunIdentity) -> Sink:
+def _wandb(package: Path, settings: WandbSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.wandb_sink import WandbSink
 
-    return WandbSink(settings, subject, package / MIRRORS_FOLDER)
+    return WandbSink(settings, identity, package / MIRRORS_FOLDER)
 
 
-def _mlflow(package: Path, settings: MlflowSettings, subject: RunIdentity) -> Sink:
+def _mlflow(package: Path, settings: MlflowSettings, identity: RunIdentity) -> Sink:
     from roost.train.mirrors.mlflow_sink import MlflowSink
 
-    return MlflowSink(settings, subject, package / MIRRORS_FOLDER / "mlflow")
+    return MlflowSink(settings, identity, package / MIRRORS_FOLDER / "mlflow")
 
 
 class MirrorKind(NamedTuple):
@@ -53,7 +53,7 @@ class MirrorKind(NamedTuple):
     library: str
     """What must be installed; empty: nothing."""
     settings: type
-    make: Callable[[Path, Any, RunIdentity], Sink]
+    make_sink: Callable[[Path, Any, RunIdentity], Sink]
     """A sink that is not connected: of a package, its settings, and what it tells of."""
 
 

@@ -18,14 +18,14 @@ class SinkPosition(NamedTuple):
     step: int = -1
     """The newest step; below 0: nothing."""
     names: frozenset[str] = frozenset()
-    """The metrics that it has of that step; not asked of a sink that rewinds."""
+    """The metrics that it has of that step; not asked of a sink that can_rewind."""
 
 
 class Sink(Protocol):
     """One place that rows and media are copied to. It is connected once; after any error it is closed and
     given up, and a new one made later."""
 
-    rewinds: bool
+    can_rewind: bool
     """Whether it can take back what it has: event files, a table. What cannot (W&B, MLflow) keeps the row
     that came first, and is given no step a second time."""
 
@@ -38,15 +38,15 @@ class Sink(Protocol):
         """
         ...
 
-    def go_back(self, step: int) -> None:
-        """Drops all that lies after ``step``; what follows now begins there. Only of one that rewinds."""
+    def rewind(self, step: int) -> None:
+        """Drops all that lies after ``step``; what follows now begins there. Only of one that can_rewind."""
         ...
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         """Takes a row, as `roost.package.records.decode_row` gives it. Steps do not fall."""
         ...
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         """Takes a file that lies in the folder of its step."""
         ...
 

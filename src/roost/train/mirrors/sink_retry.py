@@ -50,7 +50,7 @@ class RetryingFeed:
         self._try_at = self._note_at = clock()
         self._failed = False
 
-    def turn(self) -> None:
+    def send_new(self) -> None:
         """Brings what is new, if it is not waiting after a failure."""
         if self._clock() < self._try_at:
             return
@@ -68,15 +68,15 @@ class RetryingFeed:
                 self._say(f"goes on, {rows} rows were brought after")
             self._failed, self._delay = False, _FIRST_DELAY
         else:
-            self._feed.pump()
+            self._feed.send_new()
         if self._clock() >= self._note_at:
-            self._feed.note()
+            self._feed.save_position()
             self._note_at = self._clock() + _POSITION_SECONDS
 
-    def end(self, end: SessionEnd) -> None:
+    def finish(self, end: SessionEnd) -> None:
         """The session has ended: one more turn, at once, and the sink is closed."""
         self._try_at = self._clock()
-        self.turn()
+        self.send_new()
         if self._feed is None:
             self._say("what is missing is brought by the next session")
             return
@@ -92,7 +92,7 @@ class RetryingFeed:
         feed, self._feed = self._feed, None
         if feed is not None:
             with contextlib.suppress(Exception):
-                feed.abandon()
+                feed.discard()
         self._try_at = self._clock() + self._delay
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
 

@@ -42,7 +42,7 @@ class TensorBoardSink:
         folder: The run's folder below a ``--logdir``; made if need be.
     """
 
-    rewinds = True
+    can_rewind = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,16 +60,16 @@ class TensorBoardSink:
         self._put(Event(wall_time=time.time(), file_version="brain.Event:2"))
         return SinkPosition(state.get("last_step", -1)) if older else SinkPosition()
 
-    def go_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         begin = SessionLog(status=SessionLog.START)
         self._put(Event(wall_time=time.time(), step=step + 1, session_log=begin))
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in records.values(row).items()]
         at = row.get("time", 0.0)
         self._put(Event(wall_time=at, step=row["step"], summary=Summary(value=values)))
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         if (value := _summary_value(path)) is not None:
             value.tag = path.stem
             event = Event(wall_time=path.stat().st_mtime, step=step, summary=Summary(value=[value]))

@@ -36,14 +36,14 @@ class WandbSink:
 
     Args:
         settings: ``mirrors.wandb``.
-        subject: Whose run it is.
+        identity: Whose run it is.
         folder: Gets a folder ``wandb`` with the files.
     """
 
-    rewinds = False
+    can_rewind = False
 
-    def __init__(self, settings: WandbSettings, subject: RunIdentity, folder: Path) -> None:
-        self._settings, self._subject, self._folder = settings, subject, folder
+    def __init__(self, settings: WandbSettings, identity: RunIdentity, folder: Path) -> None:
+        self._settings, self._identity, self._folder = settings, identity, folder
         self._run: Any = None
         self._id = ""
         self._old = -1
@@ -55,7 +55,7 @@ class WandbSink:
         os.environ.pop("WANDB_SERVICE", None)  # of a wandb that the run itself uses
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         durable.make_folders(self._folder)
-        mode, settings, subject = self._mode(), self._settings, self._subject
+        mode, settings, identity = self._mode(), self._settings, self._identity
         held = self._in_files() if mode == "offline" else SinkPosition()
         if mode == "offline" and held.step < 0:  # uploaded, and then removed
             held = SinkPosition(state.get("last_step", -1))
@@ -65,11 +65,11 @@ class WandbSink:
             mode=mode,
             dir=self._folder,
             entity=settings.entity,
-            project=settings.project or os.environ.get("WANDB_PROJECT") or subject.project,
-            name=settings.name or os.environ.get("WANDB_NAME") or subject.name,
+            project=settings.project or os.environ.get("WANDB_PROJECT") or identity.project,
+            name=settings.name or os.environ.get("WANDB_NAME") or identity.name,
             group=settings.group,
             tags=list(settings.tags) or None,
-            config=dict(subject.settings),
+            config=dict(identity.settings),
             settings=_quiet_settings(),
         )
         if mode == "online":
@@ -98,17 +98,17 @@ class WandbSink:
                     )
         return held
 
-    def go_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         raise NotImplementedError("W&B takes nothing back")
 
-    def row(self, row: Row) -> None:
+    def write_row(self, row: Row) -> None:
         values: dict[str, Any] = records.values(row)
         if row["step"] <= self._old:
             self._run.summary.update(values)
             return
         self._run.log({**values, "epoch": row["epoch"], "_timestamp": row["time"]}, step=row["step"])
 
-    def media(self, step: int, path: Path) -> None:
+    def write_media(self, step: int, path: Path) -> None:
         if step <= self._old:
             return
         try:

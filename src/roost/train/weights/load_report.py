@@ -33,11 +33,11 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     """What else a person should hear."""
 
     @property
-    def counted(self) -> str:
+    def summary(self) -> str:
         """``18 of 20 tensors``."""
         return f"{len(self.loaded)} of {self.num_tensors} tensor{'' if self.num_tensors == 1 else 's'}"
 
-    def wrong(self, *, missing: bool = True) -> list[str]:
+    def problems(self, *, missing: bool = True) -> list[str]:
         """What makes it more than a plain load, a part of a sentence each.
 
         Args:
@@ -54,7 +54,7 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     def lines(self) -> list[str]:
         """All but the number of those that were loaded, a line each."""
         found = [
-            *self.wrong(),
+            *self.problems(),
             _part("left out", "", self.left_out),
             _part("kept as built", "not there", self.kept),
             _part("converted", "", self.converted, is_text=True),

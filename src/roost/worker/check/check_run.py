@@ -64,7 +64,7 @@ class CheckRun:
         self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
         self._project = str(request["project"])
-        self._values, self._settings = native_project.resolved(package, self._project)
+        self._values, self._settings = native_project.resolve_settings(package, self._project)
         torch_settings.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
@@ -109,13 +109,13 @@ class CheckRun:
         return own
 
     def _own_hooks(self) -> list[Hook]:
-        return native_project.own_hooks(self._settings, self._package.path, self._values, self._where)
+        return native_project.project_hooks(self._settings, self._package.path, self._values, self._where)
 
     def _data(self) -> Data:
         self._reporter.begin("data")
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
         data = native_project.build_data(made(self._values), self._settings)
-        sizes = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
+        sizes = {name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()}
         self._reporter.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
         return data
 
@@ -141,7 +141,7 @@ class CheckRun:
             made, self._values, settings, info=data.info, device=self._device
         )
         root, where = self._package.path, self._where
-        native_project.begin(runner, settings, root, self._project, where, begins=session == 1)
+        native_project.initialize_weights(runner, settings, root, self._project, where, begins=session == 1)
         experiment = Experiment(runner, data, own, settings, root=root)
         # A black box would be of no use: the package is removed after the check.
         return trainer_assembly.assemble(experiment, self._package, session=session, has_black_box=False)
@@ -187,7 +187,7 @@ class CheckRun:
     def _visualize(self, trainer: Trainer) -> None:
         """Calls `Runner.visualize` once. Its failure does not end a run, so the check only warns of it."""
         is_own = type(trainer.runner).visualize is not Runner.visualize
-        if not is_own or self._settings.step_mode in trainer_assembly.MEASURING:
+        if not is_own or self._settings.step_mode in trainer_assembly.MEASUREMENT_MODES:
             return
         self._reporter.begin("visualize")
         try:

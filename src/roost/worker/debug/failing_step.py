@@ -21,7 +21,7 @@ from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
 from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
-from roost.project.contract import moved
+from roost.project.contract import move_to_device
 from roost.train.failures.black_box_recorder import redraw_window
 from roost.train.failures.step_report import StepReporter, format_error
 from roost.train.hook import Hook, Phase
@@ -235,7 +235,7 @@ class FailingStepHook(Hook):
         except (CheckpointError, NotFound, OSError) as error:
             _print(f"the batch of the black box cannot be read: {format_error(error)}")
             return None
-        return list(moved(states[black_box.BATCH]["window"], trainer.runner.device))
+        return list(move_to_device(states[black_box.BATCH]["window"], trainer.runner.device))
 
     # ---- messages ---------------------------------------------------------------------------------------
 

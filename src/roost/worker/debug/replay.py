@@ -170,7 +170,7 @@ def replay_trainer(
         Exception: An error of the project's code.
     """
     found = native_project.load(package, project=target.project, device=device, begins=start.info is None)
-    if found.settings.step_mode in trainer_assembly.MEASURING:
+    if found.settings.step_mode in trainer_assembly.MEASUREMENT_MODES:
         raise Refused(
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
             where=package.path,

@@ -68,7 +68,9 @@ class LocationResponder:
 def code_location(stack: Sequence[FrameSummary], folder: Path) -> str:
     """Returns the innermost line of the project's code in ``stack`` (outermost first), else the innermost
     function of roost."""
-    if own := ProjectFiles([folder]).innermost_line(ExceptionRecord("", frozenset(), "", frames=tuple(stack))):
+    if own := ProjectFiles([folder]).innermost_line(
+        ExceptionRecord("", frozenset(), "", frames=tuple(stack))
+    ):
         return own
     of_roost = [frame for frame in stack if traceback_frames.library_name(frame.filename) == "roost"]
     return (
