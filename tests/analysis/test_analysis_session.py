@@ -16,7 +16,7 @@ from roost.analysis.analysis_session import AnalysisSession
 from roost.analysis.saved_files import SavedFiles
 from roost.base.errors import ContractError, NotFound
 from roost.project.loaded_model import load_experiment
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from tests.messages import Messages
 from tests.project.projects import DATASET
 from tests.project.trained import trained
@@ -36,7 +36,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def session(once: Any, tmp_path: Path) -> Iterator[AnalysisSession]:
-    with inside(once):
+    with package_code(once):
         yield AnalysisSession(once, load_experiment(once, device="cpu"), SavedFiles(tmp_path))
 
 
@@ -68,7 +68,7 @@ def test_gradients_are_there_for_saliency(session: AnalysisSession) -> None:
 
 def test_sets_by_name_and_the_projects_collate(tmp_path: Path, messages: Messages) -> None:
     package = trained(tmp_path, dataset=SETS.replace("collate=list", "collate=join") + JOIN)
-    with inside(package):
+    with package_code(package):
         made = AnalysisSession(package, load_experiment(package, device="cpu"), SavedFiles(tmp_path))
         assert [len(x) for x, _ in made.batches("valid/noisy")] == [10] * 4
         assert list(made.batches("test")) == [[0, 1, 2, 3, 4]]

@@ -14,7 +14,7 @@ from roost.analysis.saved_files import SavedFiles
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
 from roost.package.package import PackageFolder
-from roost.project.loaded_model import Loaded, load_experiment
+from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.step import seeding
 
 AnalysisFunction = Callable[[AnalysisSession], Any]
@@ -54,7 +54,7 @@ def run_analysis(
     """
     began = time.monotonic()
     files = SavedFiles(place)
-    loaded: Loaded | None = None
+    loaded: LoadedExperiment | None = None
 
     def write(**ending: Any) -> None:
         result_file.write(

@@ -17,7 +17,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.project import data_loaders
 from roost.project.contract import Data, Dataset, Runner
-from roost.project.loaded_model import Loaded
+from roost.project.loaded_model import LoadedExperiment
 from roost.train.reporting.media_files import encode
 
 
@@ -50,7 +50,7 @@ class AnalysisSession:
         device: The device of the runner.
     """
 
-    def __init__(self, package: PackageFolder, loaded: Loaded, files: SavedFiles) -> None:
+    def __init__(self, package: PackageFolder, loaded: LoadedExperiment, files: SavedFiles) -> None:
         assert loaded.dataset is not None and loaded.data is not None
         self.args: Mapping[str, Any] = loaded.args
         self.runner: Runner = loaded.runner
@@ -75,11 +75,11 @@ class AnalysisSession:
         Raises:
             NotFound: There is no such set.
         """
-        sets = data_loaders.sets(self.data)
+        sets = data_loaders.named_sets(self.data)
         if split not in sets:
             fix = f"{did_you_mean(split, sets)}name one of: {', '.join(sets)}"
             raise NotFound("there is no such set", setting="batches(split)", received=split, fix=fix)
-        loader = data_loaders.loader(self.data, self._settings, split, device=self.device)
+        loader = data_loaders.evaluation_loader(self.data, self._settings, split, device=self.device)
         return (self.runner.to_device(batch.value) for batch in loader.once() if batch.num_samples)
 
     def save(self, name: str, media: Any) -> Path:

@@ -14,7 +14,7 @@ from roost.analysis.analysis_run import AnalysisFunction, AnalysisRequest, run_a
 from roost.base import durable
 from roost.base.errors import ContractError
 from roost.package.sessions import UnsupervisedRecord
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 
 
 def analyze(
@@ -73,7 +73,7 @@ def analyze(
     )
     record = UnsupervisedRecord(place / analysis_folder.RECORD, int(place.name))
     try:
-        with inside(package):
+        with package_code(package):
             value = run_analysis(package, place, request, script=script, function=lambda: function)
     except BaseException as error:
         record.end("failed", "exception", error=error)

@@ -169,7 +169,6 @@ STUCK = """
 import os, sys, time
 import torch
 from roost.train.data.loader import Loader
-from roost.train.data.plans.dataset_mixes import Together
 from roost.train.data.plans.batch_plan import BatchPlan
 
 class Stuck:

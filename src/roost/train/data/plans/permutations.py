@@ -13,7 +13,7 @@ from roost.train.step.seeding import mix
 
 Int64Array = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-Result = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def generator(*parts: int | str) -> np.random.Generator:
