@@ -396,7 +396,8 @@ def bare_write(node: ast.Call) -> str | None:
 
 
 def _opens_for_writing(node: ast.Call, name: str) -> bool:
-    if name in ("Package.open", "Store.open"):  # reads a package; opens the lab's queue: neither has a mode
+    # These read a package, or open the lab's queue: none of them has a mode.
+    if name in ("PackageFolder.open", "Package.open", "Store.open"):
         return False
     if name == "os.open":
         return any(isinstance(part, ast.Attribute) and part.attr in WRITING_FLAGS for part in ast.walk(node))
