@@ -113,7 +113,7 @@ def whole(name: str, jobs: list[Job], machine: list[Card]) -> None:
     """Simulates them to the end."""
     digest, passes, began, cpu = hashlib.sha256(), 0, time.perf_counter(), time.process_time()
     for _, decision in VirtualLab(jobs, machine, Rules(cores=16, most_per_card=4)).passes():
-        digest.update(repr((decision.placements, decision.evictions, decision.head)).encode())
+        digest.update(repr((decision.placements, decision.preemptions, decision.first_blocked)).encode())
         passes += 1
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     shown = f"{len(jobs):,} | {passes:,} | {cpu:.1f} | {seconds:.1f} | {digest.hexdigest()[:12]}"

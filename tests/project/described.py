@@ -13,7 +13,7 @@ import torch
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.project import native_project, trainer_assembly
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 
 CODE = """
 import torch, roost
@@ -130,7 +130,7 @@ def run(folder: Path, *, steps: int = 12, cut: int | None = None, **settings: An
     made = project(folder, max_steps=steps, **settings)
     for limit in [cut, steps] if cut is not None else [steps]:
         number = made.new_session({"project": str(folder), "overrides": [f"max_steps={limit}"]})
-        with inside(made), contextlib.redirect_stdout(io.StringIO()):
+        with package_code(made), contextlib.redirect_stdout(io.StringIO()):
             experiment = native_project.load(made, project=str(folder), device="cpu")
             assert trainer_assembly.assemble(experiment, made, session=number).fit() == "finished"
     return made

@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from roost.base.errors import ConfigError, ContractError
 from roost.config.settings import Settings, parse_settings
-from roost.project.batch_plans import in_words, limited, limits_of, plan_of
+from roost.project.batch_plans import batch_limits, build_plan, describe_set, limit_batches
 from roost.train.data.plans.batch_plan import BatchPlan, Draw
 from roost.train.data.plans.dataset_mixes import ChainedPlan, CombinedPlan, MixedPlan
 from roost.train.data.plans.length_batches import LengthPlan
@@ -39,7 +39,7 @@ def place(key: str) -> str:
 
 
 def train(dataset: Any, **data: Any) -> Any:
-    return plan_of(dataset, settings(**data), training=True, where=place)
+    return build_plan(dataset, settings(**data), training=True, where=place)
 
 
 def indices(plan: Any, epoch: int = 0) -> list[list[int]]:
@@ -49,7 +49,7 @@ def indices(plan: Any, epoch: int = 0) -> list[list[int]]:
 def test_the_least() -> None:
     plan = train(range(100))
     assert isinstance(plan, BatchPlan) and plan == BatchPlan(100, 32, seed=3)
-    assert indices(plan_of(range(4), settings(batch_size=3))) == [[0, 1, 2], [3]]
+    assert indices(build_plan(range(4), settings(batch_size=3))) == [[0, 1, 2], [3]]
     assert indices(train(range(4), batch_size=3, shuffle=False, drop_last=True)) == [[0, 1, 2]]
 
 
@@ -68,7 +68,7 @@ def test_the_least() -> None:
 def test_each_setting_has_its_plan(data: dict[str, Any], kind: type) -> None:
     assert type(train(Texts(), **data)) is kind
     is_cut = data.get("max_tokens") is not None
-    plan = plan_of(Texts(), settings(**data), "test", training=False)
+    plan = build_plan(Texts(), settings(**data), "test", training=False)
     assert type(plan) is (LengthPlan if is_cut else BatchPlan), "an evaluation takes the set as it stands"
 
 
@@ -80,19 +80,19 @@ def test_what_the_plans_are_told(messages: Messages) -> None:
     messages.check(said)
     sums = train(Texts(), max_tokens=20, count_padding=False, shuffle=False, batch_size=4)
     assert indices(sums) == [[0, 1, 2, 3], [4, 5, 6], [7, 8], [9]]
-    assert indices(plan_of(Texts(4), settings(max_tokens=8), "valid")) == [[0, 1], [2, 3]]
+    assert indices(build_plan(Texts(4), settings(max_tokens=8), "valid")) == [[0, 1], [2, 3]]
 
 
 def test_a_split_has_limits_of_its_own() -> None:
     both = settings(max_tokens=9, batch_size=4, valid={"batch_size": 7}, test={"max_tokens": 5})
-    found = {name: limits_of(both.data, name) for name in ("train", "valid/a", "test")}
+    found = {name: batch_limits(both.data, name) for name in ("train", "valid/a", "test")}
     assert [(one.num_samples, one.max_tokens) for one in found.values()] == [(4, 9), (7, None), (None, 5)]
     assert (found["valid/a"].samples_key, found["test"].tokens_key) == (
         "data.valid.batch_size",
         "data.test.max_tokens",
     )
-    assert limits_of(settings(max_tokens=9).data, "valid").num_samples is None
-    assert limits_of(settings().data, "valid").num_samples == 32
+    assert batch_limits(settings(max_tokens=9).data, "valid").num_samples is None
+    assert batch_limits(settings().data, "valid").num_samples == 32
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ def test_a_split_has_limits_of_its_own() -> None:
     [(3, 10, 3), (30, 10, 10), (0.5, 10, 5), (0.29, 100, 29), (0.01, 10, 1), (1.0, 7, 7)],
 )
 def test_limits(limit: float, num_batches: int, expected: int) -> None:
-    assert limited(limit, num_batches) == expected
+    assert limit_batches(limit, num_batches) == expected
 
 
 def test_the_limits_of_each_split() -> None:
     asked = settings(batch_size=1, limit_train_batches=0.5, limit_valid_batches=2, limit_test_batches=0.01)
-    plans = {name: plan_of(range(10), asked, name) for name in ("train", "valid/a", "test")}
+    plans = {name: build_plan(range(10), asked, name) for name in ("train", "valid/a", "test")}
     assert {name: plan.num_batches for name, plan in plans.items()} == {"train": 10, "valid/a": 2, "test": 1}
-    assert plan_of(range(10), asked, training=True).num_batches == 5
+    assert build_plan(range(10), asked, training=True).num_batches == 5
 
 
 def test_epochs_of_so_many_steps_count_steps() -> None:
     asked = settings(batch_size=2, steps_per_epoch=3)
-    plan = plan_of(range(8), asked, training=True, batches_per_step=2)
+    plan = build_plan(range(8), asked, training=True, batches_per_step=2)
     assert plan.num_batches == 6
-    whole = plan_of(range(8), settings(batch_size=2), training=True)
+    whole = build_plan(range(8), settings(batch_size=2), training=True)
     assert indices(plan) + indices(plan, 1)[:2] == indices(whole) + indices(whole, 1)
 
 
@@ -258,11 +258,11 @@ def test_what_does_not_fit(
 def test_a_set_that_is_evaluated_is_named_with_its_own_setting(messages: Messages) -> None:
     asked = settings(valid={"max_tokens": 3})
     with pytest.raises(ConfigError, match=r"x: sample 9 .*10.* 3") as refused:
-        plan_of(Texts(), asked, "valid/x")
+        build_plan(Texts(), asked, "valid/x")
     assert refused.value.setting == "data.valid.max_tokens"
     messages.check(refused.value)
     with pytest.raises(ContractError, match=r"\(range\)") as refused:
-        plan_of(range(3), asked, "valid")
+        build_plan(range(3), asked, "valid")
     assert refused.value.setting == "data.valid.max_tokens"
     messages.check(refused.value)
 
@@ -282,8 +282,8 @@ def test_parts_and_unions_of_a_set_have_its_columns(messages: Messages) -> None:
 
 def test_names_in_words(messages: Messages) -> None:
     for name in ("train", "valid/noisy", "test"):
-        messages.check(in_words(name))
-    assert in_words("valid/noisy").endswith(" noisy") and in_words("train") != in_words("test")
+        messages.check(describe_set(name))
+    assert describe_set("valid/noisy").endswith(" noisy") and describe_set("train") != describe_set("test")
 
 
 def test_an_error_of_the_set_itself_is_left_alone() -> None:

@@ -337,9 +337,9 @@ def test_a_loader_that_shares_out_by_itself(messages: Messages) -> None:
 def test_each_rank_has_its_share_of_what_has_indices() -> None:
     data = roost.Data(train=TensorDataset(torch.arange(8)))
     shares = [
-        data_loaders.build_loaders(data, settings(batch_size=3, shuffle=False), device=CPU, ranks=Ranks(rank, 2))[
-            "train"
-        ]
+        data_loaders.build_loaders(
+            data, settings(batch_size=3, shuffle=False), device=CPU, ranks=Ranks(rank, 2)
+        )["train"]
         for rank in range(2)
     ]
     assert [[batch.tolist() for [batch] in drawn(share, 2)] for share in shares] == [

@@ -12,16 +12,16 @@ import torch
 from roost.base.errors import CheckpointError, Damaged, NotFound, Refused
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
-from roost.project.loaded_model import Loaded, load_experiment
-from roost.project.package_context import inside
+from roost.project.loaded_model import LoadedExperiment, load_experiment
+from roost.project.package_context import package_code
 from roost.train.model.module_state import ModuleState
 from tests.messages import Messages
 from tests.project.projects import DATASET, project
 from tests.project.trained import trained
 
 
-def load(package: PackageFolder, **options: Any) -> Loaded:
-    with inside(package):
+def load(package: PackageFolder, **options: Any) -> LoadedExperiment:
+    with package_code(package):
         return load_experiment(package, device="cpu", **options)
 
 

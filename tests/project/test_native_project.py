@@ -53,7 +53,7 @@ class Dataset(roost.Dataset):
 
 def test_settings_are_resolved(tmp_path: Path) -> None:
     package = project(tmp_path, where="${project}/data", here="${package}/x")
-    values, settings = native_project.resolved(package, "/the/project")
+    values, settings = native_project.resolve_settings(package, "/the/project")
     assert values["where"] == "/the/project/data"
     assert values["here"] == f"{package.path}/x"
     assert settings.data.batch_size == 10
@@ -64,11 +64,11 @@ def test_a_wrong_override_is_blamed_on_its_session(tmp_path: Path) -> None:
     package.new_session({"overrides": []})
     package.new_session({"overrides": ["data.batch_size=0", "save_root=${nothing}"]})
     with pytest.raises(ConfigError, match=r"\(at command line of session 2\)") as refused:
-        native_project.resolved(package, "")
+        native_project.resolve_settings(package, "")
     assert refused.value.setting == "save_root"
     package.new_session({"overrides": ["save_root=runs"]})
     with pytest.raises(ConfigError, match=r"\(at command line of session 2\)") as refused:
-        native_project.resolved(package, "")
+        native_project.resolve_settings(package, "")
     assert refused.value.setting == "data.batch_size"
 
 
@@ -235,7 +235,7 @@ class Stream(IterableDataset[int]):
 )
 def test_sets_that_break_the_contract(data: Any, message: str, messages: Messages) -> None:
     with pytest.raises(ContractError, match=message) as caught:
-        native_project.checked(data, roost.Dataset)
+        native_project.check_data(data, roost.Dataset)
     messages.check(caught.value)
     assert caught.value.fix
 
@@ -252,4 +252,4 @@ def test_sets_that_break_the_contract(data: Any, message: str, messages: Message
     ],
 )
 def test_sets_that_keep_it(data: roost.Data) -> None:
-    assert native_project.checked(data, roost.Dataset) is data
+    assert native_project.check_data(data, roost.Dataset) is data

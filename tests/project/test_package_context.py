@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from roost.config import objects
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from tests.project import described
 from tests.project.projects import RUNNER, project
 
@@ -28,7 +28,7 @@ def test_everything_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
     expected = (torch.rand(3).tolist(), np.random.rand(), random.random())
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
-    with pytest.raises(KeyError), inside(package):
+    with pytest.raises(KeyError), package_code(package):
         assert Path.cwd() == package.path
         found = objects.locate("Model/Runner.py:Runner", root=package.path)
         assert sys.modules["Model.Runner"].__dict__["Runner"] is found and sys.modules["Model"] is not mine
@@ -52,13 +52,13 @@ def test_one_after_the_other_and_one_inside_the_other(tmp_path: Path) -> None:
         return str(sys.modules["Model.Runner"].__dict__["WHO"])
 
     for package, name in zip(packages, "ab", strict=True):
-        with inside(package):
+        with package_code(package):
             assert who() == name
-    with inside(packages[0]):
+    with package_code(packages[0]):
         assert who() == "a"
         first = sys.modules["Model.Runner"]
         for package, name in zip(packages, "ab", strict=True):
-            with inside(package):
+            with package_code(package):
                 assert who() == name and sys.modules["Model.Runner"] is not first
         assert sys.modules["Model.Runner"] is first and who() == "a"
 
@@ -74,7 +74,7 @@ def test_what_was_built_is_compiled_afterwards(tmp_path: Path) -> None:
         (package.path / "Model" / "Net.py").write_text(code.format(factor))
     built = []
     for package in (*packages, packages[0]):
-        with inside(package):
+        with package_code(package):
             built.append(objects.locate("Model/Runner.py:Runner", root=package.path)({"width": 3}))
             built[-1].build()
     for factor, made in zip((2, 3, 2), built, strict=True):
@@ -87,7 +87,7 @@ def test_installed_modules_stay_whatever_a_package_calls_its_folders(tmp_path: P
     for name in ("torch", "numpy", "json", "roost"):
         (package.path / name).mkdir()
     before = {name: sys.modules[name] for name in ("torch", "numpy", "json", "roost")}
-    with inside(package):
+    with package_code(package):
         assert {name: sys.modules[name] for name in before} == before
 
 
@@ -98,7 +98,7 @@ def test_a_working_folder_that_is_gone_is_no_hindrance(tmp_path: Path) -> None:
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     try:
-        with inside(package):
+        with package_code(package):
             assert Path.cwd() == package.path
         with pytest.raises(FileNotFoundError):
             Path.cwd()
@@ -112,7 +112,7 @@ def test_what_debian_installed_stays_too(tmp_path: Path, monkeypatch: pytest.Mon
     library = types.ModuleType("debian_library")
     library.__file__ = "/usr/lib/python3/dist-packages/debian_library.py"
     monkeypatch.setitem(sys.modules, "debian_library", library)
-    with inside(package):
+    with package_code(package):
         assert sys.modules["debian_library"] is library
 
 
@@ -126,6 +126,6 @@ def test_what_lies_beside_a_file_that_a_section_names_is_the_package_s_own(
     (package.path / "Deep" / "In.py").write_text("import beside\ndef f(): return beside.WHO\n")
     (package.path / "Deep" / "beside.py").write_text("WHO = 'package'\n")
     monkeypatch.setitem(sys.modules, "beside", types.ModuleType("beside"))
-    with inside(package):
+    with package_code(package):
         assert objects.locate("Deep/In.py:f", root=package.path)() == "package"
     assert not hasattr(sys.modules["beside"], "WHO")

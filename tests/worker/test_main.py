@@ -238,7 +238,7 @@ def start(package: PackageFolder) -> dict[str, Any]:
     """Starts a session through its supervisor and waits for its end; gives the record."""
     lock = package.lock()
     try:
-        _, settings = native_project.resolved(package, "")
+        _, settings = native_project.resolve_settings(package, "")
         started = start_session(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
     finally:
         os.close(lock)

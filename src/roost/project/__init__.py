@@ -1,0 +1,17 @@
+"""From a package to a runner, a dataset and their trainer.
+
+contract: Runner, Dataset and Data, the classes that a project derives from
+native_project: imports and builds them from a package
+package_context: makes a package's own code importable
+trainer_assembly: from the built project to its Trainer
+builtin_hooks: the built-in hooks of a run
+data_loaders: from Data and the settings to the batches of each split
+batch_plans: the plan of each set, from the settings
+device_choice: the device of the model
+init_from: the initial weights
+yaml: a project described by a config alone
+loaded_model: a trained Runner and its data, for analysis
+package_api: roost.Package, a package from Python
+package_writer: the session in which a program writes to a package
+download: roost.download
+"""

@@ -1,4 +1,4 @@
-"""Which plan the settings ask for."""
+"""The batch plan of a set: its order and its batches, from the settings alone."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from roost.train.data.plans.weighted_sampling import WeightedPlan
 from roost.train.step import seeding
 
 
-def nowhere(key: str) -> str | None:
-    """The place of a setting that no file holds."""
+def no_location(key: str) -> str | None:
+    """The location of a setting that comes from no file: None."""
     return None
 
 
-def in_words(name: str) -> str:
-    """A set as messages call it: ``the validation set NAME`` for ``valid/NAME``."""
+def describe_set(name: str) -> str:
+    """Returns a set's name for messages: ``the validation set NAME`` for ``valid/NAME``."""
     split, _, own = name.partition("/")
     kind = {"train": "training", "valid": "validation", "predict": "prediction"}.get(split, split)
     return f"the {kind} set {own}".rstrip()
 
 
-def plan_of(
+def build_plan(
     dataset: Any,
     settings: Settings,
     name: str = "train",
     *,
     training: bool = False,
     batches_per_step: int = 1,
-    where: Where = nowhere,
+    where: Where = no_location,
 ) -> Plan:
-    """The order of the data, out of the settings alone.
+    """Returns the plan of a set: which samples are in which batch, decided by the settings alone.
 
     ```
     evaluation  the set's own order, in batches of a size or of a budget of tokens
@@ -56,12 +56,13 @@ def plan_of(
     ```
 
     Args:
-        dataset: Map-style; of training also several by name.
-        settings: The run's.
-        name: Of the set: train, valid, test or ``valid/NAME``.
-        training: Whether it is trained on; else each sample comes once, in the set's order.
-        batches_per_step: Micro-batches of a step, of which an epoch of ``data.steps_per_epoch`` has so many.
-        where: Where a setting was set, for messages.
+        dataset: A map-style set; for training also several by name.
+        settings: The settings of the run.
+        name: The set's name: train, valid, test or ``valid/NAME``.
+        training: Whether the set is trained on; otherwise each sample comes once, in the set's order.
+        batches_per_step: Micro-batches of a step; an epoch of ``data.steps_per_epoch`` has so many for each
+            step.
+        where: Gives the location of a setting, for messages.
 
     Raises:
         ConfigError: A setting does not fit the set.
@@ -69,60 +70,63 @@ def plan_of(
     """
     data, split = settings.data, name.partition("/")[0]
     if isinstance(dataset, Mapping):
-        plan = _of_several(dataset, settings, where)
+        plan = _several_sets_plan(dataset, settings, where)
     else:
-        plan = _of_one(dataset, settings, name, training=training, seed=settings.seed, where=where)
+        plan = _single_set_plan(dataset, settings, name, training=training, seed=settings.seed, where=where)
     if training and data.steps_per_epoch is not None:
         plan = VirtualEpochs(plan, data.steps_per_epoch * batches_per_step)
     if training or split != "train":
         limit = getattr(data, f"limit_{split}_batches", None)  # there is none for predictions
-        plan = plan if limit is None else LimitedEpochs(plan, limited(limit, plan.num_batches))
+        plan = plan if limit is None else LimitedEpochs(plan, limit_batches(limit, plan.num_batches))
     return plan
 
 
-def limited(limit: float, num_batches: int) -> int:
-    """So many batches of ``num_batches``: ``limit`` of them, or that share, rounded; at least one."""
+def limit_batches(limit: float, num_batches: int) -> int:
+    """Returns the number of batches under a limit: ``limit`` itself, or as a float that share of
+    ``num_batches``, rounded; at least one."""
     return min(limit, num_batches) if isinstance(limit, int) else max(1, round(limit * num_batches))
 
 
-def of_split(data: DataSettings, name: str) -> SplitSettings | None:
-    """What differs from training in the split of a set."""
+def split_settings(data: DataSettings, name: str) -> SplitSettings | None:
+    """Returns the settings by which the split of a set differs from training; None without any."""
     return {"valid": data.valid, "test": data.test}.get(name.partition("/")[0])
 
 
-class Limits(NamedTuple):
-    """What a batch of one set may hold; any number when None."""
+class BatchLimits(NamedTuple):
+    """The limits on a batch of one set; None is no limit."""
 
     num_samples: int | None
     max_tokens: int | None
     samples_key: str
-    """The dotted key that says so, or would."""
+    """The dotted key of the setting behind ``num_samples``."""
     tokens_key: str
     is_asked_for: bool
-    """Whether somebody has set ``num_samples``."""
+    """Whether ``num_samples`` was set; otherwise it is the default."""
 
 
-def limits_of(data: DataSettings, name: str) -> Limits:
-    """What a batch of a set may hold. A split that names one of the two takes neither from training."""
+def batch_limits(data: DataSettings, name: str) -> BatchLimits:
+    """Returns the limits on a batch of a set. A split with a limit of its own takes none from training."""
     split, _, own_name = name.partition("/")
-    own = of_split(data, name)
+    own = split_settings(data, name)
     is_own = own is not None and (own.batch_size or own.max_tokens)
     chosen, key = (own, f"data.{split}") if own is not None and is_own else (data, "data")
     num_samples, samples_key = chosen.batch_size, f"{key}.batch_size"
     if split == "train" and data.mix is not None and own_name in data.mix.batch_sizes:
         num_samples, samples_key = data.mix.batch_sizes[own_name], f"data.mix.batch_sizes.{own_name}"
     most = num_samples or (None if chosen.max_tokens else BATCH_SIZE)
-    return Limits(most, chosen.max_tokens, samples_key, f"{key}.max_tokens", num_samples is not None)
+    return BatchLimits(most, chosen.max_tokens, samples_key, f"{key}.max_tokens", num_samples is not None)
 
 
-def _of_one(dataset: Any, settings: Settings, name: str, *, training: bool, seed: int, where: Where) -> Plan:
-    data, limits = settings.data, limits_of(settings.data, name)
+def _single_set_plan(
+    dataset: Any, settings: Settings, name: str, *, training: bool, seed: int, where: Where
+) -> Plan:
+    data, limits = settings.data, batch_limits(settings.data, name)
     batch_size, max_tokens = limits.num_samples, limits.max_tokens
     sort = data.sort_by_length if training else None
     drop_last, size = training and data.drop_last, len(dataset)
-    with explained(name, limits, where):
+    with name_set_in_errors(name, limits, where):
         if training and data.weighted:
-            weights = _column(dataset, "weights", name, ("data.weighted", True), where)
+            weights = _required_column(dataset, "weights", name, ("data.weighted", True), where)
             return WeightedPlan(
                 weights, batch_size or BATCH_SIZE, seed=seed, drop_last=drop_last, set_size=size
             )
@@ -131,7 +135,7 @@ def _of_one(dataset: Any, settings: Settings, name: str, *, training: bool, seed
             return BatchPlan(size, batch_size or BATCH_SIZE, seed=seed, shuffle=shuffle, drop_last=drop_last)
         asking = (limits.tokens_key, max_tokens) if sort is None else ("data.sort_by_length", sort)
         return LengthPlan(
-            _column(dataset, "lengths", name, asking, where),
+            _required_column(dataset, "lengths", name, asking, where),
             batch_size=batch_size,
             max_tokens=max_tokens,
             count_padding=data.count_padding,
@@ -146,29 +150,32 @@ def _of_one(dataset: Any, settings: Settings, name: str, *, training: bool, seed
 # ---- several sets ---------------------------------------------------------------------------------------
 
 
-def gives_each(settings: Settings) -> bool:
-    """Whether a batch of several training sets is one of each, by name; else they are drawn from as one."""
+def has_batch_of_each(settings: Settings) -> bool:
+    """Whether a batch is a mapping with a batch of each training set; otherwise the sets are drawn from as
+    one."""
     return (settings.data.mix or MixSettings()).mode in ("min_size", "max_size_cycle")
 
 
-def _of_several(sets: Mapping[str, Any], settings: Settings, where: Where) -> Plan:
+def _several_sets_plan(sets: Mapping[str, Any], settings: Settings, where: Where) -> Plan:
     mix = settings.data.mix or MixSettings()
     _check_names(mix.weights, sets, "data.mix.weights", where)
     _check_names(mix.batch_sizes, sets, "data.mix.batch_sizes", where)
     if mix.mode == "weighted":
-        return _weighted(sets, settings, mix, where)
+        return _weighted_plan(sets, settings, mix, where)
     plans = {}
     for name, dataset in sets.items():
         # A seed of its own: else two sets of one size would be shuffled alike, always the same pairs.
         seed = seeding.mix(settings.seed, "set", name)
-        plans[name] = _of_one(dataset, settings, f"train/{name}", training=True, seed=seed, where=where)
+        plans[name] = _single_set_plan(
+            dataset, settings, f"train/{name}", training=True, seed=seed, where=where
+        )
     if mix.mode == "sequential":
         offsets = itertools.accumulate((len(one) for one in sets.values()), initial=0)
         return ChainedPlan(list(zip(plans.values(), offsets, strict=False)))
     return CombinedPlan(plans, mix.mode)
 
 
-def _weighted(sets: Mapping[str, Any], settings: Settings, mix: MixSettings, where: Where) -> Plan:
+def _weighted_plan(sets: Mapping[str, Any], settings: Settings, mix: MixSettings, where: Where) -> Plan:
     data = settings.data
     if missing := [name for name in sets if name not in mix.weights]:
         raise ConfigError(
@@ -178,7 +185,7 @@ def _weighted(sets: Mapping[str, Any], settings: Settings, mix: MixSettings, whe
             where=where(f"data.mix.weights.{next(iter(mix.weights), '')}"),
             fix="give each set its weight; 0 leaves one out",
         )
-    with explained("train", limits_of(data, "train"), where):
+    with name_set_in_errors("train", batch_limits(data, "train"), where):
         return MixedPlan(
             [len(one) for one in sets.values()],
             [mix.weights[name] for name in sets],
@@ -200,18 +207,22 @@ def _check_names(given: Mapping[str, Any], sets: Mapping[str, Any], setting: str
             )
 
 
-# ---- what a set says of its samples ---------------------------------------------------------------------
+# ---- lengths and weights of samples ---------------------------------------------------------------------
 
 
-def _column(dataset: Any, what: str, name: str, asking: tuple[str, Any], where: Where) -> Any:
-    """Its lengths or weights: one number for each sample."""
+def _required_column(dataset: Any, what: str, name: str, asking: tuple[str, Any], where: Where) -> Any:
+    """Returns the lengths or weights of a set, one number for each sample.
+
+    Raises:
+        ContractError: The set has none, or its method needs arguments.
+    """
     try:
-        found = column_of(dataset, what)
+        found = sample_column(dataset, what)
     except TypeError as error:
-        if _needs_no_argument(getattr(dataset, what)):  # it is an error of its own
+        if _needs_no_argument(getattr(dataset, what)):  # the method itself raised the error
             raise
         raise ContractError(
-            f"{what}() of {in_words(name)} ({type(dataset).__name__}) needs arguments: {error}",
+            f"{what}() of {describe_set(name)} ({type(dataset).__name__}) needs arguments: {error}",
             setting=asking[0],
             received=asking[1],
             where=where(asking[0]),
@@ -220,7 +231,7 @@ def _column(dataset: Any, what: str, name: str, asking: tuple[str, Any], where: 
     if found is None:
         setting, value = asking
         raise ContractError(
-            f"{in_words(name)} ({type(dataset).__name__}) has no {what}",
+            f"{describe_set(name)} ({type(dataset).__name__}) has no {what}",
             setting=setting,
             received=value,
             where=where(setting),
@@ -237,17 +248,17 @@ def _needs_no_argument(function: Any) -> bool:
     return True
 
 
-def column_of(dataset: Any, what: str) -> Any:
-    """What a set gives as ``what``, one number for each sample: an attribute, or a method without arguments.
-    None if it gives nothing."""
+def sample_column(dataset: Any, what: str) -> Any:
+    """Returns a set's ``lengths`` or ``weights``, one number for each sample, from an attribute or a method
+    without arguments; None if it has neither. Subsets and concatenations take it from the sets in them."""
     found = getattr(dataset, what, None)
     if found is not None:
         return found() if callable(found) else found
     if isinstance(dataset, Subset):  # random_split gives these
-        whole = column_of(dataset.dataset, what)
+        whole = sample_column(dataset.dataset, what)
         return None if whole is None else np.asarray(whole)[np.asarray(dataset.indices, dtype=np.int64)]
     if isinstance(dataset, ConcatDataset):
-        parts = [column_of(one, what) for one in dataset.datasets]
+        parts = [sample_column(one, what) for one in dataset.datasets]
         return None if any(one is None for one in parts) else np.concatenate(parts)
     return None
 
@@ -256,15 +267,15 @@ def column_of(dataset: Any, what: str) -> Any:
 
 
 @contextmanager
-def explained(name: str, limits: Limits, where: Where) -> Iterator[None]:
-    """Tells in an error of a plan what that cannot know: its set, and where its setting was set."""
+def name_set_in_errors(name: str, limits: BatchLimits, where: Where) -> Iterator[None]:
+    """Adds to a plan's error what the plan does not know: the set's name and the location of its setting."""
     keys = {"data.batch_size": limits.samples_key, "data.max_tokens": limits.tokens_key}
     try:
         yield
     except ConfigError as error:
         message, setting = error.message, keys.get(error.setting or "", error.setting)
-        called = in_words(name)
-        # Of the value an error keeps the text alone.
+        called = describe_set(name)
+        # An error keeps only the text of the value.
         received = str(error).partition(message)[2].partition(FIX_SEPARATOR)[0]
         said = message.replace("the dataset", called)
         said = said if called in said else f"{called}: {said}"

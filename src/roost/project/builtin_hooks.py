@@ -1,4 +1,4 @@
-"""roost's own hooks, as the settings ask for them: one function for each section."""
+"""The built-in hooks of a run, one function for each section of the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from roost.train.step.stepper import Stepper
 def measurement_hooks(
     settings: Settings, package: PackageFolder, session: int, ranks: Ranks = ALONE
 ) -> list[Hook]:
-    """Nothing is trained, so nothing is validated, chosen or saved."""
+    """Returns the hooks of a measurement (``step_mode: dry`` or ``no_optim``): nothing is validated or
+    saved."""
     records = own.Records(package.path / "records", settings.log_every, session=session)
     if not ranks.is_main:
         return [records]
@@ -42,11 +43,11 @@ def training_hooks(
     session: int,
     ranks: Ranks = ALONE,
 ) -> list[Hook]:
-    """All of a training; within a phase they are called in this order. Those that have no state and talk to
-    nobody but people are on rank 0 alone.
+    """Returns the hooks of a training; within a phase they are called in this order. Hooks without state that
+    only print or mirror run on rank 0 alone.
 
     Raises:
-        ContractError: A setting decides by a validation, and there is none.
+        ContractError: A setting needs a validation set, and there is none.
     """
     records = own.Records(package.path / "records", settings.log_every, session=session)
     if ranks.is_main:
@@ -65,7 +66,7 @@ def training_hooks(
 
 
 def _warn_unseen_pictures(settings: Settings, runner: Runner) -> None:
-    """Where pictures are asked for and none will come, or the other way round."""
+    """Warns when ``visualize_every`` is set without a `visualize`, or the other way round."""
     every, samples = settings.visualize_every, settings.visualize_samples
     if every is not None and type(runner).visualize is Runner.visualize:
         print(f"visualize_every is {every}, and the Runner has no visualize(): nothing is shown", flush=True)
@@ -74,8 +75,8 @@ def _warn_unseen_pictures(settings: Settings, runner: Runner) -> None:
 
 
 def averaging_hooks(settings: Settings) -> Iterator[Hook]:
-    """The averaged weights. They come after the project's own hooks, which may change the weights in the same
-    phase."""
+    """Yields the hooks of averaged weights. They run after the project's hooks, which may change the weights
+    in the same phase."""
     for name, one in settings.averages.items():
         yield own.Averaging(
             name,
@@ -88,7 +89,8 @@ def averaging_hooks(settings: Settings) -> Iterator[Hook]:
 
 
 def statistics_hooks(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
-    """Norms of gradients and weights. As the averages, after the project's own hooks."""
+    """Yields the hook that records norms of gradients and weights; it runs after the project's hooks, like
+    the averages."""
     asked = settings.statistics
     if asked is not None:
         yield own.Statistics(
@@ -117,7 +119,7 @@ def _profile(settings: Settings, package: PackageFolder, session: int) -> Iterat
 def _mirrors(settings: Settings, package: PackageFolder) -> Iterator[Hook]:
     asked = enabled_mirrors(settings.mirrors, where=setting_locations(package))
     if asked:
-        # Unresolved: what stands in the environment is not told to others.
+        # Unresolved settings: values from environment variables must not leave this machine.
         identity = RunIdentity(
             name=package.path.name, project=package.project.name, settings=package.settings()
         )
@@ -136,7 +138,7 @@ def _test(settings: Settings, loaders: Mapping[str, Batches], records: own.Recor
 
 
 def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batches]) -> Iterator[Hook]:
-    """The validation, and what decides by it."""
+    """Yields the validation and the hooks that use its metrics."""
     if not _has(loaders, "valid"):
         _refuse_monitors(settings, stepper)
         return
@@ -159,7 +161,7 @@ def _has(loaders: Mapping[str, Batches], split: str) -> bool:
 
 
 def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
-    """What decides by a validation needs one."""
+    """Raises a ContractError if a setting needs a validation set."""
     deciding = [
         *(["early_stopping"] if settings.early_stopping is not None else []),
         *(["checkpoint.best"] if settings.checkpoint.best else []),
@@ -171,7 +173,7 @@ def _refuse_monitors(settings: Settings, stepper: Stepper) -> None:
     ]
     if deciding:
         raise ContractError(
-            "decides by a validation, and the Dataset gives no validation set",
+            "needs a validation set, and the Dataset gives none",
             setting=deciding[0],
             fix="return roost.Data(valid=...), or remove the setting",
         )

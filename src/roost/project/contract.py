@@ -1,4 +1,4 @@
-"""What a project writes: a Dataset and a Runner (DESIGN, section 4)."""
+"""The classes that a project derives from: Dataset and Runner (DESIGN, section 4)."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Data:
     - an iterable, such as torch's ``IterableDataset``: roost makes the batches, in the order in which the
       samples come. To be trained on without ``len()`` it needs ``data.steps_per_epoch``;
     - `roost.Sampled`: a function that makes whole batches;
-    - somebody else's loader, which makes its own batches: torch's ``DataLoader``, torchdata's
+    - an external loader, which makes its own batches: torch's ``DataLoader``, torchdata's
       ``StatefulDataLoader`` or a node of it.
 
     Args:
-        train: One, or several map-style sets by name, which ``data.mix`` joins.
-        valid: One, or several by name; none when None.
-        test: Likewise.
-        collate: Joins samples to a batch; torch's default when None. Or several of them by split: ``train``,
-            ``valid``, ``test``, ``predict`` (see `Dataset.predict`), and before these the name of one set,
-            such as ``valid/NAME``.
-        info: Handed to the Runner as ``self.info``.
+        train: One set, or several map-style sets by name, which ``data.mix`` joins.
+        valid: One set, or several by name; None is no validation.
+        test: One set, or several by name; None is no test.
+        collate: The function that joins samples to a batch; torch's default when None. Or several by split:
+            ``train``, ``valid``, ``test``, ``predict`` (see `Dataset.predict`), or by the name of one set,
+            such as ``valid/NAME``, which goes before its split.
+        info: Passed to the Runner as ``self.info``.
     """
 
     train: Any
@@ -57,31 +57,32 @@ class Data:
 
 
 class Dataset:
-    """Override `build`, `prepare` for what is done once per machine, and `predict` for data without labels.
+    """The data of a run. Override `build`; `prepare` for downloads, once per machine; `predict` for data
+    without labels.
 
     Attributes:
-        args: All settings, yours included.
+        args: All settings, the project's own included.
     """
 
     def __init__(self, args: Mapping[str, Any]) -> None:
         self.args = args
 
     def prepare(self) -> None:
-        """Once per machine, before any rank: download, unpack."""
+        """Downloads and unpacks; called once per machine, before any rank calls `build`."""
 
     def build(self) -> Data:
-        """The sets."""
+        """Returns the sets; called on every rank, seeded."""
         raise ContractError(
             f"{type(self).__name__} has no build()",
             fix="write `def build(self) -> roost.Data` in your Dataset",
         )
 
     def predict(self, source: str) -> Any:
-        """The set that `roost predict --data SOURCE` goes through where SOURCE names none of `build`'s:
-        map-style, or an iterable. Called after `build`. Without it roost reads .npy, .npz and .csv itself.
+        """Returns the set for `roost predict --data SOURCE` where SOURCE is not a set of `build`: map-style,
+        or an iterable. Called after `build`. Without this method roost reads .npy, .npz and .csv itself.
 
         Args:
-            source: As it was typed; of a file or folder that is there its absolute path.
+            source: The text of ``--data``; for an existing file or folder its absolute path.
         """
         raise NotImplementedError
 
@@ -90,15 +91,15 @@ class Runner(nn.Module):
     """The model with its loss and its metrics. Override `build`, `loss`, and usually `evaluate`.
 
     Attributes:
-        args: All settings, yours included.
-        info: What the Dataset handed over.
+        args: All settings, the project's own included.
+        info: The ``info`` of `Data`.
     """
 
     def __init__(self, args: Mapping[str, Any] | None = None, info: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.args: Mapping[str, Any] = args or {}
         self.info: Mapping[str, Any] = info or {}
-        self._logged = _Log()
+        self._logged = _LoggedNames()
         self._trainer: Trainer | None = None
         self._attached_device: torch.device | None = None
 
@@ -115,41 +116,41 @@ class Runner(nn.Module):
         super().__setattr__(name, value)
 
     def attach(self, trainer: Trainer) -> None:
-        """Called by the Trainer, so that `log` and `progress` work."""
-        self.__dict__["_trainer"] = trainer  # past nn.Module: a trainer is no part of the model
+        """Connects the Runner to its Trainer, which calls this, so that `log` and `progress` work."""
+        self.__dict__["_trainer"] = trainer  # past nn.Module: the trainer is not a part of the model
         self._attached_device = self.device  # looking it up costs 3 µs, and a step may be 100
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         parameter = next(self.parameters(), None)
         return parameter.device if parameter is not None else torch.device("cpu")
 
     @property
     def progress(self) -> Progress:
-        """Where the run is: step, epoch, fraction, …"""
+        """The position of the run: step, epoch, fraction, …"""
         return self._trainer.progress if self._trainer is not None else Progress()
 
     def build(self) -> None:
-        """Makes the modules; called once, seeded. Afterwards everything is moved to the device."""
+        """Creates the modules; called once, seeded. Afterwards the Runner is moved to the device."""
         raise ContractError(
             f"{type(self).__name__} has no build()", fix="write `def build(self)` in your Runner"
         )
 
     def optimizers(self) -> Mapping[str, Optim | torch.optim.Optimizer]:
-        """The optimizers by name; those of the config when not overridden."""
+        """Returns the optimizers by name; those of the config when not overridden."""
         raise NotImplementedError
 
     def loss(self, batch: Any) -> Tensor | Mapping[str, Tensor]:
-        """The loss of a batch, its mean; or a mapping with "loss", optionally "weight" (samples when
-        absent), and whatever else shall be recorded as ``train/<name>``."""
+        """Returns the mean loss of a batch, a scalar; or a mapping with "loss", optionally "weight" (by
+        default the number of samples), and further values to record as ``train/<name>``."""
         raise ContractError(
             f"{type(self).__name__} has no loss()", fix="write `def loss(self, batch)` in your Runner"
         )
 
     def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
-        """Per sample (B, ...), or the batch's mean (); called without gradients. The loss when not
-        overridden. Means become ``valid/<name>``; "id" is not averaged."""
+        """Returns metrics by name, per sample (B, ...) or the batch's mean (); called without gradients. By
+        default the loss. Their means become ``valid/<name>``; "id" is not averaged."""
         if type(self).loss is Runner.loss:
             raise ContractError(
                 f"{type(self).__name__} has no evaluate(), which a validation or test set needs",
@@ -163,63 +164,65 @@ class Runner(nn.Module):
         )
 
     def summarize(self, values: Mapping[str, Tensor], split: str) -> Mapping[str, float]:
-        """Metrics of the whole split, from all values of all its samples in the set's order, on the CPU."""
+        """Returns metrics of the whole split, from the values of all its samples in the set's order, on the
+        CPU."""
         return {}
 
     summarize.is_default = True  # type: ignore[attr-defined]
 
     def predict(self, batch: Any) -> Mapping[str, Any]:
-        """For data without labels: by name a tensor or array (B, ...), or a list with a text, number or list
-        for each sample. Called by `roost predict`, without gradients."""
+        """Returns predictions for data without labels, by name: a tensor or array (B, ...), or a list with a
+        text, number or list for each sample. Called by `roost predict`, without gradients."""
         raise ContractError(
             f"{type(self).__name__} has no predict()",
-            fix="write `def predict(self, batch)` in your Runner; it gives results by name, for each sample",
+            fix="write `def predict(self, batch)` in your Runner; returning results by name, for each sample",
         )
 
     def visualize(self, batch: Any) -> Mapping[str, Media]:
-        """Figures, strings or `roost.Media` by name, stored under ``media/<step>/``."""
+        """Returns figures, strings or `roost.Media` by name, stored under ``media/<step>/``."""
         return {}
 
     def update(self, stepper: Stepper, batches: Sequence[Any]) -> Mapping[str, Value]:
-        """One step, whatever it takes: all optimizers on `loss`. A GAN overrides it and runs its two."""
+        """Takes one step and returns its values: all optimizers on `loss`. A GAN overrides it to take two."""
         values = stepper.run(self.loss, batches, optimizer=stepper.every_optimizer)
         self._logged.check(values)
         return values
 
     def to_device(self, batch: Any) -> Any:
-        """The batch on the device: any nest of tensors, and of objects that have ``to``."""
+        """Returns the batch on the device: any nest of tensors and of objects with a method ``to``."""
         device = self._attached_device or self.device
-        return batch if device.type == "cpu" else moved(batch, device)
+        return batch if device.type == "cpu" else move_to_device(batch, device)
 
     def log(self, **values: Value) -> None:
-        """Adds tensors or numbers to the row as ``train/<name>``; costs no synchronisation.
+        """Adds tensors or numbers to the row as ``train/<name>``, without a synchronisation.
 
-        Each call counts the same in the row's mean, whatever the batch size; what `loss` returns is weighted
-        by its samples. Outside of training it is dropped, and that is said once: return it from `evaluate`.
+        Each call has the same weight in the row's mean, whatever the batch size; values that `loss` returns
+        are weighted by samples. Outside of training values are dropped with one warning: return them from
+        `evaluate`.
 
         Raises:
-            ContractError: "weight" is no name for it; nor, in `update`, is one that `loss` returns too.
+            ContractError: A value is named "weight" or "skipped", or `loss` returns the same name.
         """
         if self._trainer is None:
             return
         if not self.training:
-            self._logged.say_dropped(values)
+            self._logged.warn_dropped(values)
             return
         self._logged.add(values)
         self._trainer.events.log({k: v.detach() if isinstance(v, Tensor) else v for k, v in values.items()})
 
     def print(self, *values: object) -> None:
-        """Prints on rank 0 alone."""
+        """Prints on rank 0 only."""
         if not _are_ranks() or dist.get_rank() == 0:
             print(*values, flush=True)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        """(ranks, ...) the tensor of every rank, of the same shape on each; with one process, its own. Every
-        rank must call it, as often as the others: `loss` and `evaluate` are called equally often on all. No
-        gradient flows back through the tensors of several ranks."""
+        """Returns the tensors of all ranks, (ranks, ...), of one shape on every rank; with one process (1,
+        ...). Every rank must call it equally often, as `loss` and `evaluate` are. No gradient flows back
+        through the result of several ranks."""
         if not _are_ranks():
             return tensor.unsqueeze(0)
-        # NCCL moves nothing that lies on the CPU.
+        # NCCL cannot send tensors on the CPU.
         device = self.device if dist.get_backend() == "nccl" else tensor.device
         own = tensor.detach().to(device).contiguous()
         found = own.new_empty(dist.get_world_size(), *own.shape)
@@ -231,12 +234,13 @@ def _are_ranks() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-class _Log:
-    """The names given to `Runner.log`. Two means of one name, differently weighted, would be one number."""
+class _LoggedNames:
+    """The names given to `Runner.log`, checked against those of `loss`: two means of one name with different
+    weights would become one number."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
-        self._said = False
+        self._has_warned = False
 
     def add(self, names: Iterable[str]) -> None:
         self._names.update(names)
@@ -246,7 +250,7 @@ class _Log:
             )
         if "skipped" in self._names:
             raise ContractError(
-                "log(skipped=...) is what roost itself records of steps that moved nothing",
+                "log(skipped=...) is the name under which roost records skipped steps",
                 fix="take another name",
             )
 
@@ -257,35 +261,37 @@ class _Log:
                 fix="return it, which weights it by the samples, or take another name for log()",
             )
 
-    def say_dropped(self, names: Iterable[str]) -> None:
-        if not self._said:
-            self._said = True
+    def warn_dropped(self, names: Iterable[str]) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             shown = ", ".join(names)
             print(f"self.log({shown}) outside of training is dropped: return it from evaluate()", flush=True)
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """A nest of tensors on another device; copies to CUDA do not wait for each other.
+def move_to_device(value: Any, device: torch.device) -> Any:
+    """Returns a nest of tensors on another device; copies to CUDA are asynchronous.
 
-    What knows how to move itself is asked first, whatever else it is: a tokenizer's batch is a mapping too.
+    An object with a method ``to`` is moved by it, even if it is also a mapping, like a tokenizer's batch.
     """
     if isinstance(value, Tensor):
-        # Elsewhere the host could read, or give away, memory that is still being copied.
+        # On other devices the host could read or free memory that is still being copied.
         return value.to(device, non_blocking=device.type == "cuda")
     if callable(getattr(value, "to", None)):
         return value.to(device)
     if isinstance(value, Mapping):
         return _moved_mapping(value, device)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(moved(item, device) for item in value))
+        return type(value)(*(move_to_device(item, device) for item in value))
     if isinstance(value, list | tuple):
-        return type(value)(moved(item, device) for item in value)
+        return type(value)(move_to_device(item, device) for item in value)
     return value
 
 
 def _moved_mapping(value: Mapping[Any, Any], device: torch.device) -> Mapping[Any, Any]:
-    items = {name: moved(item, device) for name, item in value.items()}
-    if type(value) is dict or not isinstance(value, MutableMapping):  # one that is fixed cannot be refilled
+    items = {name: move_to_device(item, device) for name, item in value.items()}
+    if type(value) is dict or not isinstance(
+        value, MutableMapping
+    ):  # an immutable mapping cannot be refilled
         return items
     made = copy.copy(value)
     made.update(items)

@@ -1,4 +1,4 @@
-"""From `roost.Data` and the settings to the batches of each split."""
+"""Builds the batches of each split from `roost.Data` and the settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from roost.base.text.suggestions import did_you_mean
 from roost.config.sections.data import BATCH_SIZE, DataSettings
 from roost.config.settings import Settings, Where
 from roost.project.batch_plans import (
-    name_set_in_errors,
-    has_batch_of_each,
-    describe_set,
-    limit_batches,
     batch_limits,
+    build_plan,
+    describe_set,
+    has_batch_of_each,
+    limit_batches,
+    name_set_in_errors,
     no_location,
     split_settings,
-    build_plan,
 )
 from roost.project.contract import Data
 from roost.train.data.batch_function import Sampled
@@ -42,7 +42,8 @@ _SPLITS = ("train", "valid", "test")
 
 
 def named_sets(data: Data) -> dict[str, Any]:
-    """The sets by name: train, valid, test; ``train/NAME`` or ``valid/NAME`` where there are several."""
+    """Returns the sets by name: train, valid, test; ``train/NAME`` or ``valid/NAME`` where there are
+    several."""
     found = {}
     for split, given in zip(_SPLITS, (data.train, data.valid, data.test), strict=True):
         named = given if isinstance(given, Mapping) else {"": given}
@@ -53,7 +54,7 @@ def named_sets(data: Data) -> dict[str, Any]:
 
 
 def set_kind(dataset: Any) -> Kind | None:
-    """How batches come out of a set (see `Data`); None if they cannot."""
+    """Returns how batches are made from a set (see `Data`); None if it is not a set."""
     if isinstance(dataset, type):  # a class that was not called has the methods of its objects
         return None
     if isinstance(dataset, Sampled):
@@ -67,7 +68,7 @@ def set_kind(dataset: Any) -> Kind | None:
 
 
 def format_set_size(dataset: Any) -> str:
-    """``1,000``, or what it is where nobody knows how many samples it has."""
+    """Returns ``1,000``, or the name of the set's type if its number of samples is unknown."""
     return f"{len(dataset):,}" if set_kind(dataset) == "indexed" else type(dataset).__name__
 
 
@@ -80,20 +81,20 @@ def build_loaders(
     ranks: Ranks = ALONE,
     where: Where = no_location,
 ) -> dict[str, Batches]:
-    """The batches of a run: those of training as ``train``, and of each set that is evaluated by its name.
+    """Returns the batches of a run by name: ``train``, and each set that is evaluated.
 
     Args:
         data: The sets.
-        settings: The run's.
-        device: Where the batches will go.
+        settings: The settings of the run.
+        device: The device that batches are copied to.
         batches_per_step: Micro-batches of a step.
-        ranks: Who trains together: each has its share of each batch of training. Of what has no indices, and
-            of an evaluation, each draws all.
-        where: Where a setting was set, for messages.
+        ranks: The ranks that train together: each gets its share of each training batch. Sets without
+            indices, and evaluations, are read whole by every rank.
+        where: Gives the location of a setting, for messages.
 
     Raises:
         ConfigError: A setting does not fit the sets.
-        ContractError: A set lacks what a setting asks of it.
+        ContractError: A set lacks an attribute that a setting needs.
     """
     found = named_sets(data)
     _check_shared_state(found)
@@ -114,7 +115,7 @@ def build_loaders(
 def evaluation_loader(
     data: Data, settings: Settings, name: str, *, device: torch.device, where: Where = no_location
 ) -> Batches:
-    """The batches of the set ``name``, one of `named_sets`, as an evaluation draws them. See `build_loaders`."""
+    """Returns the batches of the set ``name`` of `named_sets`, as for an evaluation. See `build_loaders`."""
     return _batches(named_sets(data)[name], data, settings, name, device, None, where)
 
 
@@ -127,7 +128,7 @@ def loader_for_set(
     device: torch.device,
     where: Where = no_location,
 ) -> Batches:
-    """The batches of a set that is none of `named_sets`, as an evaluation draws them. See `build_loaders`."""
+    """Returns the batches of a set that is not in `named_sets`, as for an evaluation. See `build_loaders`."""
     return _batches(dataset, data, settings, name, device, None, where)
 
 
@@ -140,7 +141,7 @@ def _batches(
     batches_per_step: int | None,
     where: Where,
 ) -> Batches:
-    """``batches_per_step`` is None for an evaluation."""
+    """Returns the batches of one set; ``batches_per_step`` is None for an evaluation."""
     training = batches_per_step is not None
     if not isinstance(dataset, Mapping) and set_kind(dataset) != "indexed":
         return _sequential_batches(dataset, data, settings, name, device, batches_per_step, where)
@@ -166,50 +167,51 @@ def _batches(
 def _check_mix(several: Mapping[str, Any], data: DataSettings, where: Where) -> None:
     if not several and data.mix is not None:
         raise ConfigError(
-            "is for several training sets, and there is one",
+            "needs several training sets, and there is one",
             setting="data.mix",
             received=data.mix.mode,
             where=where("data.mix.mode"),
             fix="return roost.Data(train={name: set, ...}), or leave it out",
         )
-    # It is the rule of document 003, every batch holds some of each set, and no sample comes again before the
-    # others of its set. But it is a choice, and another one trains another model: so it is said.
+    # The rule of document 003: every batch has samples of each set, and no sample is repeated before the
+    # others of its set. Another rule trains another model, so the default is printed.
     if len(several) > 1 and data.mix is None:
         names = ", ".join(several)
         said = (
-            "a batch of each at once, an epoch as long as the shortest; data.mix.mode: min_size says the same"
+            "a batch of each at once, an epoch as long as the shortest; data.mix.mode: min_size is the same"
         )
         print(f"several training sets ({names}) and no data.mix: {said}", flush=True)
 
 
-# ---- what has no indices --------------------------------------------------------------------------------
+# ---- sets without indices --------------------------------------------------------------------------------
 
 
 def _check_shared_state(found: Mapping[str, Any]) -> None:
-    """That no evaluation goes through the very object with whose state the training goes on."""
+    """Raises a ContractError if an evaluation would iterate over the object that holds the training's
+    position."""
     train = found.get("train")
-    # The state of a Sampled is copied for an evaluation, but for one with methods of its own.
+    # An evaluation copies the state of a Sampled, unless that state has methods of its own.
     if not is_stateful(train.state if isinstance(train, Sampled) else train):
         return
     for name, dataset in found.items():
         if name != "train" and dataset is train:
             raise ContractError(
-                f"{describe_set(name)} is the object that is trained on ({type(train).__name__}): its state is "
-                "one, and each evaluation would put the training back to the beginning",
-                fix=f"give train and {name} an object each",
+                f"{describe_set(name)} is the same object as the training set ({type(train).__name__}): "
+                "it has one state, and each evaluation would restart the training data",
+                fix=f"give train and {name} separate objects",
             )
 
 
 def _refuse_samplers_of_ranks(found: Mapping[str, Any]) -> None:
-    """A loader that gives each rank samples of its own: roost shares out what every rank draws whole, so most
-    of them would never be seen."""
+    """Raises a ContractError for a loader that already gives each rank its own samples: roost divides each
+    batch among the ranks again, so most samples would never be used."""
     for name, dataset in found.items():
         batches = getattr(dataset, "batch_sampler", None)
         for one in (getattr(dataset, "sampler", None), batches, getattr(batches, "sampler", None)):
             if isinstance(one, DistributedSampler) and one.num_replicas > 1:
                 raise ContractError(
                     f"{describe_set(name)} has a DistributedSampler of {one.num_replicas} ranks, and roost "
-                    " shares out each batch among ranks by itself",
+                    "itself divides each batch among the ranks",
                     fix="return the set itself, or a loader without that sampler",
                 )
 
@@ -231,7 +233,9 @@ def _sequential_batches(
     made: SequentialBatches
     with name_set_in_errors(name, limits, where):
         if kind == "foreign":
-            made = ExternalLoader(dataset, num_batches=num_batches, seed=settings.seed, name=describe_set(name))
+            made = ExternalLoader(
+                dataset, num_batches=num_batches, seed=settings.seed, name=describe_set(name)
+            )
         else:
             workers = _num_workers(asked, name)
             made = Stream(
@@ -240,7 +244,8 @@ def _sequential_batches(
                 num_batches=num_batches,
                 collate=collate_of(data, name),
                 drop_last=batches_per_step is not None and asked.drop_last,
-                # Workers decide on the order of a stream, and a measurement may come out otherwise next time.
+                # The number of workers decides the order of a stream, and a measured number may differ next
+                # time.
                 num_workers=0 if workers == "auto" else workers,
                 seed=settings.seed,
                 pin_memory=device.type == "cuda",
@@ -251,7 +256,7 @@ def _sequential_batches(
     made = _limited(made, asked, name, training=batches_per_step is not None, where=where)
     if batches_per_step is not None and made.num_batches is None:
         raise ConfigError(
-            f"is needed: {describe_set(name)} ({type(dataset).__name__}) does not say how many batches it has",
+            f"is needed: {describe_set(name)} ({type(dataset).__name__}) has no known number of batches",
             setting="data.steps_per_epoch",
             received=None,
             fix="set it to the steps of an epoch, for example 1000",
@@ -262,7 +267,7 @@ def _sequential_batches(
 def _limited(
     made: SequentialBatches, data: DataSettings, name: str, *, training: bool, where: Where
 ) -> SequentialBatches:
-    """As long as the limit of its split."""
+    """Returns the batches cut to the limit of their split."""
     split = name.partition("/")[0]
     key = f"limit_{split}_batches"
     limit = getattr(data, key, None) if training or split != "train" else None
@@ -270,7 +275,7 @@ def _limited(
         return made
     if made.num_batches is None and isinstance(limit, float):
         raise ConfigError(
-            f"is a share of a number that nobody knows: {made.display_name} has no len()",
+            f"is a share of an unknown number: {made.display_name} has no len()",
             setting=f"data.{key}",
             received=limit,
             where=where(f"data.{key}"),
@@ -300,40 +305,44 @@ def _warn_ignored_settings(
     ignored = [key for key, is_set in {**(orders if training else {}), **sizes}.items() if is_set]
     if ignored:
         why = {
-            "foreign": "is somebody else's loader, which makes its batches by itself",
-            "sampled": "makes whole batches by itself",
-        }.get(kind or "", "has no indices: its samples are taken as they come")
-        print(f"warning: {', '.join(ignored)}: ignored, for {describe_set(name)} {why}", flush=True)
+            "foreign": "is an external loader, which makes its own batches",
+            "sampled": "makes whole batches itself",
+        }.get(kind or "", "has no indices: its samples are used in the order they come")
+        print(f"warning: {', '.join(ignored)}: ignored, because {describe_set(name)} {why}", flush=True)
 
 
-# ---- what the parts take --------------------------------------------------------------------------------
+# ---- arguments of loaders --------------------------------------------------------------------------------
 
 
 def collate_of(data: Data, name: str) -> Collate | None:
-    """What joins the samples of a set: its own, else that of its split."""
+    """Returns the collate function of a set: its own, otherwise that of its split."""
     if not isinstance(data.collate, Mapping):
         return data.collate
     return data.collate.get(name, data.collate.get(name.partition("/")[0]))
 
 
 def check_collate(data: Data) -> None:
-    """That each function in `Data.collate` is one, and is for something.
+    """Checks that each entry of `Data.collate` is a function and names an existing set.
 
     Raises:
-        ContractError: Says which is not.
+        ContractError: An entry is not; the message names it.
     """
     given = data.collate if isinstance(data.collate, Mapping) else {"": data.collate}
-    known = [*_SPLITS, "predict", *(name for name in named_sets(data) if name.startswith(("valid/", "test/")))]
+    known = [
+        *_SPLITS,
+        "predict",
+        *(name for name in named_sets(data) if name.startswith(("valid/", "test/"))),
+    ]
     for name, one in given.items():
         if name and name not in known:
             raise ContractError(
                 f"collate is for {name!r}, and there is no such set",
                 received=list(given),
-                fix=f"{did_you_mean(str(name), known)}it may be for {', '.join(known)}",
+                fix=f"{did_you_mean(str(name), known)}use one of {', '.join(known)}",
             )
         if one is not None and not callable(one):
             raise ContractError(
-                f"collate{f' for {name}' if name else ''} is no function",
+                f"collate{f' for {name}' if name else ''} is not a function",
                 received=one,
                 fix="give a function that takes a list of samples and returns a batch",
             )

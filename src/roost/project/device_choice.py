@@ -1,4 +1,4 @@
-"""Where a model goes."""
+"""The device that a model is placed on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from roost.base.errors import Refused
 
 
 def choose_device(asked: str, *, local_rank: int | None = None) -> str:
-    """``cpu``, or with ``auto`` the best there is: cuda, mps, cpu.
+    """Returns the device to use: the one asked for, or with ``auto`` the first available of cuda, mps, cpu.
 
     Args:
-        asked: auto, or a device of torch.
-        local_rank: Of one of several ranks on this machine: on GPUs each has the one of its own number.
+        asked: auto, or a name of a torch device.
+        local_rank: The number of this rank among those on this machine; it selects the GPU of that number.
 
     Raises:
-        Refused: There is no such device, or this machine lacks it.
+        Refused: There is no such device, or this machine does not have it.
     """
     if asked == "auto":
         others = "mps" if torch.backends.mps.is_available() else "cpu"
@@ -32,7 +32,7 @@ def choose_device(asked: str, *, local_rank: int | None = None) -> str:
 
 
 def _wrong(asked: str) -> str | None:
-    """Why a device cannot be used here."""
+    """Returns why a device cannot be used here, or None."""
     try:
         device = torch.device(asked)
     except RuntimeError:
@@ -47,7 +47,7 @@ def _wrong(asked: str) -> str | None:
 
 
 def why_no_gpu() -> str:
-    """Why torch sees no GPU here."""
+    """Returns the reason why torch sees no GPU on this machine."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} was built without CUDA"

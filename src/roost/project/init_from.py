@@ -1,4 +1,4 @@
-"""``init_from``: the weights that a run begins with, from where its config says."""
+"""``init_from``: loads the initial weights of a run from packages and files."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from roost.train.weights.weight_source import WeightSource
 def load(
     module: nn.Module, settings: Settings, *, package: Path, project: Path, where: Where
 ) -> list[InitialWeights]:
-    """Loads all that ``init_from`` names into a module, in order: a later one wins.
+    """Loads every entry of ``init_from`` into a module, in order: a later entry overwrites an earlier one.
 
-    Every tensor of the module must be given by one of them, unless one says ``strict: false``; and all that
-    one gives must fit, unless it says so itself.
+    Every tensor of the module must be in one of the entries, unless an entry has ``strict: false``; and every
+    tensor of an entry must fit, unless that entry has ``strict: false``.
 
     Args:
-        module: Takes them.
-        settings: With ``init_from``.
-        package: Where a path that is no whole one is looked for first: what was copied stands here.
-        project: Where it is looked for then.
-        where: Where a dotted key was set, for messages.
+        module: Receives the weights.
+        settings: The settings, with ``init_from``.
+        package: The folder in which a relative path is looked up first: the copied files are there.
+        project: The folder in which it is looked up next.
+        where: Gives the location of a dotted key, for messages.
 
     Raises:
         NotFound: There is no such file, package, checkpoint or average.
-        ConfigError: The weights do not fit; tells all that does not.
-        Refused: A file needs code to be run.
-        CheckpointError: It is cut off or damaged.
-        OSError: It cannot be read.
+        ConfigError: The weights do not fit; the message lists everything that does not.
+        Refused: A file cannot be read without running code in it.
+        CheckpointError: A file is truncated or damaged.
+        OSError: A file cannot be read.
     """
     asked = list(entries(settings))
     given: set[str] = set()
@@ -82,7 +82,7 @@ def _read(path: Path, one: InitSettings) -> WeightSource:
 
 
 def _with_setting(error: RoostError, key: str, one: InitSettings, where: Where) -> RoostError:
-    """The same error, with the setting that led to it."""
+    """Returns the same error with the setting of the entry that caused it."""
     kind = ConfigError if isinstance(error, UsageError) else type(error)
     place = f" ({error.where})" if error.where not in (None, where(key)) else ""
     return kind(f"{error.message}{place}", setting=key, received=one.path, where=where(key), fix=error.fix)
@@ -118,7 +118,7 @@ def _fix(fit: WeightFit) -> str:
         beginning = report.unexpected[0].partition(" ")[0]
         found.append(f'mapping: {{"{beginning}": null}} leaves a name out')
     if report.mismatched:
-        found.append("build the model with the sizes that are there, or leave these out by `mapping`")
+        found.append("build the model with the sizes of the file, or leave these out by `mapping`")
     if report.loaded:
         found.append("strict: false takes what fits")
     return "; ".join(found) or "give the weights of this model, or say by `mapping` what the names are here"
@@ -130,7 +130,7 @@ def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
     ).report
     if report.missing:
         raise ConfigError(
-            f"{len(report.missing)} of {report.num_tensors} tensors are in none: {format_names(report.missing)}",
+            f"{len(report.missing)} of {report.num_tensors} tensors are missing: {format_names(report.missing)}",
             setting="init_from",
             where=where("init_from"),
             fix="name one more that has them, or strict: false in one of the entries",
@@ -138,14 +138,17 @@ def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
 
 
 def _nonfinite_warning(module: nn.Module, loaded: Sequence[str]) -> list[str]:
-    """A line about what was loaded and is NaN or infinite: the first step would blame the learning rate."""
+    """Returns a warning about loaded tensors with NaN or infinity: the first step would blame the learning
+    rate."""
     state = module.state_dict()
     numbers = [name for name in loaded if state[name].is_floating_point() and state[name].itemsize > 1]
     found = [name for name in numbers if not state[name].isfinite().all()]
     return [f"warning: {len(found)} hold NaN or infinity: {format_names(found)}"] if found else []
 
 
-def _initial_weights(one: InitSettings, source: WeightSource, fit: WeightFit, more: Sequence[str]) -> InitialWeights:
+def _initial_weights(
+    one: InitSettings, source: WeightSource, fit: WeightFit, more: Sequence[str]
+) -> InitialWeights:
     report = fit.report
     return InitialWeights(
         path=one.path,
@@ -159,7 +162,7 @@ def _initial_weights(one: InitSettings, source: WeightSource, fit: WeightFit, mo
 
 
 def report_lines(began: Sequence[InitialWeights]) -> Iterator[str]:
-    """What a person should hear of them."""
+    """Yields the lines that report the initial weights to the user."""
     for one in began:
         yield f"init_from: {one.path} ({one.about}): {one.loaded}"
         yield from (f"  {line}" for line in one.report)

@@ -1,4 +1,4 @@
-"""What a package trained, built again by its own code with the weights of one checkpoint, to be looked at."""
+"""A package's Runner and data, built by its own code, with the weights of one checkpoint, for analysis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PART = "model"
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedExperiment:
     """A package's Runner and data. ``dataset`` and ``data`` are None where ``info`` was given instead."""
 
     args: dict[str, Any]
@@ -35,9 +35,9 @@ class Loaded:
     dataset: Dataset | None
     data: Data | None
     checkpoint: Manifest | None
-    """Whose weights these are; None: untrained."""
+    """The checkpoint of the weights; None: untrained."""
     notes: list[str]
-    """What a person should hear: a line for each damaged checkpoint that was passed over."""
+    """Warnings for the user: a line for each damaged checkpoint that was skipped."""
 
 
 def load_experiment(
@@ -48,31 +48,32 @@ def load_experiment(
     device: str = "auto",
     project: str | None = None,
     info: Mapping[str, Any] | None = None,
-) -> Loaded:
-    """Builds a package's Dataset and Runner and loads the weights of one checkpoint; call it `inside`.
+) -> LoadedExperiment:
+    """Builds a package's Dataset and Runner and loads the weights of one checkpoint. Call it within
+    `package_code`.
 
-    It reads only: takes no lock, sets nothing aside, needs no optimizer, and may be used while the package
-    trains.
+    It only reads: it takes no lock, quarantines nothing, needs no optimizer, and may be used while the
+    package trains.
 
     Args:
         package: The package.
-        checkpoint: Whose weights; None: the newest of the run's line whose bytes are as they were written.
-        untrained: No weights are loaded: those of `Runner.build`.
+        checkpoint: The id of the checkpoint; None: the newest undamaged one of the run's lineage.
+        untrained: Keeps the weights of `Runner.build`.
         device: auto, cpu, cuda, cuda:1, …
-        project: The project's folder, for ``${project}``; None: where it was.
-        info: What the Runner gets as ``info``; the Dataset is then not built.
+        project: The project's folder, for ``${project}``; None: the one recorded in the package.
+        info: The value of ``Runner.info``; the Dataset is then not built.
 
     Raises:
         NotFound: There is no such checkpoint, or none at all.
-        CheckpointError: It is damaged, or all are, or it does not fit the Runner.
+        CheckpointError: The checkpoint is damaged, or all are, or it does not fit the Runner.
         ConfigError: A setting or a class path is wrong.
         ContractError: The project's classes do not keep the contract.
-        Refused: The package has no Runner, or this machine lacks the device.
-        Exception: Whatever the project's code raises.
+        Refused: The package has no Runner, or this machine does not have the device.
+        Exception: Any error of the project's code.
     """
     require_runner(package)
     chosen = choose_device(device)
-    values, settings = native_project.resolved(
+    values, settings = native_project.resolve_settings(
         package, project if project is not None else str(package.project)
     )
     where = setting_locations(package)
@@ -89,7 +90,7 @@ def load_experiment(
         made, values, settings, info=data.info if data is not None else info or {}, device=chosen
     )
     found, notes = (None, []) if untrained else _load_weights(package, runner, checkpoint)
-    return Loaded(values, settings, runner.eval(), dataset, data, found, notes)
+    return LoadedExperiment(values, settings, runner.eval(), dataset, data, found, notes)
 
 
 def _load_weights(package: PackageFolder, runner: Runner, id: int | None) -> tuple[Manifest, list[str]]:
@@ -100,7 +101,7 @@ def _load_weights(package: PackageFolder, runner: Runner, id: int | None) -> tup
         raise NotFound(
             "the package has no checkpoint yet",
             where=package.path,
-            fix="wait for its first one, or go untrained",
+            fix="wait for its first one, or use the untrained weights",
         )
     info, states = found
     ModuleState(runner).load_state_dict(states[_PART])

@@ -1,4 +1,4 @@
-"""From a package to what it trains: the project's Dataset, Runner and hooks, built and seeded."""
+"""Builds and seeds the Dataset, Runner and hooks of a package, from its own code."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything a run needs, built."""
+    """The built parts of a run."""
 
     runner: Runner
     data: Data
     hooks: list[Hook]
     settings: Settings
     root: Path
-    """Where its code lies: class paths in the settings are relative to it."""
+    """The folder of its code: class paths in the settings are relative to it."""
     began_with: Sequence[InitialWeights] = ()
-    """What ``init_from`` gave."""
+    """The initial weights loaded by ``init_from``."""
     ranks: Ranks = ALONE
-    """Who trains it together."""
+    """The ranks that train it together."""
     strategy: str = "single"
-    """How they do: single, ddp or fsdp."""
+    """The strategy of the ranks: single, ddp or fsdp."""
 
 
 def resolve_settings(package: PackageFolder, project: str) -> tuple[dict[str, Any], Settings]:
-    """The package's settings as a run sees them: paths and variables filled in, checked and typed."""
+    """Returns the package's settings with paths and variables filled in, as plain values and parsed."""
     where = setting_locations(package)
     context = {"project": project, "package": str(package.path)}
     values = interpolation.resolve(package.settings(), context, where=where)
@@ -71,13 +71,13 @@ def load(
     Args:
         package: The package.
         project: The project's folder, for ``${project}``.
-        device: Where the runner goes.
-        begins: Whether the run begins here: what goes on from a checkpoint needs no ``init_from``.
-        ranks: Who trains it together.
-        strategy: How they do: single, ddp or fsdp.
+        device: The device of the Runner.
+        begins: Whether the run begins here; one that resumes from a checkpoint does not load ``init_from``.
+        ranks: The ranks that train it together.
+        strategy: The strategy of the ranks: single, ddp or fsdp.
 
     Raises:
-        RoostError: A setting or a class path is wrong, or the weights to begin with do not fit.
+        RoostError: A setting or a class path is wrong, or the initial weights do not fit.
         ContractError: The project's classes do not keep the contract.
     """
     values, settings = resolve_settings(package, project)
@@ -97,7 +97,8 @@ def load(
 def initialize_weights(
     runner: Runner, settings: Settings, root: Path, project: str, where: Where, *, begins: bool
 ) -> list[InitialWeights]:
-    """Loads what ``init_from`` names, where the run begins; then freezes what ``freeze`` names. Says both."""
+    """Loads the weights of ``init_from`` if the run begins here, then freezes the parameters of ``freeze``;
+    prints a report of both."""
     found = []
     if begins:
         found = init_from.load(runner, settings, package=root, project=Path(project), where=where)
@@ -107,14 +108,14 @@ def initialize_weights(
 
 
 def dataset_class(settings: Settings, root: Path, where: Where) -> type[Dataset]:
-    """The project's Dataset, imported from the package at ``root``, or that which the config describes."""
+    """Returns the project's Dataset class, imported from the package at ``root`` or made from the config."""
     if isinstance(settings.dataset, DatasetSettings):
         return yaml_project.dataset_class(settings.dataset, root, where)
     return _locate_class(Dataset, settings.dataset, "dataset", root, where)
 
 
 def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
-    """The project's Runner, imported from the package at ``root``, or that which the config describes."""
+    """Returns the project's Runner class, imported from the package at ``root`` or made from the config."""
     if isinstance(settings.runner, RunnerSettings):
         return yaml_project.runner_class(settings.runner, root, where)
     found = _locate_class(Runner, settings.runner, "runner", root, where)
@@ -123,16 +124,16 @@ def runner_class(settings: Settings, root: Path, where: Where) -> type[Runner]:
 
 
 def project_hooks(settings: Settings, root: Path, values: Mapping[str, Any], where: Where) -> list[Hook]:
-    """The project's hooks, imported from the package at ``root`` and made."""
+    """Returns the project's hooks, imported from the package at ``root`` and constructed."""
     return [_hook(f"hooks.{i}", one, root, values, where) for i, one in enumerate(settings.hooks)]
 
 
 def build_data(dataset: Dataset, settings: Settings, ranks: Ranks = ALONE) -> Data:
-    """What the Dataset builds, seeded as in training; prepared by one rank of each machine, before the others
-    go on."""
+    """Returns the sets that the Dataset builds, seeded as in training. One rank of each machine calls
+    `prepare`; the others wait for it."""
     seeding.seed_all(seeding.mix(settings.seed, "data"))
     if ranks.is_first_on_machine:
-        # What it draws the other ranks do not, and they must build the same.
+        # Random numbers drawn in prepare() must not make this rank build other data than the others.
         with seeding.isolated() if ranks.are_several else nullcontext():
             dataset.prepare()
     ranks.wait_for_first_on_machine()
@@ -147,7 +148,8 @@ def build_runner(
     info: Mapping[str, Any],
     device: str,
 ) -> Runner:
-    """The Runner with its first weights, seeded as in training, whatever the data drew; on ``device``."""
+    """Returns the Runner on ``device`` with its initial weights, seeded as in training and independent of the
+    random numbers that the data drew."""
     seeding.seed_all(seeding.mix(settings.seed, "build"))
     runner = made(values, info)
     runner.build()
@@ -166,7 +168,7 @@ def _locate_class(base: type[T], path: str, setting: str, root: Path, where: Whe
     found = objects.locate(path, root=root, setting=setting, where=where(setting))
     if not inspect.isclass(found) or not issubclass(found, base):
         raise ContractError(
-            f"is no roost.{base.__name__}",
+            f"is not a subclass of roost.{base.__name__}",
             setting=setting,
             received=path,
             where=where(setting),
@@ -195,7 +197,7 @@ def _hook(
     needs = [name for name, one in inspect.signature(found).parameters.items() if _is_required(one)]
     if needs:
         raise ContractError(
-            f"{found.__name__} needs {', '.join(needs)}, but roost makes it without arguments",
+            f"{found.__name__} needs {', '.join(needs)}, but roost constructs it without arguments",
             setting=setting,
             received=path,
             where=where(setting),
@@ -212,10 +214,10 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def check_data(data: object, dataset: type) -> Data:
-    """The data, made sure to be what `Dataset.build` must return.
+    """Returns the data after checking that it is a valid result of `Dataset.build`.
 
     Raises:
-        ContractError: Says what is wrong with which set.
+        ContractError: It is not; the message names the set and the problem.
     """
     if not isinstance(data, Data):
         raise ContractError(
@@ -270,6 +272,6 @@ def _length(one: Any, name: str) -> int:
         if error.__traceback__.tb_next is not None:  # its own code raised
             raise
         raise ContractError(
-            f"the len() of the {name} set ({type(one).__name__}) is no number of samples: {error}",
+            f"the len() of the {name} set ({type(one).__name__}) is not a number of samples: {error}",
             fix="let __len__ return a whole number",
         ) from error

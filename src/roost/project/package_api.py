@@ -1,4 +1,4 @@
-"""The package as a program uses it: made, written, read and built from Python."""
+"""`roost.Package`: creating, writing, reading and loading a package from Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from roost.package import package as stored
 from roost.package import package_name
 from roost.package.checkpoints import checkpoint
 from roost.package.package_draft import PackageDraft, prepare_python, prepare_training
-from roost.project.package_writer import STATE, Writing
+from roost.project.package_writer import STATE, PackageWriter
 
 if TYPE_CHECKING:
     from roost.project.contract import Runner
@@ -34,18 +34,18 @@ class Package(stored.PackageFolder):
             if step % 100 == 0:
                 run.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, step=step)
 
-    run = roost.Package.open(path)                  # reads, at any time, also while somebody writes
+    run = roost.Package.open(path)                  # reads, at any time, also while it is written
     state = run.load(device="cuda")                 # the newest; run.load(3): that one
     model = run.load_model()                        # a package of `roost run`: its Runner, by its own code
     ```
 
-    Only inside of ``with`` may it be written. The first write there takes the package's lock and begins a
-    session, which ends with the block. One thread writes; torch is imported by what needs it.
+    It can be written only within ``with``. The first write takes the package's lock and begins a session,
+    which ends with the block. Only one thread may write. Methods that need torch import it.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._writing: Writing | None = None
+        self._writing: PackageWriter | None = None
 
     @classmethod
     def new(
@@ -57,26 +57,26 @@ class Package(stored.PackageFolder):
         description: str | None = None,
         copy: bool = True,
     ) -> Self:
-        """Makes a package. Nothing is ever overwritten: a name that is taken gets a suffix.
+        """Creates a package. Nothing is ever overwritten: an existing name gets a suffix.
 
         Args:
-            config: A file, read with all that it includes; or the settings themselves, without files. A
-                config that names a Runner is checked as `roost run` does, and `roost continue` trains it. Of
-                any other, roost reads ``save_root``, ``description`` and ``checkpoint``.
-            root: The folder that takes it; None: ``save_root`` of the config.
-            name: The folder's name; None: the time.
-            description: A few words; they become a marker file.
-            copy: Whether to copy the folder of the config's file, as `roost run` does.
+            config: A config file, read with the files it includes; or a mapping of settings, without files. A
+                config that names a Runner is checked as in `roost run`, and `roost continue` trains it. Of
+                any other, roost reads only ``save_root``, ``description`` and ``checkpoint``.
+            root: The parent folder; None: ``save_root`` of the config.
+            name: The name of the folder; None: the time.
+            description: A few words, written as the name of a marker file.
+            copy: Whether to copy the folder of the config file, as `roost run` does.
 
         Raises:
             NotFound: There is no such file.
             ConfigError: The config is wrong.
-            UsageError: The name or the description makes no folder name.
-            OSError: It cannot be written; what was made is removed.
+            UsageError: The name or the description is not a valid folder name.
+            OSError: It cannot be written; the unfinished package is removed.
         """
         if name is not None:
             package_name.checked_name(name, setting="name")
-        prepared = _prepared(config, Path(root).expanduser() if root is not None else None, description, copy)
+        prepared = _draft(config, Path(root).expanduser() if root is not None else None, description, copy)
         made = cls(prepared.create(name, command=sys.argv).path)
         for line in prepared.left_out():
             warnings.warn(line, stacklevel=2)
@@ -86,24 +86,24 @@ class Package(stored.PackageFolder):
 
     @property
     def current(self) -> int | None:
-        """The id of the checkpoint that the run goes on from; None when there is none."""
+        """The id of the checkpoint that the run continues from; None without checkpoints."""
         line = self.store().lineage()
         return line[-1].id if line else None
 
     def load(self, id: int | None = None, *, device: str = "cpu") -> Any:
-        """What `save` was given; of a trainer's checkpoint its parts by name.
+        """Returns the state that `save` was given; for a trainer's checkpoint its parts by name.
 
-        It reads only. Every byte is compared with what was written; where the newest is damaged, that is said
-        by a warning, and the one before it is given.
+        It only reads. The bytes are verified by their checksums; if the newest checkpoint is damaged, a
+        warning is issued and the one before it is returned.
 
         Args:
-            id: Which; None: the newest of the run's line.
-            device: Where tensors go: cpu, cuda, cuda:1, auto, … Tied ones stay one.
+            id: The checkpoint; None: the newest of the run's lineage.
+            device: The device of the tensors: cpu, cuda, cuda:1, auto, … Tied tensors stay tied.
 
         Raises:
             NotFound: There is no such checkpoint, or none at all.
-            CheckpointError: It is damaged, or all are.
-            Refused: This machine lacks the device.
+            CheckpointError: The checkpoint is damaged, or all are.
+            Refused: This machine does not have the device.
         """
         from roost.project.device_choice import choose_device  # torch
 
@@ -114,13 +114,13 @@ class Package(stored.PackageFolder):
             return checkpoint.read(path, device=where)[1]
 
         if id is not None:
-            return _given(read(store.path(id)))
+            return _unwrap_state(read(store.path(id)))
         found, said = store.newest_readable(read)
         for line in said:
             warnings.warn(line, stacklevel=2)
         if found is None:
             raise NotFound("the package has no checkpoint yet", where=self.path, fix="ask `current` first")
-        return _given(found)
+        return _unwrap_state(found)
 
     def load_model(
         self,
@@ -129,30 +129,31 @@ class Package(stored.PackageFolder):
         device: str = "auto",
         info: Mapping[str, Any] | None = None,
     ) -> Runner:
-        """The package's Runner, built by its own code, with the weights of a checkpoint, in evaluation mode.
+        """Returns the package's Runner, built by its own code, with the weights of a checkpoint, in
+        evaluation mode.
 
-        The working folder, ``sys.path``, modules and random generators are as before when this returns. So
-        packages whose modules have the same names go side by side; but what the Runner imports later, while
-        it runs, is not found: import at the top of the file.
+        The working folder, ``sys.path``, modules and random generators are as before when this returns, so
+        packages with modules of the same names can be loaded together. Modules that the Runner imports later,
+        while it runs, are not found: import them at the top of the file.
 
         Args:
-            checkpoint: Whose weights; None: the newest of the run's line whose bytes are good.
+            checkpoint: The id of the checkpoint; None: the newest undamaged one of the run's lineage.
             device: auto, cpu, cuda, cuda:1, …
-            info: What the Runner gets as ``self.info``; None: what the Dataset says, which is built for that,
-                so its data must be there.
+            info: The value of ``Runner.info``; None: that of the Dataset, which is then built and needs its
+                data.
 
         Raises:
             NotFound: There is no such checkpoint, or none at all.
-            CheckpointError: It is damaged, or does not fit the Runner.
+            CheckpointError: The checkpoint is damaged or does not fit the Runner.
             ConfigError: A setting or a class path is wrong.
             ContractError: The Runner does not keep the contract.
-            Refused: The package has none, or this machine lacks the device.
-            Exception: Whatever the project's code raises.
+            Refused: The package has no Runner, or this machine does not have the device.
+            Exception: Any error of the project's code.
         """
         from roost.project.loaded_model import load_experiment
-        from roost.project.package_context import inside  # torch
+        from roost.project.package_context import package_code  # torch
 
-        with inside(self):
+        with package_code(self):
             loaded = load_experiment(self, checkpoint=checkpoint, device=device, info=info)
         for line in loaded.notes:
             warnings.warn(line, stacklevel=2)
@@ -163,7 +164,7 @@ class Package(stored.PackageFolder):
     def __enter__(self) -> Self:
         if self._writing is not None:
             raise Refused("the package is open for writing already", where=self.path, fix="use that `with`")
-        self._writing = Writing(self)
+        self._writing = PackageWriter(self)
         return self
 
     def __exit__(
@@ -173,7 +174,7 @@ class Package(stored.PackageFolder):
         assert writing is not None
         writing.end(error)
 
-    def _open(self) -> Writing:
+    def _open(self) -> PackageWriter:
         if self._writing is None:
             raise Refused(
                 "the package is not open for writing",
@@ -191,57 +192,57 @@ class Package(stored.PackageFolder):
         epoch: int | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> int:
-        """Saves durably as one checkpoint: when this returns it stands. Then what no track of the settings'
-        ``checkpoint`` keeps is removed.
+        """Saves the state as one checkpoint, durable when this returns. Then checkpoints that no track of the
+        setting ``checkpoint`` keeps are removed.
 
-        What `load` gave of a trainer's checkpoint may be changed and saved, whole; `roost continue` goes on
-        from that, and it is recorded as inexact.
+        A state that `load` returned from a trainer's checkpoint may be changed and saved as a whole; `roost
+        continue` continues from it, and it is recorded as inexact.
 
         Args:
             state: Any nest of plain values, arrays and tensors; tied tensors are kept as one.
-            hold: Put it into the held track.
-            step: Where the run is; None: one more than the checkpoint before.
-            epoch: Likewise; None: 0.
-            metrics: What was measured at this step: for the best track, and recorded as a row.
+            hold: Whether it goes into the held track.
+            step: The step of the state; None: one more than the checkpoint before.
+            epoch: The epoch of the state; None: 0.
+            metrics: Metrics at this step, for the best track; they are also recorded as a row.
 
         Returns:
-            Its id.
+            The id of the checkpoint.
 
         Raises:
-            Refused: Outside of ``with``, in use by somebody else, in a forked process, or not what this
-                package can go on from.
-            CheckpointError: The state holds something that cannot be saved.
-            OSError: It could not be written; the older checkpoints are untouched.
+            Refused: Outside of ``with``, in use by another process, in a forked process, or a state that the
+                package cannot continue from.
+            CheckpointError: The state holds an object that cannot be saved.
+            OSError: The checkpoint could not be written; the older ones are unchanged.
         """
         return self._open().save(state, hold=hold, step=step, epoch=epoch, metrics=metrics or {}).id
 
     def set_current(self, id: int) -> None:
-        """From now on the run goes on from checkpoint ``id``: `save`, and `roost continue` too. What came
-        after it stays on the disk, and is neither the newest nor the best any more.
+        """Makes the run continue from checkpoint ``id``, in `save` and in `roost continue`. Later checkpoints
+        stay on the disk, but are neither the newest nor the best any more.
 
         Raises:
             NotFound: There is no such checkpoint.
-            CheckpointError: It is damaged.
-            Refused: As `save`.
-            OSError: It cannot be written down.
+            CheckpointError: The checkpoint is damaged.
+            Refused: As in `save`.
+            OSError: The change cannot be written.
         """
-        self._open().go_on_from(id)
+        self._open().set_current(id)
 
 
 def open_package(path: Path | str) -> Package:
-    """Opens the package at ``path``, to read it, or with ``with`` to write.
+    """Opens the package at ``path`` for reading, or within ``with`` for writing.
 
     Raises:
-        NotFound: There is none.
+        NotFound: There is no package.
     """
     return Package.open(path)
 
 
-def _given(states: dict[str, Any]) -> Any:
+def _unwrap_state(states: dict[str, Any]) -> Any:
     return states[STATE] if list(states) == [STATE] else states
 
 
-def _prepared(
+def _draft(
     config: Path | str | Mapping[str, Any], root: Path | None, description: str | None, copy: bool
 ) -> PackageDraft:
     if isinstance(config, Mapping):
@@ -255,10 +256,10 @@ def _prepared(
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as JSON can hold them.
+    """Returns the settings as JSON types.
 
     Raises:
-        ConfigError: One is an object of another kind.
+        ConfigError: A value has no JSON form.
     """
 
     def converted(value: Any) -> Any:

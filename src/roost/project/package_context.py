@@ -1,4 +1,4 @@
-"""Inside a package for a while: its folder, modules and randomness, and nothing of them afterwards."""
+"""Importing and running a package's own code in a process that serves other packages too."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _RENAMED = "roost_package_"
 
 
 @contextmanager
-def inside(package: PackageFolder) -> Iterator[None]:
-    """Where the package's own code can be imported and run as its worker would, in a process that serves
-    others too: the working folder is the package, no bytecode lands in it, and modules of the names that its
-    files have are put away. Afterwards folder, modules, ``sys.path`` and random generators are as before.
+def package_code(package: PackageFolder) -> Iterator[None]:
+    """Makes the package's code importable within the block, as in its worker: the working folder is the
+    package, no bytecode is written to it, and loaded modules with the names of its files are set aside.
+    Afterwards the folder, modules, ``sys.path`` and random generators are as before.
 
-    The working folder belongs to the process: no other thread may count on it meanwhile. What was built from
-    the package's code works on afterwards, but what that code imports only then is not found.
+    The working folder belongs to the process: no other thread may rely on it during the block. Objects built
+    from the package's code keep working afterwards, but modules that they import only then are not found.
     """
     folder = os.open(
         ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    )  # also of one that was moved or removed
+    )  # a descriptor also works if the folder is moved or removed
     path, bytecode = list(sys.path), sys.dont_write_bytecode
     put_away = _put_away(package)
     try:
@@ -47,7 +47,7 @@ def inside(package: PackageFolder) -> Iterator[None]:
 
 
 def _put_away(package: PackageFolder) -> dict[str, types.ModuleType]:
-    """Takes the modules out of ``sys.modules`` that stand where the package's own would go."""
+    """Removes and returns the modules in ``sys.modules`` whose names the package's own modules need."""
     own = {name for name in _names(package) if not _is_installed(sys.modules.get(name))}
     found = {
         name: module
@@ -60,8 +60,8 @@ def _put_away(package: PackageFolder) -> dict[str, types.ModuleType]:
 
 
 def _rename(modules: Mapping[str, types.ModuleType]) -> None:
-    """Gives them names under which they stay: torch.compile imports whatever it traces through, by the name
-    that the module says of itself."""
+    """Keeps the modules under unique names: torch.compile imports the modules it traces through, by their
+    ``__name__``."""
     prefix = f"{_RENAMED}{secrets.token_hex(6)}"
     for name, module in modules.items():
         module.__name__ = f"{prefix}.{name}"
@@ -69,8 +69,8 @@ def _rename(modules: Mapping[str, types.ModuleType]) -> None:
 
 
 def _names(package: PackageFolder) -> set[str]:
-    """What can be imported from the package by a bare name: of its root, and of the folders that the files
-    named by the config lie in, because `roost.config.objects` puts these on the path."""
+    """Returns the top-level names that can be imported from the package: those of its root, and of the
+    folders of files named by the config, because `roost.config.objects` puts these on the path."""
     folders = {package.path, *(package.path / folder for folder in _named_folders(package.args))}
     names = {entry.stem for folder in folders if folder.is_dir() for entry in folder.iterdir()}
     return names - sys.stdlib_module_names - {"__main__", "roost"}
@@ -82,7 +82,7 @@ def _named_folders(args: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _files(value: Any) -> Iterator[str]:
-    """Every class or function of a file that is named in there."""
+    """Yields every class path of a file (``file.py:Name``) in a nested setting."""
     if isinstance(value, str):
         if objects.FILE_CLASS_PATH.fullmatch(value):
             yield value
@@ -92,7 +92,8 @@ def _files(value: Any) -> Iterator[str]:
 
 
 def _is_installed(module: types.ModuleType | None) -> bool:
-    """To load one of these twice would crash some (NumPy), and no project means to replace them."""
+    """Whether a module is an installed library: loading one twice can crash (NumPy), and no project replaces
+    one."""
     known = getattr(module, "__dict__", {})
     places = [known.get("__file__"), *known.get("__path__", [])]
     return any(is_installed(str(place)) for place in places)

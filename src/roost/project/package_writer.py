@@ -1,4 +1,4 @@
-"""What a program writes to a package from Python: its lock, its session, its checkpoints."""
+"""Writing to a package from Python: its lock, its session, its checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATE = "state"
 
 
 class _FixedState:
-    """What was given, as `Checkpoints` wants it."""
+    """A given state as the object with a ``state_dict`` that `Checkpoints` takes."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -46,11 +46,11 @@ class _FixedState:
 
 
 class PackageWriter:
-    """One ``with`` block of a package: nothing until the first write, then the lock and a session, which is
-    this very process, until the block is left.
+    """Writes to a package within one ``with`` block. The first write takes the lock and begins a session in
+    this process, which ends with the block.
 
-    A killed program leaves a session that says "running" and whose process is gone, which reads as crashed.
-    A forked child has a copy of this object; it neither writes nor ends the session.
+    A killed program leaves a session with the state "running" whose process is gone; readers take it as
+    crashed. A forked child has a copy of this object; it neither writes nor ends the session.
     """
 
     def __init__(self, package: PackageFolder) -> None:
@@ -60,39 +60,39 @@ class PackageWriter:
         self._record: UnsupervisedRecord | None = None
         self._checkpoints: Checkpoints | None = None
         self._rows: RecordsWriter | None = None
-        self._board: ProgressFile | None = None
+        self._progress_file: ProgressFile | None = None
 
     # ---- the session --------------------------------------------------------------------------------------
 
     def checkpoints(self) -> Checkpoints:
-        """To save with; the first call takes the lock and begins the session.
+        """Returns the checkpoints to save to; the first call takes the lock and begins the session.
 
         Raises:
-            Refused: Somebody else writes to this package, or this process was forked.
-            CheckpointError: There are checkpoints, and none is good.
-            OSError: The session cannot be written down.
+            Refused: Another process writes to this package, or this process was forked.
+            CheckpointError: All checkpoints are damaged.
+            OSError: The session cannot be recorded.
         """
         self._require_own_process()
         if self._checkpoints is None:
-            self._begin(None)
+            self._begin_session(None)
         assert self._checkpoints is not None
         return self._checkpoints
 
-    def go_on_from(self, id: int) -> None:
-        """Begins a session at checkpoint ``id``; the one before it, if there is one, ends.
+    def set_current(self, id: int) -> None:
+        """Begins a session at checkpoint ``id``, after ending the current one.
 
         Raises:
             NotFound: There is no such checkpoint.
-            CheckpointError: It is damaged.
-            Refused: Somebody else writes to this package, or this process was forked.
-            OSError: The session cannot be written down.
+            CheckpointError: The checkpoint is damaged.
+            Refused: Another process writes to this package, or this process was forked.
+            OSError: The session cannot be recorded.
         """
         self._require_own_process()
         path = self._package.store().path(id)
-        # In a session that is open it is looked at first: that one then goes on if it is damaged.
+        # An open session continues if the checkpoint is damaged, so it is verified before that session ends.
         found = checkpoint.verify(path) if self._record is not None else None
         self._end_session(None)
-        self._begin(id, found)
+        self._begin_session(id, found)
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:
@@ -102,7 +102,7 @@ class PackageWriter:
                 fix="write from the process that opened it",
             )
 
-    def _begin(self, id: int | None, found: Manifest | None = None) -> None:
+    def _begin_session(self, id: int | None, found: Manifest | None = None) -> None:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
@@ -111,21 +111,23 @@ class PackageWriter:
         asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:
             self._record = UnsupervisedRecord(record, number)
-        except OSError:  # else it would read as starting, as long as this program lives
+        except OSError:  # otherwise the session would be shown as starting while this program lives
             durable.discard(asked)
             raise
         try:
-            self._go_on(number, id, found)
+            self._open_session(number, id, found)
         except BaseException as error:
             self._end_session(error)
-            if id is not None:  # else the run would go on from there, where nobody ever was
+            if id is not None:  # otherwise the run would continue from a checkpoint that no session used
                 durable.discard(asked)
                 durable.discard(record)
             raise
 
-    def _go_on(self, number: int, id: int | None, found: Manifest | None) -> None:
+    def _open_session(self, number: int, id: int | None, found: Manifest | None) -> None:
         policy = policy_from_settings(_checkpoint_settings(self._package))
-        from roost.train.checkpointing.checkpoints import Checkpoints  # torch: who only reads goes without
+        from roost.train.checkpointing.checkpoints import (
+            Checkpoints,  # imports torch, which readers do not need
+        )
 
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
         if id is not None and found is None:
@@ -133,12 +135,12 @@ class PackageWriter:
         found, said = checkpoints.verify_parent(verified=found)
         for line in said:
             warnings.warn(line, stacklevel=6)  # where the program calls `PackageFolder.save`
-        self._board = ProgressFile(self._package.progress)
+        self._progress_file = ProgressFile(self._package.progress)
         self._publish(found, "training")
         self._checkpoints = checkpoints
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the session, as failed when an error left the block, and gives the lock back."""
+        """Ends the session, as failed if the block ended by an error, and releases the lock."""
         if os.getpid() != self._pid:
             return
         try:
@@ -173,7 +175,7 @@ class PackageWriter:
     def save(
         self, state: Any, *, hold: bool, step: int | None, epoch: int | None, metrics: Mapping[str, Any]
     ) -> Manifest:
-        """Saves ``state`` as one checkpoint, with a row of its metrics; see `roost.Package.save`."""
+        """Saves ``state`` as one checkpoint, with a row of its metrics. See `roost.Package.save`."""
         given = {name: _number(name, value) for name, value in metrics.items()}
         step, epoch = _count("step", step), _count("epoch", epoch)
         checkpoints = self.checkpoints()
@@ -189,7 +191,7 @@ class PackageWriter:
             where,
             reason="held" if hold else "requested",
             held=hold,
-            scheduled=None if inexact else self._count(),
+            scheduled=None if inexact else self._next_scheduled(),
             metrics=given,
             inexact=inexact,
         )
@@ -197,13 +199,13 @@ class PackageWriter:
         self._publish(checkpoints.newest, "training")
         return checkpoints.newest
 
-    def _count(self) -> int:
-        """How many were saved before on this line: the slow track counts by it."""
+    def _next_scheduled(self) -> int:
+        """Returns the number of scheduled saves of the lineage so far, by which the slow track counts."""
         line = self._package.store().lineage()
         return max((info.scheduled for info in line if info.scheduled is not None), default=-1) + 1
 
     def _put_row(self, before: Manifest | None, where: Progress, metrics: Mapping[str, float]) -> None:
-        """The metrics as a row, durable before its checkpoint stands; so `ls` and `plot` show them."""
+        """Writes the metrics as a row for `ls` and `plot`, durable before the checkpoint is."""
         if self._rows is None:
             assert self._record is not None
             number = self._record.number
@@ -216,11 +218,11 @@ class PackageWriter:
         self._rows.sync()
 
     def _publish(self, info: Manifest | None, phase: str) -> None:
-        if self._board is None or info is None:
+        if self._progress_file is None or info is None:
             return
         seen = live_progress.read(self._package.progress)
         total = seen.total_steps if seen is not None else 0
-        self._board.publish(
+        self._progress_file.publish(
             info.step,
             info.epoch,
             info.batch,
@@ -235,7 +237,7 @@ class PackageWriter:
 
 
 def _checkpoint_settings(package: PackageFolder) -> CheckpointSettings:
-    """The section ``checkpoint`` in effect."""
+    """Returns the section ``checkpoint`` of the package's settings."""
     context = {"project": str(package.project), "package": str(package.path)}
     return parse_state_settings(interpolation.resolve(package.settings(), context)).checkpoint
 
@@ -245,7 +247,7 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, ArithmeticError, RuntimeError):
         fix = "give a number, or a tensor with one element"
-        raise Refused("is no number", setting=f"metrics.{name}", received=value, fix=fix) from None
+        raise Refused("is not a number", setting=f"metrics.{name}", received=value, fix=fix) from None
 
 
 def _count(name: str, value: Any) -> int | None:
@@ -257,12 +259,12 @@ def _count(name: str, value: Any) -> int | None:
         found = -1
     if not 0 <= found < 2**63:
         fix = "give a whole number from 0 on that fits 64 bits"
-        raise Refused(f"is no number of {name}s", setting=name, received=value, fix=fix)
+        raise Refused(f"is not a number of {name}s", setting=name, received=value, fix=fix)
     return found
 
 
 def _step(step: int | None, before: Manifest | None) -> int:
-    """The step of a new checkpoint; a number more than the one before when it is not given."""
+    """Returns the step of a new checkpoint; by default one more than the step of the checkpoint before."""
     if step is None:
         return before.step + 1 if before is not None else 1
     if before is not None and step < before.step:
@@ -278,18 +280,19 @@ def _step(step: int | None, before: Manifest | None) -> int:
 def _trainer_parts(
     state: Any, before: Manifest, *, step: int | None, epoch: int | None
 ) -> tuple[dict[str, Any], Progress, list[str]]:
-    """The parts of a checkpoint that `roost continue` can go on from: what a trainer saved, changed by hand.
+    """Returns the parts of a trainer's checkpoint that was changed by hand, such that `roost continue` can
+    use it.
 
     Raises:
-        Refused: It is something else, or of another step.
+        Refused: The state has other parts, or another step is given.
     """
     names = checkpoint.part_names(before)
     if not isinstance(state, Mapping) or set(state) != set(names):
         raise Refused(
             f"checkpoint {before.id} is a trainer's, with the parts {', '.join(names)}, and `roost continue` "
-            "could not go on from anything else",
+            "could not continue from anything else",
             received=list(state) if isinstance(state, Mapping) else type(state).__name__,
-            fix="change what load() gives and save that whole, or make a package of its own: "
+            fix="change the result of load() and save it whole, or create a separate package: "
             "roost.Package.new(...)",
         )
     if (step, epoch) != (None, None):

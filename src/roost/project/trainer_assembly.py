@@ -1,4 +1,4 @@
-"""From an experiment to its Trainer."""
+"""Assembles the Trainer of an experiment: loaders, stepper, hooks, checkpoints and recovery."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
 MEASUREMENT_MODES = ("dry", "no_optim")
-"""Modes that train nothing."""
+"""Step modes that only measure: no weight changes."""
 
 
 def assemble(
     experiment: Experiment, package: PackageFolder, *, session: int, has_black_box: bool = True
 ) -> Trainer:
-    """The Trainer of a package, with roost's own hooks as the settings ask, and the project's.
+    """Returns the Trainer of a package, with the built-in hooks of the settings and the project's hooks.
 
     Args:
         experiment: The parts of the project.
-        package: Takes what the run leaves.
-        session: Number of the session.
-        has_black_box: Whether the step at which the run ends by an error is kept, for `roost debug`.
+        package: The folder that the run writes to.
+        session: The number of the session.
+        has_black_box: Whether a step that ends the run by an error is saved, for `roost debug`.
 
     Raises:
         ConfigError: A setting does not fit the data or the model.
@@ -103,7 +103,7 @@ def assemble(
 def _recovery(
     settings: Settings, package: PackageFolder, session: int, ranks: Ranks, has_black_box: bool
 ) -> Recovery:
-    # What one of several ranks computes of a step nobody can replay alone.
+    # The part of a step that one of several ranks computes cannot be replayed alone.
     keeps = has_black_box and not ranks.are_several
     return Recovery(
         on_non_finite=settings.on_non_finite,
@@ -116,7 +116,7 @@ def _recovery(
 
 
 def end_condition(settings: Settings) -> EndCondition:
-    """The end that the settings name."""
+    """Returns the end condition of the settings."""
     seconds = parse_duration(settings.max_time, setting="max_time") if settings.max_time else None
     return EndCondition(settings.max_steps, settings.max_epochs, seconds)
 
@@ -147,7 +147,9 @@ def _stepper(experiment: Experiment, train: Batches, where: Where) -> Stepper:
         agrees_on_failures=settings.on_step_error == "skip",
     )
     by_hand = type(runner).optimizers is not Runner.optimizers
-    stepper = make(_optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, train, where))
+    stepper = make(
+        _optimizers_of_runner(runner) if by_hand else _optimizers_of_config(experiment, train, where)
+    )
     if sharded is not None:
         check_optimizers(stepper.optimizers)
     if by_hand:
@@ -184,6 +186,7 @@ def _optimizers_of_runner(runner: Runner) -> Mapping[str, Optim | torch.optim.Op
 
 
 def _guard(settings: Settings, runner: Runner) -> NonfiniteGuard | None:
-    """What a step needs that may be skipped: it looks at loss and gradients, or only keeps the buffers."""
+    """Returns the guard of steps that may be skipped: it checks loss and gradients, or only keeps the
+    buffers."""
     looks = settings.on_non_finite != "stop"
     return NonfiniteGuard(runner, checks_step=looks) if looks or settings.on_step_error == "skip" else None

@@ -28,7 +28,7 @@ def analyze(package: PackageFolder, folder: Path) -> str:
         raise NotFound("there is no request", where=folder)
     end_with_caller(request)
     analysis = AnalysisRequest(**{name: request[name] for name in AnalysisRequest._fields})
-    _, settings = native_project.resolved(package, str(analysis.project))
+    _, settings = native_project.resolve_settings(package, str(analysis.project))
     torch_settings.apply(settings, device=choose_device(analysis.device), first=initial_environment(package))
     path = Path(request["script"]["path"])
     run_analysis(

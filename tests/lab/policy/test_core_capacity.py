@@ -55,8 +55,8 @@ def test_who_has_several_is_named(messages: Messages) -> None:
 def test_where_an_end_is_not_known_the_smallest_is_taken_to_come_first() -> None:
     live = [cpu("x", 6), cpu("y", 1)]
     cores = CoreCapacity(8, live, end=lambda task: math.inf, now=NOW)
-    assert cores.take(cpu("large", 2), None) is not None
-    assert cores.take(cpu("one"), None) is not None, "y may end first, and then both are the large one's"
+    assert cores.allocate(cpu("large", 2), None) is not None
+    assert cores.allocate(cpu("one"), None) is not None, "y may end first, and then both are the large one's"
 
 
 def test_the_shares_of_users_count_cores() -> None:

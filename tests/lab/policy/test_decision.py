@@ -22,7 +22,7 @@ def test_an_idle_machine_takes_what_there_is() -> None:
         Placement("b", ("GPU-1",), 8 * GB),
         Placement("c"),
     }
-    assert not found.reasons and not found.evictions and found.head is None
+    assert not found.reasons and not found.preemptions and found.first_blocked is None
 
 
 def test_nothing_is_nothing() -> None:
@@ -59,7 +59,7 @@ def test_a_gang_starts_all_at_once_or_not_at_all(messages: Messages) -> None:
     starts = format_approximate_clock(NOW + 2400, NOW)
     assert says(found.reasons["gang"], "cards", "3", "2", "GPU 1: train-a", starts)
     messages.check(found.reasons["gang"].replace(starts, "<time>"))
-    assert (found.head, found.head_start) == ("gang", NOW + 2400)
+    assert (found.first_blocked, found.first_blocked_start) == ("gang", NOW + 2400)
 
 
 def test_later_tasks_use_what_the_head_does_not_need_or_end_before_it(messages: Messages) -> None:
@@ -83,7 +83,7 @@ def test_a_head_without_a_known_start_lets_in_whatever_ends(messages: Messages) 
     found = decided(
         gang, task("ends", limit=9e9), task("endless"), cards=cards(2), live=[running(task("a"), 0)]
     )
-    assert placed(found) == {"ends": (1,)} and found.head_start is None
+    assert placed(found) == {"ends": (1,)} and found.first_blocked_start is None
     assert says(found.reasons["endless"], "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)")
     messages.check(found.reasons["endless"])
 
@@ -92,9 +92,9 @@ def test_only_one_is_the_head_and_nobody_is_who_never_fits_today(messages: Messa
     live = [running(task("a", limit=3600), 0), running(task("b", limit=7200), 1)]
     first, second = task("0", gpus=3), task("1", gpus=2)
     found = decided(first, second, cards=cards(2), live=live)
-    assert says(found.reasons["0"], "impossible", "3") and found.head == "1"
+    assert says(found.reasons["0"], "impossible", "3") and found.first_blocked == "1"
     found = decided(first, second, cards=cards(3), live=live, rules=Rules(drained=("GPU-2",)))
-    assert found.head == "1"
+    assert found.first_blocked == "1"
     free = format_approximate_clock(NOW + 3540, NOW)
     assert says(found.reasons["0"], "cards", "3", free, "GPU 2", "roost drain 2 --off")
     messages.check(found.reasons["0"].replace(free, "<time>"))
@@ -105,16 +105,16 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room(messages: Me
     live = [running(dear, 0, started=NOW - 900), running(cheap, 1, started=NOW - 900)]
     saved = {"cheap": NOW - 10, "dear": NOW - 800}
     found = decided(task("a"), cards=cards(2), live=live, saved=saved)
-    assert found.evictions == ("cheap",) and placed(found) == {}
+    assert found.preemptions == ("cheap",) and placed(found) == {}
     assert says(found.reasons["a"], "cards", "train-cheap", "opportunistic")
     messages.check(found.reasons["a"])
     also = decided(task("a"), task("z", opportunistic=True), cards=cards(2), live=live)
     assert also.reasons["z"].startswith("cards: ")
-    assert decided(task("z", opportunistic=True), cards=cards(2), live=live).evictions == ()
-    assert decided(task("a", gpus=2), cards=cards(2), live=live).evictions == ("cheap", "dear")
+    assert decided(task("z", opportunistic=True), cards=cards(2), live=live).preemptions == ()
+    assert decided(task("a", gpus=2), cards=cards(2), live=live).preemptions == ("cheap", "dear")
     stopping = [live[0], running(cheap, 1, state=STOPPING)]
     waits = decided(task("a"), task("b", limit=1.0), cards=cards(2), live=stopping)
-    assert waits.evictions == () and waits.head == "a" and placed(waits) == {}
+    assert waits.preemptions == () and waits.first_blocked == "a" and placed(waits) == {}
     assert waits.reasons["a"] == found.reasons["a"], "it is told so until that has ended"
 
 
@@ -136,27 +136,31 @@ def test_a_gang_is_told_who_makes_room_for_it_and_when(messages: Messages) -> No
         found.reasons["long"], "reservation", "GPU 0", "GPU 1", "train-gang", "(gang)", "opportunistic"
     )
     messages.check(found.reasons["long"])
-    assert decided(later, cards=cards(2), live=[limited]).evictions == ("o",)
+    assert decided(later, cards=cards(2), live=[limited]).preemptions == ("o",)
 
 
 def test_nobody_is_stopped_in_vain() -> None:
     live = [running(task("o", opportunistic=True), 0), running(task("g"), 1)]
-    assert decided(task("a", gpus=2), cards=cards(2), live=live).evictions == ()
+    assert decided(task("a", gpus=2), cards=cards(2), live=live).preemptions == ()
     held, opportunistic = (
         {"GPU-0": [OtherLease("bob", 15 * GB)]},
         running(task("o", gb=2, opportunistic=True), 0),
     )
-    assert decided(task("a", gb=10), cards=cards(1), live=[opportunistic], held=held).evictions == ()
-    assert decided(task("a", gb=8), cards=cards(1), live=[opportunistic], held=held).evictions == ("o",)
+    assert (
+        decided(task("a", gb=10), cards=cards(1), live=[opportunistic], other_leases=held).preemptions == ()
+    )
+    assert decided(task("a", gb=8), cards=cards(1), live=[opportunistic], other_leases=held).preemptions == (
+        "o",
+    )
     small = [running(task(f"{n}", gb=10, opportunistic=True), 0, started=NOW - n) for n in range(2)]
-    assert decided(task("a", gb=8), cards=cards(1), live=small).evictions == ("0",)
+    assert decided(task("a", gb=8), cards=cards(1), live=small).preemptions == ("0",)
 
 
 def test_what_others_hold_is_taken() -> None:
     held = {"GPU-0": [OtherLease("bob", None)], "GPU-1": [OtherLease("bob", 20 * GB)]}
-    found = decided(task("a", gb=8), task("b"), cards=cards(2), held=held)
-    assert placed(found) == {} and found.head == "a"
-    assert placed(decided(task("a", gb=3), cards=cards(2), held=held)) == {"a": (1,)}
+    found = decided(task("a", gb=8), task("b"), cards=cards(2), other_leases=held)
+    assert placed(found) == {} and found.first_blocked == "a"
+    assert placed(decided(task("a", gb=3), cards=cards(2), other_leases=held)) == {"a": (1,)}
 
 
 @pytest.mark.parametrize(
@@ -233,13 +237,13 @@ def test_behind_the_head_each_one_is_told_what_is_in_his_own_way() -> None:
     head = task("head", gpus=2, user="bob", priority=1)
     two = [task(user[0], user=user) for user in ("ann", "bob")]
     found = decided(head, *two, cards=cards(2), live=[running(task("x", limit=900), 0)], rules=rules)
-    assert found.head == "head" and placed(found) == {}
+    assert found.first_blocked == "head" and placed(found) == {}
     assert [found.reasons[id].partition(":")[0] for id in "ab"] == ["reserved", "reservation"]
 
 
 def test_what_must_wait_waits(messages: Messages) -> None:
     found = decided(
-        task("a", held=True),
+        task("a", other_leases=True),
         task("b", begin=NOW + 7200),
         task("c", after=("x",)),
         task("d", after=("y",)),
@@ -251,7 +255,7 @@ def test_what_must_wait_waits(messages: Messages) -> None:
         task("j", after_any=("d",)),
         task("k", begin=NOW + 10, attempt=2),
         cards=cards(9),
-        states={"d": "pending", "x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
+        dependency_states={"d": "pending", "x": "running", "y": "failed", "w": SUCCEEDED, "v": "pending"},
     )
     assert list(placed(found)) == ["g", "i"]
     again, later = format_clock(NOW + 10, seconds=True), format_dated_clock(NOW + 7200, now=NOW)
@@ -268,7 +272,7 @@ def test_what_must_wait_waits(messages: Messages) -> None:
     ):
         assert says(found.reasons[id], word, *facts), found.reasons[id]
         messages.check(found.reasons[id].replace(again, "<time>").replace(later, "<time>"))
-    assert found.head is None
+    assert found.first_blocked is None
 
 
 def test_a_sweep_keeps_its_limit_and_delays_nobody(messages: Messages) -> None:
@@ -309,19 +313,22 @@ def test_what_is_learned_goes_before_what_was_asked() -> None:
     gang = task("gang", gpus=2, submitted=NOW - 900)
     known = {"a": Expectation(seconds=100), "b": Expectation(seconds=400)}
     found = decided(gang, task("a"), cards=cards(2), live=[running(task("b"), 0)], expected=known)
-    assert found.head_start == NOW + 340 and placed(found) == {"a": (1,)}
+    assert found.first_blocked_start == NOW + 340 and placed(found) == {"a": (1,)}
     known["b"] = Expectation(seconds=30)  # it should have ended long ago: nothing is known
-    assert decided(gang, cards=cards(2), live=[running(task("b"), 0)], expected=known).head_start is None
+    assert (
+        decided(gang, cards=cards(2), live=[running(task("b"), 0)], expected=known).first_blocked_start
+        is None
+    )
     for late in (running(task("b", limit=30), 0), running(task("b"), 0, state=STOPPING)):  # it is being ended
-        assert decided(gang, cards=cards(2), live=[late]).head_start == NOW + 60
+        assert decided(gang, cards=cards(2), live=[late]).first_blocked_start == NOW + 60
 
 
 def test_a_card_that_a_task_may_not_have_is_another_ones() -> None:
     tasks = (task("a", user="bob", submitted=NOW - 900), task("b"))
     closed = {"a": frozenset({"GPU-0", "GPU-7"})}
-    found = decided(*tasks, cards=cards(1), closed=closed)
+    found = decided(*tasks, cards=cards(1), closed_cards=closed)
     assert placed(found) == {"b": (0,)} and found.reasons["a"].startswith("closed: ")
-    assert placed(decided(*tasks, cards=cards(2), closed=closed)) == {"a": (1,), "b": (0,)}
+    assert placed(decided(*tasks, cards=cards(2), closed_cards=closed)) == {"a": (1,), "b": (0,)}
 
 
 def test_between_queues_a_priority_is_among_the_tasks_of_one_user() -> None:
@@ -335,16 +342,18 @@ def test_a_lease_is_charged_ahead_as_a_task_is() -> None:
     tasks = (task("a"), task("b", user="bob", submitted=NOW))
     for end, first in ((math.inf, "b"), (NOW + 60, "b"), (NOW - 60, "a")):
         held = {"GPU-0": [OtherLease("ann", None, end)]}
-        assert placed(decided(*tasks, cards=cards(2), held=held)) == {first: (1,)}
+        assert placed(decided(*tasks, cards=cards(2), other_leases=held)) == {first: (1,)}
     shared = {"GPU-0": [OtherLease("ann", 6 * GB)], "GPU-1": [OtherLease("bob", 12 * GB)]}
-    assert placed(decided(*tasks, cards=cards(3), held=shared)) == {"a": (2,)}
+    assert placed(decided(*tasks, cards=cards(3), other_leases=shared)) == {"a": (2,)}
 
 
 def test_the_end_of_a_lease_is_waited_for_as_that_of_a_task() -> None:
     gang = task("gang", gpus=2, submitted=NOW - 900)
     held = {"GPU-0": [OtherLease("bob", None, NOW + 500)]}
-    found = decided(gang, task("a", limit=400), task("b", limit=600), cards=cards(2), held=held)
-    assert (found.head, found.head_start) == ("gang", NOW + 500) and placed(found) == {"a": (1,)}
+    found = decided(gang, task("a", limit=400), task("b", limit=600), cards=cards(2), other_leases=held)
+    assert (found.first_blocked, found.first_blocked_start) == ("gang", NOW + 500) and placed(found) == {
+        "a": (1,)
+    }
 
 
 def test_what_was_placed_just_now_counts_for_the_share() -> None:

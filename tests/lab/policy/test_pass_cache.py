@@ -39,15 +39,22 @@ def test_who_has_gone_and_come_makes_the_same_room() -> None:
     live = [running(one, n % 3, started=NOW - n) for n, one in enumerate(kinds)]
     before = PolicyState(now=NOW, pending=(), live=live, cards=cards(4))
     after = replace(before, now=NOW + 9, live=[*live[1:3], live[4], running(task("9", gpus=2), 0, 3)])
-    ground, shape = CardCache(before), Shape.of(Need(cards=1, memory_mb=GB))
-    ground.room.take([ground.room.places[3]], shape, task("placed"))
-    assert ground.follow(after)
+    cache, shape = CardCache(before), Shape.from_need(Need(cards=1, memory_mb=GB))
+    cache.free_capacity.allocate([cache.free_capacity.occupancies[3]], shape, task("placed"))
+    assert cache.update(after)
     fresh = CardCache(after)
-    assert (ground.room.shared, ground.room.empty) == (fresh.room.shared, fresh.room.empty)
-    assert [place.live for place in ground.room.places] == [place.live for place in fresh.room.places]
-    assert [place.left for place in ground.room.places] == [place.left for place in fresh.room.places]
-    assert [place.opportunistic for place in ground.room.places] == [0, 0, 0, 0]
-    assert ground.living.charges() == fresh.living.charges()
+    assert (cache.free_capacity.shared, cache.free_capacity.empty) == (
+        fresh.free_capacity.shared,
+        fresh.free_capacity.empty,
+    )
+    assert [place.live for place in cache.free_capacity.occupancies] == [
+        place.live for place in fresh.free_capacity.occupancies
+    ]
+    assert [place.left_mb for place in cache.free_capacity.occupancies] == [
+        place.left_mb for place in fresh.free_capacity.occupancies
+    ]
+    assert [place.opportunistic for place in cache.free_capacity.occupancies] == [0, 0, 0, 0]
+    assert cache.running_tasks.charges() == fresh.running_tasks.charges()
 
 
 @pytest.mark.parametrize(
@@ -61,31 +68,31 @@ def test_who_has_gone_and_come_makes_the_same_room() -> None:
 )
 def test_what_else_changes_is_seen(change: dict[str, object]) -> None:
     state = PolicyState(now=NOW, pending=(), live=[running(task("a"), 0)], cards=cards(2))
-    assert CardCache(state).follow(replace(state, cards=cards(2), held={}))
-    assert not CardCache(state).follow(replace(state, **change))  # type: ignore[arg-type]
+    assert CardCache(state).update(replace(state, cards=cards(2), other_leases={}))
+    assert not CardCache(state).update(replace(state, **change))  # type: ignore[arg-type]
 
 
 def test_what_is_changed_in_place_is_seen() -> None:
     held: dict[str, list[OtherLease]] = {"GPU-0": []}
-    state = PolicyState(now=NOW, pending=(), cards=cards(1), held=held)
-    ground = CardCache(state)
+    state = PolicyState(now=NOW, pending=(), cards=cards(1), other_leases=held)
+    cache = CardCache(state)
     held["GPU-0"].append(OtherLease("bob", None))
-    assert not ground.follow(state)
+    assert not cache.update(state)
 
 
 def test_a_card_that_others_use_is_looked_at_anew() -> None:
     used = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),)), card(1)]
     one = running(task("a", gb=4), 0)
     state = PolicyState(now=NOW, pending=(), live=[one], cards=used)
-    assert CardCache(state).follow(state)
-    assert not CardCache(state).follow(replace(state, live=[]))
+    assert CardCache(state).update(state)
+    assert not CardCache(state).update(replace(state, live=[]))
 
 
 def test_a_task_that_is_being_stopped_is_another_one() -> None:
     live = [running(task(id, limit=900), n) for n, id in enumerate("ab")]
     state = PolicyState(now=NOW, pending=(), live=live, cards=cards(2))
-    ground = CardCache(state)
-    assert ground.living.soonest == NOW + 840
+    cache = CardCache(state)
+    assert cache.running_tasks.next_end == NOW + 840
     stopping = msgspec.structs.replace(live[0], state=STOPPING)
-    assert ground.follow(replace(state, live=[stopping, live[1]]))
-    assert ground.living.soonest == NOW + 60
+    assert cache.update(replace(state, live=[stopping, live[1]]))
+    assert cache.running_tasks.next_end == NOW + 60

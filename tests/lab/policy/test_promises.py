@@ -43,19 +43,21 @@ KINDS = {
 class _Slow(deciding._Pass):
     """Offers tasks in their order wherever one might have to be told why it waits."""
 
-    def _chosen(self, some: Candidates, charges: UserCharges | None) -> Candidates:
+    def _select(self, candidates: Candidates, charges: UserCharges | None) -> Candidates:
         found: Candidates = []
-        for alike, tasks in some:
-            alike.reason = self.full.get(alike.shape, alike.reason)
-            outlasts = self.kept is not None and self._outlasts_head(alike)
-            if not alike.reason and not self.room.has(alike.shape, self._all_barred(outlasts, frozenset())):
-                tasks = first_of_each_user(tasks) if self.kept is None else tasks[:1]
-            if not alike.reason:
-                found.append((alike, tasks))
+        for group, tasks in candidates:
+            group.reason = self.full_reasons.get(group.shape, group.reason)
+            outlasts = self.reservation is not None and self._outlasts_reservation(group)
+            if not group.reason and not self.free_capacity.has_fit(
+                group.shape, self._all_barred(outlasts, frozenset())
+            ):
+                tasks = first_of_each_user(tasks) if self.reservation is None else tasks[:1]
+            if not group.reason:
+                found.append((group, tasks))
         return found
 
-    def _chosen_for_cpu(self, some: Candidates, charges: UserCharges | None) -> Candidates:
-        return [one for one in some if not one[0].reason]
+    def _select_for_cpu(self, candidates: Candidates, charges: UserCharges | None) -> Candidates:
+        return [one for one in candidates if not one[0].reason]
 
 
 def slowly(state: PolicyState) -> Decision:
@@ -102,7 +104,7 @@ class Machine:
             self.live[one.id] = msgspec.structs.replace(
                 one, state=RUNNING, cards=placed.cards, reserved_mb=placed.mb, started=self.now
             )
-        for id in decision.evictions:
+        for id in decision.preemptions:
             self.live[id] = msgspec.structs.replace(self.live[id], state=STOPPING)
 
     def state(self) -> PolicyState:
@@ -115,11 +117,11 @@ class Machine:
             pending=list(self.pending.values()),
             live=list(self.live.values()),
             cards=machine,
-            held=self.held,
+            other_leases=self.held,
             usage={"ann": 5000.0, "bob": 100.0},
             expected=self.expected,
-            states=self.states,
-            closed=self.closed,
+            dependency_states=self.states,
+            closed_cards=self.closed,
             shared=self.is_shared,
             rules=self.rules,
         )
@@ -141,7 +143,7 @@ class Machine:
             submitted=self.now,
             sweep=pick((None, None, "sweep")),
             most_parallel=2,
-            held=self.random.random() < 0.05,
+            other_leases=self.random.random() < 0.05,
             begin=pick((None, None, None, self.now + 500)),
             after=(pick(list(self.states)),) if self.states and self.random.random() < 0.1 else (),
         )
@@ -201,7 +203,7 @@ class Machine:
             kind, _, words = reason.partition(": ")
             assert kind in KINDS and words and "\n" not in reason
             self.kinds[kind] += 1
-        assert all(self.live[id].need.opportunistic for id in decision.evictions)
+        assert all(self.live[id].need.opportunistic for id in decision.preemptions)
         assert decision == slowly(state), "what was kept or passed over has changed the decision"
         self.check_cards(state, decision)
 
@@ -210,7 +212,7 @@ class Machine:
         for one in state.live:
             for id in one.cards:
                 taken[id].append(one.reserved_mb)
-        for id, leases in state.held.items():
+        for id, leases in state.other_leases.items():
             taken[id] += [lease.mb for lease in leases]
         known = {one.id: one for one in state.cards}
         new: defaultdict[str, list[int | None]] = defaultdict(list)
@@ -276,7 +278,7 @@ def test_a_gang_in_a_stream_of_small_tasks_starts_within_the_longest_limit(seed:
     lab = VirtualLab([*stream(300, seed=seed), gang], cards(4), Rules())
     its_turn = None
     for state, decision in lab.passes():
-        if its_turn is None and decision.head == "gang":
+        if its_turn is None and decision.first_blocked == "gang":
             its_turn = state.now
         if gang.started is not None:
             break

@@ -20,7 +20,7 @@ from tests.lab.policy.made import NOW, task
 def order(*tasks: Task, charge: dict[str, float] | None = None, waits: str = "", shared: bool = False) -> str:
     """The ids, as they are offered; each that does not wait costs 10."""
     queue = QueueOrder(NOW, Rules(longest_wait=5000.0, longest_wait_of_several=2000.0), shared=shared)
-    queue.fill([alike(one) for one in tasks])
+    queue.add_groups([alike(one) for one in tasks])
     seen: list[str] = []
 
     def place(one: Task, alike: TaskGroup) -> float | None:
@@ -30,16 +30,16 @@ def order(*tasks: Task, charge: dict[str, float] | None = None, waits: str = "",
         alike.reason = f"cards: {one.id}"
         return None
 
-    queue.walk(UserCharges(lambda: {} if charge is None else charge), everybody, place)
+    queue.offer_tasks(UserCharges(lambda: {} if charge is None else charge), everybody, place)
     return "".join(seen)
 
 
-def everybody(some: Candidates, _: UserCharges | None) -> Candidates:
-    return some
+def everybody(candidates: Candidates, _: UserCharges | None) -> Candidates:
+    return candidates
 
 
 def alike(*tasks: Task) -> TaskGroup:
-    return TaskGroup(by_age(tasks), Shape.of(tasks[0].need), tasks[0].need.time_limit)
+    return TaskGroup(by_age(tasks), Shape.from_need(tasks[0].need), tasks[0].need.time_limit)
 
 
 def test_age_then_id() -> None:
@@ -81,7 +81,7 @@ def test_nobody_asks_again_about_what_is_like_one_that_waits_or_was_not_chosen()
     a, b, c, d, e = (task(id, user=user) for id, user in ("ax", "by", "cx", "dy", "ez"))
     queue = QueueOrder(NOW, Rules())
     waits, starts, passed_over = alike(c, a, b), alike(d), alike(e)
-    queue.fill([waits, starts, passed_over])
+    queue.add_groups([waits, starts, passed_over])
     seen: list[str] = []
 
     def place(one: Task, alike: TaskGroup) -> float | None:
@@ -91,16 +91,18 @@ def test_nobody_asks_again_about_what_is_like_one_that_waits_or_was_not_chosen()
         alike.reason = "cards: none"
         return None
 
-    queue.walk(UserCharges(dict), lambda some, _: [one for one in some if one[0] is not passed_over], place)
+    queue.offer_tasks(
+        UserCharges(dict), lambda candidates, _: [one for one in candidates if one[0] is not passed_over], place
+    )
     assert seen == ["a", "d"] and waits.reason == "cards: none" and not passed_over.reason
 
 
 def test_the_too_old_of_one_kind_go_first_and_once() -> None:
     old, young = task("o", submitted=NOW - 8 * 86400), task("y")
     queue = QueueOrder(NOW, Rules())
-    queue.fill([alike(task("p", priority=5)), alike(young, old)])
+    queue.add_groups([alike(task("p", priority=5)), alike(young, old)])
     seen: list[str] = []
-    queue.walk(UserCharges(dict), everybody, lambda one, _: seen.append(one.id) or 1.0)
+    queue.offer_tasks(UserCharges(dict), everybody, lambda one, _: seen.append(one.id) or 1.0)
     assert seen == ["o", "p", "y"]
 
 
@@ -119,22 +121,22 @@ def test_what_users_have_had_is_counted_when_two_are_compared() -> None:
     charges = UserCharges(count)
     charges.add("x", 2.0)
     assert not asked
-    assert (charges.of("x"), charges.of("y")) == (7.0, 0.0)
+    assert (charges.charge_of("x"), charges.charge_of("y")) == (7.0, 0.0)
     charges.add("y", 1.0)
-    assert (charges.of("x"), charges.of("y"), len(asked)) == (7.0, 1.0, 1)
+    assert (charges.charge_of("x"), charges.charge_of("y"), len(asked)) == (7.0, 1.0, 1)
 
 
 def test_first_in_line() -> None:
     a, b, c = task("a", user="x"), task("b", user="y", submitted=NOW - 700), task("c", user="y")
-    some: Candidates = [(one, one.tasks) for one in (alike(a, c), alike(b))]
+    candidates: Candidates = [(one, one.tasks) for one in (alike(a, c), alike(b))]
 
     def first(**had: float) -> str | None:
-        found = first_in_line(some, UserCharges(lambda: had))
+        found = first_in_line(candidates, UserCharges(lambda: had))
         return found and found[0].id
 
     assert (first(y=1.0), first(x=1.0), first()) == ("a", "b", None)
-    assert first_in_line(some, None) == (b, some[1][0]), "by age alone"
-    some[1][0].reason = "cards: none"
+    assert first_in_line(candidates, None) == (b, candidates[1][0]), "by age alone"
+    candidates[1][0].reason = "cards: none"
     assert (first(x=1.0), first_in_line([], None)) == ("c", None)
 
 
@@ -143,14 +145,14 @@ def test_who_is_told_already_stands_in_nobodys_way() -> None:
     told, may = alike(task("a", user="x")), alike(task("b", user="y"))
     told.reason = "sweep: full"
     queue, seen = QueueOrder(NOW, Rules()), []
-    queue.fill([told, may])
+    queue.add_groups([told, may])
 
-    def choose(some: Candidates, _: UserCharges | None) -> Candidates:
+    def choose(candidates: Candidates, _: UserCharges | None) -> Candidates:
         told.reason = "sweep: full"
-        return some
+        return candidates
 
     def count() -> dict[str, float]:
         raise AssertionError("nobody is compared")
 
-    queue.walk(UserCharges(count), choose, lambda one, _: seen.append(one.id) or 1.0)
+    queue.offer_tasks(UserCharges(count), choose, lambda one, _: seen.append(one.id) or 1.0)
     assert seen == ["b"]

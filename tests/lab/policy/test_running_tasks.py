@@ -38,21 +38,21 @@ def test_when_it_ends() -> None:
     assert expected_end(running(task("s", limit=600), 0, state=STOPPING), known) == NOW + 60
     of = living(state(*ends.values(), expected=known.expected))
     assert [of.end(one) for one in ends.values()] == list(ends)
-    assert not of.is_steady and of.soonest == NOW + 60
+    assert not of.ends_are_fixed and of.next_end == NOW + 60
 
 
 def test_ends_that_do_not_move_are_steady_until_one_has_come() -> None:
     first = state(running(task("a", limit=600), 0), running(task("b"), 1))
     of = living(first)
-    assert of.is_steady and of.soonest == NOW + 540
-    of.follow(replace(first, now=NOW + 540), (), ())
-    assert not of.is_steady and of.soonest == NOW + 600
-    assert living(state()).is_steady and living(state()).soonest is None
+    assert of.ends_are_fixed and of.next_end == NOW + 540
+    of.update(replace(first, now=NOW + 540), (), ())
+    assert not of.ends_are_fixed and of.next_end == NOW + 600
+    assert living(state()).ends_are_fixed and living(state()).next_end is None
 
 
 def test_what_is_placed_ends_when_it_is_said_to() -> None:
     of = living(state())
-    of.starts(task("a", limit=5), NOW + 5)
+    of.add_placed(task("a", limit=5), NOW + 5)
     assert of.end(task("a", limit=5)) == NOW + 5
 
 
@@ -63,7 +63,7 @@ def test_what_users_have_had_and_are_about_to_have() -> None:
         running(task("c", gpus=2, user="bob"), 1, 2),
     ]
     held = {"GPU-0": [OtherLease("eve", 5 * GB + 896, NOW + 100), OtherLease("eve", None, NOW - 9)]}
-    charges = living(state(*live, usage={"ann": 7.0, "dan": 1.0}, held=held)).charges()
+    charges = living(state(*live, usage={"ann": 7.0, "dan": 1.0}, other_leases=held)).charges()
     assert charges == {"ann": 7 + 600 + 1800, "bob": 7200, "dan": 1, "eve": 25}
 
 
@@ -73,5 +73,5 @@ def test_sweeps_and_tasks_of_the_cpu_are_counted() -> None:
     first = state(one, two)
     of = living(first)
     assert of.sweeps == {"s": 2} and list(of.on_cpu) == ["b"]
-    of.follow(replace(first, live=(one,)), [two], [])
+    of.update(replace(first, live=(one,)), [two], [])
     assert of.sweeps == {"s": 1} and not of.on_cpu

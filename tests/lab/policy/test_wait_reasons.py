@@ -63,14 +63,17 @@ def test_dependencies(messages: Messages) -> None:
 
 def test_what_can_never_start_names_the_first_cause(messages: Messages) -> None:
     chain = [task(f"t{n}", after=(f"t{n - 1}",), submitted=NOW - 100 + n) for n in range(1, 4)]
-    found = decided(*chain, states={"t0": "failed", "t1": "pending", "t2": "pending"})
+    found = decided(*chain, dependency_states={"t0": "failed", "t1": "pending", "t2": "pending"})
     assert says(found.reasons["t1"], "dependency", "t0", "failed")
     assert says(found.reasons["t2"], "dependency", "t0", "failed", "t1")
     assert says(found.reasons["t3"], "dependency", "t0", "failed", "t2")
     for id in ("t1", "t2", "t3"):
         messages.check(found.reasons[id])
-    held = [task("t1", after=("t0",), held=True, submitted=NOW - 99), *chain[1:]]
-    assert decided(*held, states={"t0": "failed", "t1": "pending"}).reasons["t2"] == found.reasons["t2"]
+    held = [task("t1", after=("t0",), other_leases=True, submitted=NOW - 99), *chain[1:]]
+    assert (
+        decided(*held, dependency_states={"t0": "failed", "t1": "pending"}).reasons["t2"]
+        == found.reasons["t2"]
+    )
 
 
 def test_who_has_the_cards_that_are_missing(messages: Messages) -> None:
@@ -80,7 +83,7 @@ def test_who_has_the_cards_that_are_missing(messages: Messages) -> None:
         "GPU-3": [OtherLease("cid", None)],
         "GPU-4": [OtherLease("dora", None)],
     }
-    why = decided(task("0", gpus=2), cards=cards(6), live=live, held=others).reasons["0"]
+    why = decided(task("0", gpus=2), cards=cards(6), live=live, other_leases=others).reasons["0"]
     has = f"GPU 0: train-a, GPU 1: {'n' * 23}…, GPU 2: bob, 2 more"
     assert says(why, "cards", "2", "1", has)
     messages.check(why)

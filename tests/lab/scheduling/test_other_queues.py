@@ -224,7 +224,7 @@ def test_what_makes_room_for_others_does_so_for_those_of_other_queues(users: Use
 
     def evicted() -> tuple[str, ...]:
         state = PolicyState(now=NOW, pending=(), cards=machine.cards)
-        return ann.look(state, list(ann.leases()))[0].evictions
+        return ann.look(state, list(ann.leases()))[0].preemptions
 
     assert evicted() == ()
     bob.add(task("c"))

@@ -125,6 +125,6 @@ def test_what_makes_room_has_not_ended() -> None:
         parse_cards("1x24GB", setting="cards"),
         Rules(),
     )
-    said = [state.states["low"] for state, _ in lab.passes()]
+    said = [state.dependency_states["low"] for state, _ in lab.passes()]
     assert said[:2] == ["pending", "running"] and "pending" in said[2:], "as it was when that was decided"
     assert lab.jobs["b"].started == 150.0 and lab.states["low"] == "succeeded"

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from roost.base.errors import ContractError
-from roost.project.yaml.batch_paths import Part, Place, described, parts
+from roost.project.yaml.batch_paths import BatchPath, SettingLocation, describe_value, parse_paths
 from tests.messages import Messages
 
-PLACE = Place("runner.inputs", "config.yaml:4")
+PLACE = SettingLocation("runner.inputs", "config.yaml:4")
 Pair = namedtuple("Pair", ["x", "y"])
 X, Y = torch.zeros(3, 4), torch.ones(3, dtype=torch.int64)
 
 
 def of(text: str, batch: Any = None, output: Any = None) -> Any:
-    return Part(text, PLACE).of({"batch": batch, "output": output})
+    return BatchPath(text, PLACE).value({"batch": batch, "output": output})
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_not_found(text: str, output: Any, message: str, messages: Messages) -> 
 
 
 def test_left_out_or_one_or_several() -> None:
-    assert [part.text for part in parts(None, ["batch.0"], PLACE)] == ["batch.0"]
-    assert [part.text for part in parts("batch", ["batch.0"], PLACE)] == ["batch"]
-    assert [part.text for part in parts(["batch.1", "batch.0"], [], PLACE)] == ["batch.1", "batch.0"]
+    assert [part.text for part in parse_paths(None, ["batch.0"], PLACE)] == ["batch.0"]
+    assert [part.text for part in parse_paths("batch", ["batch.0"], PLACE)] == ["batch"]
+    assert [part.text for part in parse_paths(["batch.1", "batch.0"], [], PLACE)] == ["batch.1", "batch.0"]
 
 
 def test_large_values_are_described_in_short() -> None:
-    assert len(described({str(i): X for i in range(1000)})) < 500
-    assert len(described([X] * 1000)) < 500
+    assert len(describe_value({str(i): X for i in range(1000)})) < 500
+    assert len(describe_value([X] * 1000)) < 500

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from roost.base.errors import ContractError
-from roost.project.yaml.batch_paths import Part, Place
-from roost.project.yaml.yaml_metrics import Measured, WholeMetric, is_of_whole_set
+from roost.project.yaml.batch_paths import BatchPath, SettingLocation
+from roost.project.yaml.yaml_metrics import BatchMetric, DatasetMetric, is_dataset_metric
 from tests.messages import Messages
 
-PLACE = Place("runner.metrics.m", "config.yaml:9")
-INPUTS = [Part("output", PLACE), Part("batch.1", PLACE)]
+PLACE = SettingLocation("runner.metrics.m", "config.yaml:9")
+INPUTS = [BatchPath("output", PLACE), BatchPath("batch.1", PLACE)]
 
 
 def measured(found: Any) -> dict[str, torch.Tensor]:
-    return Measured("m", lambda output: found, INPUTS[:1], True, PLACE).of({"output": None})
+    return BatchMetric("m", lambda output: found, INPUTS[:1], True, PLACE).values({"output": None})
 
 
 def test_a_function(messages: Messages) -> None:
@@ -50,7 +50,7 @@ class Sum:
 
 
 def whole(metric: Sum, *batches: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    made = WholeMetric("m", metric, INPUTS, PLACE)
+    made = DatasetMetric("m", metric, INPUTS, PLACE)
     rows = [made.rows({"output": output, "batch": (None, y)}) for output, y in batches]
     assert all(tensor.dim() > 1 for one in rows for tensor in one.values()), (
         "none becomes a mean by its shape"
@@ -86,7 +86,7 @@ def test_one_clear_error(messages: Messages) -> None:
     messages.check(refused.value)
     for output in (torch.ones(()), ["texts"], {"logits": torch.ones(2)}):
         with pytest.raises(ContractError, match="output") as refused:
-            WholeMetric("m", Sum(), INPUTS, PLACE).rows({"output": output, "batch": (None, torch.ones(2))})
+            DatasetMetric("m", Sum(), INPUTS, PLACE).rows({"output": output, "batch": (None, torch.ones(2))})
         assert refused.value.setting == "runner.metrics.m"
         messages.check(refused.value)
 
@@ -96,11 +96,11 @@ def test_an_error_tells_the_setting(messages: Messages) -> None:
         raise ValueError("own")
 
     with pytest.raises(ValueError, match="own") as caught:
-        Measured("m", fails, INPUTS[:1], True, PLACE).of({"output": None})
+        BatchMetric("m", fails, INPUTS[:1], True, PLACE).values({"output": None})
     (note,) = caught.value.__notes__
     assert "runner.metrics.m" in note and "config.yaml:9" in note
     with pytest.raises(TypeError) as missing:
-        metric = WholeMetric("m", Sum(), INPUTS[:1], PLACE)
+        metric = DatasetMetric("m", Sum(), INPUTS[:1], PLACE)
         metric.result(metric.rows({"output": torch.ones(3, 2)}))
     (note,) = missing.value.__notes__
     assert "output" in note and "float32 (3, 2)" in note
@@ -111,5 +111,5 @@ def test_what_is_like_a_class_of_torchmetrics() -> None:
     from torchmetrics import functional
     from torchmetrics.classification import MulticlassF1Score
 
-    assert is_of_whole_set(MulticlassF1Score) and is_of_whole_set(Sum)
-    assert not any(map(is_of_whole_set, (functional.accuracy, torch.nn.CrossEntropyLoss, Sum(), dict)))
+    assert is_dataset_metric(MulticlassF1Score) and is_dataset_metric(Sum)
+    assert not any(map(is_dataset_metric, (functional.accuracy, torch.nn.CrossEntropyLoss, Sum(), dict)))

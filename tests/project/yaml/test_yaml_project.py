@@ -13,7 +13,7 @@ import roost
 from roost.base.errors import ConfigError, ContractError
 from roost.package.setting_locations import setting_locations
 from roost.project import native_project
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from tests.messages import Messages
 from tests.project.described import (
     ACCURACY,
@@ -199,7 +199,7 @@ def test_torchmetrics_see_the_whole_set(tmp_path: Path) -> None:
     )
     last = [row for row in rows(made) if "valid/auroc" in row][-1]
     assert last["step"] == 12 and not [name for name in last if "rows" in name]
-    with inside(made):
+    with package_code(made):
         experiment = native_project.load(made, project="", device="cpu")
         runner: Any = experiment.runner
         runner.load_state_dict(state_of(made)["model"]["state"])
@@ -224,9 +224,9 @@ def test_only_what_is_asked_for_is_overridden(tmp_path: Path) -> None:
 
 def class_of(folder: Path, **section: Any) -> type[roost.Runner]:
     made = project(folder, runner=described(**section))
-    with inside(made):
+    with package_code(made):
         return native_project.runner_class(
-            native_project.resolved(made, "")[1], made.path, setting_locations(made)
+            native_project.resolve_settings(made, "")[1], made.path, setting_locations(made)
         )
 
 
@@ -261,7 +261,7 @@ def test_predict(tmp_path: Path) -> None:
 
     def runner_of(folder: Path, **more: Any) -> Any:
         made = run(folder, steps=1, runner=described(**more))
-        with inside(made):
+        with package_code(made):
             return native_project.load(made, project="", device="cpu").runner.eval()
 
     bare = runner_of(tmp_path / "a")

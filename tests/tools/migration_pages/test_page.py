@@ -102,7 +102,10 @@ def test_a_row_takes_type_default_and_help_from_the_settings() -> None:
     assert (
         f"| `keep` | 1 | `checkpoint.fast`<br>`roost run` | {values} | `2` | {help}; newest first |" in lines
     )
-    values, help = settings.allowed_values("checkpoint.best.0.top_k"), settings.describe("checkpoint.best.0.top_k")
+    values, help = (
+        settings.allowed_values("checkpoint.best.0.top_k"),
+        settings.describe("checkpoint.best.0.top_k"),
+    )
     assert f"|  |  | `checkpoint.best.N.top_k` | {values} |  | {help} |" in lines
 
 

@@ -65,7 +65,7 @@ def test_a_module_begins_alike_and_its_buffers_follow_rank_0() -> None:
         buffers = BufferSync(net, ranks)
         net.own = torch.tensor(ranks.rank)
         net.norm(torch.randn(4, 2))
-        buffers.spread()
+        buffers.synchronize()
         return list(net.state_dict().values()), int(net.own)
 
     first, second = team(2, work)

@@ -37,13 +37,13 @@ class Seen(Hook):
         self.windows: list[Any] = []
 
     def on_start(self, trainer: Trainer) -> None:
-        take = trainer.take
+        take = trainer.take_step
 
         def taken(window: Sequence[Any]) -> Any:
             self.windows.append(list(window))
             return take(window)
 
-        trainer.take = taken
+        trainer.take_step = taken
 
 
 def note(**fields: Any) -> FailureNote:
@@ -95,7 +95,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
         again.parts()[name].load_state_dict(found[name])
     seeding.set_rng_state(found["rank-0"]["rng"])
     with pytest.raises(ValueError, match=str(failed.value)):
-        again.take(found["batch"]["window"])
+        again.take_step(found["batch"]["window"])
 
 
 def test_the_newest_three_stay(tmp_path: Path) -> None:

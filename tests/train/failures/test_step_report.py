@@ -71,7 +71,7 @@ def test_where_a_step_of_several_batches_lies(tmp_path: Path) -> None:
 
 
 def note_of(trainer: Any) -> Any:
-    return lambda step: StepReporter(session=4).of(trainer, step, "error", "no good")
+    return lambda step: StepReporter(session=4).note_for(trainer, step, "error", "no good")
 
 
 def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> None:
@@ -90,23 +90,23 @@ def test_a_place_names_no_more_samples_than_one_can_read(messages: Messages) -> 
     messages.check(few)
 
 
-def test_what_is_passed_over_is_written_down(tmp_path: Path) -> None:
+def test_skipped_steps_are_logged(tmp_path: Path) -> None:
     trainer, log = plain(built(MLP), Points()), tmp_path / skipped_steps.NAME
-    told = StepReporter(log=log, session=2)
+    reporter = StepReporter(log=log, session=2)
     for step in (3, 5):
-        told.write(told.of(trainer, step, "nonfinite", "no good"))
-    told.went_back(4)
+        reporter.log_skipped(reporter.note_for(trainer, step, "nonfinite", "no good"))
+    reporter.log_rollback(4)
     (one,) = skipped_steps.read(log)
     assert (one.session, one.step, one.batch, one.kind, one.error) == (2, 3, 2, "nonfinite", "no good")
 
 
 def box_after(tmp_path: Path, trainer: Any, draw: Any) -> black_box.BlackBox:
     """A box that was kept after something was drawn."""
-    told = StepReporter(BlackBoxRecorder(tmp_path, 1))
-    told.begin()
-    told.before_step()
+    reporter = StepReporter(BlackBoxRecorder(tmp_path, 1))
+    reporter.begin()
+    reporter.before_step()
     draw()
-    told.keep(trainer, told.of(trainer, 1, "error", "no good"), [], with_state=True)
+    reporter.keep(trainer, reporter.note_for(trainer, 1, "error", "no good"), [], with_state=True)
     found = black_box.newest_box(tmp_path)
     assert found is not None
     return found

@@ -18,7 +18,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import black_box
 from roost.package.results.black_box import DebugTarget
 from roost.project import native_project, trainer_assembly
-from roost.project.package_context import inside
+from roost.project.package_context import package_code
 from roost.worker.debug import debug_task
 from tests.messages import Messages
 from tests.project.projects import DATASET, RUNNER, project
@@ -37,7 +37,7 @@ def failed(folder: Path, code: str, **settings: Any) -> PackageFolder:
     """A package whose training, in this very process, ended by an error."""
     made = project(folder, runner=code, **{"max_steps": 12, "validate_every": 4, **settings})
     number = made.new_session({"project": str(folder)})
-    with inside(made), pytest.raises(Exception):  # noqa: B017  - which one says each test
+    with package_code(made), pytest.raises(Exception):  # noqa: B017  - which one says each test
         trainer_assembly.assemble(
             native_project.load(made, project=str(folder), device="cpu"), made, session=number
         ).fit()
@@ -58,7 +58,7 @@ def go(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> I
         before = files(made.path)
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
         capsys.readouterr()
-        with inside(made):
+        with package_code(made):
             code = debug_task.main(str(made.path), msgspec.json.encode(target).decode())
         said = capsys.readouterr()
         assert files(made.path) == before

@@ -15,7 +15,7 @@ from roost.base.errors import ContractError, NotFound
 from roost.config.sections.data import DataSettings, SplitSettings
 from roost.config.sections.yaml_project import DatasetSettings
 from roost.config.settings import Settings, parse_settings
-from roost.project.batch_plans import nowhere
+from roost.project.batch_plans import no_location
 from roost.project.yaml.yaml_project import dataset_class
 from roost.worker.results import prediction_source
 from roost.worker.results.prediction_source import PredictionSource
@@ -46,7 +46,7 @@ def found(
 ) -> PredictionSource:
     made = settings or prediction_source.without_limits(asked(), batch_size=4, num_workers=0)
     return prediction_source.open_source(
-        name, dataset, dataset.build(), made, folder=folder, device=CPU, where=nowhere
+        name, dataset, dataset.build(), made, folder=folder, device=CPU, where=no_location
     )
 
 
@@ -111,7 +111,7 @@ def test_a_dataset_that_is_a_section_has_no_code_to_write_in(tmp_path: Path, mes
     np.save(tmp_path / "x.npy", X.numpy())
     asked = DatasetSettings(train={"class": "roost.Arrays", "arrays": str(tmp_path / "x.npy")})
     with pytest.raises(NotFound, match="'nope'") as error:
-        found("nope", dataset_class(asked, tmp_path, nowhere)({}), tmp_path)
+        found("nope", dataset_class(asked, tmp_path, no_location)({}), tmp_path)
     messages.check(error.value)
     fix = str(error.value.fix)
     assert "train" in fix and ".npy, .npz, .csv" in fix

@@ -1,4 +1,4 @@
-"""What is left of the cards; it shrinks while tasks are placed."""
+"""The free memory of the cards during a scheduling pass; it shrinks while tasks are placed."""
 
 from __future__ import annotations
 
@@ -13,235 +13,243 @@ from roost.lab.policy.reason_codes import DRAINED, FOREIGN, TROUBLE
 from roost.lab.queue.task import Need, Task
 
 _UNKNOWN_MB = 1 << 40
-"""Stands for the memory of a card whose driver does not tell it: it is given out whole, and nobody counts."""
+"""The assumed memory of a card whose driver does not report it: tasks get it only as a whole."""
 
 
 class Shape(NamedTuple):
-    """What a task takes of the cards; equal shapes get equal answers."""
+    """The cards and memory that a task takes; tasks of equal shape fit on the same cards."""
 
     cards: int
     mb: int
-    """0 where it is not known."""
+    """Of each card; 0 where it is not known."""
     whole: bool
 
     @classmethod
-    def of(cls, need: Need, learned_mb: int | None = None) -> Shape:
-        """Of a task with this need; of one whose memory earlier runs have taught, with that."""
+    def from_need(cls, need: Need, learned_mb: int | None = None) -> Shape:
+        """Returns the shape of a resource request; memory learned from earlier runs replaces the
+        request's."""
         mb = (need.memory_mb if learned_mb is None else learned_mb) or 0
         is_whole = need.whole or not mb
         return cls(need.cards, max(mb, need.least_mb or 0), is_whole)
 
 
 class CardOccupancy:
-    """A card with what is on it."""
+    """A card with its tasks and leases, and the memory that is left of it."""
 
     __slots__ = (
-        "beyond", "card", "closed", "count", "guests", "index", "is_plain", "leases", "left", "live", "most",
-        "most_tasks", "opportunistic", "others", "single",
+        "capacity_mb", "card", "closed_reason", "has_foreign", "index", "is_lease_only", "leases", "left_mb",
+        "live", "most_tasks", "num_leases", "opportunistic", "other_users", "takes_one_task", "unreserved_mb",
     )  # fmt: skip
 
     def __init__(self, card: Card, index: int, rules: Rules) -> None:
         self.card, self.index = card, index
-        self.single = not card.total_mb
-        self.most = capacity_mb(card, rules)
+        self.takes_one_task = not card.total_mb
+        self.capacity_mb = capacity_mb(card, rules)
         self.most_tasks = 1 if card.exclusive else rules.most_per_card
-        self.left = self.most
-        self.count = 0
+        self.left_mb = self.capacity_mb
+        self.num_leases = 0
         self.live: list[Task] = []
         self.opportunistic = 0
-        """How many of these are."""
+        """How many of them are opportunistic."""
         self.leases: list[tuple[float, int | None]] = []
-        """Of others: when they end, and their memory; None: the whole."""
-        self.guests: list[str] = []
-        """Whose these are."""
-        self.others = False
-        """Whether somebody without a lease is on it."""
-        self.beyond = 0
-        """What they use, and what tasks use beyond their reservation."""
-        self.closed = ""
-        """Why nothing begins on it."""
-        self.is_plain = False
-        """Whether it is open, and nobody without a lease is on it: what is left follows from who is there."""
+        """Leases of others: their end and their memory; None: the whole card."""
+        self.other_users: list[str] = []
+        """The users of these leases."""
+        self.has_foreign = False
+        """Whether a process without a lease uses it."""
+        self.unreserved_mb = 0
+        """Memory that such processes use, and that tasks use beyond their reservation."""
+        self.closed_reason = ""
+        """Why no task starts on it; empty: it is open."""
+        self.is_lease_only = False
+        """Whether it is open and only lease holders use it: then its free memory follows from the leases
+        alone."""
 
     @property
     def name(self) -> str:
-        """As people know the card."""
+        """The name in messages, as `GPU 0`."""
         return f"GPU {self.card.number}"
 
     @property
-    def holder(self) -> str:
-        """Who has it, or the first part of it: a task by name, others as users."""
-        return self.live[0].name if self.live else next(iter(self.guests), "somebody")
+    def holder_name(self) -> str:
+        """The first holder: the name of a task of this queue, else the user of another lease."""
+        return self.live[0].name if self.live else next(iter(self.other_users), "another process")
 
     @property
     def obstacle(self) -> str:
-        """Why a task does not begin on it that would fit if it were ours alone."""
-        return self.closed or _foreign_reason(self)
+        """Why a task does not start on it although its memory would suffice without foreign processes."""
+        return self.closed_reason or _foreign_reason(self)
 
     @property
-    def takes_more(self) -> bool:
-        """Whether one more task may share it, as far as their number goes."""
-        return not self.single and (self.most_tasks is None or self.count < self.most_tasks)
+    def can_be_shared(self) -> bool:
+        """Whether one more task may share it, by the number of tasks alone."""
+        return not self.takes_one_task and (self.most_tasks is None or self.num_leases < self.most_tasks)
 
-    def seat(self, task: Task) -> None:
-        """It is here; what it holds is counted by `hold`."""
+    def add_task(self, task: Task) -> None:
+        """Adds a live task; `add_lease` counts its memory."""
         self.live.append(task)
         self.opportunistic += task.need.opportunistic
 
-    def leave(self, task: Task) -> None:
+    def remove_task(self, task: Task) -> None:
         self.live.remove(task)
         self.opportunistic -= task.need.opportunistic
 
-    def hold(self, mb: int | None) -> None:
-        """Somebody has so much of it; None: the whole."""
-        self.count += 1
-        self.left = 0 if mb is None or self.single else self.left - mb
+    def add_lease(self, mb: int | None) -> None:
+        """Subtracts the memory of one lease; None: the whole card."""
+        self.num_leases += 1
+        self.left_mb = 0 if mb is None or self.takes_one_task else self.left_mb - mb
 
-    def see_processes(self) -> None:
-        """Takes off what processes without a lease use, and what tasks use beyond their reservation."""
+    def count_processes(self) -> None:
+        """Subtracts the memory that processes without a lease use, and that tasks use beyond their
+        reservation."""
         card = self.card
         if not card.users and card.free_mb == card.total_mb:
             return
         used = card.total_mb - card.free_mb
         named = sum(user.memory_mb or 0 for user in card.users)
-        if self.left > 0:
-            self.beyond = max(named, used - (self.most - self.left), 0)
-            self.left -= self.beyond
-        # What the driver itself keeps is less: a process that it does not show, or one that has just ended.
-        unexplained = not self.count and used > max(1024, card.total_mb // 16)
-        self.others = bool(card.users) or unexplained
+        if self.left_mb > 0:
+            self.unreserved_mb = max(named, used - (self.capacity_mb - self.left_mb), 0)
+            self.left_mb -= self.unreserved_mb
+        # The driver itself needs less: this is a process that it does not list, or one that has just ended.
+        unexplained = not self.num_leases and used > max(1024, card.total_mb // 16)
+        self.has_foreign = bool(card.users) or unexplained
 
-    def fits_beside(self, shape: Shape, staying: Sequence[int | None]) -> bool:
-        """Whether a task fits beside what some of those hold who are here now."""
-        if shape.whole or self.single:
-            return not staying and not self.others and self.most >= shape.mb
+    def fits_with(self, shape: Shape, staying: Sequence[int | None]) -> bool:
+        """Whether a task fits together with some of the current leases, given by their memory."""
+        if shape.whole or self.takes_one_task:
+            return not staying and not self.has_foreign and self.capacity_mb >= shape.mb
         if None in staying or (self.most_tasks is not None and len(staying) >= self.most_tasks):
             return False
-        beyond = self.beyond if staying or self.others else 0
-        return self.most - sum(filter(None, staying)) - beyond >= shape.mb
+        unreserved_mb = self.unreserved_mb if staying or self.has_foreign else 0
+        return self.capacity_mb - sum(filter(None, staying)) - unreserved_mb >= shape.mb
 
 
 class FreeCapacity:
-    """The cards of a machine, by what is left on them.
+    """The cards of a machine, ordered by their free memory.
 
-    Shared memory goes where the least is left that suffices, so that large pieces stay; whole cards are the
-    smallest that suffice, several of them of one model and close together.
+    A part of a card is taken where the least free memory suffices (best fit), so that large pieces remain.
+    Whole cards are the smallest that suffice; several of them are of one model and have close numbers.
     """
 
     def __init__(self, state: PolicyState) -> None:
-        self.places = [
+        self.occupancies = [
             CardOccupancy(card, index, state.rules)
             for index, card in enumerate(usable(state.cards, state.rules))
         ]
-        self.by_id = {place.card.id: place for place in self.places}
-        self.largest = sorted((place.most, place.index) for place in self.places)
-        self._count(state)
+        self.by_id = {occupancy.card.id: occupancy for occupancy in self.occupancies}
+        self.largest = sorted((occupancy.capacity_mb, occupancy.index) for occupancy in self.occupancies)
+        self._count_leases(state)
         self.shared: list[tuple[int, int]] = []
         self.empty: list[tuple[int, int]] = []
         self.closed_shared: list[tuple[int, int]] = []
         self.closed_empty: list[tuple[int, int]] = []
-        self._someday: dict[bool, list[int]] = {True: [], False: []}
-        self._taken: list[CardOccupancy] = []
+        self._capacities_when_idle: dict[bool, list[int]] = {True: [], False: []}
+        self._allocated: list[CardOccupancy] = []
         self.changes: list[int] = []
-        """The indices of places, each time that somebody has come or gone."""
+        """The indices of the cards that changed, one entry for each change."""
         drained = frozenset(state.rules.drained)
-        for place in self.places:
-            place.closed = _closing_reason(place, drained, state.rules)
-            self._add(place)
+        for occupancy in self.occupancies:
+            occupancy.closed_reason = _closing_reason(occupancy, drained, state.rules)
+            self._add(occupancy)
         for found in (
             self.shared,
             self.empty,
             self.closed_shared,
             self.closed_empty,
-            *self._someday.values(),
+            *self._capacities_when_idle.values(),
         ):
             found.sort()  # type: ignore[attr-defined]
 
-    def _count(self, state: PolicyState) -> None:
+    def _count_leases(self, state: PolicyState) -> None:
         for task in state.live:
             for card in task.cards:
-                if (place := self.by_id.get(card)) is not None:
-                    place.seat(task)
-                    place.hold(task.reserved_mb)
-        for card, leases in state.held.items():
-            if (place := self.by_id.get(card)) is not None:
+                if (occupancy := self.by_id.get(card)) is not None:
+                    occupancy.add_task(task)
+                    occupancy.add_lease(task.reserved_mb)
+        for card, leases in state.other_leases.items():
+            if (occupancy := self.by_id.get(card)) is not None:
                 for lease in leases:
-                    place.leases.append((lease.end, lease.mb))
-                    place.guests.append(lease.user)
-                    place.hold(lease.mb)
+                    occupancy.leases.append((lease.end, lease.mb))
+                    occupancy.other_users.append(lease.user)
+                    occupancy.add_lease(lease.mb)
         if state.rules.foreign != "ignore":
-            for place in self.places:
-                place.see_processes()
+            for occupancy in self.occupancies:
+                occupancy.count_processes()
 
-    def _add(self, place: CardOccupancy) -> None:
-        place.is_plain = not (place.closed or place.others or place.beyond)
-        if not place.closed:
-            self._someday[False].append(place.most - (place.beyond if place.others else 0))
-            if not place.others:
-                self._someday[True].append(place.most)
-            if place.takes_more and place.left > 0:
-                self.shared.append((place.left, place.index))
-            if not place.count and not place.others:
-                self.empty.append((place.most, place.index))
-        if place.closed or place.others:
-            left = place.left + place.beyond
-            if place.takes_more and left > 0:
-                self.closed_shared.append((left, place.index))
-            if not place.count:
-                self.closed_empty.append((place.most, place.index))
+    def _add(self, occupancy: CardOccupancy) -> None:
+        occupancy.is_lease_only = not (
+            occupancy.closed_reason or occupancy.has_foreign or occupancy.unreserved_mb
+        )
+        if not occupancy.closed_reason:
+            self._capacities_when_idle[False].append(
+                occupancy.capacity_mb - (occupancy.unreserved_mb if occupancy.has_foreign else 0)
+            )
+            if not occupancy.has_foreign:
+                self._capacities_when_idle[True].append(occupancy.capacity_mb)
+            if occupancy.can_be_shared and occupancy.left_mb > 0:
+                self.shared.append((occupancy.left_mb, occupancy.index))
+            if not occupancy.num_leases and not occupancy.has_foreign:
+                self.empty.append((occupancy.capacity_mb, occupancy.index))
+        if occupancy.closed_reason or occupancy.has_foreign:
+            left = occupancy.left_mb + occupancy.unreserved_mb
+            if occupancy.can_be_shared and left > 0:
+                self.closed_shared.append((left, occupancy.index))
+            if not occupancy.num_leases:
+                self.closed_empty.append((occupancy.capacity_mb, occupancy.index))
 
-    def someday(self, shape: Shape) -> int:
-        """On how many open cards it would fit if nobody held a lease."""
-        found = self._someday[shape.whole]
+    def num_fitting_when_idle(self, shape: Shape) -> int:
+        """Returns on how many open cards the shape would fit if no lease was held."""
+        found = self._capacities_when_idle[shape.whole]
         return len(found) - bisect_left(found, shape.mb)
 
     def candidates(self, shape: Shape) -> Sequence[tuple[int, int]]:
-        """Where it would fit, the closest first: pairs of memory and index."""
+        """Returns the cards on which the shape fits, best fit first: pairs of memory and index."""
         found = self.empty if shape.whole else self.shared
         return found[bisect_left(found, (shape.mb, -1)) :]
 
-    def has(self, shape: Shape, barred: frozenset[int]) -> bool:
-        """Whether `find` would find some."""
+    def has_fit(self, shape: Shape, barred: frozenset[int]) -> bool:
+        """Whether `find` would find cards."""
         found = self.empty if shape.whole else self.shared
         at = bisect_left(found, (shape.mb, -1))
         if not barred or len(found) - at < shape.cards:
             return len(found) - at >= shape.cards
         return sum([found[n][1] not in barred for n in range(at, len(found))]) >= shape.cards
 
-    def could_if_open(self, shape: Shape) -> list[CardOccupancy]:
-        """Cards on which it would fit but for what closes them, or for who uses them without a lease."""
+    def closed_candidates(self, shape: Shape) -> list[CardOccupancy]:
+        """Returns the cards on which the shape would fit if they were open and no process used them without a
+        lease."""
         found = self.closed_empty if shape.whole else self.closed_shared
         fit = {index for _, index in self.candidates(shape)}
-        places = [self.places[index] for _, index in found[bisect_left(found, (shape.mb, -1)) :]]
-        return [place for place in places if place.index not in fit]
+        occupancies = [self.occupancies[index] for _, index in found[bisect_left(found, (shape.mb, -1)) :]]
+        return [occupancy for occupancy in occupancies if occupancy.index not in fit]
 
     def find(self, shape: Shape, barred: frozenset[int]) -> list[CardOccupancy] | None:
-        """The cards for it, or None where there are not enough.
+        """Returns cards for a shape; None if there are not enough.
 
         Args:
-            shape: What it takes.
-            barred: Indices of cards that it must not have.
+            shape: The requested cards and memory.
+            barred: Indices of cards that the task must not have.
         """
         if shape.cards == 1:
             sorted_ = self.empty if shape.whole else self.shared
             for at in range(bisect_left(sorted_, (shape.mb, -1)), len(sorted_)):
                 index = sorted_[at][1]
                 if index not in barred:
-                    return [self.places[index]]
+                    return [self.occupancies[index]]
             return None
         found = self.candidates(shape)
         if barred:
             found = [one for one in found if one[1] not in barred]
         if len(found) < shape.cards:
             return None
-        return [self.places[index] for index in self._together(found, shape)]
+        return [self.occupancies[index] for index in self._close_together(found, shape)]
 
-    def _together(self, found: Iterable[tuple[int, int]], shape: Shape) -> list[int]:
+    def _close_together(self, found: Iterable[tuple[int, int]], shape: Shape) -> list[int]:
         indices = [index for _, index in found]
         models: dict[str, list[int]] = {}
         for index in indices:
-            models.setdefault(self.places[index].card.name, []).append(index)
-        indices = next((of for of in models.values() if len(of) >= shape.cards), indices)
+            models.setdefault(self.occupancies[index].card.name, []).append(index)
+        indices = next((same for same in models.values() if len(same) >= shape.cards), indices)
         if not shape.whole:
             return indices[: shape.cards]
         indices.sort()
@@ -250,90 +258,92 @@ class FreeCapacity:
         start = min(starts, key=lambda at: indices[at + last] - indices[at])
         return indices[start : start + shape.cards]
 
-    def take(self, places: Iterable[CardOccupancy], shape: Shape, task: Task) -> None:
-        """Gives a task these cards."""
-        for place in places:
-            self._unlist(place)
-            place.seat(task)
-            place.hold(None if shape.whole else shape.mb)
-            self._list(place)
-            self._taken.append(place)
-            self.changes.append(place.index)
+    def allocate(self, occupancies: Iterable[CardOccupancy], shape: Shape, task: Task) -> None:
+        """Gives these cards to a task."""
+        for occupancy in occupancies:
+            self._remove(occupancy)
+            occupancy.add_task(task)
+            occupancy.add_lease(None if shape.whole else shape.mb)
+            self._insert(occupancy)
+            self._allocated.append(occupancy)
+            self.changes.append(occupancy.index)
 
-    def follow(self, gone: Iterable[Task], come: Iterable[Task]) -> bool:
-        """Goes on from the state of which it was made, whatever was taken since, to one that differs by these
-        live tasks; False, and of no use any more, where that does not tell all."""
-        changed = set(self._taken)
-        for place in self._taken:
-            place.leave(place.live[-1])
-        self._taken.clear()
+    def update(self, gone: Iterable[Task], come: Iterable[Task]) -> bool:
+        """Advances to a state that differs by these live tasks from the one it was built of; allocations made
+        since are undone. Returns False, and is unusable then, where the difference in tasks does not
+        determine the free memory."""
+        changed = set(self._allocated)
+        for occupancy in self._allocated:
+            occupancy.remove_task(occupancy.live[-1])
+        self._allocated.clear()
         by_id = self.by_id
         for task in gone:
-            for place in [by_id[card] for card in task.cards if card in by_id]:
-                place.leave(task)
-                changed.add(place)
+            for occupancy in [by_id[card] for card in task.cards if card in by_id]:
+                occupancy.remove_task(task)
+                changed.add(occupancy)
         for task in come:
-            for place in [by_id[card] for card in task.cards if card in by_id]:
-                place.seat(task)
-                changed.add(place)
-        for place in changed:
-            if not place.is_plain:
+            for occupancy in [by_id[card] for card in task.cards if card in by_id]:
+                occupancy.add_task(task)
+                changed.add(occupancy)
+        for occupancy in changed:
+            if not occupancy.is_lease_only:
                 return False
-            self._unlist(place)
-            place.left, place.count = place.most, 0
-            for mb in (*[task.reserved_mb for task in place.live], *[mb for _, mb in place.leases]):
-                place.hold(mb)
-            self._list(place)
-            self.changes.append(place.index)
+            self._remove(occupancy)
+            occupancy.left_mb, occupancy.num_leases = occupancy.capacity_mb, 0
+            for mb in (*[task.reserved_mb for task in occupancy.live], *[mb for _, mb in occupancy.leases]):
+                occupancy.add_lease(mb)
+            self._insert(occupancy)
+            self.changes.append(occupancy.index)
         return True
 
-    def _unlist(self, place: CardOccupancy) -> None:
-        _discard(self.empty, (place.most, place.index))
-        _discard(self.shared, (place.left, place.index))
+    def _remove(self, occupancy: CardOccupancy) -> None:
+        _discard(self.empty, (occupancy.capacity_mb, occupancy.index))
+        _discard(self.shared, (occupancy.left_mb, occupancy.index))
 
-    def _list(self, place: CardOccupancy) -> None:
-        if place.takes_more and place.left > 0:
-            insort(self.shared, (place.left, place.index))
-        if not place.count:
-            insort(self.empty, (place.most, place.index))
+    def _insert(self, occupancy: CardOccupancy) -> None:
+        if occupancy.can_be_shared and occupancy.left_mb > 0:
+            insort(self.shared, (occupancy.left_mb, occupancy.index))
+        if not occupancy.num_leases:
+            insort(self.empty, (occupancy.capacity_mb, occupancy.index))
 
 
 def usable(cards: Sequence[Card], rules: Rules) -> Sequence[Card]:
-    """Those that tasks may have at all."""
+    """Returns the cards that the rules allow to tasks."""
     return cards if rules.allowed is None else [card for card in cards if card.id in rules.allowed]
 
 
 def capacity_mb(card: Card, rules: Rules) -> int:
-    """What tasks may hold of an empty card."""
+    """Returns the memory of an empty card that tasks may reserve."""
     return shared_mb(card.total_mb, rules) if card.total_mb else _UNKNOWN_MB
 
 
 def shared_mb(total_mb: int, rules: Rules) -> int:
-    """The same of one of which this is known alone."""
+    """Returns the same for a card of which only the total memory is known."""
     return total_mb - max(rules.safety_mb, total_mb // 50)
 
 
 def spare_mb(card: Card, rules: Rules) -> int:
-    """What is nobody's."""
+    """Returns the memory of a card that stays free."""
     return card.total_mb - shared_mb(card.total_mb, rules)
 
 
-def _closing_reason(place: CardOccupancy, drained: frozenset[str], rules: Rules) -> str:
-    card = place.card
+def _closing_reason(occupancy: CardOccupancy, drained: frozenset[str], rules: Rules) -> str:
+    card = occupancy.card
     if card.trouble:
-        return f"{TROUBLE}: {place.name}: {card.trouble}"
+        return f"{TROUBLE}: {occupancy.name}: {card.trouble}"
     if card.id in drained:
-        return f"{DRAINED}: {place.name} is drained"
+        return f"{DRAINED}: {occupancy.name} is drained"
     if card.users and (rules.foreign == "avoid" or card.exclusive):
-        return _foreign_reason(place)
+        return _foreign_reason(occupancy)
     return ""
 
 
-def _foreign_reason(place: CardOccupancy) -> str:
-    if place.card.users:
-        return f"{FOREIGN}: {place.name} is used without a lease by {'; '.join(map(str, place.card.users))}"
-    used = format_memory(place.card.total_mb - place.card.free_mb)
-    return f"{FOREIGN}: {used} of {place.name} are in use, by whom the driver does not tell"
+def _foreign_reason(occupancy: CardOccupancy) -> str:
+    if occupancy.card.users:
+        users = "; ".join(map(str, occupancy.card.users))
+        return f"{FOREIGN}: {occupancy.name} is used without a lease by {users}"
+    used = format_memory(occupancy.card.total_mb - occupancy.card.free_mb)
+    return f"{FOREIGN}: {used} of {occupancy.name} are in use; the driver does not report by which process"
 
 
 def _discard(found: list[tuple[int, int]], one: tuple[int, int]) -> None:

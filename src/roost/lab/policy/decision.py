@@ -1,4 +1,4 @@
-"""The decision."""
+"""The scheduling decision: placements, preemptions, and a reason for each task that waits."""
 
 from __future__ import annotations
 
@@ -33,283 +33,298 @@ _NOWHERE: frozenset[str] = frozenset()
 
 
 def decide(state: PolicyState) -> Decision:
-    """What starts now, what is stopped for it, and why each other task waits.
+    """Returns which tasks start now, which are preempted for them, and why each other task waits.
 
-    1. Tasks of the CPU take cores, tasks of cards take cards; neither waits for the other.
-    2. Each goes by class, priority, fair share and age (`QueueOrder`).
-    3. The first one for which there is no room is the head: cards are kept for it (`reserve_cards`), of opportunistic
-       tasks too if it is not one itself. Later ones start where they do not delay it.
+    1. Tasks without a card take CPU cores, the others take cards; neither waits for the other.
+    2. Both are ordered by class, priority, fair share and age (`QueueOrder`).
+    3. For the first blocked task cards are reserved (`reserve_cards`), those of opportunistic tasks too
+       unless it is opportunistic itself. Later tasks start where they do not delay it (EASY backfill).
 
-    The same state gives the same decision.
+    The decision depends only on the state.
     """
     return Policy().decide(state)
 
 
 class Policy:
-    """`decide` for who asks again and again. It gives the same decisions, sooner where the lists of a state
-    hold the same objects as those of the last one, but for a few that have gone and some that have come."""
+    """`decide` for repeated calls. The decisions are the same; they take less time if the lists of a state
+    hold the same objects as those of the last one, except for a few removed and some appended ones."""
 
     def __init__(self) -> None:
-        self._ground: CardCache | None = None
-        self._kinds: TaskGroups | None = None
+        self._card_cache: CardCache | None = None
+        self._groups: TaskGroups | None = None
 
     def decide(self, state: PolicyState) -> Decision:
-        ground, kinds = self._ground, self._kinds
-        self._ground = self._kinds = None  # what an error leaves half done is of no use
-        if ground is None or not ground.follow(state):
-            ground = CardCache(state)
-        if kinds is None or not kinds.follow(state):
-            kinds = TaskGroups(state)
-        decision = _Pass(state, ground).decide(kinds)
-        self._ground, self._kinds = ground, kinds
+        card_cache, groups = self._card_cache, self._groups
+        self._card_cache = self._groups = None  # an error below leaves them unusable
+        if card_cache is None or not card_cache.update(state):
+            card_cache = CardCache(state)
+        if groups is None or not groups.update(state):
+            groups = TaskGroups(state)
+        decision = _Pass(state, card_cache).decide(groups)
+        self._card_cache, self._groups = card_cache, groups
         return decision
 
 
 class _Pass:
-    def __init__(self, state: PolicyState, ground: CardCache) -> None:
-        self.state, self.now, self.ground = state, state.now, ground
-        self.room, self.living = ground.room, ground.living
+    def __init__(self, state: PolicyState, card_cache: CardCache) -> None:
+        self.state, self.now, self.card_cache = state, state.now, card_cache
+        self.free_capacity, self.running_tasks = card_cache.free_capacity, card_cache.running_tasks
         self.placements: list[Placement] = []
-        self.kept: Reservation | None = None
-        self.kept_indices = _NONE
-        self.head_reason = ""
+        self.reservation: Reservation | None = None
+        self.reserved_indices = _NONE
+        self.first_blocked_reason = ""
         self.placed_of: Counter[str] = Counter()
-        """By sweep."""
-        self.full: dict[Shape, str] = {}
-        """Why these fit nowhere, whoever asks: room only shrinks within one pass."""
-        self.blocked: dict[tuple[Shape, bool, frozenset[int]], str] = {}
-        """Why these do not start: with whether they may outlast the start of the head, and what is barred."""
-        self.fits: dict[tuple[Shape, bool], bool] = {}
-        """Whether there may be room for these, with whether they may outlast the start of the head; until
-        something is placed."""
+        """The number of tasks placed in this pass, by sweep."""
+        self.full_reasons: dict[Shape, str] = {}
+        """Why tasks of these shapes fit nowhere. Capacity only shrinks within one pass, so it stays true."""
+        self.blocked_reasons: dict[tuple[Shape, bool, frozenset[int]], str] = {}
+        """Why tasks do not start: by shape, whether they may outlast the start of the first blocked task, and
+        the barred cards."""
+        self.may_fit: dict[tuple[Shape, bool], bool] = {}
+        """Whether a shape may fit, by whether its tasks may outlast the start of the first blocked task;
+        valid until a task is placed."""
         self.windows = [window for window in state.rules.reserved if window.end > self.now]
-        on_cpu = self.living.on_cpu.values()
+        on_cpu = self.running_tasks.on_cpu.values()
         self.cores = CoreCapacity(
             state.rules.cores, on_cpu, end=lambda task: expected_end(task, state), now=self.now
         )
 
-    def decide(self, kinds: TaskGroups) -> Decision:
-        """What starts of these, what makes room, and why the rest waits.
-
-        Args:
-            kinds: All that waits.
-        """
-        cards, cpu = (QueueOrder(self.now, self.state.rules, shared=self.state.shared) for _ in range(2))
-        cards.fill([alike for alike in kinds.alike.values() if alike.shape.cards])
-        cpu.fill([alike for alike in kinds.alike.values() if not alike.shape.cards])
-        cpu.walk(UserCharges(self._cores_held), self._chosen_for_cpu, self._place_on_cpu)
-        cards.walk(UserCharges(self.living.charges), self._chosen, self._place)
-        reasons = kinds.tell()
+    def decide(self, groups: TaskGroups) -> Decision:
+        """Decides about all pending tasks."""
+        cards, cpu = (
+            QueueOrder(self.now, self.state.rules, shared=self.state.has_other_queues) for _ in range(2)
+        )
+        cards.add_groups([group for group in groups.groups.values() if group.shape.cards])
+        cpu.add_groups([group for group in groups.groups.values() if not group.shape.cards])
+        cpu.offer_tasks(UserCharges(self._cores_held), self._select_for_cpu, self._place_on_cpu)
+        cards.offer_tasks(UserCharges(self.running_tasks.charges), self._select, self._place)
+        reasons = groups.reasons()
         for placement in self.placements:
             del reasons[placement.task]
-        kept = self.kept
-        if kept is not None:
-            reasons[kept.task.id] = self.head_reason
+        reservation = self.reservation
+        if reservation is not None:
+            reasons[reservation.task.id] = self.first_blocked_reason
         return Decision(
             placements=tuple(self.placements),
-            evictions=kept.evictions if kept is not None else (),
+            preemptions=reservation.preemptions if reservation is not None else (),
             reasons=reasons,
-            head=kept.task.id if kept is not None else None,
-            head_start=kept.start if kept is not None else None,
+            first_blocked=reservation.task.id if reservation is not None else None,
+            first_blocked_start=reservation.start if reservation is not None else None,
         )
 
-    def _chosen(self, some: Candidates, charges: UserCharges | None) -> Candidates:
-        """Those for which there may be room; else whoever may be the head; else one, to be told why."""
+    def _select(self, candidates: Candidates, charges: UserCharges | None) -> Candidates:
+        """Returns the tasks worth trying in this pass: those that may fit; of groups that fit nowhere the
+        first task of each user, or one task, so that a first blocked task is found and a reason for the
+        group."""
         hopeful: Candidates = []
         hopeless: Candidates = []
         may_start = False
-        full = self.full
-        for one in some:
-            alike, tasks = one
-            alike.reason = full.get(alike.shape, alike.reason)
-            if not alike.reason:
-                is_refused = alike.is_limited and self._sweep_is_full(tasks[0], alike)
-                fits = self._fits(alike)
+        full_reasons = self.full_reasons
+        for one in candidates:
+            group, tasks = one
+            group.reason = full_reasons.get(group.shape, group.reason)
+            if not group.reason:
+                is_refused = group.is_limited and self._sweep_is_full(tasks[0], group)
+                fits = self._fits(group)
                 may_start = may_start or (fits and not is_refused)
                 (hopeful if fits else hopeless).append(one)
-        is_plain = not (may_start or self.windows or self.state.closed)
-        if self.kept is None and not (is_plain and self._has_head(hopeless, charges)):
-            return hopeful + [(alike, first_of_each_user(tasks)) for alike, tasks in hopeless]
+        is_plain = not (may_start or self.windows or self.state.closed_cards)
+        if self.reservation is None and not (is_plain and self._has_reservation(hopeless, charges)):
+            return hopeful + [(group, first_of_each_user(tasks)) for group, tasks in hopeless]
         if not is_plain or any(map(self._is_stale, hopeless)):
-            return hopeful + [(alike, tasks[:1]) for alike, tasks in hopeless]
-        # Nobody starts, so it does not matter in which order they ask, and one asks for all of a shape.
-        told: dict[tuple[Shape, bool], str] = {}
-        for alike, tasks in hopeless:
-            if not alike.reason:
-                asked = alike.shape, self._outlasts_head(alike)
-                if asked not in told:
-                    self._place(tasks[0], alike)
-                    told[asked] = alike.reason
-                alike.reason = told[asked]
+            return hopeful + [(group, tasks[:1]) for group, tasks in hopeless]
+        # No task starts, so their order does not matter, and one task is tried for all of a shape.
+        reasons: dict[tuple[Shape, bool], str] = {}
+        for group, tasks in hopeless:
+            if not group.reason:
+                key = group.shape, self._outlasts_reservation(group)
+                if key not in reasons:
+                    self._place(tasks[0], group)
+                    reasons[key] = group.reason
+                group.reason = reasons[key]
         return []
 
-    def _has_head(self, some: Candidates, charges: UserCharges | None) -> bool:
-        """Whether cards are kept now for the first of these, none of whom starts."""
-        first = None if self.state.shared else first_in_line(some, charges)
+    def _has_reservation(self, candidates: Candidates, charges: UserCharges | None) -> bool:
+        """Whether cards are reserved after the first of these tasks, none of which starts, was tried."""
+        first = None if self.state.has_other_queues else first_in_line(candidates, charges)
         if first is not None:
             self._place(*first)
-        return self.kept is not None
+        return self.reservation is not None
 
     def _is_stale(self, one: tuple[TaskGroup, Sequence[Task]]) -> bool:
-        """Whether there is less room than when it was told that somebody like it is behind the head."""
-        alike, _ = one
-        is_behind = (alike.shape, self._outlasts_head(alike), _NONE) in self.blocked
-        return is_behind and not self.room.has(alike.shape, _NONE)
+        """Whether capacity has shrunk since tasks like these were found to wait behind the reservation."""
+        group, _ = one
+        is_behind = (group.shape, self._outlasts_reservation(group), _NONE) in self.blocked_reasons
+        return is_behind and not self.free_capacity.has_fit(group.shape, _NONE)
 
-    def _fits(self, alike: TaskGroup) -> bool:
-        shape, outlasts = alike.shape, self.kept is not None and self._outlasts_head(alike)
-        fits = self.fits.get((shape, outlasts))
+    def _fits(self, group: TaskGroup) -> bool:
+        shape, outlasts = group.shape, self.reservation is not None and self._outlasts_reservation(group)
+        fits = self.may_fit.get((shape, outlasts))
         if fits is None:
-            fits = self.fits[shape, outlasts] = self.room.has(shape, self._all_barred(outlasts, _NONE))
+            fits = self.may_fit[shape, outlasts] = self.free_capacity.has_fit(
+                shape, self._all_barred(outlasts, _NONE)
+            )
         return fits
 
-    def _cost(self, task: Task) -> float:
-        saved = self.state.saved.get(task.id, task.started if task.started is not None else self.now)
+    def _preemption_cost(self, task: Task) -> float:
+        saved = self.state.last_saved.get(task.id, task.started if task.started is not None else self.now)
         return (self.now - saved) * len(task.cards)
 
     # --- the CPU ------------------------------------------------------------------------------------------
 
-    def _chosen_for_cpu(self, some: Candidates, _: UserCharges | None) -> Candidates:
-        """Nobody where nothing is left, but for one who is told why for all that need as much."""
-        if not self.cores.are_taken:
-            return [one for one in some if not one[0].reason]
-        told: dict[int | None, str] = {}
-        for alike, tasks in some:
+    def _select_for_cpu(self, candidates: Candidates, _: UserCharges | None) -> Candidates:
+        """Returns no task if no core is left; then one task of each number of cores is tried, for the reason
+        of all of them."""
+        if not self.cores.is_exhausted:
+            return [one for one in candidates if not one[0].reason]
+        reasons: dict[int | None, str] = {}
+        for group, tasks in candidates:
             cores = tasks[0].need.cores
-            if not alike.reason and not self._sweep_is_full(tasks[0], alike):
-                if cores not in told:
-                    self._place_on_cpu(tasks[0], alike)
-                    told[cores] = alike.reason
-                alike.reason = told[cores]
+            if not group.reason and not self._sweep_is_full(tasks[0], group):
+                if cores not in reasons:
+                    self._place_on_cpu(tasks[0], group)
+                    reasons[cores] = group.reason
+                group.reason = reasons[cores]
         return []
 
-    def _place_on_cpu(self, task: Task, alike: TaskGroup) -> float | None:
-        if self._sweep_is_full(task, alike):
+    def _place_on_cpu(self, task: Task, group: TaskGroup) -> float | None:
+        if self._sweep_is_full(task, group):
             return None
         if never := wait_reasons.impossible(task.need, (), self.state.rules):
-            alike.reason = f"{IMPOSSIBLE}: {never}"
-        elif why := self.cores.take(task, alike.seconds):
-            alike.reason = why
+            group.reason = f"{IMPOSSIBLE}: {never}"
+        elif why := self.cores.allocate(task, group.seconds):
+            group.reason = why
         else:
-            self._started(task, Placement(task.id))
+            self._add_placement(task, Placement(task.id))
             return float(num_cores(task.need))
         return None
 
     def _cores_held(self) -> dict[str, float]:
-        """By user."""
+        """The number of cores in use, by user."""
         held: Counter[str] = Counter()
-        for task in self.living.on_cpu.values():
+        for task in self.running_tasks.on_cpu.values():
             held[task.user] += num_cores(task.need)
         return {user: float(count) for user, count in held.items()}
 
     # --- cards --------------------------------------------------------------------------------------------
 
-    def _place(self, task: Task, alike: TaskGroup) -> float | None:
-        """One task of cards; what it adds to its user's share, or None."""
-        if self._sweep_is_full(task, alike):
+    def _place(self, task: Task, group: TaskGroup) -> float | None:
+        """Places a task on cards, if it fits. Returns what that adds to its user's charge, else None."""
+        if self._sweep_is_full(task, group):
             return None
-        shape = alike.shape
-        reason = self.full.get(shape)
+        shape = group.shape
+        reason = self.full_reasons.get(shape)
         if reason is None:
-            barred = self._barred(task, alike) if self.windows or self.state.closed else _NONE
-            outlasts = self.kept is not None and self._outlasts_head(alike)
-            reason = self.blocked.get((shape, outlasts, barred))
+            barred = self._barred(task, group) if self.windows or self.state.closed_cards else _NONE
+            outlasts = self.reservation is not None and self._outlasts_reservation(group)
+            reason = self.blocked_reasons.get((shape, outlasts, barred))
             if reason is None:
-                found = self.room.find(shape, self._all_barred(outlasts, barred))
+                found = self.free_capacity.find(shape, self._all_barred(outlasts, barred))
                 if found is not None:
-                    return self._take(task, alike, found)
-                reason = self._why(task, shape, outlasts, barred)
-        alike.reason = reason
+                    return self._allocate(task, group, found)
+                reason = self._blocking_reason(task, shape, outlasts, barred)
+        group.reason = reason
         return None
 
-    def _outlasts_head(self, alike: TaskGroup) -> bool:
-        """Whether it might still run when the head starts. Where that is not known, whatever ends at all may
-        start: the head then waits for its limit at most."""
-        assert self.kept is not None
-        if alike.seconds is None:
+    def _outlasts_reservation(self, group: TaskGroup) -> bool:
+        """Whether a task might still run when the first blocked task starts. If that time is not known, each
+        task with an end may start: the first blocked task then waits at most for its time limit."""
+        assert self.reservation is not None
+        if group.seconds is None:
             return True
-        return self.kept.start is not None and self.now + alike.seconds > self.kept.start
+        return self.reservation.start is not None and self.now + group.seconds > self.reservation.start
 
     def _all_barred(self, outlasts: bool, barred: frozenset[int]) -> frozenset[int]:
-        return barred | self.kept_indices if outlasts else barred
+        return barred | self.reserved_indices if outlasts else barred
 
-    def _why(self, task: Task, shape: Shape, outlasts: bool, barred: frozenset[int]) -> str:
-        """Why there is no room, for all that take the same; keeps cards if this is the first of all."""
-        never = wait_reasons.too_large(shape, self.ground.capacities, self.ground.cards)
+    def _blocking_reason(self, task: Task, shape: Shape, outlasts: bool, barred: frozenset[int]) -> str:
+        """Returns why no task of this shape starts; reserves cards if this is the first blocked task."""
+        never = wait_reasons.too_large(shape, self.card_cache.capacities, self.card_cache.cards)
         if never is not None:
-            self.full[shape] = f"{IMPOSSIBLE}: {never}"
-            return self.full[shape]
-        anywhere = self.room.find(shape, _NONE)
-        is_head = self.kept is None and self._keep(task, shape, barred)
+            self.full_reasons[shape] = f"{IMPOSSIBLE}: {never}"
+            return self.full_reasons[shape]
+        anywhere = self.free_capacity.find(shape, _NONE)
+        is_first_blocked = self.reservation is None and self._reserve(task, shape, barred)
         if anywhere is None:
-            told = functools.partial(
-                wait_reasons.too_little_capacity, shape, self.room, when=self.living.soonest, now=self.now
+            describe = functools.partial(
+                wait_reasons.too_little_capacity,
+                shape,
+                self.free_capacity,
+                when=self.running_tasks.next_end,
+                now=self.now,
             )
-            reason = self.full[shape] = told()
-            if is_head:
-                self.head_reason = told(kept=self.kept)
+            reason = self.full_reasons[shape] = describe()
+            if is_first_blocked:
+                self.first_blocked_reason = describe(reservation=self.reservation)
             return reason
-        if barred and self.room.find(shape, barred) is None:
-            reason = self._window(barred, anywhere)
+        if barred and self.free_capacity.find(shape, barred) is None:
+            reason = self._barring_reason(barred, anywhere)
         else:
-            assert self.kept is not None
-            reason = wait_reasons.behind_reservation(self.kept, self.now)
-        self.blocked[shape, outlasts, barred] = reason
-        if is_head:
-            self.head_reason = reason
+            assert self.reservation is not None
+            reason = wait_reasons.behind_reservation(self.reservation, self.now)
+        self.blocked_reasons[shape, outlasts, barred] = reason
+        if is_first_blocked:
+            self.first_blocked_reason = reason
         return reason
 
-    def _keep(self, task: Task, shape: Shape, barred: frozenset[int]) -> bool:
-        leaving, is_steady = self.ground.leaving, self.living.is_steady
-        self.kept = reserve_cards(
-            task, shape, leaving, is_steady=is_steady, now=self.now, barred=barred, cost=self._cost
+    def _reserve(self, task: Task, shape: Shape, barred: frozenset[int]) -> bool:
+        release_times, ends_are_fixed = self.card_cache.release_times, self.running_tasks.ends_are_fixed
+        self.reservation = reserve_cards(
+            task,
+            shape,
+            release_times,
+            ends_are_fixed=ends_are_fixed,
+            now=self.now,
+            barred=barred,
+            cost=self._preemption_cost,
         )
-        if self.kept is not None:
-            self.kept_indices = frozenset(place.index for place in self.kept.places)
-        return self.kept is not None
+        if self.reservation is not None:
+            self.reserved_indices = frozenset(occupancy.index for occupancy in self.reservation.occupancies)
+        return self.reservation is not None
 
-    def _take(self, task: Task, alike: TaskGroup, places: list[CardOccupancy]) -> float:
-        shape = alike.shape
+    def _allocate(self, task: Task, group: TaskGroup, occupancies: list[CardOccupancy]) -> float:
+        shape = group.shape
         mb = None if shape.whole else shape.mb
-        cards = tuple([place.card.id for place in places])
+        cards = tuple([occupancy.card.id for occupancy in occupancies])
         started = msgspec.structs.replace(task, cards=cards, reserved_mb=mb, started=self.now)
-        self.room.take(places, shape, started)
-        self.fits.clear()
-        self._started(task, Placement(task.id, cards, mb))
-        end = math.inf if alike.seconds is None else self.now + alike.seconds
-        self.living.starts(task, end)
-        return min(MAX_CHARGED_SECONDS, end - self.now) * self.living.share(started)
+        self.free_capacity.allocate(occupancies, shape, started)
+        self.may_fit.clear()
+        self._add_placement(task, Placement(task.id, cards, mb))
+        end = math.inf if group.seconds is None else self.now + group.seconds
+        self.running_tasks.add_placed(task, end)
+        return min(MAX_CHARGED_SECONDS, end - self.now) * self.running_tasks.card_share(started)
 
-    def _started(self, task: Task, placement: Placement) -> None:
+    def _add_placement(self, task: Task, placement: Placement) -> None:
         if task.sweep is not None:
             self.placed_of[task.sweep] += 1
         self.placements.append(placement)
 
-    def _sweep_is_full(self, task: Task, alike: TaskGroup) -> bool:
+    def _sweep_is_full(self, task: Task, group: TaskGroup) -> bool:
         most = task.most_parallel
         if most is None or task.sweep is None:
             return False
-        if self.living.sweeps[task.sweep] + self.placed_of[task.sweep] < most:
+        if self.running_tasks.sweeps[task.sweep] + self.placed_of[task.sweep] < most:
             return False
-        alike.reason = wait_reasons.sweep(most)
+        group.reason = wait_reasons.sweep(most)
         return True
 
-    # --- cards that somebody may not have, or that are somebody's for a time --------------------------------
+    # --- cards that are closed to a task, or reserved for a user for a time
+    # ----------------------------------
 
-    def _barred(self, task: Task, alike: TaskGroup) -> frozenset[int]:
-        """Cards that this task may not have, or that are another user's before it would surely have ended."""
-        end = math.inf if alike.seconds is None else self.now + alike.seconds
+    def _barred(self, task: Task, group: TaskGroup) -> frozenset[int]:
+        """Returns the cards that are closed to a task, or reserved for another user before its latest end."""
+        end = math.inf if group.seconds is None else self.now + group.seconds
         cards = [window.card for window in self.windows if window.user != task.user and end > window.begin]
-        places = self.room.by_id
+        occupancies = self.free_capacity.by_id
         return frozenset(
-            places[card].index
-            for card in (*cards, *self.state.closed.get(task.id, _NOWHERE))
-            if card in places
+            occupancies[card].index
+            for card in (*cards, *self.state.closed_cards.get(task.id, _NOWHERE))
+            if card in occupancies
         )
 
-    def _window(self, barred: frozenset[int], places: list[CardOccupancy]) -> str:
-        place = next(place for place in places if place.index in barred)
-        windows = [window for window in self.windows if window.card == place.card.id]
+    def _barring_reason(self, barred: frozenset[int], occupancies: list[CardOccupancy]) -> str:
+        occupancy = next(occupancy for occupancy in occupancies if occupancy.index in barred)
+        windows = [window for window in self.windows if window.card == occupancy.card.id]
         if not windows:
-            return wait_reasons.closed(place.name)
-        return wait_reasons.reserved(min(windows, key=lambda window: window.begin), place.name)
+            return wait_reasons.closed(occupancy.name)
+        return wait_reasons.reserved(min(windows, key=lambda window: window.begin), occupancy.name)

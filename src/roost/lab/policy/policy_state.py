@@ -1,4 +1,4 @@
-"""What a decision is made from, and what it says."""
+"""The input of a decision (`PolicyState`) and its result (`Decision`), as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from roost.lab.queue.task import Task
 
 
 class ReservedWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """A card that is one user's for a time."""
+    """A card that is reserved for one user for a time; for no user at all if `user` is empty."""
 
     card: str
     user: str
@@ -23,32 +23,32 @@ class ReservedWindow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine's owner has laid down."""
+    """The limits that the machine's owner has set."""
 
     foreign: Literal["avoid", "fit", "ignore"] = "fit"
-    """Cards on which somebody computes without a lease: no task at all, only what fits beside, or as if they
-    were free. A task that wants a whole card never fits beside."""
+    """Cards that a process uses without a lease: no task is placed there, only tasks that fit into the rest
+    of the memory, or the process is ignored. A task that needs a whole card never fits into a rest."""
     most_per_card: int | None = None
     """How many tasks may share a card."""
     safety_mb: int = 512
-    """Of each card that stays free; at least 2 % of it."""
+    """Memory of each card that stays free; at least 2 % of the card."""
     allowed: tuple[str, ...] | None = None
     """The cards that tasks may have; None: all."""
     drained: tuple[str, ...] = ()
-    """Cards on which nothing more begins."""
+    """Cards on which no further task starts."""
     reserved: tuple[ReservedWindow, ...] = ()
     cores: int = 1
-    """That tasks of the CPU have together; each counts as one that does not say more."""
+    """CPU cores for all tasks without a card together; a task that names no number takes one."""
     longest_wait: float = 7 * 86400.0
-    """Seconds after which a task goes before others of its class, whatever priority and share they have."""
+    """Seconds after which a task goes before others of its class, whatever their priority and fair share."""
     longest_wait_of_several: float = 86400.0
-    """The same of a task of several cards. They become free one at a time: as long as there are tasks of one,
-    of users who have had less, these pass it over."""
+    """The same for a task of several cards. Cards become free one at a time: tasks of one card, of users with
+    less usage, would overtake it as long as there are any."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLease:
-    """What somebody else's lease holds of a card: a foreground run, another user's task."""
+    """A lease of a card that no live task of this queue holds: a foreground run, another user's task."""
 
     user: str
     mb: int | None
@@ -59,67 +59,67 @@ class OtherLease:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What earlier runs tell of a task."""
+    """The memory and run time of a task, predicted from earlier runs."""
 
     memory_mb: int | None = None
-    """Goes before what the task itself needs by its own account. 0: more than a share of any card."""
+    """Replaces the memory that the task itself requests. 0: more than a share of any card."""
     seconds: float | None = None
-    """How long it takes; its limit, where it has one, goes before this."""
+    """The run time; a time limit of the task replaces it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyState:
-    """All that a decision depends on.
+    """Everything that a decision depends on.
 
     Args:
         now: Unix seconds.
-        pending: The queue.
-        live: What has been started and has not ended; each with its cards and ``reserved_mb``.
-        cards: Of the machine. Their ``users`` are processes that hold no lease.
-        held: By card: leases of others, without those of ``live``.
-        usage: GPU-seconds of each user, the older the less, those of live tasks included.
-        expected: By task, where something is known.
-        saved: By task: when it saved last, so what an eviction would cost.
-        states: Of the tasks that others wait for, where they are known.
-        closed: By task: cards that it may not have, whoever else may.
-        shared: Whether the queue is one of several, each of one user: then a priority counts among the tasks
-            of its user alone.
+        pending: The pending tasks.
+        live: The started tasks that have not ended; each with its cards and ``reserved_mb``.
+        cards: The cards of the machine. Their ``users`` are processes that hold no lease.
+        other_leases: By card: the leases without those of ``live``.
+        usage: GPU-seconds of each user, decayed with age, those of live tasks included.
+        expected: By task, where a prediction exists.
+        last_saved: By task: the time of its last checkpoint, so what preempting it would cost.
+        dependency_states: The states of the tasks that others depend on, where they are known.
+        closed_cards: By task: cards that it may not have, even if others may.
+        has_other_queues: Whether the queue is one of several, each of one user: then a priority counts only
+            among the tasks of its user.
     """
 
     now: float
     pending: Sequence[Task]
     live: Sequence[Task] = ()
     cards: Sequence[Card] = ()
-    held: Mapping[str, Sequence[OtherLease]] = field(default_factory=dict)
+    other_leases: Mapping[str, Sequence[OtherLease]] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, Expectation] = field(default_factory=dict)
-    saved: Mapping[str, float] = field(default_factory=dict)
-    states: Mapping[str, str] = field(default_factory=dict)
-    closed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    shared: bool = False
+    last_saved: Mapping[str, float] = field(default_factory=dict)
+    dependency_states: Mapping[str, str] = field(default_factory=dict)
+    closed_cards: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    has_other_queues: bool = False
     rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A task to be started now."""
+    """A task to start now, with its cards."""
 
     task: str
     cards: tuple[str, ...] = ()
     mb: int | None = None
-    """Of each of them; None: the whole."""
+    """Memory of each card; None: whole cards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now."""
+    """The result of one scheduling pass."""
 
     placements: tuple[Placement, ...]
-    evictions: tuple[str, ...]
-    """Live tasks to be stopped with a checkpoint and queued again."""
+    preemptions: tuple[str, ...]
+    """Live tasks to stop with a checkpoint and to requeue."""
     reasons: Mapping[str, str]
-    """Of each task that waits: a word for programs, a colon, and one line for people."""
-    head: str | None = None
-    """The first task that waits for room: cards are kept for it."""
-    head_start: float | None = None
-    """When it starts at the latest, as far as known."""
+    """Of each task that waits: a code for programs, a colon, and one line for people."""
+    first_blocked: str | None = None
+    """The first task that waits for capacity: cards are reserved for it."""
+    first_blocked_start: float | None = None
+    """The latest time at which it starts, as far as known."""

@@ -1,7 +1,7 @@
-"""The one reservation: cards that are kept for the task at the head of the queue (EASY backfill).
+"""The reservation: the cards that are kept for the first blocked task (EASY backfill).
 
-Lifka, The ANL/IBM SP Scheduling System, 1995: whoever comes later may start if it ends before the head would
-start, or uses cards that the head does not need.
+Lifka, The ANL/IBM SP Scheduling System, 1995: a later task may start if it ends before the first blocked task
+would start, or if it uses cards that this one does not need.
 """
 
 from __future__ import annotations
@@ -21,72 +21,77 @@ _MAX_SHAPES, _MAX_CHANGES = 64, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is kept, for whom."""
+    """The cards that are reserved for the first blocked task, and its start."""
 
     task: Task
-    places: tuple[CardOccupancy, ...]
+    occupancies: tuple[CardOccupancy, ...]
     start: float | None
-    """None: something that it waits for has no known end."""
-    evictions: tuple[str, ...] = ()
-    making_room: tuple[str, ...] = ()
-    """The names of the opportunistic tasks that do for it: now, or at its start if that is later."""
+    """Unix seconds; None: a task that it waits for has no known end."""
+    preemptions: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    """The names of the opportunistic tasks that are preempted for it: now, or at its start if that is
+    later."""
 
 
 class ReleaseTimes:
-    """When cards become free, as those who are there leave one after the other. What was found for a shape is
-    remembered until somebody comes or goes.
+    """The times at which cards become free as their tasks and leases end. The times of a shape are cached,
+    and computed again for the cards whose tasks have changed.
 
     Args:
-        room: What is left; changes.
-        end: When a live task ends; infinity where that is not known.
+        free_capacity: The cards; changes during a pass.
+        end: Gives the end of a live task; infinity where it is not known.
     """
 
-    def __init__(self, room: FreeCapacity, end: Callable[[Task], float]) -> None:
-        self.room, self.end = room, end
+    def __init__(self, free_capacity: FreeCapacity, end: Callable[[Task], float]) -> None:
+        self.free_capacity, self.end = free_capacity, end
         self._known: dict[Shape, list[float | None]] = {}
-        self._seen: dict[Shape, int] = {}
-        """How many of the room's changes each has seen."""
+        self._num_considered: dict[Shape, int] = {}
+        """How many of the changes of the cards are considered in the times of a shape."""
 
-    def when(self, shape: Shape, *, is_steady: bool) -> Sequence[float | None]:
-        """When it fits on each card; None: never, or nothing begins there.
+    def when_free(self, shape: Shape, *, ends_are_fixed: bool) -> Sequence[float | None]:
+        """Returns for each card the time from which the shape fits on it; None: never, or the card is closed.
 
         Args:
-            shape: What it takes.
-            is_steady: Whether all ends are what they were for the last one; else nothing is remembered.
+            shape: The requested cards and memory.
+            ends_are_fixed: Whether all ends are the same as at the last call; else the cache is dropped.
         """
-        places, changes = self.room.places, self.room.changes
-        if not is_steady or len(self._known) > _MAX_SHAPES or len(changes) > _MAX_CHANGES:
+        occupancies, changes = self.free_capacity.occupancies, self.free_capacity.changes
+        if not ends_are_fixed or len(self._known) > _MAX_SHAPES or len(changes) > _MAX_CHANGES:
             self._known.clear()
             changes.clear()
         known = self._known.get(shape)
         if known is None:
-            known = [self._when(place, shape) for place in places]
-            if is_steady:
+            known = [self._when_card_is_free(occupancy, shape) for occupancy in occupancies]
+            if ends_are_fixed:
                 self._known[shape] = known
         else:
-            for index in set(changes[self._seen[shape] :]):
-                known[index] = self._when(places[index], shape)
-        self._seen[shape] = len(changes)
+            for index in set(changes[self._num_considered[shape] :]):
+                known[index] = self._when_card_is_free(occupancies[index], shape)
+        self._num_considered[shape] = len(changes)
         return known
 
-    def without_opportunistic(self, place: CardOccupancy, shape: Shape) -> float | None:
-        """When it fits on a card if all opportunistic tasks make room; None as above."""
-        return self._when(place, shape, [task for task in place.live if not task.need.opportunistic])
+    def without_opportunistic(self, occupancy: CardOccupancy, shape: Shape) -> float | None:
+        """Returns the same for one card without its opportunistic tasks."""
+        return self._when_card_is_free(
+            occupancy, shape, [task for task in occupancy.live if not task.need.opportunistic]
+        )
 
-    def _when(self, place: CardOccupancy, shape: Shape, live: Sequence[Task] | None = None) -> float | None:
-        if place.closed or not place.fits_beside(shape, ()):
+    def _when_card_is_free(
+        self, occupancy: CardOccupancy, shape: Shape, live: Sequence[Task] | None = None
+    ) -> float | None:
+        if occupancy.closed_reason or not occupancy.fits_with(shape, ()):
             return None
-        live = place.live if live is None else live
+        live = occupancy.live if live is None else live
         if shape.whole:
-            leases = [leaves for leaves, _ in place.leases]
+            leases = [leaves for leaves, _ in occupancy.leases]
             return max([*map(self.end, live), *leases], default=_NOW)
         there = [(self.end(task), task.reserved_mb) for task in live]
-        there += place.leases
+        there += occupancy.leases
         there.sort(key=_by_end, reverse=True)
         staying: list[int | None] = []
-        for leaves, mb in there:  # from whoever stays longest to the first one beside whom it does not fit
+        for leaves, mb in there:  # from the latest end to the first one together with which it does not fit
             staying.append(mb)
-            if not place.fits_beside(shape, staying):
+            if not occupancy.fits_with(shape, staying):
                 return leaves
         return _NOW
 
@@ -97,51 +102,54 @@ _by_end = itemgetter(0)
 def reserve_cards(
     task: Task,
     shape: Shape,
-    leaving: ReleaseTimes,
+    release_times: ReleaseTimes,
     *,
-    is_steady: bool,
+    ends_are_fixed: bool,
     now: float,
     barred: frozenset[int],
     cost: Callable[[Task], float],
 ) -> Reservation | None:
-    """What is kept for a task that does not fit now; None where it would not fit if all tasks had ended.
+    """Reserves cards for a task that does not fit now; returns None if it would not fit if all tasks had
+    ended.
 
     Args:
-        task: The head of the queue.
-        shape: What it takes.
-        leaving: When cards become free.
-        is_steady: As of `ReleaseTimes.when`.
+        task: The first blocked task.
+        shape: Its cards and memory.
+        release_times: The times at which cards become free.
+        ends_are_fixed: As in `ReleaseTimes.when_free`.
         now: Unix seconds.
-        barred: Indices of cards that it must not have.
-        cost: What is lost if an opportunistic task is stopped, in seconds of a card.
+        barred: Indices of cards that the task must not have.
+        cost: Gives what is lost if an opportunistic task is preempted, in card-seconds.
     """
-    room = leaving.room
-    if room.someday(shape) < shape.cards:
+    free_capacity = release_times.free_capacity
+    if free_capacity.num_fitting_when_idle(shape) < shape.cards:
         return None
-    when = leaving.when(shape, is_steady=is_steady)
-    evicting = None
+    when = release_times.when_free(shape, ends_are_fixed=ends_are_fixed)
+    by_preemption = None
     if not task.need.opportunistic:
-        evicting = _reserve_by_preemption(task, shape, room, when, now=now, barred=barred, cost=cost)
-    return evicting or _reserve_by_ends(task, shape, leaving, when, now=now, barred=barred)
+        by_preemption = _reserve_by_preemption(
+            task, shape, free_capacity, when, now=now, barred=barred, cost=cost
+        )
+    return by_preemption or _reserve_by_ends(task, shape, release_times, when, now=now, barred=barred)
 
 
 def _reserve_by_ends(
     task: Task,
     shape: Shape,
-    leaving: ReleaseTimes,
+    release_times: ReleaseTimes,
     when: Sequence[float | None],
     *,
     now: float,
     barred: frozenset[int],
 ) -> Reservation | None:
-    """The cards that become free first. Opportunistic tasks make room for it once all others have left: it
-    does not wait for their ends."""
-    places = leaving.room.places
+    """Reserves the cards that become free first. Opportunistic tasks are preempted once all others have
+    ended: the task does not wait for their ends."""
+    occupancies = release_times.free_capacity.occupancies
     freed = list(when)
     if not task.need.opportunistic:
-        for place in places:
-            if place.opportunistic:
-                freed[place.index] = leaving.without_opportunistic(place, shape)
+        for occupancy in occupancies:
+            if occupancy.opportunistic:
+                freed[occupancy.index] = release_times.without_opportunistic(occupancy, shape)
     found = [
         (leaves if leaves > now else now, index)
         for index, leaves in enumerate(freed)
@@ -153,38 +161,39 @@ def _reserve_by_ends(
     alone = [math.inf if leaves is None else leaves for leaves in when]
     in_time = [(alone[index] > start, leaves, index) for leaves, index in found if leaves <= start]
     chosen = [index for *_, index in nsmallest(shape.cards, in_time)]
-    latest = _NOW if math.isinf(start) else start  # whoever has not ended by then
-    making = {
+    latest = _NOW if math.isinf(start) else start  # tasks that end later are preempted
+    preempted = {
         one.id: one.name
         for index in chosen
         if freed[index] != when[index] and alone[index] >= latest
-        for one in places[index].live
-        if one.need.opportunistic and leaving.end(one) >= latest
+        for one in occupancies[index].live
+        if one.need.opportunistic and release_times.end(one) >= latest
     }
     return Reservation(
         task,
-        tuple(places[index] for index in chosen),
+        tuple(occupancies[index] for index in chosen),
         None if math.isinf(start) else start,
-        making_room=tuple(making.values()),
+        preempted=tuple(preempted.values()),
     )
 
 
 def _reserve_by_preemption(
     task: Task,
     shape: Shape,
-    room: FreeCapacity,
+    free_capacity: FreeCapacity,
     when: Sequence[float | None],
     *,
     now: float,
     barred: frozenset[int],
     cost: Callable[[Task], float],
 ) -> Reservation | None:
-    """The cards that opportunistic tasks give up for it, where that suffices: those that lose least."""
-    places = room.places
+    """Reserves cards of opportunistic tasks, those whose preemption loses least; None if they do not
+    suffice."""
+    occupancies = free_capacity.occupancies
     yielding = {
-        index: _preemption_on_card(place, shape, cost)
-        for index, place in enumerate(places)
-        if place.opportunistic and when[index] is not None and index not in barred
+        index: _preemption_on_card(occupancy, shape, cost)
+        for index, occupancy in enumerate(occupancies)
+        if occupancy.opportunistic and when[index] is not None and index not in barred
     }
     if not yielding:
         return None
@@ -200,26 +209,26 @@ def _reserve_by_preemption(
     gone = {one.id: one for index in chosen for one in (yielding.get(index) or (0.0, ()))[1]}
     return Reservation(
         task,
-        tuple(places[index] for index in chosen),
+        tuple(occupancies[index] for index in chosen),
         now,
-        evictions=tuple(sorted(id for id, one in gone.items() if one.state != STOPPING)),
-        making_room=tuple(one.name for one in gone.values()),
+        preemptions=tuple(sorted(id for id, one in gone.items() if one.state != STOPPING)),
+        preempted=tuple(one.name for one in gone.values()),
     )
 
 
 def _preemption_on_card(
-    place: CardOccupancy, shape: Shape, cost: Callable[[Task], float]
+    occupancy: CardOccupancy, shape: Shape, cost: Callable[[Task], float]
 ) -> tuple[float, Sequence[Task]] | None:
-    """What is lost on a card, and whose tasks they are; None if it would not fit even then."""
-    leaving = [
+    """Returns the cost of making the shape fit on a card, and the tasks to preempt; None if none suffice."""
+    opportunistic = [
         (0.0 if task.state == STOPPING else cost(task), task.id, task)
-        for task in place.live
+        for task in occupancy.live
         if task.need.opportunistic
     ]
-    leaving.sort()
-    staying = [task.reserved_mb for task in place.live if not task.need.opportunistic]
-    staying += [mb for _, mb in place.leases]
-    for gone in range(len(leaving) + 1):
-        if place.fits_beside(shape, staying + [task.reserved_mb for *_, task in leaving[gone:]]):
-            return sum(lost for lost, *_ in leaving[:gone]), [task for *_, task in leaving[:gone]]
+    opportunistic.sort()
+    staying = [task.reserved_mb for task in occupancy.live if not task.need.opportunistic]
+    staying += [mb for _, mb in occupancy.leases]
+    for gone in range(len(opportunistic) + 1):
+        if occupancy.fits_with(shape, staying + [task.reserved_mb for *_, task in opportunistic[gone:]]):
+            return sum(lost for lost, *_ in opportunistic[:gone]), [task for *_, task in opportunistic[:gone]]
     return None

@@ -1,4 +1,4 @@
-"""Tasks that wait, by what they ask for."""
+"""Pending tasks, grouped by their requests."""
 
 from __future__ import annotations
 
@@ -21,40 +21,43 @@ _request_key = attrgetter("need", "priority", "sweep", "most_parallel")
 
 
 class TaskGroups:
-    """Those of one state; goes on to the next one by what has changed.
+    """The pending tasks of a state in groups, updated to the next state by the difference.
 
-    What a pass over a long queue costs is mostly in the lines that see each task.
+    The cost of a pass over a long queue is mostly in the lines here that touch each task.
 
     Args:
-        state: What is decided on.
+        state: The input of the decision.
     """
 
     def __init__(self, state: PolicyState) -> None:
         self._state, self._sees_users = state, _depends_on_user(state)
         self._pending = list(state.pending)
-        self._expected, self._closed = dict(state.expected), dict(state.closed)
+        self._expected, self._closed = dict(state.expected), dict(state.closed_cards)
         self._conditions = StartConditions()
         tasks = by_age(self._pending)
         conditional = list(filter(is_conditional, tasks))
         self._conditional = dict(zip(map(by_id, conditional), conditional, strict=True))
         """By age."""
         self.waiting = self._conditions.reasons(self._conditional.values(), state)
-        """Why those wait that do so for something else than room."""
+        """Why tasks wait for something other than capacity, by id."""
         if waiting := self.waiting:
             tasks = [task for task in tasks if task.id not in waiting]
         found: defaultdict[Hashable, list[Task]] = defaultdict(list)
         for key, task in zip(self._keys(tasks), tasks, strict=True):
             found[key].append(task)
-        self.alike: dict[Hashable, TaskGroup] = {key: self._made(some) for key, some in found.items()}
-        """The others."""
-        self._told: dict[str, str] = {}
+        self.groups: dict[Hashable, TaskGroup] = {
+            key: self._new_group(candidates) for key, candidates in found.items()
+        }
+        """The other tasks, by request."""
+        self._reasons: dict[str, str] = {}
 
-    def follow(self, state: PolicyState) -> bool:
-        """Goes on to another state; False where more than a few tasks differ, or what is known of them."""
+    def update(self, state: PolicyState) -> bool:
+        """Advances to another state. Returns False, and is unusable then, if more than a few tasks differ, or
+        predictions, closed cards, or whether reserved windows exist."""
         if (self._sees_users, self._expected, self._closed) != (
             _depends_on_user(state),
             state.expected,
-            state.closed,
+            state.closed_cards,
         ):
             return False
         differing = difference(self._pending, state.pending)
@@ -70,14 +73,14 @@ class TaskGroups:
             self._drop(self._conditional[id])
         return True
 
-    def tell(self) -> dict[str, str]:
-        """Why each one waits."""
-        told = self._told
-        for alike in self.alike.values():
-            if alike.reason != alike.told:
-                told.update(dict.fromkeys(map(by_id, alike.tasks), alike.reason))
-                alike.told = alike.reason
-        return told | self.waiting
+    def reasons(self) -> dict[str, str]:
+        """Returns why each task waits, by id."""
+        reasons = self._reasons
+        for group in self.groups.values():
+            if group.reason != group.reported_reason:
+                reasons.update(dict.fromkeys(map(by_id, group.tasks), group.reason))
+                group.reported_reason = group.reason
+        return reasons | self.waiting
 
     def _change(self, gone: Iterable[Task], come: Sequence[Task]) -> None:
         for task in gone:
@@ -94,37 +97,39 @@ class TaskGroups:
     def _keys(self, tasks: Sequence[Task]) -> Iterable[Hashable]:
         keys: Iterable[Any] = map(_request_key, tasks)
         if self._sees_users or self._expected or self._closed:
-            return zip(keys, map(self._what_else, tasks), strict=True)
+            return zip(keys, map(self._distinction, tasks), strict=True)
         return keys
 
-    def _what_else(self, task: Task) -> Hashable:
-        """In what tasks may differ that ask for the same."""
+    def _distinction(self, task: Task) -> Hashable:
+        """Returns what may distinguish tasks with equal requests."""
         user = task.user if self._sees_users else None
         return self._expected.get(task.id), user, self._closed.get(task.id)
 
-    def _made(self, tasks: list[Task]) -> TaskGroup:
+    def _new_group(self, tasks: list[Task]) -> TaskGroup:
         need, expected = tasks[0].need, self._expected.get(tasks[0].id, _NOTHING)
-        return TaskGroup(tasks, Shape.of(need, expected.memory_mb), expected_seconds(tasks[0], self._state))
+        return TaskGroup(
+            tasks, Shape.from_need(need, expected.memory_mb), expected_seconds(tasks[0], self._state)
+        )
 
     def _put(self, task: Task) -> None:
         (key,) = self._keys([task])
-        alike = self.alike.get(key)
-        if alike is None:
-            self.alike[key] = self._made([task])
+        group = self.groups.get(key)
+        if group is None:
+            self.groups[key] = self._new_group([task])
             return
-        insort(alike.tasks, task, key=age_key)
-        if alike.told is not None:
-            self._told[task.id] = alike.told
+        insort(group.tasks, task, key=age_key)
+        if group.reported_reason is not None:
+            self._reasons[task.id] = group.reported_reason
 
     def _drop(self, task: Task) -> None:
         (key,) = self._keys([task])
-        tasks = self.alike[key].tasks
+        tasks = self.groups[key].tasks
         del tasks[bisect_left(tasks, age_key(task), key=age_key)]
-        self._told.pop(task.id, None)
+        self._reasons.pop(task.id, None)
         if not tasks:
-            del self.alike[key]
+            del self.groups[key]
 
 
 def _depends_on_user(state: PolicyState) -> bool:
-    """Whether it matters whose a task is."""
+    """Whether decisions depend on the user of a task: reserved windows exist."""
     return any(window.end > state.now for window in state.rules.reserved)

@@ -1,4 +1,4 @@
-"""Why a task waits, in one line: a word for programs, a colon, and words for people."""
+"""The wait reasons of tasks, one line each: a code for programs, a colon, and a sentence for people."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from roost.lab.policy.reason_codes import (
     DRAINED,
     HELD,
     MEMORY,
-    NEVER,
-    NOR_THIS,
     RESERVATION,
     RESERVED,
     SWEEP,
@@ -36,33 +34,33 @@ T = TypeVar("T")
 _NEVER_SUCCEEDS = {
     FAILED: "has failed",
     CRASHED: "has crashed",
-    STOPPED: "was stopped before its end, by somebody or by its time limit",
+    STOPPED: "was stopped before its end, by a user or by its time limit",
 }
 _MOST_HOLDERS, _LONGEST_NAME = 3, 24
 
 
 def impossible(need: Need, cards: Sequence[Card], rules: Rules) -> str | None:
-    """Why a task can never start on this machine, with the numbers; None if it can.
+    """Returns why a task can never start on this machine, with the numbers; None if it can.
 
     Cards that are drained, in trouble or in use count: they may come back.
     """
     if not need.cards:
         if rules.cores <= 0:
-            return "needs no card, and this machine runs no tasks of the CPU"
+            return "needs no card, and this machine runs no tasks without a card"
         most = rules.cores
         return (
             None if (need.cores or 1) <= most else f"needs {need.cores} cores, and tasks may have {most} here"
         )
     found = usable(cards, rules)
-    return too_large(Shape.of(need), sorted(capacity_mb(card, rules) for card in found), found)
+    return too_large(Shape.from_need(need), sorted(capacity_mb(card, rules) for card in found), found)
 
 
 def too_large(shape: Shape, capacities: Sequence[int], cards: Sequence[Card]) -> str | None:
-    """The same of a shape, whatever is on the cards.
+    """Returns the same for a shape, of cards that are empty.
 
     Args:
-        shape: What is needed.
-        capacities: Of the cards, the smallest first.
+        shape: The requested cards and memory.
+        capacities: Memory that tasks may have of each card, the smallest first.
         cards: The cards.
     """
     if not capacities:
@@ -78,29 +76,30 @@ def too_large(shape: Shape, capacities: Sequence[int], cards: Sequence[Card]) ->
             f"needs {format_memory(shape.mb)} on one card; the largest, GPU {most.number}, gives "
             f"{format_memory(capacities[-1])} of its {format_memory(most.total_mb)}"
         )
-    return f"needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}; {enough} here {_has(enough)} as much"
+    each = f"needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}"
+    return f"{each}; {enough} here {_has(enough)} as much"
 
 
 def dependency(after: str, state: str | None, cause: str | None = None) -> str | None:
-    """Why a task waits for another one; None if it has succeeded.
+    """Returns why a task waits for the success of another one; None if that has succeeded.
 
     Args:
         after: The other one.
-        state: Its state; None: nobody knows it.
-        cause: Why that one can never start, if so (`never_succeeds`).
+        state: Its state; None: it is not in the queue.
+        cause: Why the other one can never start, if so (`never_succeeds`).
     """
     if state == SUCCEEDED:
         return None
     if cause is not None:
-        return f"{DEPENDENCY}: {cause}, so {after} never starts{NOR_THIS}"
+        return f"{DEPENDENCY}: {cause}, so {after} never starts, nor does this one"
     if (why := never_succeeds(after, state)) is not None:
-        return f"{DEPENDENCY}: {why}{NEVER}"
+        return f"{DEPENDENCY}: {why}, so it never starts"
     return f"{DEPENDENCY}: waits until {after} has succeeded ({state})"
 
 
 def dependency_end(other: str, state: str | None, cause: str | None = None) -> str | None:
-    """Why a task waits for the end of another one, whatever that is; None if it has ended. Arguments as of
-    `dependency`; one that nobody knows any more has ended."""
+    """Returns why a task waits for the end of another one, in any state; None if that has ended. Arguments as
+    in `dependency`; a task that is not in the queue has ended."""
     if state is None or state in ENDED:
         return None
     if cause is not None:
@@ -109,19 +108,19 @@ def dependency_end(other: str, state: str | None, cause: str | None = None) -> s
 
 
 def never_succeeds(id: str, state: str | None) -> str | None:
-    """Why a task that has not succeeded never will; None if it may."""
+    """Returns why a task can no longer succeed, by its own state; None if it can, or has."""
     if state is None:
         return f"{id} is not known any more"
     return f"{id} {_NEVER_SUCCEEDS[state]}" if state in _NEVER_SUCCEEDS else None
 
 
 def held(task: Task) -> str:
-    """Somebody holds it back."""
-    return f"{HELD}: until somebody releases it (roost release {task.id})"
+    """The user holds it."""
+    return f"{HELD}: until it is released (roost release {task.id})"
 
 
 def begin(task: Task, now: float) -> str:
-    """Its time has not come; after an attempt that is the end of a pause, whatever was asked before."""
+    """Its begin time is not reached; after an attempt that is the end of a pause."""
     moment = task.begin or 0.0
     if task.attempt:
         why = f"attempt {task.attempt} ended right after its start"
@@ -130,146 +129,162 @@ def begin(task: Task, now: float) -> str:
 
 
 def begin_and(begin: str, dependency: str) -> str:
-    """Its time has not come, nor has what it waits for."""
+    """Neither its begin time is reached nor its dependency met."""
     return f"{begin}, and {dependency.partition(': ')[2]}"
 
 
 def sweep(most: int) -> str:
-    """As many of its sweep run as may at once."""
+    """The limit of its sweep is reached."""
     return f"{SWEEP}: {most} of its sweep {_run(most)} already, as many as may at once"
 
 
-def cores(asked: int, left: int, most: int, *, holders: Iterable[tuple[int, str]]) -> str:
+def cores(needed: int, left: int, most: int, *, holders: Iterable[tuple[int, str]]) -> str:
     """There are not enough cores.
 
     Args:
-        asked: How many are needed.
-        left: How many are left.
+        needed: How many the task needs.
+        left: How many are free.
         most: How many tasks may have together.
-        holders: How many each task has that has some, and its name.
+        holders: The number of cores and the name of each task that has some.
     """
     held = sorted(holders, key=lambda holder: (-holder[0], holder[1]))
-    if asked == 1 and len(held) == most:
+    if needed == 1 and len(held) == most:
         tasks = "task" if most == 1 else "tasks"
-        return f"{CORES}: {most} {tasks} of the CPU {_run(most)} already, as many as may at once"
-    # By name only those of several: the others come and go, and each time all that wait would be told anew.
-    told = [f"{_shortened(name)} has {count}" for count, name in held if count > 1]
-    if ones := len(held) - len(told):
-        told.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
+        return f"{CORES}: {most} {tasks} without a card {_run(most)} already, as many as may at once"
+    # Only tasks of several cores by name: the others change often, and each time all reasons would be
+    # rewritten.
+    shown = [f"{_shortened(name)} has {count}" for count, name in held if count > 1]
+    if ones := len(held) - len(shown):
+        shown.append("one task has one" if ones == 1 else f"{ones} tasks have one each")
     free = f"{max(0, left) or 'none'} of {most} {_is(left)} free"
-    return f"{CORES}: needs {_cores(asked)}; {free}{_format_first(told, str)}"
+    return f"{CORES}: needs {_cores(needed)}; {free}{_format_first(shown, str)}"
 
 
-def cores_reserved(head: Task, count: int, start: float, now: float) -> str:
-    """It would fit, on cores that are kept for the head of those that wait for some."""
+def cores_reserved(first_blocked: Task, count: int, start: float, now: float) -> str:
+    """It would fit, on cores that are reserved for the first task blocked by a lack of cores."""
     when = "" if math.isinf(start) else f", which starts {format_approximate_clock(start, now)}"
     return (
-        f"{CORES}: {_cores(count)} are kept for {head.name} ({head.id}){when}; this one may not have "
-        "ended by then"
+        f"{CORES}: {_cores(count)} are kept for {first_blocked.name} ({first_blocked.id}){when}; "
+        "this one may not have ended by then"
     )
 
 
-def behind_reservation(kept: Reservation, now: float) -> str:
-    """It would fit, on cards that are kept for the head of the queue."""
-    if kept.making_room and kept.start == now:
+def behind_reservation(reservation: Reservation, now: float) -> str:
+    """It would fit, on cards that are reserved for the first blocked task."""
+    if reservation.preempted and reservation.start == now:
         when = ", which starts once opportunistic tasks have made room"
     else:
-        when = "" if kept.start is None else f", which starts {format_approximate_clock(kept.start, now)}"
+        start = reservation.start
+        when = "" if start is None else f", which starts {format_approximate_clock(start, now)}"
+    names, task = _names(reservation), reservation.task
     return (
-        f"{RESERVATION}: {_names(kept)} {'is' if len(kept.places) == 1 else 'are'} kept for {kept.task.name} "
-        f"({kept.task.id}){when}; this one may not have ended by then"
+        f"{RESERVATION}: {names} {_is(len(reservation.occupancies))} kept for {task.name} ({task.id}){when}; "
+        "this one may not have ended by then"
     )
 
 
 def closed(name: str) -> str:
-    """It may not have this card."""
+    """The task of another queue may not have this card."""
     return f"{CLOSED}: it may not have {name}"
 
 
 def reserved(window: ReservedWindow, name: str) -> str:
-    """The card is kept free at this time, for somebody or from all."""
+    """The card is reserved at this time, for one user or for none."""
     whose = f"{window.user}'s" if window.user else "drained"
     return f"{RESERVED}: {name} is {whose} from {format_clock(window.begin)} to {format_clock(window.end)}"
 
 
 def too_little_capacity(
-    shape: Shape, room: FreeCapacity, *, when: float | None, now: float, kept: Reservation | None = None
+    shape: Shape,
+    free_capacity: FreeCapacity,
+    *,
+    when: float | None,
+    now: float,
+    reservation: Reservation | None = None,
 ) -> str:
-    """There is not enough room.
+    """There is not enough free capacity.
 
     Args:
-        shape: What is needed.
-        room: What is left.
-        when: When something is expected to become free next.
+        shape: The requested cards and memory.
+        free_capacity: The cards.
+        when: When the next card is expected to become free.
         now: Unix seconds.
-        kept: Given for the head of the queue.
+        reservation: Given for the first blocked task.
     """
-    closed = room.could_if_open(shape)
-    fit = len(room.candidates(shape))
+    closed = free_capacity.closed_candidates(shape)
+    fit = len(free_capacity.candidates(shape))
     if fit + len(closed) >= shape.cards:
-        return _obstacle(closed, room)
-    if kept is not None:
-        next_free = _start_of_reservation(kept, now)
+        return _obstacle(closed, free_capacity)
+    if reservation is not None:
+        next_free = _start_of_reservation(reservation, now)
     else:
         next_free = "" if when is None else f", next free {format_approximate_clock(when, now)}"
-    beyond = f"; {_obstacle(closed, room).partition(': ')[2]}" if closed else ""
+    beyond = f"; {_obstacle(closed, free_capacity).partition(': ')[2]}" if closed else ""
     if shape.whole:
         size = f" of {format_memory(shape.mb)}" if shape.mb else ""
         what = f"{CARDS}: needs {_cards(shape.cards, 'whole ')}{size}; {fit or 'none'} {_is(fit)} free"
-        return f"{what}{_holders(shape, room)}{next_free}{beyond}"
-    left, index = room.shared[-1] if room.shared else (0, -1)
-    most = f"the most free is {format_memory(left)} ({room.places[index].name})" if left else "none is free"
+        return f"{what}{_holders(shape, free_capacity)}{next_free}{beyond}"
+    left, index = free_capacity.shared[-1] if free_capacity.shared else (0, -1)
+    most = (
+        f"the most free is {format_memory(left)} ({free_capacity.occupancies[index].name})"
+        if left
+        else "none is free"
+    )
     if shape.cards == 1:
         return f"{MEMORY}: needs {format_memory(shape.mb)} on one card; {most}{next_free}{beyond}"
     has = f"{fit or 'none'} {_has(fit)} as much free"
-    return f"{MEMORY}: needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}; {has}{next_free}{beyond}"
+    each = f"needs {format_memory(shape.mb)} on each of {_cards(shape.cards)}"
+    return f"{MEMORY}: {each}; {has}{next_free}{beyond}"
 
 
-def _start_of_reservation(kept: Reservation, now: float) -> str:
-    """When the head of the queue does, and who makes room for it."""
-    starts = "" if kept.start is None else f", starts {format_approximate_clock(kept.start, now)}"
-    count = len(kept.making_room)
+def _start_of_reservation(reservation: Reservation, now: float) -> str:
+    """Describes when the first blocked task starts, and which tasks are preempted for it."""
+    starts = (
+        "" if reservation.start is None else f", starts {format_approximate_clock(reservation.start, now)}"
+    )
+    count = len(reservation.preempted)
     if not count:
         return starts
     who = f"{count} opportunistic tasks"
     if count == 1:
-        who = f"{_shortened(kept.making_room[0])}, which is opportunistic,"
-    if kept.start == now:
+        who = f"{_shortened(reservation.preempted[0])}, which is opportunistic,"
+    if reservation.start == now:
         return f", starts once {who} {_has(count)} saved and made room"
     makes = f"{who} {'makes' if count == 1 else 'make'} room"
-    return f"; {makes} once the rest is free" if kept.start is None else f"{starts}: {makes} by then"
+    return f"; {makes} once the rest is free" if reservation.start is None else f"{starts}: {makes} by then"
 
 
-def _holders(shape: Shape, room: FreeCapacity) -> str:
-    """Who has the other cards."""
-    free = {index for _, index in room.candidates(shape)}
-    taken = [place for place in room.places if place.count and place.index not in free]
+def _holders(shape: Shape, free_capacity: FreeCapacity) -> str:
+    """Lists the holders of the other cards."""
+    free = {index for _, index in free_capacity.candidates(shape)}
+    taken = [one for one in free_capacity.occupancies if one.num_leases and one.index not in free]
     return _format_first(taken, _format_holder)
 
 
-def _format_holder(place: CardOccupancy) -> str:
-    beyond = f", {reason_code(place.closed)}" if place.closed else ""
-    return f"{place.name}: {_shortened(place.holder)}{beyond}"
+def _format_holder(occupancy: CardOccupancy) -> str:
+    beyond = f", {reason_code(occupancy.closed_reason)}" if occupancy.closed_reason else ""
+    return f"{occupancy.name}: {_shortened(occupancy.holder_name)}{beyond}"
 
 
-def _obstacle(closed: Sequence[CardOccupancy], room: FreeCapacity) -> str:
-    """What closes cards on which a task would fit: those that somebody can open again, else the first."""
-    drained = [place for place in closed if reason_code(place.closed) == DRAINED]
+def _obstacle(closed: Sequence[CardOccupancy], free_capacity: FreeCapacity) -> str:
+    """Returns what closes cards on which a task would fit: draining, which a user can undo, else the first
+    reason."""
+    drained = [occupancy for occupancy in closed if reason_code(occupancy.closed_reason) == DRAINED]
     if not drained:
         return closed[0].obstacle
-    if len(drained) == len(room.places) > 1:
+    if len(drained) == len(free_capacity.occupancies) > 1:
         return f"{DRAINED}: all {len(drained)} cards are drained (roost drain all --off)"
-    drained.sort(key=lambda place: place.index)
-    numbers = ",".join(str(place.card.number) for place in drained)
-    names = _joined([place.name for place in drained])
+    drained.sort(key=lambda occupancy: occupancy.index)
+    numbers = ",".join(str(occupancy.card.number) for occupancy in drained)
+    names = _joined([occupancy.name for occupancy in drained])
     return f"{DRAINED}: {names} {_is(len(drained))} drained (roost drain {numbers} --off)"
 
 
-def _format_first(holders: Sequence[T], said: Callable[[T], str]) -> str:
-    """Of a thousand only the first few are put into words."""
-    told = [said(one) for one in holders[:_MOST_HOLDERS]]
-    more = [f"{len(holders) - len(told)} more"] if len(holders) > len(told) else []
-    return f" ({', '.join([*told, *more])})" if told else ""
+def _format_first(holders: Sequence[T], describe: Callable[[T], str]) -> str:
+    """Formats the first few of many holders in parentheses, with the number of the rest."""
+    shown = [describe(one) for one in holders[:_MOST_HOLDERS]]
+    more = [f"{len(holders) - len(shown)} more"] if len(holders) > len(shown) else []
+    return f" ({', '.join([*shown, *more])})" if shown else ""
 
 
 def _shortened(name: str) -> str:
@@ -277,14 +292,14 @@ def _shortened(name: str) -> str:
 
 
 def format_approximate_clock(moment: float, now: float) -> str:
-    """``about 14:40``. A moment, because what is told may be read much later; to five minutes, so that it
-    stays the same for a while, and to one of what comes within ten."""
+    """Formats a time as ``about 14:40``: not a duration, because the reason may be read much later. Rounded
+    to five minutes, so that the reason stays the same for a while; to one minute if it comes within ten."""
     step = 300 if moment - now > 600 else 60
     return f"about {format_dated_clock(math.ceil(moment / step) * step, now=now)}"
 
 
-def _names(kept: Reservation) -> str:
-    return _joined([place.name for place in sorted(kept.places, key=lambda place: place.index)])
+def _names(reservation: Reservation) -> str:
+    return _joined([one.name for one in sorted(reservation.occupancies, key=lambda one: one.index)])
 
 
 def _joined(names: Sequence[str]) -> str:

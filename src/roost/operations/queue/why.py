@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from roost.base.errors import NotFound
 from roost.base.system import state_folder
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import format_clock
 from roost.base.text.word_list import join_names
 from roost.lab.background import daemon_presence
-from roost.lab.policy.reason_codes import can_never_start
+from roost.lab.policy.start_conditions import can_never_start
 from roost.lab.queue.history import Event
 from roost.lab.queue.queue_store import Store
 from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
@@ -71,13 +73,32 @@ def why(text: str) -> list[TaskExplanation]:
         events = {task.id: store.events(task=task.id) for task in tasks}
         texts = [text for task in tasks for text in (task.reason, *(event.text for event in events[task.id]))]
         labels = TaskLabels(store, [*texts, *(task.id for task in tasks)])
-    return [_explanation(task, events[task.id], numbers, labels, is_watched=is_watched) for task in tasks]
+        read_task = functools.cache(functools.partial(_find_task, store))
+        pending = [task for task in tasks if task.state == PENDING]
+        never_starting = {task.id for task in pending if can_never_start(task, read_task)}
+    return [
+        _explanation(
+            task,
+            events[task.id],
+            labels,
+            _state_line(task, numbers, never_starts=task.id in never_starting),
+            is_watched=is_watched,
+        )
+        for task in tasks
+    ]
+
+
+def _find_task(store: Store, id: str) -> Task | None:
+    try:
+        return store.task(id)
+    except NotFound:
+        return None
 
 
 def _explanation(
-    task: Task, events: list[Event], numbers: Mapping[str, int], labels: TaskLabels, *, is_watched: bool
+    task: Task, events: list[Event], labels: TaskLabels, state_line: str, *, is_watched: bool
 ) -> TaskExplanation:
-    line = labels.replace_ids(_state_line(task, numbers)) + _guard_note(task)
+    line = labels.replace_ids(state_line) + _guard_note(task)
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it gives way to other tasks"
     if not is_watched and task.state not in ENDED:
@@ -116,9 +137,9 @@ def _can_continue(task: Task) -> bool:
     return kind != "command" and not later.exists()
 
 
-def _state_line(task: Task, numbers: Mapping[str, int]) -> str:
+def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = False) -> str:
     if task.state == PENDING:
-        hint = f" (`roost stop {task.id}` removes it from the queue)" if can_never_start(task.reason) else ""
+        hint = f" (`roost stop {task.id}` removes it from the queue)" if never_starts else ""
         return f"{task.reason}{hint}" if task.reason else "the daemon has not considered it yet"
     if task.state in ENDED:
         return _end_line(task)

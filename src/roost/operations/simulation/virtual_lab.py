@@ -115,7 +115,7 @@ class VirtualLab:
             decision = self._decide(state)
             for placement in decision.placements:
                 self._start(placement, reasons.get(placement.task, ""))
-            for evicted in decision.evictions:
+            for evicted in decision.preemptions:
                 self._evict(evicted)
             reasons = decision.reasons
             yield state, decision
@@ -129,7 +129,7 @@ class VirtualLab:
             live=list(self.live.values()),
             cards=self.cards,
             usage=dict(self.ledger.decayed),
-            states={id: self.states[id] for id in self._waited_for if id in self.states},
+            dependency_states={id: self.states[id] for id in self._waited_for if id in self.states},
             rules=self.rules,
         )
 

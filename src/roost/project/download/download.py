@@ -1,4 +1,4 @@
-"""A file that a project needs, fetched once: from the first mirror that gives the right bytes."""
+"""Downloads a file once, from the first mirror that gives the right bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from roost import __version__
 from roost.base import durable
 from roost.base.errors import RoostError
 from roost.base.traceback_frames import single_line
-from roost.project.download.transfer_speed import MirrorFailed, Pace, opener
+from roost.project.download.transfer_speed import MirrorFailed, TransferMonitor, opener
 
 _PIECE_BYTES = 1 << 16
 _HEAD_SHARE = 3
-"""So many time-outs may pass until an answer begins, connections and redirections included."""
+"""The number of time-outs until the answer must have begun, connections and redirections included."""
 _SCHEMES = ("http", "https", "file")
 
 
@@ -35,25 +35,24 @@ def download(
     timeout_seconds: float = 20.0,
     advice: str = "",
 ) -> Path:
-    """Makes sure that ``target`` is the file with this checksum, and gives its path.
+    """Ensures that ``target`` is the file with this checksum, and returns its path.
 
-    A file that is there and right is not fetched again. One that is there and wrong is kept beside the right
-    one, once that has come: it may be precious. Nothing stands at ``target`` before it is whole, right and
-    on the disk, whatever is killed on the way; of several processes that ask at once one fetches.
+    An existing file with the right checksum is not downloaded again. One with another checksum is renamed
+    once the download has succeeded, never deleted. ``target`` appears only complete, verified and durable,
+    whichever process is killed; of several processes that call this at once, one downloads.
 
     Args:
-        urls: Where it is, one or several mirrors, in the order they are tried; http, https or file.
-        target: Where it shall be. Its folder is made.
-        sha256: Its checksum, 64 hexadecimal digits.
-        timeout_seconds: A mirror that is silent for so long, or gives next to nothing, is left for the next;
-            also one whose answer has not begun after three times as long.
-        advice: What a person can do when no mirror gives it: the second line of the error. Without it that
-            asks to look at the network, or to put the file there.
+        urls: One or several mirrors, in the order they are tried; http, https or file.
+        target: The path of the file. Its folder is created.
+        sha256: The checksum, 64 hexadecimal digits.
+        timeout_seconds: A mirror that sends nothing, or under 1 kB/s, for so long is given up; so is one
+            whose answer has not begun after three times as long.
+        advice: The fix shown when no mirror works; by default to check the network or to put the file there.
 
     Raises:
-        RoostError: No mirror gave it, with the cause of each; a URL or the checksum is none, or ``target`` is
-            a folder.
-        OSError: The disk takes no more, or the folder may not be written to.
+        RoostError: No mirror works, with the cause of each; a URL or the checksum is invalid; or ``target``
+            is a folder.
+        OSError: The disk is full, or the folder is not writable.
     """
     target, sources = Path(target).absolute(), [urls] if isinstance(urls, str) else list(urls)
     sha256 = sha256.lower()
@@ -61,13 +60,13 @@ def download(
     if _sha256(target) == sha256:
         return target
     durable.make_folders(target.parent)
-    with _alone(target):
+    with _exclusive(target):
         _clear(target)
-        there = _sha256(target)  # again: whoever was waited for may have brought it
+        there = _sha256(target)  # again: the process that held the lock may have downloaded it
         if there != sha256:
             aside = target.with_name(f"{target.name}.{there[:12]}") if there else None
             if aside:
-                _say(f"{target.name} has another checksum: it is fetched anew, and kept as {aside.name}")
+                _print(f"{target.name} has another checksum: it is fetched anew, and kept as {aside.name}")
             fetched = _from_mirrors(sources, target, sha256, timeout_seconds, advice)
             if aside:
                 durable.rename(target, aside)
@@ -78,19 +77,19 @@ def download(
 def _check(urls: Sequence[str], target: Path, sha256: str) -> None:
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fix = "give the 64 hexadecimal digits that `sha256sum FILE` prints"
-        raise RoostError("the sha256 is none", received=sha256, where=target, fix=fix)
+        raise RoostError("the sha256 is invalid", received=sha256, where=target, fix=fix)
     if target.is_dir():
         raise RoostError("the target is a folder", where=target, fix="name the file in it")
     if not urls:
-        raise RoostError("no mirror is given", where=target, fix="name one at least")
+        raise RoostError("there is no mirror", where=target, fix="name at least one")
     for url in urls:
         if url.partition(":")[0].lower() not in _SCHEMES:
             fix = f"begin it with one of {', '.join(f'{scheme}://' for scheme in _SCHEMES)}"
-            raise RoostError("the mirror is no URL", received=url, where=target, fix=fix)
+            raise RoostError("the mirror is not a URL", received=url, where=target, fix=fix)
 
 
 def _sha256(path: Path) -> str | None:
-    """The checksum of a file; None when there is none."""
+    """Returns the checksum of a file; None without a file."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -98,19 +97,19 @@ def _sha256(path: Path) -> str | None:
         return None
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# --- alone -------------------------------------------------------------------------------------------------
+# --- the lock ---------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Holds the right to make ``target``: whoever comes second waits, and then finds it made."""
+def _exclusive(target: Path) -> Iterator[None]:
+    """Holds the lock of ``target``: a second process waits until the first has finished."""
     lock = target.with_name(f".{target.name}.lock")
     fd = _locked(lock, target.name)
-    while not _stands(fd, lock):  # the one that held it has taken it away: this lock guards nothing
+    while not _is_current(fd, lock):  # its holder has deleted the file: this lock protects nothing
         os.close(fd)
         fd = _locked(lock, target.name)
     try:
@@ -125,12 +124,12 @@ def _locked(lock: Path, name: str) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say(f"{name}: another process is downloading it; waiting for that")
+        _print(f"{name}: another process is downloading it; waiting for that")
         fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
-def _stands(fd: int, lock: Path) -> bool:
+def _is_current(fd: int, lock: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(fd), lock.stat())
     except FileNotFoundError:
@@ -138,7 +137,7 @@ def _stands(fd: int, lock: Path) -> bool:
 
 
 def _clear(target: Path) -> None:
-    """Removes what a killed download of this file has left."""
+    """Removes the partial files of killed downloads of this target."""
     for entry in target.parent.iterdir():
         if durable.is_staging(entry.name) and entry.name.startswith(f".{target.name}.tmp-"):
             durable.discard(entry)
@@ -150,11 +149,11 @@ def _clear(target: Path) -> None:
 def _from_mirrors(
     urls: Sequence[str], target: Path, sha256: str, timeout_seconds: float, advice: str
 ) -> Path:
-    """The right file, durable, under a staging name beside ``target``."""
+    """Returns the path of the downloaded and verified file: a staging name in the folder of ``target``."""
     causes = []
     for url in urls:
         staging = durable.staging_name(target)
-        _say(f"{target.name}: from {url}")
+        _print(f"{target.name}: from {url}")
         try:
             found = durable.write_new(staging, _pieces(url, target.name, timeout_seconds))
             if found.sha256 == sha256:
@@ -162,39 +161,42 @@ def _from_mirrors(
             durable.discard(staging)
             raise MirrorFailed(f"gives another file, {found.size} bytes with sha256 {found.sha256}")
         except MirrorFailed as error:
-            causes.append(f"{_place(url)}: {error}")
-            _say(f"{target.name}: {error}")
+            causes.append(f"{_mirror_name(url)}: {error}")
+            _print(f"{target.name}: {error}")
     by_hand = f"look at the network, or put it there: {target} (sha256 {sha256})"
-    # Two lines: many causes make a long one, and what to do is not to be searched for in it.
+    # Two lines: many causes make a long line, in which the fix would be hard to find.
     said = f"{target.name} could not be downloaded: {'; '.join(causes)}"
     raise RoostError(f"{said}\nfix: {advice or by_hand}")
 
 
-def _place(url: str) -> str:
-    """The host, or all of a URL without one: enough to tell mirrors apart, which were said in full before."""
+def _mirror_name(url: str) -> str:
+    """Returns the host of a URL, or a URL without a host whole: enough to distinguish mirrors already
+    printed."""
     return url.partition("://")[2].partition("/")[0] or url
 
 
 def _pieces(url: str, name: str, timeout_seconds: float) -> Iterator[bytes]:
-    """The bytes as they come.
+    """Yields the bytes as they arrive.
 
     Raises:
-        MirrorFailed: They do not come, come too slowly, or end too early.
+        MirrorFailed: They do not arrive, arrive too slowly, or end too early.
     """
-    pace = Pace(_HEAD_SHARE * timeout_seconds)
+    monitor = TransferMonitor(_HEAD_SHARE * timeout_seconds)
     try:
         request = urllib.request.Request(url, headers={"User-Agent": f"roost/{__version__}"})
-        with opener(pace).open(fullurl=request, timeout=timeout_seconds) as answer:
+        with opener(monitor).open(fullurl=request, timeout=timeout_seconds) as answer:
             said = answer.headers.get("Content-Length", "")
             total = int(said) if said.isdecimal() else None
             progress = _Progress(name, total)
-            pace.restart(timeout_seconds)
+            monitor.restart(timeout_seconds)
             with contextlib.closing(progress):
                 while piece := answer.read1(_PIECE_BYTES):
                     progress.add(len(piece))
                     yield piece
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise MirrorFailed(single_line(_cause(error, timeout_seconds))) from None  # a server may write anything
+        raise MirrorFailed(
+            single_line(_cause(error, timeout_seconds))
+        ) from None  # a server may write anything
     if total is not None and progress.received < total:
         raise MirrorFailed(f"ended after {progress.received} of {total} bytes")
 
@@ -213,7 +215,8 @@ def _cause(error: object, timeout_seconds: float) -> str:
 
 
 class _Progress:
-    """Tells how far a download is: a line that is redrawn on a terminal, a line a second elsewhere."""
+    """Prints the progress of a download: a line that is redrawn on a terminal, otherwise a line each
+    second."""
 
     def __init__(self, name: str, total: int | None) -> None:
         self.received = 0
@@ -223,7 +226,7 @@ class _Progress:
         self._began = self._shown = time.monotonic()
 
     def add(self, count: int) -> None:
-        """So many more bytes have come."""
+        """Counts ``count`` more bytes."""
         self.received += count
         now = time.monotonic()
         if now - self._shown >= self._every_seconds:
@@ -231,10 +234,10 @@ class _Progress:
             self._show(now)
 
     def close(self) -> None:
-        """Shows where it ended."""
+        """Prints the final progress."""
         self._show(time.monotonic())
         if self._on_terminal:
-            _say("")
+            _print("")
 
     def _show(self, now: float) -> None:
         size, unit = (2**20, "MB") if (self._total or self.received) >= 2**20 else (2**10, "kB")
@@ -245,7 +248,7 @@ class _Progress:
             text = f"{there:.1f} of {self._total / size:.1f} {unit}, {share:.0%}"
             bar = f"[{'#' * int(24 * share):24}] "
         if not self._on_terminal:
-            _say(f"{self._name}: {text}, {speed:.1f} {unit}/s")
+            _print(f"{self._name}: {text}, {speed:.1f} {unit}/s")
             return
         line = f"{self._name} {bar}{text}, {speed:.1f} {unit}/s"
         width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1

@@ -1,4 +1,4 @@
-"""How fast a mirror answers: from the first byte of its headers on, through redirections and to the end."""
+"""The speed of a mirror, measured from the first byte of its headers, through redirections, to the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import urllib.request
 from typing import Any
 
 _SLOWEST_BYTES_PER_SECOND = 1024
-"""A mirror that gives less than this, for as long as the window, has stalled."""
+"""A mirror below this speed for a whole window has stalled."""
 _HANDLERS = (
     urllib.request.ProxyHandler,
     urllib.request.UnknownHandler,
@@ -22,25 +22,25 @@ _HANDLERS = (
 
 
 class MirrorFailed(Exception):
-    """Why a mirror did not give the file."""
+    """The reason why a mirror did not give the file."""
 
 
-class Pace:
-    """Notices a mirror that lets drops through, each before the time-out of the socket."""
+class TransferMonitor:
+    """Detects a mirror that sends a few bytes before each time-out of the socket."""
 
     def __init__(self, window_seconds: float) -> None:
         self.restart(window_seconds)
 
     def restart(self, window_seconds: float) -> None:
-        """From now on it is asked every so many seconds what has come."""
+        """Begins a new window."""
         self._window_seconds = window_seconds
         self._since, self._bytes = time.monotonic(), 0
 
     def add(self, count: int) -> None:
-        """So many more bytes have come.
+        """Counts ``count`` more bytes.
 
         Raises:
-            MirrorFailed: They are too few for the time that has passed.
+            MirrorFailed: The speed of the last window was too low.
         """
         self._bytes += count
         seconds = time.monotonic() - self._since
@@ -51,67 +51,67 @@ class Pace:
         self.restart(self._window_seconds)
 
 
-def opener(pace: Pace) -> urllib.request.OpenerDirector:
-    """Opens http, https and file; the default one knows ftp: and data: too.
+def opener(monitor: TransferMonitor) -> urllib.request.OpenerDirector:
+    """Returns an opener for http, https and file only; the default one also opens ftp: and data:.
 
     Args:
-        pace: Told of each byte that comes over the network. A time-out of the socket cannot do this: urllib
-            waits for headers as long as another byte of them comes before each.
+        monitor: Receives the number of bytes read from the network. A time-out of the socket is not enough:
+            urllib waits for headers as long as another byte arrives before each time-out.
     """
     made = urllib.request.OpenerDirector()
-    for handler in (_Http(pace), _Https(pace), *(handler() for handler in _HANDLERS)):
+    for handler in (_Http(monitor), _Https(monitor), *(handler() for handler in _HANDLERS)):
         made.add_handler(handler)
     return made
 
 
 class _Http(urllib.request.HTTPHandler):
-    """http, with the pace watched from the first byte of the headers on."""
+    """Handles http, with the speed measured from the first byte of the headers."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, monitor: TransferMonitor) -> None:
         super().__init__()
-        self._pace = pace
+        self._monitor = monitor
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_connection, http.client.HTTPConnection, self._pace), req)
+        return self.do_open(functools.partial(_connection, http.client.HTTPConnection, self._monitor), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """The same for https."""
+    """Handles https likewise."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, monitor: TransferMonitor) -> None:
         super().__init__()
-        self._pace = pace
+        self._monitor = monitor
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_connection, http.client.HTTPSConnection, self._pace), req)
+        return self.do_open(functools.partial(_connection, http.client.HTTPSConnection, self._monitor), req)
 
 
 def _connection(
-    kind: type[http.client.HTTPConnection], pace: Pace, host: str, **arguments: Any
+    kind: type[http.client.HTTPConnection], monitor: TransferMonitor, host: str, **arguments: Any
 ) -> http.client.HTTPConnection:
     made = kind(host, **arguments)
-    made.response_class = functools.partial(_Response, pace)  # type: ignore[assignment]
+    made.response_class = functools.partial(_Response, monitor)  # type: ignore[assignment]
     return made
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that tells the pace of every byte that comes for it."""
+    """A response that counts every byte it receives."""
 
-    def __init__(self, pace: Pace, *arguments: Any, **named: Any) -> None:
+    def __init__(self, monitor: TransferMonitor, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.fp = io.BufferedReader(_Watched(self.fp.detach(), pace))
+        self.fp = io.BufferedReader(_MonitoredStream(self.fp.detach(), monitor))
 
 
-class _Watched(io.RawIOBase):
-    def __init__(self, source: io.RawIOBase, pace: Pace) -> None:
-        self._source, self._pace = source, pace
+class _MonitoredStream(io.RawIOBase):
+    def __init__(self, source: io.RawIOBase, monitor: TransferMonitor) -> None:
+        self._source, self._monitor = source, monitor
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
         count: int | None = self._source.readinto(buffer)
-        self._pace.add(count or 0)
+        self._monitor.add(count or 0)
         return count
 
     def close(self) -> None:

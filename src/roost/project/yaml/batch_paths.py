@@ -1,4 +1,4 @@
-"""Dotted parts of a batch and of what the model made of it: ``batch.0``, ``output.logits``."""
+"""Dotted paths into a batch or the model's output: ``batch.0``, ``output.logits``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_SHOWN = 12
 _ABSENT = object()
 
 
-class Place(NamedTuple):
-    """The setting that names parts, for messages."""
+class SettingLocation(NamedTuple):
+    """The setting that names paths, for messages."""
 
     setting: str
     where: str | None
@@ -25,28 +25,31 @@ class Place(NamedTuple):
         return self.setting if self.where is None else f"{self.setting} ({self.where})"
 
 
-class Part:
-    """One of them.
+class BatchPath:
+    """A path into a batch or an output.
 
     Args:
-        text: As the config has it.
-        place: For messages.
+        text: The path as written in the config.
+        location: For messages.
     """
 
-    def __init__(self, text: str, place: Place) -> None:
-        self.text, self._place = text, place
+    def __init__(self, text: str, location: SettingLocation) -> None:
+        self.text, self._location = text, location
         self._root, *self._names = text.split(".")
 
-    def of(self, values: Mapping[str, Any]) -> Any:
-        """What it is in these values, by root.
+    def value(self, values: Mapping[str, Any]) -> Any:
+        """Returns the value at this path.
+
+        Args:
+            values: The batch, output and model by name.
 
         Raises:
-            ContractError: It is not there; tells what is.
+            ContractError: The path does not exist; the message lists what does.
         """
         found = values[self._root]
         if not self._names:
             return found
-        # A set without labels gives one tensor a sample, and a batch of them is one tensor.
+        # A set without labels gives one tensor for each sample, so its batch is one tensor.
         if self._root == "batch" and self._names == ["0"] and isinstance(found, Tensor):
             return found
         for number, name in enumerate(self._names):
@@ -59,11 +62,11 @@ class Part:
     def _missing(self, found: Any, around: str, name: str) -> ContractError:
         names = [str(one) for one in found] if isinstance(found, Mapping) else []
         return ContractError(
-            f"there is no {around}.{name}: {around} is {described(found)}",
-            setting=self._place.setting,
+            f"there is no {around}.{name}: {around} is {describe_value(found)}",
+            setting=self._location.setting,
             received=self.text,
-            where=self._place.where,
-            fix=f"{did_you_mean(name, names)}name a part that is there",
+            where=self._location.where,
+            fix=f"{did_you_mean(name, names)}name an existing part",
         )
 
 
@@ -79,27 +82,31 @@ def _inner(value: Any, name: str) -> Any:
     return _ABSENT if name.startswith("_") else getattr(value, name, _ABSENT)
 
 
-def called(fn: Callable[..., Any], inputs: Sequence[Part], values: Mapping[str, Any], place: Place) -> Any:
-    """What a loss or metric gives for these inputs. An error gets a note of the setting: in a library's own
-    lines nothing tells which of them it was."""
-    given = [part.of(values) for part in inputs]
+def call_with_paths(
+    fn: Callable[..., Any], inputs: Sequence[BatchPath], values: Mapping[str, Any], location: SettingLocation
+) -> Any:
+    """Calls a loss or metric with the values at these paths. An error gets a note that names the setting,
+    which a traceback within a library does not show."""
+    given = [part.value(values) for part in inputs]
     if torch.compiler.is_compiling():
         return fn(*given)
     try:
         return fn(*given)
     except Exception as error:
-        error.add_note(f"in {place}")
+        error.add_note(f"in {location}")
         raise
 
 
-def parts(given: str | list[str] | None, default: list[str], place: Place) -> list[Part]:
-    """The parts that a setting names: one, several, or those of ``default`` if it is left out."""
+def parse_paths(
+    given: str | list[str] | None, default: list[str], location: SettingLocation
+) -> list[BatchPath]:
+    """Returns the paths of a setting: one, several, or ``default`` if it is left out."""
     texts = default if given is None else [given] if isinstance(given, str) else given
-    return [Part(text, place) for text in texts]
+    return [BatchPath(text, location) for text in texts]
 
 
-def described(value: Any) -> str:
-    """What a value is, in words: ``a list of 2: float32 (64, 8), int64 (64,)``."""
+def describe_value(value: Any) -> str:
+    """Returns a description of a value: ``a list of 2: float32 (64, 8), int64 (64,)``."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{name}: {_kind(one)}" for name, one in list(value.items())[:_MOST_SHOWN])
         return f"a mapping with {inner or 'nothing'}"

@@ -1,4 +1,4 @@
-"""What a config measures: functions batch by batch, torchmetrics' classes over a whole set."""
+"""Metrics of a config: functions of a batch, and torchmetrics' classes over a whole set."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
-from roost.project.yaml.batch_paths import Part, Place, called, described
+from roost.project.yaml.batch_paths import BatchPath, SettingLocation, call_with_paths, describe_value
 
 _ROWS = "rows/"
-"""So begin the names of what `WholeMetric` asks for; no metric has a slash in its name."""
+"""The prefix of the values that `DatasetMetric` collects; no metric has a slash in its name."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class BatchMetric:
     """A function of a batch and the model's output: a value per sample (B,), or the batch's mean ()."""
 
     name: str
     fn: Callable[..., Any]
-    inputs: list[Part]
+    inputs: list[BatchPath]
     in_training: bool
-    place: Place
+    location: SettingLocation
 
-    def of(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        """(B,) or () each, by name: a mapping becomes several.
+    def values(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Returns values of shape (B,) or () by name; a mapping becomes several.
 
         Raises:
-            ContractError: The function gave something else.
+            ContractError: The function returned something else.
         """
-        found = called(self.fn, self.inputs, values, self.place)
+        found = call_with_paths(self.fn, self.inputs, values, self.location)
         named = _named(self.name, found) if isinstance(found, Mapping) else {self.name: found}
         return {name: self._checked(one) for name, one in named.items()}
 
@@ -43,56 +43,57 @@ class Measured:
         if not isinstance(value, Tensor) or value.dim() > 1:
             raise ContractError(
                 "is neither a value per sample nor the batch's mean",
-                setting=self.place.setting,
-                received=described(value),
-                where=self.place.where,
+                setting=self.location.setting,
+                received=describe_value(value),
+                where=self.location.where,
                 fix="give a tensor of shape (B,) or (), or several by name",
             )
         return value
 
 
-class WholeMetric:
-    """A metric of torchmetrics, computed once from all values of a set: so it is exact, whatever the batches.
+class DatasetMetric:
+    """A metric of torchmetrics, computed once from all values of a set, so it is exact for any batches.
 
-    What it is called with is kept for all samples until then, on the CPU: 4 bytes x samples x classes for the
-    scores of a classifier. A function, which is averaged over batches, keeps nothing.
+    Its inputs are kept for all samples until then, on the CPU: 4 bytes x samples x classes for the scores of
+    a classifier. A `BatchMetric`, which is averaged over batches, keeps nothing.
 
     Args:
-        name: Under which it is recorded; of several values ``NAME_KEY`` or ``NAME_NUMBER``.
-        metric: With ``update``, ``compute`` and ``reset``.
-        inputs: What it is called with.
-        place: For messages.
+        name: The name in records; several values become ``NAME_KEY`` or ``NAME_NUMBER``.
+        metric: An object with ``update``, ``compute`` and ``reset``.
+        inputs: The paths of its arguments.
+        location: For messages.
     """
 
-    def __init__(self, name: str, metric: Any, inputs: list[Part], place: Place) -> None:
-        self._name, self._metric, self._inputs, self._place = name, metric, inputs, place
+    def __init__(self, name: str, metric: Any, inputs: list[BatchPath], location: SettingLocation) -> None:
+        self._name, self._metric, self._inputs, self._location = name, metric, inputs, location
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        """(B, 1, ...) of each input, which is no metric by its shape; metrics that ask for the same share it.
+        """Returns each input with shape (B, 1, ...), which no averaged metric has; metrics with the same
+        input share it.
 
         Raises:
-            ContractError: An input has no row for each sample.
+            ContractError: An input does not have a row for each sample.
         """
         found = {}
         for part in self._inputs:
-            value = part.of(values)
+            value = part.value(values)
             if not isinstance(value, Tensor) or not value.dim():
                 raise ContractError(
-                    f"{part.text} is {described(value)}, and a metric of a whole set needs tensors with a "
-                    "row for each sample",
-                    setting=self._place.setting,
-                    where=self._place.where,
+                    f"{part.text} is {describe_value(value)}, and a metric of a whole set needs tensors with "
+                    "a row for each sample",
+                    setting=self._location.setting,
+                    where=self._location.where,
                     fix="name other inputs, or write it as a function of a batch",
                 )
             found[f"{_ROWS}{part.text}"] = value.unsqueeze(1)
         return found
 
     def result(self, values: Mapping[str, Tensor]) -> dict[str, float]:
-        """Its values by name, from the rows of a whole set.
+        """Returns the metric's values by name, from the rows of a whole set.
 
         Raises:
-            ContractError: It gives something else than numbers.
-            Exception: What the metric itself raises, with a note of the setting.
+            ContractError: A value is not a number.
+            Exception: Any error of the metric, with a note that names the setting.
         """
         rows = [values[f"{_ROWS}{part.text}"].squeeze(1) for part in self._inputs]
         self._metric.reset()
@@ -101,9 +102,9 @@ class WholeMetric:
             found = self._metric.compute()
         except Exception as error:
             given = ", ".join(
-                f"{part.text} {described(one)}" for part, one in zip(self._inputs, rows, strict=True)
+                f"{part.text} {describe_value(one)}" for part, one in zip(self._inputs, rows, strict=True)
             )
-            error.add_note(f"in {self._place}, with {given}")
+            error.add_note(f"in {self._location}, with {given}")
             raise
         self._metric.reset()
         return {name: self._number(one) for name, one in _flat(self._name, found)}
@@ -113,15 +114,15 @@ class WholeMetric:
             return float(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ContractError(
-                f"gives what is no number: {error}",
-                setting=self._place.setting,
-                where=self._place.where,
-                fix="take a metric that gives numbers, a vector of them, or several by name",
+                f"returned a value that is not a number: {error}",
+                setting=self._location.setting,
+                where=self._location.where,
+                fix="use a metric that returns a number, a vector, or several by name",
             ) from error
 
 
-def is_of_whole_set(made: object) -> bool:
-    """Whether it is a class of torchmetrics, or one like it."""
+def is_dataset_metric(made: object) -> bool:
+    """Whether an object is a class with the interface of torchmetrics."""
     return inspect.isclass(made) and all(
         callable(getattr(made, name, None)) for name in ("update", "compute", "reset")
     )
@@ -132,7 +133,7 @@ def _named(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(name: str, found: Any) -> Iterable[tuple[str, Any]]:
-    """``(name, number)`` of whatever a metric gives."""
+    """Yields ``(name, number)`` for each value in a metric's result."""
     if isinstance(found, Mapping):
         for inner, value in _named(name, found).items():
             yield from _flat(inner, value)

@@ -1,4 +1,4 @@
-"""Keeping the step at which a run ends, so that `roost debug` can stop in it."""
+"""The recorder of the black box: keeps the step by which a run fails, so that `roost debug` can replay it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 _MAX_BOXES = 3
-"""That stay in a package."""
+"""Failed steps that stay in a package; older ones are removed."""
 _RANK = "rank-0"
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray)
 _COLLECTIONS: tuple[type, ...] = (list, tuple, set, frozenset)
@@ -34,13 +34,13 @@ _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, Counter)
 
 
 class BlackBoxRecorder:
-    """Writes failed steps into a package, each as a checkpoint of its own kind: the parts of the trainer as
-    they were at the step's begin, its micro-batches, and a `FailureNote`.
+    """Writes failed steps into a package, each in the format of a checkpoint: the parts of the trainer as
+    they were when the step began, its micro-batches, and a `FailureNote`.
 
-    Whatever goes wrong with that is printed and passed over: the step's own error is the one to tell.
+    An error of the recorder itself is printed and ignored: the error of the step must not be hidden.
 
     Args:
-        folder: The package's ``blackbox``; made if need be, the package not.
+        folder: The folder ``blackbox`` of the package; created if needed, the package is not.
         session: Number of the running session.
     """
 
@@ -55,22 +55,22 @@ class BlackBoxRecorder:
         *,
         generators: dict[str, Any] | None,
     ) -> Path | None:
-        """Keeps a step, and of older ones the newest two. Called where the step has failed.
+        """Writes a failed step and removes all older ones but the newest two. Called right after the failure.
 
         Args:
-            trainer: Its progress is that of the step before.
-            note: Which step.
-            window: Its micro-batches; None: they are not kept.
-            generators: All random generators as they were at the step's begin (`seeding.rng_state`). None, or
-                where an optimizer has moved since: no state is kept, and whoever debugs replays the run.
+            trainer: Its progress is that of the previous step.
+            note: The note of the step.
+            window: The micro-batches of the step; they are not kept if None.
+            generators: All random generators as they were when the step began (`seeding.rng_state`). If None,
+                or if an optimizer has stepped since, no state is kept and the debugger replays the run.
 
         Returns:
-            The box; None when it could not be written.
+            The folder of the black box; None if it could not be written.
         """
         try:
             path = self._keep(trainer, note, window, generators)
         except Exception as error:  # noqa: BLE001  - the step's own error must not be hidden
-            print(f"the failed step could not be kept: {_first_line(error)}", flush=True)
+            print(f"the failed step could not be kept for roost debug: {_first_line(error)}", flush=True)
             return None
         print(f"step {note.step} is kept: roost debug {quote(str(self.folder.parent))}", flush=True)
         return path
@@ -87,7 +87,7 @@ class BlackBoxRecorder:
         def tried(what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             try:
                 return make()
-            except Exception as error:  # noqa: BLE001  - after an error of CUDA nothing on it can be read
+            except Exception as error:  # noqa: BLE001  - after a CUDA error the device cannot be read
                 left_out.append(f"{what}: {_first_line(error)}")
                 return {}
 
@@ -101,14 +101,14 @@ class BlackBoxRecorder:
         durable.make_folders(self.folder, below=self.folder.parent)
 
         def write(trees: dict[str, Any]) -> Path:
-            said = msgspec.structs.replace(note, left_out=left_out, stack=stack)
-            return self._write({**trees, NOTE: msgspec.to_builtins(said)}, trainer)
+            complete = msgspec.structs.replace(note, left_out=left_out, stack=stack)
+            return self._write({**trees, NOTE: msgspec.to_builtins(complete)}, trainer)
 
         try:
             return write({**state, **batch})
         except OSError:
             raise
-        except Exception as error:  # noqa: BLE001  - reading a device, or what no checkpoint can hold
+        except Exception as error:  # noqa: BLE001  - a device cannot be read, or a value cannot be saved
             left_out.append(f"the state: {_first_line(error)}")
         return write(batch if state else {})
 
@@ -136,7 +136,7 @@ def _state_parts(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]
 
 def _batch_part(window: Sequence[Any]) -> dict[str, Any]:
     found = {BATCH: {"window": _plain_data(list(window))}}
-    state_tree.pack(found)  # copies nothing, and what cannot be written is known before the rest is
+    state_tree.pack(found)  # copies nothing; finds values that cannot be written before anything is
     return found
 
 
@@ -145,10 +145,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain_data(value: Any) -> Any:
-    """A nest on the CPU, if it comes back from a file as just what it is.
+    """A nested value with its tensors on the CPU.
 
     Raises:
-        TypeError: Something in it would come back as something else, or not at all.
+        TypeError: A value in it would be read back as another type, or not at all.
     """
     kind = type(value)
     if kind in _PLAIN or isinstance(value, np.generic):
@@ -161,21 +161,22 @@ def _plain_data(value: Any) -> Any:
         return deque((_plain_data(one) for one in value), value.maxlen)
     if kind in _MAPPINGS:
         return kind({_plain_data(key): _plain_data(one) for key, one in value.items()})
-    raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is no plain data")
+    raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is not plain data")
 
 
 def redraw_window(trainer: Trainer, note: FailureNote) -> Window:
-    """Draws the micro-batches of a step once more, in this process, as the step gets them; every generator is
-    afterwards as before.
+    """Draws the micro-batches of a step again, in this process and on the device; leaves every random
+    generator as it was.
 
     Raises:
-        TrainingError: A stream cannot go back.
-        Exception: Whatever the set, its collate or `Runner.to_device` raises.
+        TrainingError: The set has no indices, and a stream cannot go back.
+        Exception: Any error of the set, its collate or `Runner.to_device`.
     """
     batches = trainer.loaders["train"].redraw(note.epoch, note.batch, note.num_batches)
     if batches is None:
         raise TrainingError(
-            "what has no indices cannot be drawn from again", fix="replay the run from a checkpoint before it"
+            "a set without indices cannot be read again",
+            fix="replay the run from a checkpoint before the step",
         )
     window = Window()
     for value, num_samples, *_ in batches:

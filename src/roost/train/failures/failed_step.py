@@ -1,4 +1,5 @@
-"""What is to be known of a step that failed."""
+"""Questions about a failed step: whether it can be skipped, what caused it, what the other ranks must
+know."""
 
 from __future__ import annotations
 
@@ -21,60 +22,61 @@ if TYPE_CHECKING:
 
 
 def why_not_skippable(trainer: Trainer, window: Sequence[Any] | None, error: Exception) -> str:
-    """Why a step that raised cannot be passed over; empty when it can.
+    """Why a step that raised cannot be skipped; empty if it can.
 
     Args:
-        trainer: Where it is.
-        window: Its micro-batches; None when drawing them failed.
-        error: What it raised.
+        trainer: The trainer, in the failed step.
+        window: The micro-batches of the step; None if drawing them failed.
+        error: The error of the step.
     """
     if window is None and not trainer.loaders["train"].has_indices:
-        return "what has no indices cannot pass over what it fails to give"
+        return "a set without indices cannot go past a sample that it fails to give"
     if (
         window is not None
         and trainer.ranks.are_several
         and error is not trainer.stepper.gradients.agreed_error
     ):
-        return "it came up outside of stepper.run, where the other ranks do not hear of it"
+        return "it was raised outside of stepper.run, where the other ranks do not learn of it"
     if trainer.stepper.has_stepped:
-        return "an optimizer had begun to move in this step already"
+        return "an optimizer had already changed weights in this step"
     if isinstance(error, getattr(torch, "AcceleratorError", ())):
-        return "after such an error nothing can be computed on the device"
+        return "after such an error the device cannot compute any more"
     return ""
 
 
 def machine_cause(error: Exception) -> str:
-    """What made the step fail, if it was the machine, which another time may not; empty if not, as far as is
-    known."""
+    """The cause of a failure that lies in the machine and may not occur again, in words that follow "the step
+    failed"; empty for any other error, as far as is known."""
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator: " in text:
-        return "for want of memory"
+        return "because memory ran out"
     if isinstance(error, PeerLost):
         return "because another rank had failed" if error.is_transient else ""
-    # Torch says so wherever the process is when one dies, also in the middle of a forward pass.
+    # torch raises this wherever the process is when a loader worker dies, also within a forward pass.
     if isinstance(error, WorkerDied) or text.startswith("DataLoader worker (pid"):
-        return "because a loader worker was gone"
+        return "because a loader worker had died"
     return ""
 
 
 def failure_code(error: Exception | None) -> int:
-    """How a rank tells the others of what it raised: 0 for nothing; see `peer_error`."""
+    """The code of an error in messages to the other ranks: 0 for no error, 2 if the machine caused it, else
+    1."""
     return 0 if error is None else 1 + bool(machine_cause(error))
 
 
 def machine_cause_on_any_rank(ranks: Ranks, error: Exception) -> str:
-    """As `machine_cause`, where several ranks may have failed in one step, each by another error; all must
-    call this."""
+    """As `machine_cause`, for a step in which several ranks may have failed by different errors. All ranks
+    must call it."""
     codes = [code for [code] in ranks.control.exchange([failure_code(error)], "a step that failed").wait()]
     return machine_cause(error) or ("because another rank had failed" if max(codes) > 1 else "")
 
 
 def gather_first_error(channel: ControlChannel, error: Exception | None) -> str:
-    """What the first rank that failed has raised; all must call this.
+    """The error of the first rank that failed, as text. All ranks must call it.
 
     Args:
-        channel: Of the training threads.
-        error: What this rank has raised.
+        channel: The control channel of the training threads.
+        error: The error of this rank; None if it did not fail.
     """
     return next(
         filter(None, channel.gather(format_error(error) if error is not None else "", "a step that failed"))
@@ -82,11 +84,11 @@ def gather_first_error(channel: ControlChannel, error: Exception | None) -> str:
 
 
 def peer_error(codes: Sequence[int], what: str) -> PeerLost:
-    """What a rank that did not fail raises because another did.
+    """The error that a rank raises because another rank failed.
 
     Args:
-        codes: What the ranks have told, by `failure_code`.
-        what: They failed at, in words.
+        codes: The `failure_code` of each rank.
+        what: The failure, in words that follow "rank 1": "could not draw its batches".
     """
     rank = next(rank for rank, code in enumerate(codes) if code)
     error = PeerLost(f"rank {rank} {what}")
@@ -95,8 +97,8 @@ def peer_error(codes: Sequence[int], what: str) -> PeerLost:
 
 
 def clear_traceback_frames(error: BaseException) -> None:
-    """Lets go of what the frames of a failed step hold, as large as the step itself; also where an error has
-    become another one."""
+    """Frees the local variables in the frames of a failed step, which hold as much memory as the step itself;
+    follows the causes and contexts of the error."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -108,23 +110,23 @@ def clear_traceback_frames(error: BaseException) -> None:
 
 
 def is_epoch_empty(trainer: Trainer, note: FailureNote) -> bool:
-    """Whether no sample was trained on in a whole epoch: none would be in the next ones."""
+    """Whether a whole epoch trained on no sample; then the next epochs would not either."""
     return not trainer.progress.samples and note.step >= trainer.steps_per_epoch
 
 
 def empty_epoch_error(why: str) -> TrainingError:
-    """The error about an epoch without a sample.
+    """The error of an epoch without a sample.
 
     Args:
-        why: What became of its steps.
+        why: Why its steps had none.
     """
     return TrainingError(
-        f"a whole epoch gave nothing to learn from: {why}", fix="look at what the set and its collate give"
+        f"a whole epoch trained on no sample: {why}", fix="check what the set and its collate return"
     )
 
 
 def describe_nonfinite_weights(trainer: Trainer) -> str:
-    """Which weights are not finite, in words; empty when all are. A sync point."""
+    """The weights that are not finite, as text; empty if all are finite. A sync point."""
     try:
         ModuleState(trainer.runner).check_finite()
     except TrainingError as error:

@@ -1,4 +1,4 @@
-"""What becomes of a run when a step fails: an error in it, or a loss that is not finite."""
+"""Recovery from a failed step: one that raises, or whose loss or gradient is not finite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SKIPPED: Mapping[str, Value] = {"skipped": 1.0}
 
 
 class Rollback(Exception):
-    """The run must go back to before this step, whose loss or gradient is not finite."""
+    """Raised to return to the state before a step whose loss or gradient is not finite."""
 
     def __init__(self, step: int) -> None:
         super().__init__(step)
@@ -40,17 +40,18 @@ class Rollback(Exception):
 
 
 class Recovery:
-    """Decides what a step that fails does to the run, keeps what is needed to look into it, and tells it.
+    """Handles failed steps: skips the step, rolls the run back or ends it, keeps the step in the black box
+    and reports it.
 
-    A step that is passed over counts as a step: the data go on, the weights stay.
+    A skipped step counts as a step: its window is consumed, and the weights stay as they are.
 
     Args:
-        on_non_finite: "stop"; "skip" the step; or "rollback": go back to the newest checkpoint before it, and
-            pass over its window, at most 3 times.
-        on_step_error: "raise"; or "skip", as long as no optimizer has moved in that step.
+        on_non_finite: "stop"; "skip" the step; or "rollback": return to the newest checkpoint before it and
+            skip its window, at most 3 times.
+        on_step_error: "raise"; or "skip", unless an optimizer has already stepped in that step.
         max_skipped_steps: Steps that may be skipped before the run fails.
-        box: Keeps the step at which the run ends.
-        log: Takes a line for each step that was passed over; no file when None.
+        black_box: Keeps the step by which the run fails.
+        log: File that gets a line for each skipped step; no file when None.
         session: Number of the running session.
     """
 
@@ -65,49 +66,51 @@ class Recovery:
         session: int = 0,
     ) -> None:
         self.on_non_finite, self.on_step_error = on_non_finite, on_step_error
-        self._most, self._reporter = max_skipped_steps, StepReporter(black_box, log, session)
+        self._max_skipped, self._reporter = max_skipped_steps, StepReporter(black_box, log, session)
         self.num_skipped = 0
         self.passed_over: set[int] = set()
-        """Steps whose windows a rollback passes over."""
+        """The steps whose windows are skipped because of a rollback."""
         self._flags = DeviceFlags()
-        """Of the steps that were looked at since the last row."""
+        """The flags on the device of the steps since the last check: whether loss and gradient are finite."""
         self._newest_good = 0
-        """The newest step that was looked at and found good."""
+        """The newest step that was checked and is finite."""
         self._may_skip = True
 
     # ---- one step ---------------------------------------------------------------------------------------
 
     def prepare(self, trainer: Trainer) -> None:
-        """A run that may go back needs something to go back to, from its first step on."""
+        """Saves a first checkpoint, if there is none and a rollback may need one."""
         checkpoints = trainer.checkpoints
         if self.on_non_finite == "rollback" and checkpoints is not None and checkpoints.newest is None:
             trainer.save("start")
 
     def begin(self, trainer: Trainer) -> None:
-        """Training begins, or goes on: from here on the generators are watched.
+        """Called when training begins or continues; from here on the random generators are remembered.
 
         Raises:
-            ContractError: The stepper has no guard, and the policy needs one.
+            ContractError: The stepper has no guard, but the policy needs one.
         """
         guard = trainer.stepper.guard
-        looks = self.on_non_finite != "stop"
-        if (looks or self.on_step_error == "skip") and (guard is None or guard.checks_step < looks):
+        needs_check = self.on_non_finite != "stop"
+        if (needs_check or self.on_step_error == "skip") and (
+            guard is None or guard.checks_step < needs_check
+        ):
             raise ContractError(
-                "a step can be passed over only where a guard keeps what it changes",
-                setting="on_non_finite" if looks else "on_step_error",
-                received=self.on_non_finite if looks else self.on_step_error,
-                fix="give it: Stepper(..., guard=Guard(runner))",
+                "a step can be skipped only if the stepper has a guard, which keeps what the step changes",
+                setting="on_non_finite" if needs_check else "on_step_error",
+                received=self.on_non_finite if needs_check else self.on_step_error,
+                fix="give the stepper one: Stepper(..., guard=Guard(runner))",
             )
         self._may_skip = guard is not None or bool(self.passed_over)
         self._reporter.begin(trainer.stepper.optimizers.values())
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], DrawnWindow]:
-        """Draws a window and takes its step; gives what is recorded, and the window.
+        """Draws a window and takes its step; returns the values to record and the window.
 
         Raises:
-            Interrupted: A stop came while the data were waited for.
-            Exception: What the step raised, where it may not be passed over; the black box then holds it.
-            TrainingError: Too many were passed over.
+            Interrupted: A stop was requested while it waited for data.
+            Exception: The error of the step, if it may not be skipped; the black box holds the step then.
+            TrainingError: Too many steps were skipped.
         """
         drawn = None
         try:
@@ -128,19 +131,19 @@ class Recovery:
             return values, drawn or placeholder_window(trainer)
 
     def _empty(self, trainer: Trainer) -> Mapping[str, Value]:
-        """A step without anything to learn from."""
+        """Records a step whose window has no sample."""
         words = "all of its batches are empty"
         if trainer.ranks.are_several:
             words += ", or those of one rank"
         note = self._reporter.note_for(trainer, trainer.progress.step + 1, "empty", words)
         self._reporter.log_skipped(note)
-        print(f"passed over {format_place(note)}: {note.error}", flush=True)
+        print(f"skipped {format_place(note)}: {note.error}", flush=True)
         if failed_step.is_epoch_empty(trainer, note):
             raise failed_step.empty_epoch_error(f"in each step {words}")
         return _SKIPPED
 
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
-        """A step that may be passed over."""
+        """Takes a step that may be skipped."""
         number, guard = trainer.progress.step + 1, trainer.stepper.guard
         if number in self.passed_over:
             self._reporter.log_skipped(self._reporter.note_for(trainer, number, "rollback", _NOT_FINITE))
@@ -156,21 +159,22 @@ class Recovery:
     def _failed(
         self, trainer: Trainer, window: Sequence[Any] | None, error: Exception
     ) -> Mapping[str, Value] | None:
-        """Called inside the ``except`` of a step that raised; gives what is recorded instead of it, or None
-        where it may not be passed over: then the black box holds it.
+        """Handles a step that raised; called within its ``except``. Returns the values to record in its
+        place; None if the step may not be skipped, and then the black box holds it.
 
         Args:
-            trainer: Its progress is that of the step before.
-            window: Its micro-batches; None when drawing them failed.
+            trainer: Its progress is that of the previous step.
+            window: The micro-batches of the step; None if drawing them failed.
+            error: The error of the step.
 
         Raises:
-            TrainingError: Too many were passed over.
+            TrainingError: Too many steps were skipped.
         """
         note = self._reporter.note_for(trainer, trainer.progress.step + 1, "error", format_error(error))
         guard, why_not = trainer.stepper.guard, failed_step.why_not_skippable(trainer, window, error)
         if guard is not None and window is not None and not why_not:
             guard.restore()
-        # A mistake stays one at the next step; a worker that died need not.
+        # A user's mistake would fail the next step, too; a loader worker that died need not.
         is_mistake = isinstance(error, RoostError) and not isinstance(error, WorkerDied | PeerLost)
         if self.on_step_error == "raise" or is_mistake or why_not:
             self._reporter.keep(trainer, note, window, with_state=True)
@@ -183,7 +187,7 @@ class Recovery:
         has_nothing = window is None and failed_step.is_epoch_empty(trainer, note)
         if has_nothing or self._are_too_many:
             self._reporter.keep(trainer, note, window, with_state=True)
-            last = f"each step was skipped; the last one, {note.step}: {note.error}"
+            last = f"every step was skipped, the last one, step {note.step}, by: {note.error}"
             raise (failed_step.empty_epoch_error(last) if has_nothing else self._too_many(note)) from error
         for optim in trainer.stepper.optimizers.values():
             optim.clear()
@@ -194,24 +198,24 @@ class Recovery:
             torch.cuda.empty_cache()
         return _SKIPPED
 
-    # ---- looking, where values are read anyway ----------------------------------------------------------
+    # ---- checks, where values are read from the device anyway -------------------------------------------
 
     def check_steps(self, trainer: Trainer) -> None:
-        """Finds out which steps since the last look were bad. A sync point; for rows and saves.
+        """Reads which steps since the last check were not finite. A sync point; called for rows and saves.
 
         Raises:
-            Rollback: There is one, and the policy goes back.
-            TrainingError: Too many were skipped, or skipping does not help.
+            Rollback: A step was not finite, and the policy is "rollback".
+            TrainingError: Too many steps were skipped, or the weights themselves are not finite.
         """
         bad, good = self._flags.read()
         self._newest_good = good or self._newest_good
         if not bad:
             self._flags.clear()
             return
-        # Weights that broke although the gradient was finite: from then on every step is bad.
+        # Weights can become non-finite by a finite gradient; from then on every step is non-finite.
         broken = failed_step.describe_nonfinite_weights(trainer)
         if self.on_non_finite == "rollback":
-            # The flags stay: whoever catches this does not get further.
+            # The flags stay set until the rollback clears them, so no check in between can pass.
             raise Rollback(self._newest_good if broken and 0 < self._newest_good < bad[0] else bad[0])
         self._flags.clear()
         for step in bad:
@@ -224,11 +228,11 @@ class Recovery:
                 raise self._too_many(note)
 
     def check_before_save(self, trainer: Trainer) -> None:
-        """Makes sure that no bad step is older than the newest checkpoint, and its weights are finite.
+        """Makes sure that all steps before a checkpoint and the weights in it are finite.
 
         Raises:
-            Rollback: There is one, and the policy goes back.
-            TrainingError: There is one, and the run ends by it.
+            Rollback: A step was not finite, and the policy is "rollback".
+            TrainingError: A step or a weight is not finite, and the run ends by it.
         """
         self.check_steps(trainer)
         first = trainer.events.bad_step()
@@ -241,39 +245,40 @@ class Recovery:
             raise self.nonfinite_error(trainer, broken, step or None)
 
     def nonfinite_error(self, trainer: Trainer, what: str, first: int | None) -> TrainingError:
-        """The error of a run that stops at what is not finite; the black box holds the first bad step.
+        """The error of a run that stops because a value is not finite; keeps the first such step in the black
+        box.
 
         Args:
-            trainer: Where it is.
-            what: What is wrong.
-            first: That step, None when nobody knows.
+            trainer: The trainer.
+            what: The value that is not finite, as a sentence.
+            first: The first step with such a value; None if it is unknown.
         """
         from_before = ""
         if first is not None:
             note = self._reporter.note_for(trainer, first, "nonfinite", what)
             what = f"{what}, first in {format_place(note)}"
             if first > 1 and any(one.max_grad_norm is None for one in trainer.stepper.optimizers.values()):
-                what += f"; without max_grad_norm nobody looked at the gradient of step {first - 1}"
+                what += f"; without max_grad_norm the gradient of step {first - 1} was not checked"
             self._reporter.keep(trainer, note, None, with_state=False)
             if note.checkpoint is not None:
                 from_before = f"; checkpoint {note.checkpoint} is from before it"
         return TrainingError(what, fix=self._advice(trainer) + from_before)
 
     def _advice(self, trainer: Trainer) -> str:
-        """What to do about values that are not finite, without what is done already."""
+        """The fix of values that are not finite, without the measures that are in use already."""
         clips = all(one.max_grad_norm is not None for one in trainer.stepper.optimizers.values())
-        ways = ["make the learning rate smaller"]
+        ways = ["lower the learning rate"]
         ways += [] if clips else ["clip with max_grad_norm"]
         ways += ["set on_non_finite"] if self.on_non_finite == "stop" else []
         return f"{', '.join(ways)}, or look for bad samples"
 
-    # ---- going back -------------------------------------------------------------------------------------
+    # ---- rollback ---------------------------------------------------------------------------------------
 
     def roll_back(self, trainer: Trainer, step: int) -> None:
-        """Puts the trainer back to the newest good checkpoint before ``step``, and passes over its window.
+        """Loads the newest good checkpoint before ``step`` and marks the window of ``step`` to be skipped.
 
         Raises:
-            TrainingError: It was done too often, or there is no checkpoint.
+            TrainingError: The run was rolled back too often, or there is no checkpoint.
         """
         note = self._reporter.note_for(trainer, step, "rollback", _NOT_FINITE)
         if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
@@ -293,11 +298,11 @@ class Recovery:
         trainer.stepper.timing.roll_back(far - progress.step, samples - progress.samples)
         self._reporter.log_rollback(progress.step)
         trainer.handle_rollback()
-        rank.restore()  # last: whatever the hooks drew on the way here is undone
+        rank.restore()  # last, because the hooks may have drawn random numbers
         self.begin(trainer)
         print(
-            f"{note.error} in {format_place(note)}: back to checkpoint {id} of step {progress.step}, "
-            "and its window is passed over",
+            f"{note.error} in {format_place(note)}: rolled back to checkpoint {id} of step {progress.step}; "
+            "its window is skipped from now on",
             flush=True,
         )
 
@@ -309,19 +314,19 @@ class Recovery:
             except Damaged as error:
                 if trainer.ranks.is_main:
                     aside = checkpoint.set_aside(trainer.checkpoints.store.path(info.id)).name
-                    print(f"{error.message}; set aside as {aside}, the one before it is tried", flush=True)
+                    print(f"{error.message}; set aside as {aside}, trying the previous one", flush=True)
             except (NotFound, OSError) as error:
-                print(f"not back to checkpoint {info.id}: {error}", flush=True)
+                print(f"cannot roll back to checkpoint {info.id}: {error}", flush=True)
             else:
                 return info.id
         raise TrainingError(
-            f"step {before} is not finite, and there is no checkpoint to go back to",
+            f"step {before} is not finite, and there is no checkpoint to roll back to",
             setting="on_non_finite",
             received="rollback",
             fix="save more often (checkpoint.every), or use skip",
         )
 
-    # ---- passing over -----------------------------------------------------------------------------------
+    # ---- skipping ---------------------------------------------------------------------------------------
 
     def _pass_over(self, note: FailureNote) -> None:
         self.num_skipped += 1
@@ -330,25 +335,25 @@ class Recovery:
 
     @property
     def _are_too_many(self) -> bool:
-        return self.num_skipped > self._most
+        return self.num_skipped > self._max_skipped
 
     def _too_many(self, note: FailureNote) -> TrainingError:
         number = "1 step was" if self.num_skipped == 1 else f"{self.num_skipped} steps were"
         return TrainingError(
-            f"{number} skipped; the last one, {note.step}: {note.error}",
+            f"{number} skipped, the last one, step {note.step}, by: {note.error}",
             setting="max_skipped_steps",
-            received=self._most,
-            fix=f"look at the samples in {skipped_steps.NAME}, or allow more",
+            received=self._max_skipped,
+            fix=f"look at the samples in {skipped_steps.NAME}, or allow more skipped steps",
         )
 
     # ---- state ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was passed over so far."""
+        """Returns the number of skipped steps and the windows that rollbacks skip."""
         return {"skipped": self.num_skipped, "passed_over": sorted(self.passed_over)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` gave. Which windows are passed over stays known: a rollback loads the
-        state from before it."""
+        """Loads the state. The windows that are skipped now are kept, because a rollback loads a state from
+        before them."""
         self.num_skipped = state["skipped"]
         self.passed_over |= set(state["passed_over"])

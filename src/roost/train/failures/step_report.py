@@ -1,4 +1,4 @@
-"""What is told and kept of a step that fails."""
+"""Reports of failed and skipped steps: where the step is in the data, its log line, its black box."""
 
 from __future__ import annotations
 
@@ -26,49 +26,51 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 _OUT_OF_MEMORY = re.compile(r"(CUDA out of memory. Tried to allocate [\d.]+ \w+)\. GPU \d+ has")
-"""What follows is about all that uses the GPU: hundreds of characters, and gone by the time they are read."""
+"""The rest of torch's message describes the GPU's use at that moment, in hundreds of characters; it is
+cut."""
 
 
 class StepReporter:
-    """Says where in the data a step lies, writes down those that are passed over, and puts into the black box
-    the one by which the run ends.
+    """Locates failed steps in the data, logs the skipped ones, and keeps the one by which the run fails in
+    the black box.
 
     Args:
-        box: Keeps that step; nothing is kept when None.
-        log: Takes a line for each step that was passed over (see `roost.package.results.skipped_steps`); no
-        file when None.
+        black_box: Keeps that step; nothing is kept when None.
+        log: File that gets a line for each skipped step (see `roost.package.results.skipped_steps`); no file
+            when None.
         session: Number of the running session.
     """
 
     def __init__(
-        self, box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
+        self, black_box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
     ) -> None:
-        self._box, self._log, self._session = box, log, session
-        self._generators_watched: list[torch.Generator] = []
+        self._black_box, self._log, self._session = black_box, log, session
+        self._watched_generators: list[torch.Generator] = []
         self._states: list[torch.Tensor] = []
         self._host_states: dict[str, Any] = {}
         self._infrequent: list[Optim] = []
-        """Those that do not move in every step, and count when they are to."""
-        self._turns: list[int] = []
+        """The optimizers that do not step every time; they count the steps in which they were called."""
+        self._call_counts: list[int] = []
 
-    # ---- what a step has moved by the time it fails ------------------------------------------------------
+    # ---- what a step has changed by the time it fails ----------------------------------------------------
 
     def begin(self, optims: Iterable[Optim] = ()) -> None:
-        """Training begins, or goes on: from here on the generators are watched, and whose turn it is."""
+        """Called when training begins or continues; from here on the random generators and the counters of
+        the optimizers are remembered."""
         self._infrequent = [optim for optim in optims if optim.every_n_steps > 1]
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
-        self._generators_watched = [torch.default_generator, *cuda] if self._box is not None else []
+        self._watched_generators = [torch.default_generator, *cuda] if self._black_box is not None else []
         self._host_states = seeding.rng_state(devices=False)
 
     def before_step(self) -> None:
-        """Remembers torch's generators as a step finds them, 1 µs. NumPy's and Python's would be 30 µs; steps
-        that draw from those are found out afterwards."""
-        self._states = [source.get_state() for source in self._generators_watched]
-        self._turns = [optim.num_calls for optim in self._infrequent]
+        """Remembers the state of torch's generators before a step, which costs 1 µs. NumPy's and Python's
+        would cost 30 µs; a step that draws from them is detected after it failed."""
+        self._states = [source.get_state() for source in self._watched_generators]
+        self._call_counts = [optim.num_calls for optim in self._infrequent]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
-        """The generators at the begin of the step that failed, and why some are not."""
-        now = seeding.rng_state(devices=False)  # after an error of CUDA nothing can be read from it
+        """The generators as they were when the failed step began, and why some of them are not."""
+        now = seeding.rng_state(devices=False)  # after a CUDA error the device cannot be read
         moved = [
             f"{name} generator is as it was after the error"
             for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
@@ -80,16 +82,16 @@ class StepReporter:
     # ---- notes ------------------------------------------------------------------------------------------
 
     def note_for(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
-        """Where a step's window lies, which follows from its number: each takes as many micro-batches as the
-        others but the last of an epoch. Its samples are those of all ranks: the same for each, whoever met
-        what is wrong with them."""
+        """The note of a step: its place in the data follows from its number, because every window has the
+        same number of micro-batches except the last one of an epoch. The samples are those of all ranks, so
+        the note is the same on every rank, whichever of them failed."""
         loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
         epoch, number = divmod(step - 1, trainer.steps_per_epoch)
         batch = number * per_step
         num_batches = min(per_step, len(loader) - batch)
         try:
             older = older_checkpoints(trainer, step)
-        except OSError:  # the step's own error is the one to tell
+        except OSError:  # it must not hide the error of the step
             older = []
         return FailureNote(
             step=step,
@@ -105,28 +107,28 @@ class StepReporter:
         )
 
     def fix_for(self, trainer: Trainer, steps: Iterable[int]) -> str:
-        """What to do about several bad steps: their windows may have a sample in common."""
+        """The fix of several non-finite steps; names the samples that all their windows have in common."""
         windows = [set(self.note_for(trainer, step).samples) for step in steps]
         common = set.intersection(*windows) if len(windows) > 1 else set()
         if not common:
-            return "make the learning rate smaller, clip with max_grad_norm, or look at the samples"
+            return "lower the learning rate, clip with max_grad_norm, or look at the samples"
         which = "sample" if len(common) == 1 else "samples"
         named = join_names([*map(str, sorted(common))])
-        return f"look at {which} {named}, in every one of these steps; or set on_non_finite: skip"
+        return f"look at {which} {named}, which all of these steps have, or set on_non_finite: skip"
 
     def keep(
         self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool
     ) -> None:
-        """Puts a step into the black box: its window, and its begin's state where that is still there.
+        """Keeps a step in the black box: its window and, if it still exists, the state at its start.
 
         Args:
-            trainer: Where it is.
-            note: Which step.
-            window: Its micro-batches; None: they are drawn again, unless drawing them was what failed.
-            with_state: Whether nothing has moved since the step began. Then the run ends by it, and the
-                optimizers forget that it had asked them.
+            trainer: The trainer.
+            note: The note of the step.
+            window: The micro-batches of the step; drawn again if None, unless drawing them failed.
+            with_state: Whether nothing has changed since the step began. Then the run ends by this step, and
+                the optimizers' counters are set back to its start.
         """
-        if self._box is None:
+        if self._black_box is None:
             return
         if window is None and note.kind != "error":
             try:
@@ -136,37 +138,38 @@ class StepReporter:
         generators = None
         if with_state:
             generators, moved = self._generators()
-            for optim, asked in zip(self._infrequent, self._turns, strict=True):
-                optim.num_calls = asked
+            for optim, count in zip(self._infrequent, self._call_counts, strict=True):
+                optim.num_calls = count
             if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
                 moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
-        self._box.keep(trainer, note, window, generators=generators)
+        self._black_box.keep(trainer, note, window, generators=generators)
 
     def log_skipped(self, note: FailureNote) -> None:
-        """Writes down that a step was passed over. A full disk is said, and passed over itself."""
+        """Logs a skipped step. An error of the disk is printed and otherwise ignored."""
         if self._log is not None:
             fields = {name: getattr(note, name) for name in SkippedStep.__struct_fields__}
             _try_write(skipped_steps.append, self._log, SkippedStep(**fields))
 
     def log_rollback(self, step: int) -> None:
-        """Writes down that the run goes on from an earlier step."""
+        """Logs that the run continues from an earlier step."""
         if self._log is not None:
             _try_write(skipped_steps.append_rewind, self._log, session=self._session, step=step)
 
 
 def older_checkpoints(trainer: Trainer, step: int) -> list[Manifest]:
-    """The run's checkpoints from before a step, the newest first."""
+    """The checkpoints of the run from before a step, the newest first."""
     if trainer.checkpoints is None:
         return []
-    # The newest may be on its way; but in one of several ranks that fails, the others need not go on with it.
+    # The newest one may still be being written. If one of several ranks failed, the others may never finish
+    # writing it, so the wait is limited.
     trainer.checkpoints.wait(FAILURE_WAIT_SECONDS if trainer.ranks.are_several else None)
     found = trainer.checkpoints.store.lineage()
     return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
 
 
 def format_error(error: Exception) -> str:
-    """An error in one line, with its notes; that of a loader worker as it was raised there."""
+    """An error in one line, with its notes; the error of a loader worker as it was raised there."""
     found = record_exception(error)
     match = _OUT_OF_MEMORY.match(found.text)
     text = match[1] if match is not None else found.text

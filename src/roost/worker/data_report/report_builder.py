@@ -16,7 +16,7 @@ from roost.package.project_preflight import format_classes
 from roost.package.results.data_report import LoadingTimes, SplitReport
 from roost.package.setting_locations import setting_locations
 from roost.project import data_loaders, native_project
-from roost.project.batch_plans import column_of
+from roost.project.batch_plans import sample_column
 from roost.project.contract import Data
 from roost.project.device_choice import choose_device
 from roost.train.data.batches import Batches
@@ -48,7 +48,7 @@ class DataReportBuilder:
         self._package, self._reporter = package, reporter
         self._where = setting_locations(package)
         self._device = choose_device(str(request["device"]))
-        self._values, self._settings = native_project.resolved(package, str(request["project"]))
+        self._values, self._settings = native_project.resolve_settings(package, str(request["project"]))
         torch_settings.apply(self._settings, device=self._device, first=None)
 
     def run(self) -> None:
@@ -63,14 +63,14 @@ class DataReportBuilder:
         self._reporter.begin("data")
         data = native_project.build_data(made(self._values), self._settings)
         with self._reporter.recording_warnings():
-            splits = data_loaders.loaders(
+            splits = data_loaders.build_loaders(
                 data,
                 self._settings,
                 device=torch.device(self._device),
                 batches_per_step=self._settings.gradient_accumulation_steps,
                 where=self._where,
             )
-        sets = {name: data_loaders.size_in_words(one) for name, one in data_loaders.sets(data).items()}
+        sets = {name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()}
         self._reporter.done(", ".join(f"{name} {size}" for name, size in sets.items()))
         for name, batches in splits.items():
             self._reporter.begin(name)
@@ -105,7 +105,7 @@ class DataReportBuilder:
     def _split(self, name: str, batches: Batches, data: Data) -> SplitReport:
         sets = {
             one: dataset
-            for one, dataset in data_loaders.sets(data).items()
+            for one, dataset in data_loaders.named_sets(data).items()
             if one == name or (name == "train" and one.startswith("train/"))
         }
         descriptions = [describe_set(one, dataset) for one, dataset in sets.items()]
@@ -117,7 +117,7 @@ class DataReportBuilder:
         if isinstance(batches, Loader):
             # With several joined sets the plan's indices are not indices into one column of lengths.
             lengths = (
-                column_of(batches.dataset, "lengths") if descriptions[0].lengths and len(sets) == 1 else None
+                sample_column(batches.dataset, "lengths") if descriptions[0].lengths and len(sets) == 1 else None
             )
             found = batch_sizes(batches.plan, lengths)
         return SplitReport(

@@ -11,8 +11,8 @@ from torch.utils.data import Subset
 
 from roost.base.errors import RoostError
 from roost.package.results.data_report import Distribution, LabelClasses, LengthBin, SetReport
-from roost.project.batch_plans import column_of
-from roost.project.data_loaders import kind_of
+from roost.project.batch_plans import sample_column
+from roost.project.data_loaders import set_kind
 from roost.train.data.plans.sample_columns import lengths_of, weights_of
 
 _KINDS = {
@@ -35,7 +35,7 @@ def describe_set(name: str, dataset: Any) -> SetReport:
         name: Name of the set: train, valid/NAME, ...
         dataset: Any set that `roost.Data` takes.
     """
-    kind = kind_of(dataset)
+    kind = set_kind(dataset)
     inner = getattr(dataset, "dataset", None) if kind == "foreign" else None
     size = _size(dataset if inner is None else inner) if kind != "sampled" else None
     unreadable: list[str] = []
@@ -68,7 +68,7 @@ def _size(dataset: Any) -> int | None:
 
 def _spread(dataset: Any, what: str, size: int | None, unreadable: list[str]) -> Distribution | None:
     try:
-        found = column_of(dataset, what)
+        found = sample_column(dataset, what)
         if found is None:
             return None
         # Checked as training does, so that a column that training would refuse is reported here.
@@ -138,7 +138,7 @@ def _names(dataset: Any) -> Sequence[Any]:
 def _counts(dataset: Any) -> list[int]:
     """Returns the number of samples of each label that occurs."""
     try:
-        labels = np.asarray(column_of(dataset, "targets"))
+        labels = np.asarray(sample_column(dataset, "targets"))
     except Exception:  # noqa: BLE001  - a set may use this name for anything
         return []
     if labels.ndim != 1 or labels.dtype.kind not in "iub":

@@ -61,7 +61,7 @@ def _replay(package: PackageFolder, target: DebugTarget) -> int:
     if box is not None:
         _print_failure(box)
     as_of, device = PackageAsOfSession(package.path, target.session), choose_device(target.device)
-    _, settings = native_project.resolved(as_of, target.project)
+    _, settings = native_project.resolve_settings(as_of, target.project)
     torch_settings.apply(settings, device=device, first=analyze_task.initial_environment(package))
     is_nonfinite = box is not None and box.note.kind != "error"
     while True:

@@ -26,7 +26,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project import native_project
 from roost.project.contract import Runner
 from roost.project.device_choice import choose_device
-from roost.project.loaded_model import Loaded, load_experiment
+from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.evaluation import split_evaluation
 from roost.train.model.module_state import ModuleState
 from roost.train.step import precision, seeding
@@ -52,7 +52,7 @@ def predict(package: PackageFolder, folder: Path) -> str:
     request = sessions.load_json(folder / analysis_folder.REQUEST) or {}
     end_with_caller(request)
     project, device = request["project"], request["device"]
-    _, settings = native_project.resolved(package, project)
+    _, settings = native_project.resolve_settings(package, project)
     torch_settings.apply(settings, device=choose_device(device), first=initial_environment(package))
     loaded = load_experiment(package, untrained=True, device=device, project=project)
     _require_predict(loaded.runner)
@@ -109,7 +109,7 @@ def _load_weights(package: PackageFolder, runner: Runner, request: Mapping[str, 
     return info
 
 
-def _source(loaded: Loaded, request: Mapping[str, Any], where: Any) -> PredictionSource:
+def _source(loaded: LoadedExperiment, request: Mapping[str, Any], where: Any) -> PredictionSource:
     assert loaded.dataset is not None and loaded.data is not None
     if limit := prediction_source.ignored_limit(loaded.settings.data, request["source"]):
         print(f"{limit} is not used: every sample is predicted", flush=True)

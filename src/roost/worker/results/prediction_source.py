@@ -58,17 +58,17 @@ def open_source(
         ContractError: `Dataset.predict` returns no set; or the file has no usable arrays.
         ConfigError: A setting does not fit the set.
     """
-    sets = data_loaders.sets(data)
+    sets = data_loaders.named_sets(data)
     if typed in sets:
-        made = data_loaders.loader(data, settings, typed, device=device, where=where)
+        made = data_loaders.evaluation_loader(data, settings, typed, device=device, where=where)
         return PredictionSource(typed, made, _length(sets[typed]))
     found = _open_set(typed, dataset, folder, list(sets))
-    made = data_loaders.loader_of(found, data, settings, _LOADER_NAME, device=device, where=where)
+    made = data_loaders.loader_for_set(found, data, settings, _LOADER_NAME, device=device, where=where)
     return PredictionSource(typed, made, _length(found))
 
 
 def _length(dataset: Any) -> int | None:
-    return len(dataset) if data_loaders.kind_of(dataset) == "indexed" else None
+    return len(dataset) if data_loaders.set_kind(dataset) == "indexed" else None
 
 
 def _open_set(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> Any:
@@ -80,7 +80,7 @@ def _open_set(typed: str, dataset: Dataset, folder: Path, sets: list[str]) -> An
             raise NotFound("there is no such file", setting="--data", received=str(path))
         return Arrays(str(path))
     found = dataset.predict(str(path) if path.exists() else typed)
-    if data_loaders.kind_of(found) is None:
+    if data_loaders.set_kind(found) is None:
         raise ContractError(
             f"{type(dataset).__name__}.predict() must return a set",
             received=type(found).__name__ if found is not None else None,
