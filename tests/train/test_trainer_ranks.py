@@ -260,7 +260,7 @@ def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
 ) -> None:
     """The others wait for it in their step, and what they have not copied by then is given up."""
     for module in (async_save, step_report):
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(module, "FAILURE_WAIT_SECONDS", 0.1)
 
     def work(ranks: Ranks) -> str:
         fails = FailsBefore if where == "before" else Fails

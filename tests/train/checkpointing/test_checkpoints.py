@@ -296,11 +296,11 @@ def test_going_on_without_loading(tmp_path: Path) -> None:
     part = next(path for path in newest.iterdir() if path.name != "MANIFEST.json")
     part.write_bytes(b"?" + part.read_bytes()[1:])
     second = Checkpoints(tmp_path)
-    found, said = second.go_on()
+    found, said = second.verify_parent()
     assert found is not None and found.id == 1 == second.newest.id and len(said) == 1  # type: ignore[union-attr]
     save(second, 4)
     assert second.newest is not None and (second.newest.id, second.newest.parent) == (3, 1)
     third = Checkpoints(tmp_path)
-    third.go_on(at=checkpoint.read_manifest(third.store.path(1)))
+    third.verify_parent(verified=checkpoint.read_manifest(third.store.path(1)))
     save(third, 5)
     assert third.newest is not None and third.newest.line == [(0, 1), (4, 4)]

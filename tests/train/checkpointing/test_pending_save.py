@@ -114,10 +114,10 @@ def test_an_error_is_told_where_nobody_waits_and_raised_where_somebody_does(
     durable.fault = full
     try:
         checkpoints = Checkpoints(tmp_path)
-        for tells in (True, False):
+        for prints_error in (True, False):
             saved = checkpoints.save({"x": Tensors()}, Progress(step=1), prints_error=prints_error)
             saved.wait_until_done()
-            assert ("[Errno 28]" in capsys.readouterr().out) == tells
+            assert ("[Errno 28]" in capsys.readouterr().out) == prints_error
             with pytest.raises(OSError, match="No space left"):
                 saved.wait()
     finally:

@@ -91,13 +91,13 @@ def test_only_what_was_named_is_late_and_lies_in_memory_of_its_own() -> None:
 def test_memory_is_kept_and_aligned() -> None:
     kept = StagingMemory(pinned=False)
     sizes = [1, 63, 64, 65, 3 << 20, 0, 5, 100 << 20, 7]
-    first = [kept.take(size) for size in sizes]
+    first = [kept.allocate(size) for size in sizes]
     assert [len(one) for one in first] == sizes
     assert all(one.data_ptr() % 16 == 0 for one in first if len(one))
     spans = sorted((one.data_ptr(), one.data_ptr() + len(one)) for one in first if len(one))
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
-    kept.reuse()
-    assert [kept.take(size).data_ptr() for size in sizes] == [one.data_ptr() for one in first]
+    kept.reset()
+    assert [kept.allocate(size).data_ptr() for size in sizes] == [one.data_ptr() for one in first]
 
 
 @pytest.mark.needs_gpu

@@ -25,7 +25,7 @@ from roost.base import durable, traceback_frames
 from roost.base.errors import ContractError, TrainingError
 from roost.base.exception_record import record_exception
 from roost.base.traceback_frames import ProjectFiles
-from roost.cli.progress_bar import Newest
+from roost.cli.progress_bar import NewestMetrics
 from roost.package import records
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box, skipped_steps
@@ -907,7 +907,7 @@ def test_the_records_of_a_rollback_fold_and_nobody_sees_a_row_twice(tmp_path: Pa
     """A row that the run went back behind is gone for each reader: of all, of the newest, of what comes."""
     fails(nan=[9])
     path = tmp_path / "records" / "1.jsonl"
-    newest = Newest(path)
+    newest = NewestMetrics(path)
     seen: list[tuple[int, str]] = []
 
     class Follows(Hook):

@@ -1,4 +1,4 @@
-"""Saving a trainer's state beside its training, and what happens when the disk does not want to."""
+"""Asynchronous saves of a trainer's state during training, and the handling of disk errors."""
 
 from __future__ import annotations
 
@@ -24,71 +24,76 @@ _LONG_WAIT_SECONDS = 10.0
 
 
 class CheckpointSaver:
-    """The saves of a trainer. A state is copied beside the next forward and backward: what those may change
-    at once, parameters, averages and the state of the optimizers meanwhile; whoever changes them waits for
-    `copied`. Then it is written behind, and the hooks hear of it at the next look around.
+    """Saves a trainer's state. State that the next forward and backward pass may change is copied at once;
+    parameters, averages and optimizer states are copied during these passes, and code that changes them calls
+    `wait_until_copied` first. A thread then writes the copy, and the hooks are called at the next `poll`.
 
-    With several ranks they hear of it before the next save, or at the end: at the same step on each.
+    With several ranks the hooks are called before the next save or at the end, so at the same step on each.
 
     Args:
-        trainer: Whose state; it need not have checkpoints.
+        trainer: The trainer; it need not have checkpoints.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._pending: PendingSave | None = None
-        """What is being written."""
+        """The save that is being written."""
         self._first_step: tuple[_ParameterMarks, _ParameterMarks] | None = None
-        """Marks of what moves, before and after the forward and backward of the first step."""
+        """Marks of the trained parameters, before and after the forward and backward pass of the first
+        step."""
         self._may_copy_late: bool | None = False
-        """Whether forward and backward are known to leave the parameters as they are; None until a save reads
-        what was found."""
+        """Whether forward and backward are known to leave the parameters unchanged; None until a save
+        compares the marks."""
         self._waited, self._has_said = 0.0, False
 
     def begin(self) -> None:
-        """Training begins, or goes on: finds out in its first step whether the forward pass changes
-        parameters, as an embedding with ``max_norm`` does."""
+        """Called when training begins or continues: observes in the first step whether the forward pass
+        changes parameters, as an embedding with ``max_norm`` does."""
         self._may_copy_late = False
         checkpoints = self._trainer.checkpoints
         if checkpoints is not None and checkpoints.asynchronous:
-            self._trainer.stepper.before_optimizer_step = functools.partial(self._compare_after_forward, self._marks())
+            observe = functools.partial(self._note_marks_after_forward, self._marks())
+            self._trainer.stepper.before_optimizer_step = observe
 
-    def _compare_after_forward(self, before: _ParameterMarks) -> None:
+    def _note_marks_after_forward(self, before: _ParameterMarks) -> None:
         self._trainer.stepper.before_optimizer_step = None
         self._first_step, self._may_copy_late = (before, self._marks()), None
 
     def _marks(self) -> _ParameterMarks:
-        """Versions and norms: what changes through ``.data`` has no new version. No sync point."""
+        """The version and norm of each parameter: a change through ``.data`` does not change the version. No
+        sync point."""
         return [(parameter._version, _norm(parameter)) for parameter in self._trained_parameters()]
 
     def _may_defer(self) -> bool:
-        """Whether what moves may be copied late. A sync point the first time."""
+        """Whether parameters may be copied during the forward and backward pass. A sync point the first
+        time."""
         if self._may_copy_late is None and self._first_step is not None:
             self._may_copy_late = _are_unchanged(*self._first_step)
             self._first_step = None
         return bool(self._may_copy_late)
 
     def _trained_parameters(self) -> list[Tensor]:
-        """The parameters that an optimizer moves."""
+        """The parameters that an optimizer changes."""
         optims = self._trainer.stepper.optimizers.values()
         return [parameter for optim in optims for parameter in optim.parameters if parameter.requires_grad]
 
     # ---- saving -----------------------------------------------------------------------------------------
 
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
-        """Saves the state that there is now. When the disk fails, says so and goes on with the older
-        checkpoints, except at the end, and where these were removed with their folder.
+        """Saves the current state. If the disk fails, it prints the error and training continues with the
+        older checkpoints, except in the last save and when the folder of the checkpoints was removed.
 
         Args:
-            reason: Why: start, scheduled, best, held, requested, signal or final.
-            scheduled: Which scheduled save this is, counted from 0; None for the others.
+            reason: start, scheduled, best, held, requested, signal or final.
+            scheduled: Number of the scheduled save, counted from 0; None for other reasons.
 
         Returns:
-            Whether a checkpoint stands, or is on its way; at the start and at the end: whether it stands.
+            Whether a checkpoint is committed or being written; at the start and at the end: whether it is
+            committed.
 
         Raises:
-            TrainingError: The state is not finite, so the newest good checkpoint must stay the newest; or it
-                could not be written, and no later save would come, or stand.
+            TrainingError: The state is not finite, so the newest good checkpoint must remain the newest; or
+                the last checkpoint could not be written; or the folder of the checkpoints was removed.
         """
         trainer, checkpoints = self._trainer, self._trainer.checkpoints
         if checkpoints is None:
@@ -100,7 +105,7 @@ class CheckpointSaver:
         trainer.publish("saving")
         trainer.recovery.check_before_save(trainer)
         trainer.stepper.check()
-        pending = bool(trainer.agenda.pending)  # then the step's results and held save are still to come
+        pending = bool(trainer.agenda.pending)  # if so, this step's results and held save come later
         try:
             prepare_together(trainer.ranks, self._call_before_save)
             self._pending = checkpoints.save(
@@ -131,18 +136,18 @@ class CheckpointSaver:
             hook.before_save(self._trainer)
 
     def save_at_end(self) -> None:
-        """Saves the state in which the run ends, unless a checkpoint of just that state stands."""
+        """Saves the final state of the run, unless a checkpoint of exactly that state is committed."""
         trainer = self._trainer
-        trainer.recovery.check_steps(trainer)  # also where nobody cuts rows or saves
+        trainer.recovery.check_steps(trainer)  # also without hooks that cut rows or save
         self.finish()
         newest = trainer.checkpoints.newest if trainer.checkpoints else None
-        stands = newest is not None and newest.step == trainer.progress.step and not trainer.agenda.pending
-        if trainer.progress.step and not stands:
+        is_saved = newest is not None and newest.step == trainer.progress.step and not trainer.agenda.pending
+        if trainer.progress.step and not is_saved:
             self.save("final" if trainer.finished else "signal")
 
     def _deferrable_tensors(self) -> Iterator[Tensor]:
-        """What only an optimizer or a hook changes. Other parameters, as those of a teacher that follows, the
-        project moves when it likes, and through ``.data`` unseen."""
+        """The tensors that only an optimizer or a hook changes. The project may change other parameters at
+        any time, such as those of an averaged teacher, and through ``.data`` without a new version."""
         trainer = self._trainer
         yield from self._trained_parameters()
         for optim in trainer.stepper.optimizers.values():
@@ -153,14 +158,14 @@ class CheckpointSaver:
 
     @property
     def is_writing(self) -> bool:
-        """Whether one is being written."""
+        """Whether a save is being written."""
         return self._pending is not None and not self._pending.is_done
 
-    # ---- while one is being written ---------------------------------------------------------------------
+    # ---- while a save is being written ------------------------------------------------------------------
 
     def wait_until_copied(self) -> None:
-        """Waits until the state is copied: before an optimizer moves, a hook runs, or anything else changes
-        it. On a GPU nobody waits: what it computes from here on comes after the copy."""
+        """Waits until the state is copied; called before an optimizer steps, a hook runs, or any other code
+        changes it. On a GPU it does not block: later kernels are ordered after the copy."""
         if self._pending is not None:
             begun = perf_counter()
             self._trainer.stepper.before_optimizer_step = None
@@ -168,26 +173,26 @@ class CheckpointSaver:
             self._trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
 
     def poll(self) -> None:
-        """After a step, before its hooks: tells them of a save that stands by now."""
+        """Called after a step, before its hooks: finishes a save that is done."""
         if self._pending is None:
             return
-        if self._trainer.stepper.before_optimizer_step is not None:  # no optimizer has moved
+        if self._trainer.stepper.before_optimizer_step is not None:  # no optimizer has stepped
             self.wait_until_copied()
         if self._pending.is_done and not self._trainer.ranks.are_several:
             self.finish()
 
     def finish(self, *, is_last: bool = False) -> bool:
-        """Waits until what is being written stands, and tells the hooks.
+        """Waits until the pending save is committed, then calls the hooks.
 
         Args:
-            is_last: Whether no later save would come.
+            is_last: Whether this is the last save of the session.
 
         Returns:
-            Whether it stands.
+            Whether it was committed; False also if no save is pending.
 
         Raises:
-            TrainingError: The last one could not be written, or none can be.
-            PeerLost: Another rank is gone.
+            TrainingError: The last checkpoint could not be written, or the folder was removed.
+            PeerLost: Another rank has ended.
         """
         trainer, saved = self._trainer, self._pending
         if saved is None:
@@ -203,8 +208,8 @@ class CheckpointSaver:
             return self._failed(error, is_last=is_last, is_reported=saved.is_reported)
         except TornCopy as error:
             self._may_copy_late = False
-            print(f"checkpoint not written: {error}; it is made again, and copied first", flush=True)
-            if not trainer.ranks.are_several:  # else a save begins just now
+            print(f"checkpoint not written: {error}; it is saved again, copied before training", flush=True)
+            if not trainer.ranks.are_several:  # otherwise the caller is about to save
                 trainer.agenda.request("save")
             return False
         finally:
@@ -215,8 +220,8 @@ class CheckpointSaver:
         return True
 
     def finish_after_failure(self) -> None:
-        """The run fails: as `finish`, but what other ranks do not go on with is given up. They may wait in
-        the step for this one, which only its end can tell them."""
+        """As `finish`, for a run that fails: gives up a save that the other ranks do not complete in
+        `FAILURE_WAIT_SECONDS`. They may be waiting for this rank within the step, until it ends."""
         trainer = self._trainer
         if trainer.ranks.are_several and trainer.checkpoints is not None:
             self.wait_until_copied()
@@ -231,8 +236,8 @@ class CheckpointSaver:
         if self._waited > _LONG_WAIT_SECONDS and not self._has_said:
             self._has_said = True
             print(
-                f"training has waited {self._waited:.0f} s for checkpoints that were not written yet when "
-                "the next was due; save less often: checkpoint.every",
+                f"training has waited {self._waited:.0f} s for checkpoints that were still being written "
+                "when the next one was due; save less often (checkpoint.every)",
                 flush=True,
             )
 
@@ -241,24 +246,26 @@ class CheckpointSaver:
         assert checkpoints is not None
         if not checkpoints.store.folder.exists():
             raise TrainingError(
-                "the folder of the checkpoints was removed: nothing that is trained would be kept",
+                "the folder of the checkpoints was removed, so no further training can be saved",
                 where=checkpoints.store.folder,
-                fix="start it again; there is nothing to go on from",
+                fix="start the run again; there is no checkpoint to continue from",
             ) from error
         if is_last:
             before = checkpoints.newest
-            goes_on = f"goes on from step {before.step}" if before else "begins anew: no checkpoint stands"
+            begins = (
+                f"continues from step {before.step}" if before else "begins at step 0: there is no checkpoint"
+            )
             raise TrainingError(
                 f"the last checkpoint could not be written: {error}",
-                fix=f"make space, then `roost continue`; it {goes_on}",
+                fix=f"free disk space, then run `roost continue`; it {begins}",
             ) from error
         if not is_reported:
-            print(f"checkpoint not written: {error}; training goes on, older ones are untouched", flush=True)
+            print(f"checkpoint not written: {error}; training continues, older ones are intact", flush=True)
         return False
 
 
 def _norm(parameter: Tensor) -> Tensor:
-    """() of the rows that this rank holds; as sharp for types of 16 bits."""
+    """() the norm of the rows that this rank holds, in float32 for 16-bit types."""
     own = sharded_tensors.local_shard(parameter.detach())
     norm: Tensor = torch.linalg.vector_norm(own.float() if own.itemsize < 4 else own)
     return norm

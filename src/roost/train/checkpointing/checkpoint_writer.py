@@ -1,4 +1,4 @@
-"""Writing one checkpoint, by all ranks together, as fast as the training lets."""
+"""Writes one checkpoint, by all ranks together, at a pace that does not slow down training."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from roost.train.distributed.ranks import Ranks
 
 T = TypeVar("T")
 MAX_REST_RATIO = 4.0
-"""Rest by work while nobody waits: hashing and writing take a core and a share of the memory's bandwidth."""
+"""Maximum seconds of rest per second of work: hashing and writing use a core and memory bandwidth, which
+training needs, too."""
 _SAVE_POINT = "the save of a checkpoint"
 _INTERVAL_SHARE = 0.6
-"""The part of the time between two saves in which one is written, so that the next need not wait for it."""
+"""The part of the time between two saves in which one is written, so that the next one need not wait."""
 
 
 def rest_ratio(seconds: float, interval: float) -> float:
-    """Rest by work, so that a checkpoint is written well before the next is due.
+    """Returns the seconds of rest per second of work with which a checkpoint is written well before the next
+    one is due.
 
     Args:
-        seconds: What the one before took to be written, without rests; 0: there was none.
-        interval: Between the last two saves.
+        seconds: Time that the previous checkpoint took, without rests; 0 if there was none.
+        interval: Seconds between the last two saves.
     """
     return (
         MAX_REST_RATIO
@@ -42,28 +44,27 @@ def rest_ratio(seconds: float, interval: float) -> float:
 
 
 class TornCopy(Exception):
-    """What was to be saved was changed while it was copied, so nothing was written."""
+    """Raised when the state was changed while it was copied; nothing is written."""
 
 
 class WritePace:
-    """How fast files are written: with rests, so that the training hardly notices, until somebody waits.
+    """Paces the writing of files with rests, so that training hardly slows down, until `hurry` is called.
 
     Args:
-        rest: By work.
+        rest: Seconds of rest per second of work.
     """
 
     def __init__(self, rest: float = MAX_REST_RATIO) -> None:
         self._rest = rest
         self._hurry = threading.Event()
         self.rested_seconds = 0.0
-        """Seconds."""
 
     def hurry(self) -> None:
-        """From here on at full speed."""
+        """Writes at full speed from now on."""
         self._hurry.set()
 
     def __call__(self, pieces: Iterator[memoryview[Any]]) -> Iterator[memoryview[Any]]:
-        """Gives the pieces one by one; each is hashed and written before the next is asked for."""
+        """Yields the pieces one by one; each is hashed and written before the next one is requested."""
         for piece in pieces:
             begun = perf_counter()
             yield piece
@@ -75,17 +76,19 @@ class WritePace:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why a rank could not do its part, as the others are told."""
+    """The failure of one rank, in a form that can be sent to the others."""
 
     rank: int
     errno: int | None
     text: str
     kind: type[Exception]
-    """What the others raise, where it is no error of the system."""
+    """The error that the other ranks raise, if it is not an OSError."""
 
     @classmethod
-    def from_error(cls, ranks: Ranks, error: Exception, *, otherwise: type[Exception] = CheckpointError) -> Self:
-        """That of this rank."""
+    def from_error(
+        cls, ranks: Ranks, error: Exception, *, otherwise: type[Exception] = CheckpointError
+    ) -> Self:
+        """The failure of this rank."""
         if isinstance(error, OSError):
             where = f": {error.filename!r}" if error.filename else ""
             return cls(ranks.rank, error.errno, f"{error.strerror}{where}", OSError)
@@ -107,22 +110,22 @@ def write(
     torn: bool = False,
     before: Callable[[], None] = lambda: None,
 ) -> Manifest:
-    """Writes a checkpoint: each rank its files, rank 0 the manifest. When this returns, on any rank, it
-    stands; when it raises, nothing has changed, and it raises on all.
+    """Writes a checkpoint: each rank its files, rank 0 the manifest. When it returns on any rank, the
+    checkpoint is committed; when it raises, nothing has changed, and it raises on all ranks.
 
     Args:
-        folder: Takes it.
-        files: Those of this rank.
-        describe: Gives its manifest, but for ranks and files, from its id.
-        ranks: Who writes; all must call this.
-        pace: Of the writing.
-        torn: Whether the files of this rank cannot be written; then none is.
+        folder: The folder of the checkpoints.
+        files: The files of this rank.
+        describe: Returns the manifest for an id, without ranks and files.
+        ranks: The ranks that write; all of them must call this.
+        pace: The pace of the writing.
+        torn: Whether the copy of this rank is torn; then no rank writes.
         before: Called first on rank 0.
 
     Raises:
-        Torn: Those of a rank cannot be written.
-        OSError: There is not enough space, an I/O error, …
-        PeerLost: Another rank is gone.
+        TornCopy: The copy of a rank is torn.
+        OSError: The disk is full, an I/O error, …
+        PeerLost: Another rank has ended.
     """
     try:
         sizes = ranks.saving.gather(None if torn else part_files.size_bytes(files), _SAVE_POINT)
@@ -138,12 +141,12 @@ def write(
 
 
 def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
-    """What each rank does before its state is saved. Where the disk fails one of them, none begins to save:
-    the others would write with that one's next state.
+    """Runs an action on every rank before their state is saved. If the disk fails on one rank, no rank begins
+    the save: otherwise the others would combine their state with that rank's next one.
 
     Raises:
-        OSError: There is not enough space, an I/O error, …; on every rank.
-        RuntimeError: Another rank is gone.
+        OSError: The disk is full, an I/O error, …; raised on every rank.
+        RuntimeError: Another rank has ended.
     """
     failure = None
     try:
@@ -158,19 +161,18 @@ def prepare_together(ranks: Ranks, action: Callable[[], None]) -> None:
 
 
 def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
-    """What each rank reads. Where one fails, all do, by the same kind of error: they go on in the same way.
+    """Runs a read on every rank. If it fails on one rank, all raise the same kind of error, so all continue
+    in the same way.
 
     Raises:
-        Damaged: As on the first rank that failed.
-        NotFound: Likewise.
-        OSError: Likewise.
-        PeerLost: That rank has failed by any other error, which it raises itself.
-        RuntimeError: Another rank is gone.
+        Damaged: The first rank that failed raised it; so do NotFound and OSError.
+        PeerLost: That rank failed with any other error, which it raises itself.
+        RuntimeError: Another rank has ended.
     """
     found, own, failure = None, None, None
     try:
         found = action()
-    except Exception as error:  # noqa: BLE001  - raised below, once the others know
+    except Exception as error:  # noqa: BLE001  - raised below, after the other ranks are informed
         own, failure = error, _Failure.from_error(ranks, error, otherwise=PeerLost)
     first = next(filter(None, ranks.saving.gather(failure, "the reading of a checkpoint")), None)
     if first is None:
@@ -181,10 +183,10 @@ def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
 
 
 def end_together(ranks: Ranks) -> None:
-    """Waits until every rank is here.
+    """Waits until every rank has reached this point.
 
     Raises:
-        PeerLost: Another rank is gone.
+        PeerLost: Another rank has ended.
     """
     try:
         ranks.saving.barrier("the end")
@@ -193,7 +195,7 @@ def end_together(ranks: Ranks) -> None:
 
 
 def _peer_lost() -> PeerLost:
-    return PeerLost("another rank is gone while a checkpoint was written")
+    return PeerLost("another rank ended while a checkpoint was written")
 
 
 def _write(
@@ -218,10 +220,10 @@ def _write(
         for one in every:
             if isinstance(one, _Failure):
                 raise one.to_exception()
-        info = None
+        manifest = None
         if ranks.is_main:
-            info = _capture_failure(ranks, lambda: _commit(final, own, every, describe))
-        found = channel.broadcast(info, _SAVE_POINT)
+            manifest = _capture_failure(ranks, lambda: _commit(final, own, every, describe))
+        found = channel.broadcast(manifest, _SAVE_POINT)
         if isinstance(found, _Failure):
             raise found.to_exception()
         assert found is not None
@@ -232,7 +234,8 @@ def _write(
 
 
 def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
-    """What ``action`` gives, or for the others to hear why it fails; alone nobody needs to be told."""
+    """Returns the result of ``action``, or its failure to be sent to the other ranks. With a single rank the
+    error is raised."""
     try:
         return action()
     except Exception as error:
@@ -242,7 +245,7 @@ def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
 
 
 def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:
-    """Where the checkpoint will stand, and where it is written."""
+    """Returns the folder of the checkpoint and the staging folder in which it is written."""
     before()
     durable.require_space(folder, needed)
     final = checkpoint.checkpoint_folder(folder, checkpoint.next_id(folder))
@@ -252,7 +255,7 @@ def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tupl
 def _commit(final: Path, staging: Path, every: list[Any], describe: Callable[[int], Manifest]) -> Manifest:
     files = {name: entry for entries in every for name, entry in entries.items()}
     id = checkpoint.checkpoint_id(final)
-    info = msgspec.structs.replace(describe(id), files=files, ranks=len(every))
-    checkpoint.write_manifest(staging, info)
+    manifest = msgspec.structs.replace(describe(id), files=files, ranks=len(every))
+    checkpoint.write_manifest(staging, manifest)
     durable.commit_folder(staging, final)
-    return info
+    return manifest

@@ -1,4 +1,4 @@
-"""Saving and loading the state of a run; usable in any loop."""
+"""Checkpoints of a run: saves and loads its state, in any training loop."""
 
 # Not durable: makes the folder that a hand-written loop names
 
@@ -31,11 +31,11 @@ from roost.train.progress import Progress
 
 T = TypeVar("T")
 CheckpointContent = tuple[Manifest, dict[str, Any]]
-"""What `checkpoint.read` gives."""
+"""The manifest and the states that `checkpoint.read` returns."""
 
 
 class Stateful(Protocol):
-    """What can be saved: torch's convention."""
+    """An object with a state, by torch's convention."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -52,18 +52,19 @@ class Checkpoints:
     checkpoints.save({"model": model, "optimizer": optimizer, "progress": progress}, progress)
     ```
 
-    `save` returns once the state is copied; what is changed from there on does not change what is written.
+    `save` returns once the state is copied; later changes do not affect the checkpoint.
 
-    Whoever loads the newest one, or saves, owns the folder: `load` sets damaged ones aside, and the first
-    `save` sweeps what a killed one left. Until then nothing is changed, so another process may look.
+    The object that loads the newest checkpoint, or saves, owns the folder: `load` sets damaged checkpoints
+    aside, and the first `save` removes what a killed save left behind. Before these calls nothing is changed,
+    so another process may use the folder for reading.
 
     Args:
-        place: A package, or a folder, which is made if need be.
-        policy: What stays on disk.
+        place: A package, or a folder, which is created if needed.
+        policy: Decides which checkpoints stay on disk.
         session: Number of the running session.
-        asynchronous: Whether the files are written behind, while the program goes on; one checkpoint at a
-            time. Otherwise a checkpoint stands when `save` returns.
-        ranks: Who saves and loads together, each its part; all must call the same.
+        asynchronous: Whether a thread writes the files while the program continues, one checkpoint at a time.
+            Otherwise a checkpoint is committed when `save` returns.
+        ranks: The ranks that save and load together, each its part; all of them must make the same calls.
     """
 
     def __init__(
@@ -83,31 +84,32 @@ class Checkpoints:
             self.store = CheckpointStore(Path(place))
         self.policy = policy or RetentionPolicy()
         self.adapt: Callable[[Manifest, Mapping[str, Any]], None] | None = None
-        """Changes what was read of a checkpoint before it is loaded."""
+        """Called with the manifest and the states of a checkpoint before they are loaded; may change them."""
         self.asynchronous = asynchronous
         self._session, self._ranks = session, ranks
         self._staging = Staging()
         self._saved: PendingSave | None = None
         self._parent: Manifest | None = None
         self._swept = False
-        self._last = time.monotonic()
-        """When the last was saved."""
+        self._last_save_time = time.monotonic()
+        """The time of the last save."""
         self.seconds = 0.0
-        """What the newest that was saved took to be written, without rests."""
+        """The seconds that the newest saved checkpoint took to be written, without rests."""
 
     @property
     def newest(self) -> Manifest | None:
-        """What stands and was saved last, or was loaded last."""
+        """The manifest of the committed checkpoint that was saved or loaded last; None if there is none."""
         return self._parent
 
     def hurry(self) -> None:
-        """Has what is being written take no rests, as it does beside the training; from any thread."""
+        """Writes the pending checkpoint at full speed, without the rests during training; may be called from
+        any thread."""
         if self._saved is not None:
             self._saved.hurry()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until what was saved last stands, or has failed; at most so many seconds. Gives whether it
-        does."""
+        """Waits until the last save is committed or has failed, at most ``seconds``; returns whether it is
+        done by then."""
         return self._saved is None or self._saved.wait_until_done(seconds)
 
     def save(
@@ -123,30 +125,30 @@ class Checkpoints:
         defer: Sequence[Tensor] = (),
         prints_error: bool = True,
     ) -> PendingSave:
-        """Copies the state, and saves it durably behind; then what no track keeps is removed. Where the one
-        before is not written yet, waits for it.
+        """Copies the state and saves it durably; then removes the checkpoints that no track keeps. Waits
+        first if the previous checkpoint is still being written.
 
         Args:
-            parts: What to save, by name.
-            progress: Where the run is.
+            parts: The objects to save, by name.
+            progress: The progress of the run.
             reason: start, scheduled, best, held, requested, signal or final.
-            held: Put it into the held track.
-            scheduled: Which scheduled save this is, counted from 0.
-            metrics: What was measured at this very step, for the best track.
+            held: Whether the checkpoint is in the held track.
+            scheduled: Number of the scheduled save, counted from 0.
+            metrics: Metrics measured at exactly this step, for the best track.
             inexact: Why the run is not exact any more.
-            defer: Tensors of them that are copied while the program goes on; it must call `PendingSave.wait_until_copied`
-                before it changes one of them.
-            prints_error: Whether an error is printed if nobody waits for it.
+            defer: Tensors of the parts that are copied while the program continues; it must call
+                `PendingSave.wait_until_copied` before it changes one of them.
+            prints_error: Whether an error is printed if `PendingSave.wait` is not called.
 
         Returns:
-            What knows when it stands.
+            The pending save, which reports when the checkpoint is committed.
 
         Raises:
-            OSError: It could not be written (disk full, …) and is not asynchronous; older ones are untouched.
-            CheckpointError: A part holds something that cannot be saved.
+            OSError: It could not be written (disk full, …) and is not asynchronous; older ones are intact.
+            CheckpointError: A part has a value that cannot be saved.
         """
         self.wait()
-        info = Manifest(
+        manifest = Manifest(
             id=0,
             step=progress.step,
             epoch=progress.epoch,
@@ -155,7 +157,7 @@ class Checkpoints:
             reason=reason,
             held=held,
             scheduled=scheduled,
-            # A manifest is JSON, which has no NaN; and what is not finite is never the best.
+            # A manifest is JSON, which has no NaN; a value that is not finite is never the best.
             metrics={name: value for name, value in (metrics or {}).items() if math.isfinite(value)},
             time=round(time.time(), 3),
             inexact=list(inexact or []),
@@ -164,7 +166,7 @@ class Checkpoints:
         states = {name: part.state_dict() for name, part in parts.items()}
         files = part_files.pack(states, rank=self._ranks.rank, leaf_of=self._staging.leaf)
         self._staging.start_gpu_copies()
-        write = functools.partial(self._write, files, info)
+        write = functools.partial(self._write, files, manifest)
         rest = checkpoint_writer.rest_ratio(self.seconds, self._since_last())
         self._saved = PendingSave(
             self._staging, write, asynchronous=self.asynchronous, prints_error=prints_error, rest=rest
@@ -175,38 +177,36 @@ class Checkpoints:
 
     def _since_last(self) -> float:
         now = time.monotonic()
-        interval, self._last = now - self._last, now
+        interval, self._last_save_time = now - self._last_save_time, now
         return interval
 
-    def _write(self, files: list[PartFile], info: Manifest, pace: WritePace, torn: bool) -> Path:
-        """Called by one thread at a time; by all ranks."""
+    def _write(self, files: list[PartFile], manifest: Manifest, pace: WritePace, torn: bool) -> Path:
+        """Writes one checkpoint; called by one thread at a time, and by all ranks."""
         folder, begun = self.store.folder, time.perf_counter()
-        info = checkpoint_writer.write(
+        manifest = checkpoint_writer.write(
             folder,
             files,
-            functools.partial(self._complete_info, info),
+            functools.partial(self._complete_info, manifest),
             ranks=self._ranks,
             pace=pace,
             torn=torn,
             before=self._sweep,
         )
-        self._parent = info
-        self.store = CheckpointStore(folder)  # the new one is the tip from here on
+        self._parent = manifest
+        self.store = CheckpointStore(folder)  # the lineage now ends at the new one
         if self._ranks.is_main:
             try:
-                self._retain(info.inexact)
+                self._retain(manifest.inexact)
             except OSError as error:
-                print(f"older checkpoints not tidied up: {error}; the next save tries again", flush=True)
-        checkpoint_writer.end_together(
-            self._ranks
-        )  # whoever looks at the folder next finds the same on every rank
+                print(f"older checkpoints not removed: {error}; the next save tries again", flush=True)
+        checkpoint_writer.end_together(self._ranks)  # from now on every rank sees the same folder
         self.seconds = time.perf_counter() - begun - pace.rested_seconds
-        return checkpoint.checkpoint_folder(folder, info.id)
+        return checkpoint.checkpoint_folder(folder, manifest.id)
 
-    def _complete_info(self, info: Manifest, id: int) -> Manifest:
+    def _complete_info(self, manifest: Manifest, id: int) -> Manifest:
         parent = self._parent
         return msgspec.structs.replace(
-            info,
+            manifest,
             id=id,
             parent=parent.id if parent is not None else None,
             line=checkpoint.lineage_after(parent, id),
@@ -218,41 +218,43 @@ class Checkpoints:
             self._swept = True
 
     def _retain(self, inexact: list[str]) -> None:
-        """Removes what no track keeps, and only now that the new checkpoint stands."""
+        """Removes the checkpoints that no track keeps; called only after the new one is committed."""
         found = checkpoint.read_manifests(self.store.folder)
         kept = retention.retained_ids(found, self.policy)
-        for info in found:
-            if info.id not in kept:
-                durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, info.id))
+        for manifest in found:
+            if manifest.id not in kept:
+                durable.remove_folder(checkpoint.checkpoint_folder(self.store.folder, manifest.id))
         if self._package is not None:
-            left = [info for info in found if info.id in kept]
+            left = [manifest for manifest in found if manifest.id in kept]
             self._package.write_derived(retention.track_ids(left, self.policy), inexact)
 
     def _refuse_restart_from_zero(self) -> None:
-        """Where checkpoints stood and none is left, to begin at step 0 would bury the run in silence."""
+        """Refuses to begin at step 0 if the package had checkpoints and all are gone: the run would be
+        replaced without notice."""
         kept = self._package.kept_ids() if self._package is not None else set()
         if kept:
             raise CheckpointError(
                 f"the package had checkpoints ({', '.join(map(str, sorted(kept)))}) and has none now",
                 where=self.store.folder.parent,
-                fix="bring them back, or start anew with `roost run`",
+                fix="restore them, or start a new run with `roost run`",
             )
 
     def load(
         self, parts: Mapping[str, Stateful], *, id: int | None = None
     ) -> tuple[Manifest | None, list[str]]:
-        """Loads the newest good checkpoint, or checkpoint ``id`` and no other, into ``parts``.
+        """Loads checkpoint ``id``, or the newest good one, into ``parts``.
 
         Returns:
-            Its manifest, None when there is none yet; and a line for each damaged one that was set aside.
+            Its manifest, None if there is no checkpoint yet; and a line for each damaged one that was set
+            aside.
 
         Raises:
             NotFound: There is no checkpoint ``id``.
-            CheckpointError: It is damaged, or all are, or it needs a newer roost or torch, or does not fit.
+            CheckpointError: It is damaged, or all are; or it needs a newer roost or torch, or does not fit.
             OSError: It could not be read; nothing was set aside.
         """
         self.wait()
-        found, said = self._load_together(functools.partial(_read, names=list(parts)), id)
+        found, said = self._load_together(functools.partial(_read_parts, names=list(parts)), id)
         if found is None:
             return None, said
         if self.adapt is not None:
@@ -261,32 +263,33 @@ class Checkpoints:
         self._parent = found[0]
         return self._parent, said
 
-    def verify_parent(self, *, at: Manifest | None = None) -> tuple[Manifest | None, list[str]]:
-        """As `load`, but for loading: its bytes are compared, and the next save goes on from there.
+    def verify_parent(self, *, verified: Manifest | None = None) -> tuple[Manifest | None, list[str]]:
+        """As `load`, without loading: verifies every byte of the newest good checkpoint, which becomes the
+        parent of the next save.
 
         Args:
-            at: Go on from this one, whose bytes were compared already.
+            verified: Makes this checkpoint the parent, which was verified already.
         """
         self.wait()
-        self._parent, said = (at, []) if at is not None else self._read_newest_or(checkpoint.verify, None)
+        self._parent, said = (verified, []) if verified is not None else self._read(checkpoint.verify, None)
         return self._parent, said
 
     def _load_together(
         self, load: Callable[[Path], CheckpointContent], id: int | None
     ) -> tuple[CheckpointContent | None, list[str]]:
-        """Rank 0 looks for a good one, and compares every byte; the others read that one."""
+        """Lets rank 0 find a good checkpoint and verify every byte of it; the other ranks read that one."""
         ranks = self._ranks
         if not ranks.are_several:
-            return self._read_newest_or(load, id)
+            return self._read(load, id)
         found, said = checkpoint_writer.read_together(
-            ranks, lambda: self._read_newest_or(load, id) if ranks.is_main else (None, [])
+            ranks, lambda: self._read(load, id) if ranks.is_main else (None, [])
         )
         chosen = ranks.saving.broadcast(found[0].id if found is not None else None, "the start")
         if chosen is None:
             return None, said
         return checkpoint_writer.read_together(ranks, lambda: found or load(self.store.path(chosen))), said
 
-    def _read_newest_or(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
+    def _read(self, load: Callable[[Path], T], id: int | None) -> tuple[T | None, list[str]]:
         if id is not None:
             return load(self.store.path(id)), []
         found, said = self.store.newest_good(load)
@@ -295,17 +298,19 @@ class Checkpoints:
         return found, said
 
     def best(self, rule: retention.BestRule) -> Manifest | None:
-        """The best checkpoint of the run so far by ``rule``, None when none was measured."""
+        """Returns the best checkpoint of the run so far by ``rule``; None if none was measured."""
         return next(iter(self.ranked(rule)), None)
 
     def ranked(self, rule: retention.BestRule) -> list[Manifest]:
-        """All checkpoints of the run that were measured by ``rule``, the best first, not only its top k."""
+        """Returns all checkpoints of the run that were measured by ``rule``, the best first, not only its top
+        k."""
         self.wait()
         line = self.store.lineage()
         return retention.best_checkpoints(line, msgspec.structs.replace(rule, top_k=len(line)))
 
     def load_part(self, id: int, name: str, part: Stateful) -> None:
-        """Loads one part of one checkpoint, for example the best weights for a test; sets nothing aside.
+        """Loads one part of one checkpoint, for example the best weights for a test. Sets no checkpoint
+        aside.
 
         Raises:
             NotFound: There is no checkpoint ``id``.
@@ -318,27 +323,27 @@ class Checkpoints:
         part.load_state_dict(states[name])
 
 
-def _read(path: Path, *, names: Sequence[str]) -> CheckpointContent:
-    """Some parts of a checkpoint, each of whose bytes was compared, those of the other parts, too."""
+def _read_parts(path: Path, *, names: Sequence[str]) -> CheckpointContent:
+    """Reads some parts of a checkpoint and verifies every byte of all its parts."""
     return checkpoint.read(path, only=names, verify_all=True)
 
 
-def load_parts(parts: Mapping[str, Stateful], info: Manifest, states: Mapping[str, Any]) -> None:
-    """Loads into ``parts`` what was read of a checkpoint.
+def load_parts(parts: Mapping[str, Stateful], manifest: Manifest, states: Mapping[str, Any]) -> None:
+    """Loads the states that were read from a checkpoint into ``parts``.
 
     Raises:
-        CheckpointError: It lacks a part, or one does not fit.
+        CheckpointError: The checkpoint lacks a part, or one does not fit.
     """
-    held = checkpoint.part_names(info)
+    names = checkpoint.part_names(manifest)
     for name, part in parts.items():
         if name not in states and getattr(part, "optional", False):
-            continue  # as of a rank that there was not when it was saved
+            continue  # such as the part of a rank that the saving run did not have
         if name not in states:
-            raise CheckpointError(f"checkpoint {info.id} holds no {name!r}; it holds {', '.join(held)}")
+            raise CheckpointError(f"checkpoint {manifest.id} has no part {name!r}; it has {', '.join(names)}")
         try:
             part.load_state_dict(states[name])
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
-                f"checkpoint {info.id}: the state of {name!r} does not fit this version: {error!r}",
-                fix="continue it with the roost and the code that wrote it",
+                f"checkpoint {manifest.id}: the state of {name!r} does not fit this version: {error!r}",
+                fix="continue with the version of roost and the code that wrote it",
             ) from error

@@ -1,4 +1,4 @@
-"""The copy of a state that is written while the state goes on changing."""
+"""Staging: the copy of a state that is written while training changes the state."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from roost.base.state_tree import Leaf
 _ALIGNMENT = 64
 _FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 26
 _SHORT_COPY_BYTES = 1 << 22
-"""Less than this is copied in less time than a thread takes to begin."""
+"""Up to this size, copying takes less time than starting a thread."""
 
 
 class StagingMemory:
-    """Memory that is kept from one copy to the next: fresh memory costs five times the copy, in page faults.
+    """Memory that is reused from one copy to the next: the page faults of new memory cost five times the
+    copy.
 
     Args:
-        pinned: Whether a GPU may write into it while the program goes on.
+        pinned: Whether the memory is pinned, so that a GPU can write into it asynchronously.
     """
 
     def __init__(self, *, pinned: bool) -> None:
@@ -32,11 +33,11 @@ class StagingMemory:
         self._block = self._offset = 0
 
     def reset(self) -> None:
-        """Everything that was taken is free again."""
+        """Frees all allocations for reuse."""
         self._block = self._offset = 0
 
     def allocate(self, num_bytes: int) -> Tensor:
-        """(num_bytes,) uint8, aligned for every type."""
+        """Returns (num_bytes,) uint8, aligned for every dtype."""
         while self._block < len(self._blocks):
             block = self._blocks[self._block]
             if self._offset + num_bytes <= len(block):
@@ -51,23 +52,23 @@ class StagingMemory:
 
 
 class _DeferredCopy(NamedTuple):
-    """A tensor that is copied beside the training, which must not change it meanwhile."""
+    """A tensor that is copied during training; it must not change before the copy is made."""
 
     tensor: Tensor
     version: int
     to: Tensor
-    """Of its shape and type."""
+    """The copy, of the same shape and dtype."""
 
 
 class Staging:
-    """Takes copies of states, one at a time.
+    """Copies states, one at a time.
 
     ```
     staging.begin(defer=parameters)
-    files = packed.pack(states, leaf_of=staging.leaf)    # all others are copied now
-    staging.copy_deferred()                                  # those, in any thread
-    staging.has_changed()                                # in the thread that trains, before it changes them
-    staging.wait()                                       # before the bytes are read
+    files = part_files.pack(states, leaf_of=staging.leaf)  # copies all other tensors
+    staging.copy_deferred()                                # copies the deferred ones, in any thread
+    staging.has_changed()                                  # in the training thread, before it changes them
+    staging.wait()                                         # before the bytes are read
     ```
     """
 
@@ -76,18 +77,18 @@ class Staging:
         self._defer: Collection[int] = ()
         self._deferred: list[_DeferredCopy] = []
         self._remaining: list[_DeferredCopy] = []
-        """Those of them that `copy_deferred` has to copy."""
+        """The deferred copies on the CPU, which `copy_deferred` makes."""
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._events: list[tuple[torch.device, torch.cuda.Event]] = []
         self._gpu_sources: list[Tensor] = []
-        """What a GPU is still copying from."""
+        """The tensors from which a GPU may still be copying."""
 
     def begin(self, *, defer: Iterable[Tensor] = ()) -> None:
-        """Begins a new copy; the one before is given up.
+        """Begins a new copy and discards the previous one.
 
         Args:
-            defer: Tensors that nobody changes before `has_changed` was called. What of them is not
-                contiguous on the CPU is copied at once all the same.
+            defer: Tensors that do not change before `has_changed` is called. Those on the CPU that are not
+                contiguous are copied at once nevertheless.
         """
         self._host.reset()
         self._pinned.reset()
@@ -95,7 +96,8 @@ class Staging:
         self._deferred, self._remaining, self._events, self._gpu_sources = [], [], [], []
 
     def leaf(self, value: Any) -> Leaf:
-        """The leaf of a tensor or an array, whose bytes are, or will be, a copy; see `tree.leaf`."""
+        """Returns the leaf of a tensor or an array, whose bytes are, or will be, a copy; see
+        `state_tree.make_leaf`."""
         if not isinstance(value, Tensor):
             found = state_tree.make_leaf(value)
             to = self._host.allocate(found.data.nbytes)
@@ -111,7 +113,7 @@ class Staging:
         if late:
             self._deferred.append(_DeferredCopy(tensor, tensor._version, shaped))
         elif on_gpu:
-            shaped.copy_(tensor, non_blocking=True)  # before whatever this stream computes next
+            shaped.copy_(tensor, non_blocking=True)  # ordered before the later kernels of this stream
             self._gpu_sources.append(tensor)
         elif tensor.device.type == "cpu" and tensor.is_contiguous() and not _is_lazy(tensor):
             _copy_bytes(to, state_tree.tensor_leaf(tensor).data)
@@ -120,7 +122,8 @@ class Staging:
         return Leaf(name, tuple(tensor.shape), _view(to), is_shard)
 
     def start_gpu_copies(self) -> None:
-        """Lets the GPUs copy the rest, each on a stream of its own, beside what comes next on this one."""
+        """Starts the deferred copies of GPU tensors, on a separate stream of each GPU, concurrently with the
+        next kernels of the current stream."""
         devices = {one.tensor.device for one in self._deferred if one.tensor.device.type == "cuda"}
         for device in devices:
             stream = self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
@@ -137,30 +140,30 @@ class Staging:
 
     @property
     def is_short(self) -> bool:
-        """Whether the rest is copied before a thread would have begun."""
+        """Whether the remaining copies on the CPU take less time than starting a thread."""
         return sum(one.to.numel() * one.to.element_size() for one in self._remaining) <= _SHORT_COPY_BYTES
 
     def copy_deferred(self) -> None:
-        """Copies what was put off."""
+        """Makes the deferred copies of CPU tensors."""
         for one in self._remaining:
             _copy_bytes(_bytes_of(one.to), state_tree.tensor_leaf(one.tensor).data)
         self._remaining = []
 
     def has_changed(self) -> bool:
-        """Whether something was changed since `begin` that was to be copied first; the copy is then torn.
-        Called by the thread that would have changed it: torch counts a change once it is made."""
+        """Whether a deferred tensor was changed since `begin`; the copy is torn then. Called by the thread
+        that changes the tensors, because torch counts a change only after it was made."""
         return any(one.tensor._version != one.version for one in self._deferred)
 
     def order_after_copies(self) -> None:
-        """What the GPUs compute from here on comes after their copies; nobody waits."""
+        """Orders the later kernels of the GPUs after their copies; does not block."""
         for device, event in self._events:
             event.wait(torch.cuda.current_stream(device))
 
     def wait(self) -> None:
-        """Waits until the GPUs have copied; for whoever reads the bytes."""
+        """Waits until the GPUs have copied; called before the bytes are read."""
         for _, event in self._events:
             event.synchronize()
-        self._deferred, self._gpu_sources = [], []  # what has taken their place must not lie in memory beside them
+        self._deferred, self._gpu_sources = [], []  # frees tensors that training has replaced meanwhile
 
 
 def _local_tensor(tensor: Tensor) -> Tensor:
@@ -183,7 +186,8 @@ def _bytes_of(tensor: Tensor) -> Tensor:
 
 
 def _copy_bytes(to: Tensor, data: memoryview[Any]) -> None:
-    # Not by torch: its pool of threads would be made anew for each thread that copies. NumPy lets others run.
+    # Not by torch, which would create its thread pool again for each thread that copies. NumPy releases the
+    # interpreter lock.
     np.copyto(to.numpy(), np.asarray(data))
 
 

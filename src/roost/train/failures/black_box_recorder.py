@@ -114,7 +114,7 @@ class BlackBoxRecorder:
 
     def _write(self, trees: dict[str, Any], trainer: Trainer) -> Path:
         progress = trainer.progress
-        info = Manifest(
+        manifest = Manifest(
             id=checkpoint.next_id(self.folder),
             step=progress.step,
             epoch=progress.epoch,
@@ -123,10 +123,10 @@ class BlackBoxRecorder:
             reason="blackbox",
             time=round(time.time(), 3),
         )
-        checkpoint.write(self.folder, trees, info)
+        checkpoint.write(self.folder, trees, manifest)
         for id in checkpoint.ids(self.folder)[:-_MAX_BOXES]:
             durable.remove_folder(checkpoint.checkpoint_folder(self.folder, id))
-        return checkpoint.checkpoint_folder(self.folder, info.id)
+        return checkpoint.checkpoint_folder(self.folder, manifest.id)
 
 
 def _state_parts(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:

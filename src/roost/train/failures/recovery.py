@@ -307,18 +307,18 @@ class Recovery:
         )
 
     def _load(self, trainer: Trainer, own: RankState, *, before: int) -> int:
-        for info in older_checkpoints(trainer, before):
+        for manifest in older_checkpoints(trainer, before):
             assert trainer.checkpoints is not None
             try:
-                rank_state.load(trainer, trainer.checkpoints, own, id=info.id)
+                rank_state.load(trainer, trainer.checkpoints, own, id=manifest.id)
             except Damaged as error:
                 if trainer.ranks.is_main:
-                    aside = checkpoint.set_aside(trainer.checkpoints.store.path(info.id)).name
+                    aside = checkpoint.set_aside(trainer.checkpoints.store.path(manifest.id)).name
                     print(f"{error.message}; set aside as {aside}, trying the previous one", flush=True)
             except (NotFound, OSError) as error:
-                print(f"cannot roll back to checkpoint {info.id}: {error}", flush=True)
+                print(f"cannot roll back to checkpoint {manifest.id}: {error}", flush=True)
             else:
-                return info.id
+                return manifest.id
         raise TrainingError(
             f"step {before} is not finite, and there is no checkpoint to roll back to",
             setting="on_non_finite",

@@ -165,7 +165,7 @@ def older_checkpoints(trainer: Trainer, step: int) -> list[Manifest]:
     # writing it, so the wait is limited.
     trainer.checkpoints.wait(FAILURE_WAIT_SECONDS if trainer.ranks.are_several else None)
     found = trainer.checkpoints.store.lineage()
-    return sorted((info for info in found if info.step < step), key=lambda info: -info.id)
+    return sorted((manifest for manifest in found if manifest.step < step), key=lambda manifest: -manifest.id)
 
 
 def format_error(error: Exception) -> str:

@@ -258,7 +258,7 @@ class FailingStepHook(Hook):
             different.append("the steps before it were replayed")
         different += note.inexact
         if trainer.stepper.mode == "compile":
-            different.append("the run took the step with torch.compile")
+            different.append("the run used torch.compile for the step")
         if self.start.is_box:
             _print("  to replay the steps before it as well: --replay")
         for reason in different or [
