@@ -11,7 +11,7 @@ PAGES = {
     "cornernet": ("from-cornernet.md", cornernet.PAGE),
     "speechain": ("from-speechain.md", speechain.PAGE),
 }
-"""By whose program it is: the file in docs, and the page."""
+"""The file in docs and the page, by the name of the other trainer."""
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in PAGES:

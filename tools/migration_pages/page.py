@@ -1,4 +1,4 @@
-"""A page that says, for every option of another trainer, which setting or command stands in its place."""
+"""A page with the equivalent setting or command for every option of another trainer."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SAMPLE: dict[str, Any] = {
     "averages": {"NAME": {}},
     "mirrors": {"tensorboard": {}},
 }
-"""A config that has every section that a page speaks of."""
+"""A config with every section that a page mentions."""
 
 
 class Option(NamedTuple):
-    """One option of the other trainer, and what is here in its place."""
+    """One option of the other trainer and its equivalent."""
 
     name: str
     default: str
     keys: Sequence[str] = ()
     """Settings; ``NAME`` and ``N`` are a name of yours and a number of a list."""
     commands: Sequence[str] = ()
-    """What is typed."""
+    """Equivalent commands."""
     note: str = ""
-    """What the setting's own line does not say; all there is where nothing stands in its place."""
+    """A remark that the setting's help does not contain, or the only text of an option without equivalent."""
 
 
 class Group(NamedTuple):
@@ -48,7 +48,7 @@ class Group(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page: what it begins with, its tables, and what else differs."""
+    """A page: its introduction, its tables, and other differences."""
 
     title: str
     text: str
@@ -57,7 +57,7 @@ class Page(NamedTuple):
 
 
 def markdown(page: Page) -> str:
-    """The page. Types, defaults and help come from the structs of the settings."""
+    """Returns the page. Types, defaults and help are those of the settings."""
     known = settings.defaults(SAMPLE)
     tables = [f"## {group.heading}\n\n{_HEAD}{''.join(_rows(group, known))}" for group in page.groups]
     differences = "".join(f"- {line}\n" for line in page.differences)
@@ -65,8 +65,8 @@ def markdown(page: Page) -> str:
     return "\n".join(parts)
 
 
-def told(key: str) -> str | None:
-    """The help of a setting, or None where there is no such setting."""
+def help_of(key: str) -> str | None:
+    """Returns the help of a setting; None for an unknown setting."""
     return settings.describe(_numbered(key))
 
 
@@ -75,7 +75,8 @@ def _numbered(key: str) -> str:
 
 
 def _rows(group: Group, known: Mapping[str, Any]) -> Iterator[str]:
-    """The first row of an option names it; settings beside the first have rows of their own."""
+    """Yields the rows of a group: the first row of an option names it; further settings have rows of their
+    own."""
     for option in group.options:
         commands = "<br>".join(f"`{command}`" for command in option.commands)
         first = (f"`{option.name}`", option.default)
@@ -91,9 +92,9 @@ def _rows(group: Group, known: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cells(key: str, known: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """A setting, its values, its default and its help."""
+    """Returns the cells of a setting: its key, values, default and help."""
     values = settings.allowed_values(_numbered(key)) or ""
-    return f"`{key}`", values, settings_page.default(key, known), told(key) or ""
+    return f"`{key}`", values, settings_page.default(key, known), help_of(key) or ""
 
 
 def _row(*cells: str) -> str:

@@ -15,7 +15,7 @@ from roost.cli.__main__ import COMMANDS, roost
 from roost.config import settings
 from roost.operations.lifecycle.new_project import TEMPLATES
 from tools.migration_pages.__main__ import PAGES
-from tools.migration_pages.page import Group, Option, Page, markdown, told
+from tools.migration_pages.page import Group, Option, Page, help_of, markdown
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -53,9 +53,9 @@ def test_another_name_is_answered_with_those_that_are(given: list[str]) -> None:
 
 def test_every_setting_that_is_named_exists() -> None:
     named = {key for option in options() for key in option.keys}
-    assert named and not [key for key in named if told(key) is None]
+    assert named and not [key for key in named if help_of(key) is None]
     # An argument of a class exists for any name: those that are relied on are listed.
-    arguments = {key for key in named if told(key) == told("optimizers.NAME.lr")}
+    arguments = {key for key in named if help_of(key) == help_of("optimizers.NAME.lr")}
     assert {key.rpartition("optimizers.NAME.")[-1] for key in arguments} == {
         "lr",
         "scheduler.gamma",
@@ -110,4 +110,6 @@ def test_a_row_takes_type_default_and_help_from_the_settings() -> None:
 
 
 def test_a_key_that_is_not_there_is_told_apart() -> None:
-    assert told("checkpoint.fast") and told("checkpoint.quick") is None and told("optimizers.NAME.lr")
+    assert (
+        help_of("checkpoint.fast") and help_of("checkpoint.quick") is None and help_of("optimizers.NAME.lr")
+    )
