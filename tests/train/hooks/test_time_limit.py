@@ -184,5 +184,5 @@ def test_of_several_ranks_the_first_asks_and_all_end_together(tmp_path: Path) ->
         return trainer.fit(), trainer.progress.step
 
     (first, step), (other, same) = team(2, work)
-    assert (first, other) == (TIME_LIMIT, "rank 0 was asked to stop")
+    assert (first, other) == (TIME_LIMIT, "rank 0 was requested to stop")
     assert step == same == saves(tmp_path)[-1][0] > 0
