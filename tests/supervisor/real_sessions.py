@@ -17,7 +17,7 @@ from roost.supervisor.session_spec import SessionSpec
 from tests import processes
 from tests.waiting import wait_for
 
-# What every worker may use: it says its final line, tells that it has come to a place, waits for ever.
+# What every worker may use: write its final report, signal that it has reached a place, wait for ever.
 PRELUDE = """
 import json, os, signal, sys, time
 def end(state, exit_code, reason="test", error=None):

@@ -123,7 +123,7 @@ def test_a_command_says_by_its_exit_code_how_it_ended(
         messages.check(found.error)
 
 
-def test_a_command_that_its_limit_ended_is_told_so() -> None:
+def test_a_command_that_its_limit_ended_has_that_reason() -> None:
     found = judge_outcome(b"", 0, stop_requested=True, killed=False, limit=TIME, is_command=True)
     assert found == TIME
 

@@ -1,4 +1,4 @@
-"""What becomes of a session when its supervisor is gone, and how the guard stands beside it."""
+"""What happens to a session whose supervisor or guard is killed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_supervisor_killed(session: Session, messages: Messages) -> None:
 
 
 def test_a_supervisor_with_a_defect(session: Session, messages: Messages) -> None:
-    """Here it may open no file any more when it is to clean up; the guard does it, and it is told why."""
+    """The supervisor can open no file when it cleans up; the guard does it, and prints the reason."""
     child = session.start("daemons(3); here('ready')\nwhile not os.path.exists('go'): time.sleep(0.002)")
     session.wait_until("ready")
     resource.prlimit(session.supervisor_pid, resource.RLIMIT_NOFILE, (0, 0))
@@ -64,7 +64,7 @@ def test_the_output_of_a_killed_supervisor_is_shortened_too(session: Session) ->
 
 
 def test_an_output_that_cannot_be_opened_does_not_cost_the_record(session: Session) -> None:
-    """Here a FIFO is in its place, which nobody reads."""
+    """Here a FIFO is in its place, without a reader."""
     child = session.start("here('ready'); forever()")
     session.wait_until("ready")
     session.output.unlink()
@@ -77,7 +77,7 @@ def test_an_output_that_cannot_be_opened_does_not_cost_the_record(session: Sessi
 
 
 def test_the_guard_killed(session: Session) -> None:
-    """The run goes on, says so, keeps the lock, and ends as it would have."""
+    """The run continues, prints that, keeps the lock, and ends as it would have."""
     os.mkfifo(session.folder / "go")
     child = session.start("here('ready'); open('go').read(); end('succeeded', 0)")
     session.wait_until("ready")

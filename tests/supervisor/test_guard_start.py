@@ -26,7 +26,7 @@ OPERATION = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from roost.supervisor import guard_start as start as module
+from roost.supervisor import guard_start as module
 from roost.supervisor.session_spec import SessionSpec
 """
 

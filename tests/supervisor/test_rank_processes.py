@@ -117,7 +117,7 @@ def test_a_peer_s_word_waits_for_the_cause(session: Session) -> None:
     """Rank 0 falls first, and only then the one that made it fall is found dead."""
     code = f"""
 meet('up')
-if rank == 0: here('told'); {PEER}
+if rank == 0: here('reported'); {PEER}
 if rank == 1:
     while os.path.exists(f"/proc/{{open('up0').read()}}/fd/1"): time.sleep(0.002)
     os._exit(9)
@@ -132,8 +132,8 @@ def test_a_peer_s_word_is_the_cause_where_there_is_no_other(session: Session) ->
     assert record["error"] == "another rank is gone" and said_of(session) == ["roost: another rank is gone"]
 
 
-def test_what_strikes_all_alike_is_told_by_rank_0(session: Session) -> None:
-    """Whoever was first."""
+def test_an_error_of_all_ranks_is_reported_by_rank_0(session: Session) -> None:
+    """Whichever rank was first."""
     code = """
 meet('up')
 while rank == 0 and not all(os.path.exists(f"ended{other}") for other in (1, 2)): time.sleep(0.002)
@@ -279,7 +279,7 @@ def test_a_rank_of_a_launcher_has_lost_one_of_another_machine(session: Session) 
 
 
 def test_a_rank_of_a_launcher_that_was_killed_is_the_cause(session: Session) -> None:
-    """It said nothing; its launcher tells how it ended, after another has missed it."""
+    """It wrote no report; its launcher reports its exit status, after another rank has lost it."""
     launcher = LAUNCHER.replace(
         "    sys.exit(1 if any(codes) else 0)\n",
         """    with open(os.environ["ROOST_REPORT_FD"], "wb", buffering=0) as pipe:

@@ -20,7 +20,7 @@ def test_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(FileExistsError):
         rendezvous.create_folder(token)
     place.touch()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # as whoever continues it may have
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # as the process that continues it may have
     monkeypatch.setattr("tempfile.tempdir", None)
     rendezvous.remove_folder(token)
     rendezvous.remove_folder(token)

@@ -1,4 +1,4 @@
-"""Sessions that the guard begins by itself after one that failed."""
+"""Sessions that the guard starts automatically after one that failed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_stop_after_the_workers_have_ended_counts_too(session: Session) -> Non
 
 
 def test_one_that_cannot_start_says_so(session: Session) -> None:
-    """Whoever would have heard it at the start has long gone."""
+    """The process that started the run is gone by then."""
     (session.folder / "sessions" / "1.request.json").write_text(json.dumps({**REQUEST, "session": 1}))
     spec = session.spec("os._exit(3)")
     session.start_spec(spec._replace(argv=[*spec.argv, "1"], restart=1, ranks=({}, {})))
@@ -135,7 +135,7 @@ def test_one_that_cannot_start_says_so(session: Session) -> None:
 
 
 def test_stopped_in_the_pause(session: Session) -> None:
-    """There the guard stands for the supervisor that is to come; nobody else can take the lock."""
+    """The record names the guard instead of the next supervisor; no other process can take the lock."""
     start(session, "os._exit(3)", restart=6, restarted=5)  # a pause of half a minute
     second = session.file.with_name("2.json")
     wait_for(second.exists)

@@ -88,7 +88,7 @@ def stalling(session: Session, code: str, **limits: object) -> Path:
     return stacks
 
 
-def test_a_hung_run_tells_where_it_hangs_and_goes_on(session: Session) -> None:
+def test_the_stacks_of_a_stalled_run_are_written_and_it_continues(session: Session) -> None:
     code = HANGS + SAVES + "if os.fork() == 0: waits_for_ever('child')\ndaemon('other')\nwaits_for_ever()"
     stacks = stalling(session, code, stall_seconds=0.6)
     wait_for(lambda: session.file.exists() and "stalls" in session.record(), timeout_seconds=20)
@@ -182,7 +182,7 @@ def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> Non
             assert watch.next_tick > began + 1, "and sleeps again"
 
 
-def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_holes_is_reported_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int, start: int, end: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
@@ -194,4 +194,4 @@ def test_a_disk_without_holes_is_told_once(session: Session, monkeypatch: pytest
         assert watch.tick(watch.next_tick - 0.001) is None
         assert watch.growth_fds == []
     assert "not supported" in record.fields["output_not_cut"]
-    assert session.output.read_bytes().count(b"cannot take the middle out") == 1
+    assert session.output.read_bytes().count(b"limits.output_mb") == 1

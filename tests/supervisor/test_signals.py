@@ -32,17 +32,17 @@ def ran(code: str) -> str:
 def test_what_would_end_or_pause_it_is_ignored_until_a_worker_gets_the_default_actions() -> None:
     code = """
 before = masks("SigIgn")[0]
-signals.ignore()
-signals.hear(signals.HEARD, lambda *_: None)
-signals.block(signals.HEARD)
+signals.ignore_others()
+signals.install_handler(signals.HANDLED_SIGNALS, lambda *_: None)
+signals.block(signals.HANDLED_SIGNALS)
 ignored, caught, blocked = masks("SigIgn", "SigCgt", "SigBlk")
-rest = [signum for signum in signals.IGNORED if signum not in signals.HEARD]
-print(ignored == before & ~bits(signals.HEARD) | bits(rest))
-print(caught & bits(signals.HEARD) == bits(signals.HEARD))
-print(blocked == bits(signals.HEARD))
-signals.restore()
+rest = [signum for signum in signals.IGNORED_SIGNALS if signum not in signals.HANDLED_SIGNALS]
+print(ignored == before & ~bits(signals.HANDLED_SIGNALS) | bits(rest))
+print(caught & bits(signals.HANDLED_SIGNALS) == bits(signals.HANDLED_SIGNALS))
+print(blocked == bits(signals.HANDLED_SIGNALS))
+signals.restore_defaults()
 ignored, caught, blocked = masks("SigIgn", "SigCgt", "SigBlk")
-others = ~bits({*signals.IGNORED, *signals.HEARD, signal.SIGPIPE, signal.SIGXFSZ})
+others = ~bits({*signals.IGNORED_SIGNALS, *signals.HANDLED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ})
 print(ignored == before & others | bits([signal.SIGHUP]), caught == 0, blocked == 0)
 print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
 """
@@ -53,11 +53,11 @@ def test_handlers_are_called_with_the_number_once_nothing_is_held_back() -> None
     code = """
 came = []
 signals.block([signal.SIGTERM])
-signals.hear([signal.SIGTERM, signal.SIGUSR1], lambda signum, frame: came.append(signum))
+signals.install_handler([signal.SIGTERM, signal.SIGUSR1], lambda signum, frame: came.append(signum))
 os.kill(os.getpid(), signal.SIGTERM)
 os.kill(os.getpid(), signal.SIGUSR1)
 print(came)
-signals.unblock()
+signals.unblock_all()
 print(came)
 """
     assert ran(code).splitlines() == [f"[{signal.SIGUSR1:d}]", f"[{signal.SIGUSR1:d}, {signal.SIGTERM:d}]"]
@@ -67,6 +67,6 @@ def test_one_that_is_blocked_is_waited_for() -> None:
     code = """
 signals.block([signal.SIGTERM])
 os.kill(os.getpid(), signal.SIGTERM)
-print(signals.wait([signal.SIGTERM, signal.SIGINT]) == signal.SIGTERM)
+print(signals.wait_for_signal([signal.SIGTERM, signal.SIGINT]) == signal.SIGTERM)
 """
     assert ran(code) == "True\n"

@@ -1,4 +1,4 @@
-"""The real supervisor with real, small workers; every worker tells by a file or its output how far it is."""
+"""The real supervisor with real, small workers; every worker shows by a file or its output how far it is."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ os._exit(7)
     assert session.living() == []
 
 
-def test_an_end_that_cannot_be_recorded_is_told_in_the_output(session: Session) -> None:
+def test_an_end_that_cannot_be_recorded_is_printed(session: Session) -> None:
     os.mkfifo(session.folder / "go")
     child = session.start("open('go').read(); print('last words'); end('stopped', 75)")
     session.file.parent.rename(session.folder / "elsewhere")

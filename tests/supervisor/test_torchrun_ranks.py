@@ -37,7 +37,7 @@ def ended(**more: Any) -> dict[str, Any]:
         [{"state": "running"}],
     ],
 )
-def test_no_other_machine_tells_a_cause(tmp_path: Path, others: list[dict[str, Any]]) -> None:
+def test_no_other_machine_reports_a_cause(tmp_path: Path, others: list[dict[str, Any]]) -> None:
     assert failure_on_other_machine(written(tmp_path, others), seconds=0.0) is None
 
 
@@ -48,7 +48,7 @@ def test_the_cause_is_on_another_machine(tmp_path: Path) -> None:
 
 
 def written(folder: Path, others: list[dict[str, Any]]) -> SessionRecord:
-    """The record of this machine, those of the others beside it, and one of another session."""
+    """The record of this machine, those of the others, and one of another session."""
     for node, fields in enumerate(others, 1):
         (folder / f"4.node-{node}.json").write_text(json.dumps(fields))
     (folder / "14.node-1.json").write_text(json.dumps(ended()))

@@ -70,7 +70,7 @@ def test_a_command_that_cannot_be_started_says_why(
     assert session.output.read_text() == f"\nroost: {record['error']}\n"
 
 
-def test_a_command_that_fails_is_told_with_its_last_words(session: Session, messages: Messages) -> None:
+def test_the_error_of_a_failed_command_has_its_last_line(session: Session, messages: Messages) -> None:
     argv = ["/bin/sh", "-c", "echo boom; exit 3"]
     assert session.start_spec(session.spec("")._replace(is_command=True, argv=argv)).wait(20) == 3
     error = session.record()["error"]
@@ -87,7 +87,7 @@ def test_core_files_are_limited(session: Session, core: int) -> None:
 
 
 def test_a_worker_at_a_terminal(session: Session) -> None:
-    """It reads and writes there, but it is not its controlling terminal: Ctrl-C is for whoever started it."""
+    """Not its controlling terminal: Ctrl-C is for the program that started it."""
     ours, theirs = os.openpty()
     code = """
 said = input("name? ")
@@ -123,18 +123,18 @@ def test_the_worker_s_cgroup(session: Session, wanted: bool) -> None:
 
 
 def test_a_command_is_looked_for_as_a_shell_does(session: Session) -> None:
-    """What lies in its own folder counts where the PATH names that; folders and files that nobody can start
+    """What is in its own folder counts where the PATH names that; folders and files that cannot be started
     are passed over."""
     folders = [session.folder / name for name in ("first", "second", "own")]
     for folder in folders:
         folder.mkdir()
-    (folders[0] / "told").mkdir()
-    (folders[1] / "told").write_text("no program")
+    (folders[0] / "program").mkdir()
+    (folders[1] / "program").write_text("no program")
     for folder, mode in ((folders[2], 0o755), (session.folder, 0o755)):
-        (folder / "told").write_text(f"#!/bin/sh\necho {folder.name}")
-        (folder / "told").chmod(mode)
+        (folder / "program").write_text(f"#!/bin/sh\necho {folder.name}")
+        (folder / "program").chmod(mode)
     for path, expected in ((folders, "own"), (["", *folders], session.folder.name), (["own"], "own")):
         spec = session.spec("", PATH=":".join(map(str, path)))
-        spec = spec._replace(is_command=True, argv=["told"], cwd=str(session.folder))
+        spec = spec._replace(is_command=True, argv=["program"], cwd=str(session.folder))
         session.end_spec(spec)
         assert session.output.read_text().splitlines()[-1] == expected

@@ -54,20 +54,20 @@ def judge_outcome(
         is_command: Whether the session ran a command of the user instead of a worker: its exit code is the
             report.
     """
-    said = final_report(report)
+    reported = final_report(report)
     if is_command and (
-        said is None or said.reason != NOT_STARTED
+        reported is None or reported.reason != NOT_STARTED
     ):  # the command may be a roost with a worker of its own
-        said = _command_outcome(
+        reported = _command_outcome(
             worker_status, stop_requested=stop_requested, was_killed=killed or overdue is not None
         )
     # A command does not report whether it had finished when its limit ended it.
-    if said is not None and (limit is None or not (is_command or said.state == "stopped")):
-        return said
-    if killed and said is None:
+    if reported is not None and (limit is None or not (is_command or reported.state == "stopped")):
+        return reported
+    if killed and reported is None:
         return SessionOutcome("stopped", INTERRUPTED_EXIT_CODE, "killed", None)
     # Ended by SIGTERM itself, it was still loading: no work had started, so none is lost.
-    ended_as_asked = said is not None or (stop_requested and worker_status == -signal.SIGTERM)
+    ended_as_asked = reported is not None or (stop_requested and worker_status == -signal.SIGTERM)
     if limit is not None and (ended_as_asked or overdue is not None):
         return limit._replace(error="; ".join(filter(None, (limit.error, overdue))) or None)
     if ended_as_asked:
@@ -120,14 +120,14 @@ def final_report(report: bytes) -> SessionOutcome | None:
     last = None
     for line in report.splitlines():
         try:
-            said = json.loads(line)
-            rank = int(said.get("rank", -1))
-            if "status" in said:
-                found = _crash_outcome(int(said["status"]))
+            fields = json.loads(line)
+            rank = int(fields.get("rank", -1))
+            if "status" in fields:
+                found = _crash_outcome(int(fields["status"]))
                 was = "was " if found.reason == "signal" else ""
                 of_ranks.setdefault(rank, found._replace(error=f"rank {rank} {was}{found.error}"))
                 continue
-            found = SessionOutcome(said["state"], said["exit_code"], said["reason"], said["error"])
+            found = SessionOutcome(fields["state"], fields["exit_code"], fields["reason"], fields["error"])
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
         is_code = type(found.exit_code) is int and 0 <= found.exit_code <= 255

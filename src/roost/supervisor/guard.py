@@ -177,7 +177,7 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     from roost.supervisor import rendezvous, session_restart
     from roost.supervisor.exit_status import killed_supervisor_outcome
 
-    left = session_processes.kill_all(group)
+    survivors = session_processes.kill_all(group)
     session_processes.touch_leases(spec)
     rendezvous.remove_folder(spec.token)
     found = SessionRecord.load(spec.session_file)
@@ -189,9 +189,9 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     found.note_worker_end(None, seconds=seconds)
     restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_error_printed=True)
     lines = [end.error or "", *found.write_end(end), *([restarts] if restarts is not None else [])]
-    if left:
-        lines.append(f"these processes could not be ended and may still write: {left}")
-    _report_in_output(spec, found, lines, is_final=not left)
+    if survivors:
+        lines.append(f"these processes could not be ended and may still write: {survivors}")
+    _report_in_output(spec, found, lines, is_final=not survivors)
     return 1
 
 

@@ -113,13 +113,13 @@ def spawn_guard(
     Raises:
         OSError: There are no processes or descriptors left.
     """
-    ready_fd, its_ready_fd = os.pipe()
-    spec = _with_absolute_paths(spec)._replace(lock_fd=lock_fd, ready_fd=its_ready_fd)
+    ready_fd, child_ready_fd = os.pipe()
+    spec = _with_absolute_paths(spec)._replace(lock_fd=lock_fd, ready_fd=child_ready_fd)
     try:
         try:
             guard, spec = _create_guard(spec, template)
         finally:
-            os.close(its_ready_fd)
+            os.close(child_ready_fd)
         try:
             _send_spec(spec, guard)
         except BaseException:  # Ctrl-C: a session that the caller does not know must not continue
@@ -137,9 +137,9 @@ def _create_guard(spec: SessionSpec, template: GuardTemplate | None) -> tuple[Gu
     guard = warm_templates.fork_guard(spec, fds) or (template.fork(fds) if template is not None else None)
     if guard is None:
         return _spawn_cold(spec), spec
-    its = iter(range(FIRST_FD, FIRST_FD + len(fds)))
-    ready_fd, lock_fd = next(its), None if spec.lock_fd is None else next(its)
-    return guard, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(its))
+    numbers = iter(range(FIRST_FD, FIRST_FD + len(fds)))
+    ready_fd, lock_fd = next(numbers), None if spec.lock_fd is None else next(numbers)
+    return guard, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(numbers))
 
 
 def _with_absolute_paths(spec: SessionSpec) -> SessionSpec:
@@ -179,8 +179,8 @@ def _read_ready_line(guard: GuardProcess, ready_fd: int, deadline: float) -> byt
     poller = select.poll()
     poller.register(ready_fd, select.POLLIN)
     try:
-        left = max(0.0, deadline - time.monotonic())
-        return os.read(ready_fd, 32) if poller.poll(left * 1000) else None
+        remaining = max(0.0, deadline - time.monotonic())
+        return os.read(ready_fd, 32) if poller.poll(remaining * 1000) else None
     except BaseException:  # as in `spawn_guard`
         guard.send_signal(signal.SIGTERM)
         raise
@@ -211,7 +211,7 @@ def _start_timeout_error(spec: SessionSpec, timeout_seconds: float) -> RoostErro
 
 def _start_failed_error(spec: SessionSpec, guard: GuardProcess) -> RoostError:
     assert guard.stderr is not None
-    said = guard.stderr.read().decode(errors="replace").strip()
-    why = f"did not start: {said}" if said else "ended during its start without an error message"
-    fix = None if said else "try again; see `dmesg` for whether memory ran out"
+    message = guard.stderr.read().decode(errors="replace").strip()
+    why = f"did not start: {message}" if message else "ended during its start without an error message"
+    fix = None if message else "try again; `dmesg` shows whether memory ran out"
     return RoostError(f"the supervisor of session {spec.session} {why}", where=spec.package, fix=fix)

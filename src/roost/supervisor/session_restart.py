@@ -147,5 +147,5 @@ def with_remaining_time(spec: SessionSpec) -> SessionSpec:
     deadline = spec.env.get(DEADLINE_VARIABLE)
     if spec.limits.wall_seconds is None or deadline is None:
         return spec
-    left = max(0.0, float(deadline) - time.time())
-    return spec._replace(limits=spec.limits._replace(wall_seconds=left))
+    remaining = max(0.0, float(deadline) - time.time())
+    return spec._replace(limits=spec.limits._replace(wall_seconds=remaining))

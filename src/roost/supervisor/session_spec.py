@@ -72,8 +72,8 @@ class SessionSpec(NamedTuple):
     @classmethod
     def from_json(cls, text: str | bytes) -> SessionSpec:
         """Reads a spec. Raises ValueError or TypeError if the text is not one."""
-        said = json.loads(text)
-        said["limits"] = SessionLimits(**said.get("limits", {}))
+        fields = json.loads(text)
+        fields["limits"] = SessionLimits(**fields.get("limits", {}))
         for name in ("ranks", "lease_fds"):
-            said[name] = tuple(said.get(name, ()))
-        return cls(**said)
+            fields[name] = tuple(fields.get(name, ()))
+        return cls(**fields)

@@ -217,12 +217,12 @@ class Supervisor:
 
     def _kill_all(self) -> list[int]:
         self._tree_killed = True
-        left = session_processes.kill_all(self._group, on_reaped=self._note_end)
+        survivors = session_processes.kill_all(self._group, on_reaped=self._note_end)
         if sys.platform != "linux":
             for pid in self._workers.pids:
                 kill_tree(pid, include_root=True)
         self._reap()
-        return left
+        return survivors
 
     def _check_guard(self) -> None:
         """Records the guard's death and continues: ending a run because its guard was killed would lose more
@@ -258,11 +258,11 @@ class Supervisor:
         """Kills all descendants. After this no process but guard and supervisor holds the lock."""
         from roost.supervisor.output.output_cap import shorten_session_output
 
-        left = self._kill_all()
+        survivors = self._kill_all()
         session_processes.touch_leases(self.spec)
         self._remove_rendezvous()
-        if left:
-            self._write_line(f"these processes could not be ended and may still write: {left}")
+        if survivors:
+            self._write_line(f"these processes could not be ended and may still write: {survivors}")
         elif shorten_session_output(self.spec, self._record, self._output_fd):
             self._output_fd = open_output(self.spec.output)
             self._redirect_output(self._output_fd)

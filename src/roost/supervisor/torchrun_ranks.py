@@ -26,10 +26,10 @@ def launched_pids(report: bytes) -> list[int]:
     found = []
     for line in report.splitlines():
         try:
-            said = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(said, dict) and isinstance(pid := said.get("launched"), int):
+        if isinstance(fields, dict) and isinstance(pid := fields.get("launched"), int):
             found.append(pid)
     return found
 
@@ -45,12 +45,12 @@ def failure_on_other_machine(own: SessionRecord, *, seconds: float) -> SessionOu
     deadline = time.monotonic() + seconds
     while True:
         others = dict(_records_of_other_machines(own))
-        for node, said in others.items():
-            by_itself = said["state"] in ("failed", "crashed") and said["reason"] != PEER_FAILED
-            if by_itself and abs(said.get("ended", 0.0) - own.fields["ended"]) < _RELATED_SECONDS:
-                error = f"{said['error']}; on {said['host']}, its output is in _output_node_{node}.txt"
-                return SessionOutcome(said["state"], said["exit_code"], said["reason"], error)
-        have_ended = all(said["state"] not in ("starting", "running") for said in others.values())
+        for node, record in others.items():
+            is_own_failure = record["state"] in ("failed", "crashed") and record["reason"] != PEER_FAILED
+            if is_own_failure and abs(record.get("ended", 0.0) - own.fields["ended"]) < _RELATED_SECONDS:
+                error = f"{record['error']}; on {record['host']}, its output is in _output_node_{node}.txt"
+                return SessionOutcome(record["state"], record["exit_code"], record["reason"], error)
+        have_ended = all(record["state"] not in ("starting", "running") for record in others.values())
         if have_ended or time.monotonic() > deadline:
             return None
         time.sleep(0.05)

@@ -71,7 +71,7 @@ def start_worker(
     Raises:
         OSError: There are no descriptors or processes left.
     """
-    (report, its_report), (joined, its_joined) = os.pipe(), os.pipe()
+    (report, child_report), (joined, child_joined) = os.pipe(), os.pipe()
     for fd in (report, joined):
         os.set_blocking(fd, False)
     if sys.platform == "linux":
@@ -82,19 +82,19 @@ def start_worker(
         warm = None
     # Prepared here and not in the child, for which each page that it touches is copied.
     # A launcher closes the descriptors that its ranks would inherit; by this path they find the pipe.
-    where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(its_report)
+    where = f"/proc/{supervisor_pid}/fd/{report}" if spec.is_launcher else str(child_report)
     stacks = {} if spec.is_launcher else {STACKS_VARIABLE: str(stacks_fd)}
     env = {**spec.env, TOKEN_VARIABLE: spec.token, REPORT_VARIABLE: where, **stacks, **env}
     spec = spec._replace(env=env, terminal=terminal)
     program = _program_path(spec.argv[0], env.get("PATH", os.defpath))
-    ends = _ChildDescriptors(output_fd, its_report, stacks_fd, its_joined)
+    ends = _ChildDescriptors(output_fd, child_report, stacks_fd, child_joined)
     signals.block(signals.HANDLED_SIGNALS)
     # A child without `exec` needs the hooks of Python and of libraries after a fork.
     forked = cgroup.fork_into(group) if group is not None and warm is None else None
     pid = os.fork() if forked is None else forked
     if pid == 0:
         _become_worker(spec, program, supervisor_pid, ends, group, is_inside=forked is not None, warm=warm)
-    for fd in (its_report, its_joined):
+    for fd in (child_report, child_joined):
         os.close(fd)
     return WorkerProcess(pid, report, joined, is_warm=warm is not None)
 

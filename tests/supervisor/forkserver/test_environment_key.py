@@ -1,4 +1,4 @@
-"""The names of programs: the same for what cannot be told apart, another for anything else."""
+"""The keys of programs: equal if the processes start identically, different otherwise."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def test_who_was_started_by_posix_spawn_finds_the_same() -> None:
     command = [sys.executable, "-I", "-S", "-c", script]
     usual = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     read_fd, its_fd = os.pipe()
-    with open(read_fd, "rb") as told:
+    with open(read_fd, "rb") as output:
         pid = os.posix_spawn(
             command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, its_fd, 1)],
             setsigdef=[signal.SIGTERM],
         )  # fmt: skip
         os.close(its_fd)
-        assert told.read() == usual != b""
+        assert output.read() == usual != b""
     assert os.waitpid(pid, 0)[1] == 0
 
 

@@ -56,7 +56,7 @@ def end(session: Session) -> dict[str, Any]:
 
 
 def described(pid: int) -> dict[str, Any]:
-    """All that the kernel tells of a process that could differ by the way in which it was started."""
+    """The properties of a process, from the kernel, that could depend on how it was started."""
     proc = Path(f"/proc/{pid}")
     lines = (proc / "status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines)
@@ -122,7 +122,7 @@ def test_it_ends_as_its_session_does_and_leaves_no_descriptor(
     coming.wait_until_recorded()
     assert (
         coming.guard.wait() == 1 and coming.guard.poll() == 1
-    )  # it is the daemon's: how it ended is not told
+    )  # a child of the daemon: its exit status is unknown here
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     wait_for(lambda: not session.locked())
     assert session.record()["state"] == "succeeded"
@@ -143,7 +143,7 @@ def test_one_that_comes_up_too_late_is_ended(session: Session, template: GuardTe
     wait_for(lambda: session.living() == [])
 
 
-def test_what_it_has_forked_goes_on_without_it(session: Session, template: GuardTemplate) -> None:
+def test_its_guards_continue_without_it(session: Session, template: GuardTemplate) -> None:
     fork(session, template).wait_until_recorded()
     session.wait_until("ready")
     template.close()
@@ -181,8 +181,8 @@ def test_one_that_does_not_answer_is_not_waited_for(
     assert not isinstance(coming.guard, ForkedGuard) and coming.guard.wait(20) == 0
 
 
-def test_a_guard_that_is_told_nothing_runs_nothing(template: GuardTemplate) -> None:
-    """Whoever has asked for it died before."""
+def test_a_guard_without_a_spec_runs_nothing(template: GuardTemplate) -> None:
+    """The requesting process has ended before."""
     forked = template.fork([])
     assert forked is not None
     with forked.stderr, closing(forked):

@@ -39,7 +39,7 @@ module.serve(Path(sys.argv[1]))
 
 
 def started(path: Path, load: str) -> subprocess.Popen[str]:
-    """A template that loads this; its stdin ends when nobody holds it."""
+    """A template that loads this; its stdin has no writer."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "ROOST_TOKEN": TOKEN_PLACEHOLDER, "PYTHONPATH": str(SRC)}
     command = [sys.executable, "-c", PROGRAM.format(load=load), str(path)]
@@ -92,7 +92,9 @@ class Runner(Runner):
 """
 
 
-def test_nobody_waits_for_one_whose_queue_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_start_waits_for_a_template_whose_queue_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(warm_templates.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr("roost.supervisor.forkserver.forked_guard._ANSWER_SECONDS", 0.1)
     path = tmp_path / str(warm_templates._template_key(spec()))
@@ -145,7 +147,7 @@ def test_what_is_changed_while_it_is_loaded_has_changed(
 
 
 @pytest.mark.soak
-def test_without_descriptors_for_another_asker_it_goes_on_for_those_it_has(
+def test_without_descriptors_for_another_client_it_keeps_its_guards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with templates(tmp_path / "own") as own:
@@ -160,9 +162,7 @@ def test_without_descriptors_for_another_asker_it_goes_on_for_those_it_has(
         assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
 
 
-def test_a_session_that_follows_by_itself_starts_cold(
-    kept: warm_templates.WarmTemplates, project: Path
-) -> None:
+def test_an_automatic_restart_starts_cold(kept: warm_templates.WarmTemplates, project: Path) -> None:
     text = (project.parent / "project.py").read_text()
     crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
     (project.parent / "project.py").write_text(

@@ -73,7 +73,7 @@ def environment(package: Path) -> Any:
     return {name: value for name, value in found.items() if name not in ("time", "free_memory_mb")}
 
 
-def test_a_run_goes_on_warm_where_it_was_cold_and_the_other_way_round(
+def test_a_run_continues_warm_after_a_cold_start_and_the_other_way_round(
     kept: warm_templates.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exact.start(tmp_path, SETTINGS)
@@ -180,7 +180,7 @@ def test_a_worker_finds_itself_as_one_that_was_started(
     assert found == expected
 
 
-def test_the_kernel_tells_the_same_of_it(
+def test_the_kernel_shows_the_same_of_it(
     kept: warm_templates.WarmTemplates, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -264,7 +264,7 @@ def forks(spec: SessionSpec) -> bool:
         return False
     found.stdin.close()
     found.stderr.close()
-    assert found.wait(timeout=20) == 1  # it was told nothing
+    assert found.wait(timeout=20) == 1  # it has received no spec
     return True
 
 
@@ -283,7 +283,7 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
         monkeypatch.setattr("roost.supervisor.forkserver.forked_guard._ANSWER_SECONDS", 0.2)
         assert not forks(spec())
         known.process.send_signal(signal.SIGCONT)
-        assert known.process.wait(timeout=20) == 0  # nobody would ask it any more
+        assert known.process.wait(timeout=20) == 0  # it could get no more requests
     assert not list((tmp_path / "own").iterdir())
 
 
@@ -304,7 +304,7 @@ def test_one_whose_files_were_changed_ends(
 # --- its end ------------------------------------------------------------------------------------------------
 
 
-def test_what_was_forked_goes_on_without_the_template_and_leaves_nothing(
+def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
     project: Path, tmp_path: Path
 ) -> None:
     with templates(tmp_path / "own"):
@@ -314,7 +314,7 @@ def test_what_was_forked_goes_on_without_the_template_and_leaves_nothing(
     found = record(started)
     assert PackageFolder.open(started.package).state() == "running"
     process_identity.send_signal(signal.SIGQUIT, found["pid"], found["start_ticks"], found["boot_id"])
-    assert started.process.wait(timeout=20) == 1  # nobody is left who could tell
+    assert started.process.wait(timeout=20) == 1  # the template, which knows the exit status, is gone
     assert record(started)["state"] == "stopped"
 
 

@@ -15,7 +15,7 @@ from roost.supervisor.monitoring.memory_peak import ProcessTreePeak, resident_kb
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 MB = 2**20
-# A process that only has a child: that one takes memory, past every allocator, when it is told to.
+# A process that only has a child: that one takes memory, past every allocator, on request.
 TREE = f"""
 import mmap, os, sys
 child = os.fork()

@@ -1,4 +1,4 @@
-"""How it is told that a command ran out of memory."""
+"""How a command that ran out of memory is recognised."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ended(*lines: str) -> SessionOutcome:
 
 
 def failed(*lines: str) -> str | None:
-    """What is told of a command that has printed this and exited with 1."""
+    """The error of a command that has printed this and exited with 1."""
     return explain_out_of_memory(ended(*lines), list(lines), NOTHING, None).error
 
 
@@ -37,16 +37,16 @@ CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 def test_what_it_printed_itself(messages: Messages) -> None:
-    told = failed("Traceback", CUDA)
-    assert told is not None and told != ended(CUDA).error and told.endswith(f": {ended(CUDA).error}")
-    messages.check(told)
+    error = failed("Traceback", CUDA)
+    assert error is not None and error != ended(CUDA).error and error.endswith(f": {ended(CUDA).error}")
+    messages.check(error)
     wrapped = "ChildFailedError"
-    told = failed(CUDA, "=====", wrapped)
-    assert told is not None and told.endswith(f": {ended(wrapped).error}; {CUDA}")
+    error = failed(CUDA, "=====", wrapped)
+    assert error is not None and error.endswith(f": {ended(wrapped).error}; {CUDA}")
     for line in ("numpy.core._exceptions.MemoryError: Unable", "terminate called: std::bad_alloc"):
-        told = failed(line)
-        assert told is not None and told != ended(line).error and told.endswith(f": {ended(line).error}")
-    messages.check(told)
+        error = failed(line)
+        assert error is not None and error != ended(line).error and error.endswith(f": {ended(line).error}")
+    messages.check(error)
 
 
 @pytest.mark.parametrize("lines", [(), ("KeyError: 'x'",), (CUDA, *["more"] * 40)])
@@ -62,10 +62,10 @@ def test_what_the_kernel_killed(messages: Messages) -> None:
     two = explain_out_of_memory(KILLED, [], NOTHING, OomKills(5, False))
     assert two.error is not None and "SIGKILL" in two.error and "2" in two.error
     messages.check(two.error)
-    assert explain_out_of_memory(KILLED, [], NOTHING, NOTHING) == KILLED, "somebody else did that"
+    assert explain_out_of_memory(KILLED, [], NOTHING, NOTHING) == KILLED, "killed by a user"
 
 
-def test_whom_the_kernel_counts(tmp_path: Path) -> None:
+def test_which_processes_the_kernel_counts(tmp_path: Path) -> None:
     (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\noom_group_kill 0\n")
     assert count_oom_kills(str(tmp_path)) == OomKills(1, True)
     assert not count_oom_kills(str(tmp_path / "none")).are_own

@@ -23,17 +23,17 @@ sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
 from roost.worker import stack_dump as stacks
 fd = int(os.environ.get("ROOST_STACKS_FD", -1))
 stacks.register()
-def told():
+def ready():
     os.write(1, b"1")
     while True: signal.pause()
 def deep(n):
-    return told() if n == 0 else deep(n - 1)
+    return ready() if n == 0 else deep(n - 1)
 """
 
 
 @contextmanager
 def running(code: str, *, registered: bool = True) -> Iterator[tuple[int, int, int]]:
-    """(pid, our end of the pipe, its end) of a program that has come to `told`."""
+    """(pid, our end of the pipe, its end) of a program that has come to `ready`."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     env = {"ROOST_STACKS_FD": str(theirs)} if registered else {}
@@ -51,8 +51,8 @@ def running(code: str, *, registered: bool = True) -> Iterator[tuple[int, int, i
     os.close(ours)
 
 
-def test_a_process_tells_where_it_is() -> None:
-    with running("def train_step(): told()\ntrain_step()") as (pid, ours, theirs):
+def test_the_stacks_of_a_process() -> None:
+    with running("def train_step(): ready()\ntrain_step()") as (pid, ours, theirs):
         (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.pid == pid
         assert look.state in "RS"
@@ -74,15 +74,15 @@ def test_all_threads_and_more_than_a_pipe_holds() -> None:
         def all_are_deep() -> bool:
             (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
             found[0] = look.stacks
-            return look.stacks.count(b"in told") == 41
+            return look.stacks.count(b"in ready") == 41
 
         wait_for(all_are_deep)
         assert len(found[0]) > 1 << 16
         assert found[0].count(b"hread 0x") == 41
 
 
-def test_a_forked_child_tells_its_own() -> None:
-    code = "def loader(): told()\nif os.fork() == 0: loader()\nwhile True: signal.pause()"
+def test_a_forked_child_writes_its_own_stacks() -> None:
+    code = "def loader(): ready()\nif os.fork() == 0: loader()\nwhile True: signal.pause()"
     with running(code) as (pid, ours, theirs):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         parent, child = sample_processes([pid, int(children[0])], read_fd=ours, workers_fd=theirs)
@@ -91,18 +91,18 @@ def test_a_forked_child_tells_its_own() -> None:
 
 
 def test_who_cannot_answer_is_not_asked() -> None:
-    """The signal would end a program that never registered; the stacks would go into somebody else's file."""
-    with running("told()", registered=False) as (pid, ours, theirs):
+    """The signal would end a program without the handler; its stacks would go into another file."""
+    with running("ready()", registered=False) as (pid, ours, theirs):
         (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.stacks == b""
         assert b'File "' not in look.format() and str(pid).encode() in look.format()
-    with running("os.dup2(os.open('/dev/null', os.O_WRONLY), fd)\ntold()") as (pid, ours, theirs):
+    with running("os.dup2(os.open('/dev/null', os.O_WRONLY), fd)\nready()") as (pid, ours, theirs):
         (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)
         assert look.stacks == b""
 
 
 def test_a_paused_process_is_named_and_left_alone() -> None:
-    with running("told()") as (pid, ours, theirs):
+    with running("ready()") as (pid, ours, theirs):
         os.kill(pid, 19)
         wait_for(lambda: (stat := process_identity.read_stat(pid)) is not None and stat.state == "T")
         (look,) = sample_processes([pid], read_fd=ours, workers_fd=theirs)

@@ -47,7 +47,7 @@ def publish(board: ProgressFile, step: int) -> None:
     board.publish(step, 0, 0, 1, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
-def test_it_is_told_once_and_again_after_progress(run: Run) -> None:
+def test_it_is_reported_once_and_again_after_progress(run: Run) -> None:
     assert not any(run.after(9))
     assert run.after(20).count(True) == 1
     board = ProgressFile(run.board)

@@ -1,4 +1,4 @@
-"""The list itself: what stands on it, who looks at it, and what it costs those who look."""
+"""The list of pending notices: its entries, their locks, and the cost of checking it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def entered(session: Session, env: dict[str, str]) -> run_notice_list.RunNoticeE
     return entry
 
 
-def test_an_entry_is_left_once_nobody_holds_it(session: Session, env: dict[str, str]) -> None:
+def test_an_entry_is_unsent_once_no_process_locks_it(session: Session, env: dict[str, str]) -> None:
     entry = entered(session, env)
     copy = os.dup(entry.fd)
     for fd in (entry.fd, copy):
@@ -36,9 +36,9 @@ def test_an_entry_is_left_once_nobody_holds_it(session: Session, env: dict[str, 
     assert run_notice_list.unsent_entries(env) == [entry.path]
     with run_notice_list.lock_entry(entry.path) as found:
         assert found == (str(session.folder), 1, notice_folders.receivers_file(env))
-        assert run_notice_list.unsent_entries(env) == [], "somebody has it"
+        assert run_notice_list.unsent_entries(env) == [], "it is locked"
     run_notice_list.postpone_entry(entry.path)
-    assert run_notice_list.unsent_entries(env) == [], "somebody has looked at it just now"
+    assert run_notice_list.unsent_entries(env) == [], "it was tried just now"
     os.utime(entry.path, (0, 0))
     assert run_notice_list.unsent_entries(env) == [entry.path]
 
@@ -74,7 +74,7 @@ def test_a_run_begins_though_it_cannot_be_listed(session: Session, env: dict[str
     assert run_notice_list.add_entry(nowhere) is None
 
 
-def test_nobody_is_sent_for_nothing(env: dict[str, str]) -> None:
+def test_no_process_is_started_for_an_empty_list(env: dict[str, str]) -> None:
     assert run_notice_list.send_unsent(env) is None
 
 
@@ -88,12 +88,13 @@ def test_nobody_is_sent_for_nothing(env: dict[str, str]) -> None:
         ({}, ""),
     ],
 )
-def test_it_lies_beside_the_lab(env: dict[str, str], folder: str) -> None:
+def test_the_list_is_next_to_the_lab(env: dict[str, str], folder: str) -> None:
     assert notice_folders.pending_folder(env) == folder
 
 
-def test_who_looks_imports_little() -> None:
-    line = "from roost.supervisor.notices import run_notice_list as listed; print({'json', 'pathlib', 'subprocess'} & {*sys.modules})"  # noqa: E501
+def test_a_check_of_the_list_imports_little() -> None:
+    names = "{'json', 'pathlib', 'subprocess'}"
+    line = f"from roost.supervisor.notices import run_notice_list; print({names} & {{*sys.modules}})"
     source = str(Path(run_notice_list.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {source!r}); {line}"],

@@ -1,4 +1,4 @@
-"""Runs that are in no queue, under the real guard: who is told of them, and that it costs them nothing."""
+"""The notices of runs outside the queue, under the real guard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def set_up(session: Session, web: Web, **said: object) -> None:
     file.write_text("\n".join([*lines, f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}"]))
 
 
-def told(web: Web) -> list[tuple[str, str, str]]:
+def sent_notices(web: Web) -> list[tuple[str, str, str]]:
     wait_for(lambda: bool(web.asked), 20.0)
     return [(one["name"], one["state"], one["why"]) for asked in web.asked for one in asked.body["tasks"]]
 
@@ -43,37 +43,39 @@ def told(web: Web) -> list[tuple[str, str, str]]:
     ("code", "state", "why"),
     [(GOOD, "succeeded", ""), ("end('failed', 7, 'x', 'no such layer')", "failed", "no such layer")],
 )
-def test_its_end_is_told_after_it(session: Session, web: Web, code: str, state: str, why: str) -> None:
+def test_the_notice_of_the_end_follows_it(
+    session: Session, web: Web, code: str, state: str, why: str
+) -> None:
     set_up(session, web)
     assert session.end_spec(noticed(session, code))["state"] == state
-    assert told(web) == [(session.folder.name, state, why)]
+    assert sent_notices(web) == [(session.folder.name, state, why)]
     (asked,) = web.asked
     assert f": roost show {session.folder}" in asked.body["text"]
 
 
-def test_of_its_restarts_the_last_one_is_told(session: Session, web: Web) -> None:
+def test_of_its_restarts_only_the_last_one_is_notified(session: Session, web: Web) -> None:
     set_up(session, web)
     (session.folder / "sessions" / "1.request.json").write_text("{}")
     (session.folder / "sessions" / "2.json").write_text('{"state": "crashed", "error": "again"}')
     session.end_spec(noticed(session, GOOD))
-    assert told(web) == [(session.folder.name, "crashed", "again")]
+    assert sent_notices(web) == [(session.folder.name, "crashed", "again")]
 
 
-def test_its_stall_is_told_while_it_runs(session: Session, web: Web) -> None:
+def test_a_stall_is_notified_while_it_runs(session: Session, web: Web) -> None:
     set_up(session, web, least_minutes=1000)
     child = session.start_spec(
         noticed(
             session, "here('ready'); forever()", limits=SessionLimits(stall_seconds=0.2, grace_seconds=0.1)
         )
     )
-    ((name, state, why),) = told(web)
+    ((name, state, why),) = sent_notices(web)
     assert (name, state) == (session.folder.name, "stalled") and re.search(r"\b0\.2\d* s\b", why)
     assert child.poll() is None
     session.close()
     assert len(web.asked) == 1, "of its end nothing, it was short"
 
 
-def test_nobody_is_sent_where_nobody_is_told(
+def test_no_process_is_started_without_receivers(
     session: Session, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
@@ -94,7 +96,7 @@ def entries(session: Session) -> list[Path]:
     return sorted((session.folder / "state").glob("noticed/*"))
 
 
-def test_it_stands_on_the_list_until_it_was_told(session: Session, web: Web) -> None:
+def test_it_is_on_the_list_until_its_notice_was_sent(session: Session, web: Web) -> None:
     set_up(session, web)
     spec = noticed(session, "here('ready'); forever()")
     child = session.start_spec(spec)
@@ -106,7 +108,9 @@ def test_it_stands_on_the_list_until_it_was_told(session: Session, web: Web) -> 
     child.send_signal(signal.SIGQUIT)
     child.wait(20)
     wait_for(lambda: bool(web.asked), 20.0)
-    assert entries(session) and not run_notice_list.unsent_entries(spec.env), "who tells holds it"
+    assert entries(session) and not run_notice_list.unsent_entries(spec.env), (
+        "the sending process has the lock"
+    )
     web.answers_after.set()
     wait_for(lambda: not entries(session), 20.0)
 
@@ -125,14 +129,14 @@ def test_where_guard_and_supervisor_were_killed_it_is_left_on_the_list(session: 
     os.kill(session.supervisor_pid, signal.SIGSTOP)
     child.kill()
     child.wait()
-    assert not run_notice_list.unsent_entries(spec.env), "its supervisor goes on, and holds it"
+    assert not run_notice_list.unsent_entries(spec.env), "its supervisor continues, and has the lock"
     os.kill(session.supervisor_pid, signal.SIGKILL)
     wait_for(lambda: len(run_notice_list.unsent_entries(spec.env)) == 1)
     assert not web.asked
 
 
 @pytest.mark.parametrize(("variable", "waits"), [("SLURM_JOB_ID", True), ("NO_JOB", False)])
-def test_a_job_of_a_batch_system_ends_after_it_was_told(
+def test_a_job_of_a_batch_system_ends_after_its_notice(
     session: Session, web: Web, variable: str, waits: bool
 ) -> None:
     set_up(session, web)

@@ -12,7 +12,7 @@ from roost.supervisor.output.file_growth import FileGrowth
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
 
-def told(growth: FileGrowth) -> bool:
+def has_event(growth: FileGrowth) -> bool:
     poller = select.poll()
     poller.register(growth.fd, select.POLLIN)
     return bool(poller.poll(0))
@@ -24,21 +24,21 @@ def test_one_word_for_each_time_it_is_expected(tmp_path: Path) -> None:
         assert growth.fd == -1, "its end would take longer than that of a run that does nothing"
         file.write(b"before")
         assert growth.watch_next_write()
-        assert not told(growth)
+        assert not has_event(growth)
         for _ in range(3):
             file.write(b"x")
-        assert told(growth)
+        assert has_event(growth)
         growth.clear()
         file.write(b"unexpected")
-        assert not told(growth)
+        assert not has_event(growth)
         (tmp_path / "out").unlink()  # the run still prints into it
         assert growth.watch_next_write()
         file.write(b"again")
-        assert told(growth)
+        assert has_event(growth)
     os.close(growth.fd)
 
 
-def test_where_nobody_tells(tmp_path: Path) -> None:
+def test_without_inotify(tmp_path: Path) -> None:
     with open(tmp_path / "out", "ab") as file:
         growth = FileGrowth(file.fileno())
         assert growth.watch_next_write()

@@ -142,7 +142,7 @@ def test_what_is_no_file_has_no_size(tmp_path: Path) -> None:
     assert shorten_file(os.devnull, 0) == 0
 
 
-def test_a_file_that_somebody_emptied(tmp_path: Path) -> None:
+def test_a_file_that_was_truncated(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with open(path, "ab", buffering=0) as file:
         cap = OutputCap(file.fileno(), MB)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from roost.supervisor.output.output_file import last_line
+from roost.supervisor.output.output_file import LEFT_OUT_PATTERN, last_line, left_out_line
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,10 @@ def test_what_is_no_file_has_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("fifo")
     assert [last_line(str(tmp_path / name), 0) for name in ("fifo", "link", "gone")] == ["", "", ""]
+
+
+def test_the_line_of_a_cut_has_the_words_of_earlier_sessions() -> None:
+    """The output of a package that continues has their line: its number is added to that of the next cut."""
+    line = b"roost: 12,345,678 bytes of output are not kept here (limits.output_mb)\n"
+    assert left_out_line(12_345_678) == line
+    assert re.findall(LEFT_OUT_PATTERN, line) == [b"12,345,678"]

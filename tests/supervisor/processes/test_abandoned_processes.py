@@ -1,4 +1,4 @@
-"""The kill suite ends whole runs with it; here is whom it spares."""
+"""Which processes it spares; the kill suite ends whole runs with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_only_the_sessions_named() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "0", "x" * 32, "../../etc"])
-def test_what_is_no_token_ends_nobody(token: str) -> None:
+def test_an_invalid_token_ends_no_process(token: str) -> None:
     child = carrier(token)
     assert kill_abandoned([token]) == []
     assert child.poll() is None
@@ -56,8 +56,8 @@ def test_a_caller_that_carries_the_token_itself() -> None:
     token = secrets.token_hex(16)
     caller = (
         f"import sys; sys.path.insert(0, {SRC!r})\n"
-        "from roost.supervisor.processes.abandoned_processes import end_leftovers\n"
-        f"print(len(end_leftovers([{token!r}])))"
+        "from roost.supervisor.processes.abandoned_processes import kill_abandoned\n"
+        f"print(len(kill_abandoned([{token!r}])))"
     )
     above = (
         "import subprocess, sys\n"
@@ -72,7 +72,7 @@ def test_a_caller_that_carries_the_token_itself() -> None:
 
 
 def test_a_pid_that_meanwhile_is_another_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The carrier ends between the look at its environment and the signal, and its pid is given out anew."""
+    """The carrier ends between the look at its environment and the signal, and its pid is reused."""
     token = secrets.token_hex(16)
     child = carrier(token)
     strangers: list[int] = []
@@ -134,9 +134,10 @@ def test_a_caller_inside_the_group() -> None:
     Path(path, "cgroup.procs").write_text(str(child.pid))
     code = (
         f"import sys; sys.path.insert(0, {SRC!r})\n"
-        "from roost.supervisor.processes import cgroup; from roost.supervisor.processes.abandoned_processes import end_leftovers\n"  # noqa: E501
+        "from roost.supervisor.processes import cgroup\n"
+        "from roost.supervisor.processes.abandoned_processes import kill_abandoned\n"
         f"assert cgroup.join({path!r})\n"
-        f"print(end_leftovers([{token!r}], [{path!r}]))"
+        f"print(kill_abandoned([{token!r}], [{path!r}]))"
     )
     argv = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)

@@ -136,7 +136,7 @@ def test_its_own_place(group: str) -> None:
     """A group made from inside a group lies inside it: a run that starts runs owns them."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[2]); from roost.supervisor.processes import cgroup\n"
-        "cgroup.join(sys.argv[1]); print(cgroup.make('0' * 32), end='')"
+        "cgroup.join(sys.argv[1]); print(cgroup.create('0' * 32), end='')"
     )
     argv = [sys.executable, "-I", "-S", "-c", code, group, SRC]
     made = subprocess.run(argv, capture_output=True, text=True, check=True).stdout

@@ -72,7 +72,7 @@ def test_descendants_and_their_end() -> None:
 
 
 @pytest.mark.usefixtures("walked_by")
-def test_the_root_too_and_its_status_is_told() -> None:
+def test_the_root_too_and_its_status_is_reported() -> None:
     reaped: dict[int, int] = {}
     with tree() as root:
         started = {pid: process_identity.start_ticks(pid) for pid in [root.pid, *descendants(root.pid)]}
@@ -93,7 +93,7 @@ def test_without_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kill_tree(root.pid, include_root=True) == NUM_BELOW + 1
 
 
-def test_nobody_there() -> None:
+def test_a_missing_process() -> None:
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", ""]) as child:
         child.wait()
     assert descendants(child.pid) == []

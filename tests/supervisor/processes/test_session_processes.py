@@ -1,4 +1,4 @@
-"""What supervisor and guard do to all that is below them."""
+"""What supervisor and guard do to their descendants."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SRC = str(Path(roost.__file__).parents[1])
 ORPHAN = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from roost.supervisor.processes import session_processes as scope
-scope.adopt_orphans()
+from roost.supervisor.processes import session_processes
+session_processes.adopt_orphans()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 (read, write), ours = os.pipe(), os.getpid()
 if os.fork() == 0:
     if os.fork() == 0:
-        scope.signal_at_parents_death(signal.SIGUSR1)
+        session_processes.set_parent_death_signal(signal.SIGUSR1)
         os.write(write, b"1")
         print(signal.sigwait([signal.SIGUSR1]).name, os.getppid() == ours, flush=True)
         signal.pause()
     os.read(read, 1)
     os._exit(0)
 os.wait()
-if sys.stdin.read(): print(scope.end_all(None))
+if sys.stdin.read(): print(session_processes.kill_all(None))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_an_orphan_hears_of_it_is_adopted_and_is_ended() -> None:
+def test_an_orphan_is_signalled_adopted_and_killed() -> None:
     argv = [sys.executable, "-I", "-S", "-c", ORPHAN, SRC]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None
@@ -46,7 +46,7 @@ def test_an_orphan_hears_of_it_is_adopted_and_is_ended() -> None:
     assert child.returncode == 0
 
 
-def test_a_lease_tells_until_when_its_card_was_used(session: Session) -> None:
+def test_a_lease_records_until_when_its_card_was_used(session: Session) -> None:
     path = session.folder / "lease"
     path.touch()
     os.utime(path, (1, 1))

@@ -125,17 +125,21 @@ class GuardTemplate:
         those."""
         if self._process is not None or not hasattr(os, "pidfd_open"):
             return
-        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._process = subprocess.Popen(
-                GUARD_COMMAND, stdin=its.fileno(), stdout=subprocess.DEVNULL, cwd="/", start_new_session=True
+                GUARD_COMMAND,
+                stdin=child_end.fileno(),
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
             )
         except OSError:  # no process, no memory: guards start by exec, more slowly
-            ours.close()
+            own_end.close()
             return
         finally:
-            its.close()
-        self._connection = ours
+            child_end.close()
+        self._connection = own_end
 
     def fork(self, fds: Sequence[int]) -> ForkedGuard | None:
         """Forks a guard; None if the caller must start one by exec.
@@ -179,9 +183,9 @@ def request_guard(
     if len(fds) + 2 > guard_template.MAX_FDS:
         return None
     connection.settimeout(_ANSWER_SECONDS)
-    with ExitStack() as its, ExitStack() as failed:
-        stdin_fd, stdin = _pipe(its, failed, ours_writes=True)
-        stderr_fd, stderr = _pipe(its, failed, ours_writes=False)
+    with ExitStack() as child_ends, ExitStack() as failed:
+        stdin_fd, stdin = _pipe(child_ends, failed, caller_writes=True)
+        stderr_fd, stderr = _pipe(child_ends, failed, caller_writes=False)
         try:
             pid, pidfd = _exchange(connection, [stdin_fd, stderr_fd, *fds])
         except (OSError, ValueError):
@@ -190,19 +194,19 @@ def request_guard(
     return ForkedGuard(pid, pidfd, stdin, stderr, connection if reports_exit else None)
 
 
-def _pipe(its: ExitStack, failed: ExitStack, *, ours_writes: bool) -> tuple[int, IO[bytes]]:
+def _pipe(child_ends: ExitStack, failed: ExitStack, *, caller_writes: bool) -> tuple[int, IO[bytes]]:
     """Returns the guard's end of a pipe, which the caller closes in any case, and the other end, which is
     closed on failure."""
     read_fd, write_fd = os.pipe()
-    its_fd, ours = (read_fd, write_fd) if ours_writes else (write_fd, read_fd)
-    its.callback(os.close, its_fd)
-    return its_fd, failed.enter_context(open(ours, "wb" if ours_writes else "rb"))
+    child_fd, own_fd = (read_fd, write_fd) if caller_writes else (write_fd, read_fd)
+    child_ends.callback(os.close, child_fd)
+    return child_fd, failed.enter_context(open(own_fd, "wb" if caller_writes else "rb"))
 
 
 def _exchange(connection: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
     """Returns the pid and pidfd of a forked guard. Raises OSError or ValueError if there is none."""
     socket.send_fds(connection, [guard_template.FORK_REQUEST], fds)
-    said, answered, _, _ = socket.recv_fds(connection, 256, 1, socket.MSG_CMSG_CLOEXEC)
+    message, answered, _, _ = socket.recv_fds(connection, 256, 1, socket.MSG_CMSG_CLOEXEC)
     if len(answered) != 1:
-        raise OSError(f"no guard was forked: {said.decode()}")
-    return int(said), answered[0]
+        raise OSError(f"no guard was forked: {message.decode()}")
+    return int(message), answered[0]

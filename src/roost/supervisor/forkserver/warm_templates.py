@@ -181,13 +181,13 @@ def _allows_warm_start(spec: SessionSpec) -> bool:
 
 
 def _start_template(spec: SessionSpec, path: Path) -> _WarmTemplate | None:
-    there = _connect(path)
-    if there is not None:  # the template of another daemon serves as well
-        there.close()
+    running = _connect(path)
+    if running is not None:  # the template of another daemon serves as well
+        running.close()
         return None
     if (host_memory.available_bytes() or 0) < _MIN_FREE_BYTES:
         return None
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         process = subprocess.Popen(
@@ -199,15 +199,15 @@ def _start_template(spec: SessionSpec, path: Path) -> _WarmTemplate | None:
                 str(path),
                 _ARGUMENT_PADDING,
             ],
-            stdin=its.fileno(),
+            stdin=child_end.fileno(),
             stdout=subprocess.DEVNULL,
             cwd="/",
             env=environment_key.startup_variables(spec.env) | {TOKEN_VARIABLE: TOKEN_PLACEHOLDER},
             start_new_session=True,
         )
     except OSError:  # no process, no memory: workers start cold
-        ours.close()
+        own_end.close()
         return None
     finally:
-        its.close()
-    return _WarmTemplate(process, ours, path, time.monotonic())
+        child_end.close()
+    return _WarmTemplate(process, own_end, path, time.monotonic())

@@ -33,13 +33,13 @@ def _memory_reports(report: bytes) -> Iterator[tuple[bool, dict[str, float | Non
     all of the worker's code."""
     for line in report.splitlines():
         try:
-            said = json.loads(line)
-            memory = said["memory"]
+            fields = json.loads(line)
+            memory = fields["memory"]
             numbers = {name: _number(memory.get(name)) for name in _FIELDS}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         if numbers["peak_mb"] is not None:
-            yield said.get("reason") == OUT_OF_MEMORY, numbers
+            yield fields.get("reason") == OUT_OF_MEMORY, numbers
 
 
 def _number(value: Any) -> float | None:

@@ -85,7 +85,7 @@ def _request_stacks(pid: int, fd: int, deadline: float) -> bytes:
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     # An answer has no end mark: it has ended when nothing more comes.
-    while (left := min(wait, deadline - time.monotonic())) > 0 and poller.poll(left * 1000):
+    while (remaining := min(wait, deadline - time.monotonic())) > 0 and poller.poll(remaining * 1000):
         piece = read_available(fd)
         if not piece:
             break

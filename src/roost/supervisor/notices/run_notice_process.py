@@ -55,7 +55,7 @@ def send_stall_notice(spec: SessionSpec) -> None:
     _start_sender(spec, spec.session, "stalled")
 
 
-def _start_sender(spec: SessionSpec, session: int, more: str) -> int | None:
+def _start_sender(spec: SessionSpec, session: int, third_argument: str) -> int | None:
     """Starts the sending process, if there is a file of receivers, and waits for nothing; returns its pid. It
     gets the environment of the user who started the run: that of this process may be of a template from which
     it was forked."""
@@ -65,7 +65,7 @@ def _start_sender(spec: SessionSpec, session: int, more: str) -> int | None:
     try:
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, *module, spec.package, str(session), more],
+            [sys.executable, *module, spec.package, str(session), third_argument],
             spec.env,
             file_actions=_NOWHERE,
             setsigmask=(),
@@ -79,9 +79,9 @@ def _wait_for_sender(pid: int) -> None:
     """Waits for the end of the process, with the control signals and SIGCHLD blocked."""
     until = time.monotonic() + _BATCH_SECONDS
     while os.waitpid(pid, os.WNOHANG) == (0, 0):
-        left = until - time.monotonic()
-        if left <= 0:
+        remaining = until - time.monotonic()
+        if remaining <= 0:
             return
-        found = signal.sigtimedwait((signal.SIGCHLD, *signals.CONTROL_SIGNALS), left)
+        found = signal.sigtimedwait((signal.SIGCHLD, *signals.CONTROL_SIGNALS), remaining)
         if found is not None and found.si_signo != signal.SIGCHLD:
             return

@@ -11,7 +11,7 @@ LEFT_OUT_PATTERN = (
     rb"roost: (\d{1,3}(?:,\d{3}){0,6}) bytes of output are not kept here \(limits\.output_mb\)\n"
 )
 """Matches a `left_out_line`, and captures its number. A run may print anything: the captured text must be a
-number."""
+number. The words must not change: earlier sessions have written them, and `output_cap` finds cuts by them."""
 
 _PREFIX = "roost: "
 _TAIL_BYTES = 4096

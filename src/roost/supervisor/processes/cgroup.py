@@ -188,8 +188,8 @@ def _wait_until_empty(events_fd: int, deadline: float) -> None:
     """Waits for POLLPRI, which the kernel raises at each change of ``cgroup.events``."""
     poller = select.poll()
     poller.register(events_fd, select.POLLPRI)
-    while _is_populated(events_fd) and (left := deadline - time.monotonic()) > 0:
-        poller.poll(left * 1000)
+    while _is_populated(events_fd) and (remaining := deadline - time.monotonic()) > 0:
+        poller.poll(remaining * 1000)
 
 
 def _own_cgroup() -> str | None:

@@ -171,8 +171,8 @@ def _poll_pidfds(pidfds: Sequence[int], deadline: float) -> None:
     for fd in pidfds:
         poller.register(fd, select.POLLIN)
     num_running = len(pidfds)
-    while num_running and (left := deadline - time.monotonic()) > 0:
-        for fd, _ in poller.poll(left * 1000):
+    while num_running and (remaining := deadline - time.monotonic()) > 0:
+        for fd, _ in poller.poll(remaining * 1000):
             poller.unregister(fd)
             num_running -= 1
 
