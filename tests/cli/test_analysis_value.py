@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roost.cli.analysis_value import lines
+from roost.cli.analysis_value import format_value
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ from roost.cli.analysis_value import lines
     ],
 )  # fmt: skip
 def test_each_kind(value: Any, shown: list[str]) -> None:
-    assert lines(value) == shown
+    assert format_value(value) == shown
 
 
 def test_an_array() -> None:
-    (line,) = lines({"file": "a.npy", "shape": [2, 3], "dtype": "int8"})
+    (line,) = format_value({"file": "a.npy", "shape": [2, 3], "dtype": "int8"})
     assert line.startswith("a.npy, int8 ") and line.endswith(" (2, 3)")
 
 
 def test_never_more_than_a_screen() -> None:
-    found = lines([[0.1 * i] * 400 for i in range(1000)])
+    found = format_value([[0.1 * i] * 400 for i in range(1000)])
     assert len(found) == 31 and found[-1].startswith("… 970 ")
     assert all(len(line) <= 120 for line in found) and found[0].endswith("…")
-    assert lines("x" * 500) == ["x" * 119 + "…"]
-    assert all(len(line) <= 120 for line in lines({"name" * 50: [{"a" * 90: "b" * 90}]}))
+    assert format_value("x" * 500) == ["x" * 119 + "…"]
+    assert all(len(line) <= 120 for line in format_value({"name" * 50: [{"a" * 90: "b" * 90}]}))

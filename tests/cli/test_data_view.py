@@ -5,7 +5,7 @@ from typing import Any
 import click
 import msgspec
 
-from roost.cli.data_view import bars, lines
+from roost.cli.data_view import format_bars, format_splits
 from roost.package.results.data_report import (
     BatchPart,
     BatchSizes,
@@ -52,7 +52,7 @@ TRAIN = SplitReport(
 
 
 def drawn(*splits: SplitReport) -> list[str]:
-    return [click.unstyle(line) for line in lines(splits)]
+    return [click.unstyle(line) for line in format_splits(splits)]
 
 
 def changed(**given: Any) -> SplitReport:
@@ -127,14 +127,16 @@ def test_a_batch_of_many_parts() -> None:
 
 
 def test_bars() -> None:
-    found = bars([LengthBin(1, 1, 1000), LengthBin(2, 3, 1), LengthBin(4, 7, 0), LengthBin(8, 2000, 500)])
+    found = format_bars(
+        [LengthBin(1, 1, 1000), LengthBin(2, 3, 1), LengthBin(4, 7, 0), LengthBin(8, 2000, 500)]
+    )
     assert found == [
         f"      1  {'█' * 30} 1,000",
         "    2-3  █ 1",
         "    4-7  0",
         f"8-2,000  {'█' * 15} 500",
     ]
-    assert bars([]) == []
+    assert format_bars([]) == []
 
 
 def test_names_of_a_project_cannot_draw_on_the_terminal() -> None:

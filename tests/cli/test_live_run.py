@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from roost.cli import live_run
-from roost.cli.live_run import Screen, _metrics
-from roost.cli.plain_output import Plain
+from roost.cli.live_run import Screen, _newest_metrics
+from roost.cli.plain_output import PlainScreen
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.package import live_progress, sessions
 from roost.package.package import PackageFolder
@@ -114,9 +114,9 @@ def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: 
     made.output.write_bytes(b"x")  # something to show of the first
     asked = []
 
-    def screen(running: RunningSession) -> Plain:
+    def screen(running: RunningSession) -> PlainScreen:
         os.kill(os.getpid(), signal.SIGINT)
-        return Plain()
+        return PlainScreen()
 
     def note(running: RunningSession, screen: Screen, number: int) -> bool:
         asked.append((running.number, number))
@@ -139,7 +139,7 @@ def test_the_output_that_is_named_is_that_of_this_machine(
 
 def test_the_end_of_a_run_with_many_metrics_is_one_short_line(tmp_path: Path) -> None:
     row = {"step": 1, "epoch": 0, "valid/loss": 1.0, **{f"test/m{n}": 1.0 for n in range(14)}}
-    said = _metrics(package(tmp_path / "runs", rows=[row]))
+    said = _newest_metrics(package(tmp_path / "runs", rows=[row]))
     assert said.startswith("test/m0 1  ") and said.rpartition("  ")[0].endswith("test/m11 1")
     assert said.rpartition("  ")[2].startswith("… 3 ")
 
@@ -150,13 +150,13 @@ def test_skipped_steps_are_counted_over_the_whole_run(
 ) -> None:
     rows = [{"step": 1, "epoch": 0, "valid/loss": 1.0, "train/skipped": newest}]
     made = package(tmp_path / "runs", rows=rows, checkpoints=False)
-    assert _metrics(made) == "valid/loss 1" + ("  train/skipped 2" if newest else "")
+    assert _newest_metrics(made) == "valid/loss 1" + ("  train/skipped 2" if newest else "")
     for step in (1, 4, 7):
         skipped_steps.append(
             made.path / skipped_steps.NAME,
             SkippedStep(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
         )
-    told = _metrics(made)
+    told = _newest_metrics(made)
     assert told.startswith("valid/loss 1  3 ")
     messages.check(told)
 

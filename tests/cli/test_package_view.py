@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from roost.analysis import analysis_folder
-from roost.cli.package_view import lines
+from roost.cli.package_view import format_package
 from roost.operations.reading.show import show
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
@@ -24,7 +24,7 @@ from tests.package.results.test_black_box import box
 
 
 def text(path: Path) -> str:
-    return click.unstyle("\n".join(lines(show(path))))
+    return click.unstyle("\n".join(format_package(show(path))))
 
 
 def test_everything_has_its_place(tmp_path: Path) -> None:
@@ -203,7 +203,9 @@ def test_predictions_have_a_line_each(tmp_path: Path) -> None:
 def test_of_many_metrics_a_checkpoint_shows_those_that_decide(tmp_path: Path) -> None:
     others = {f"valid/m{n}": 2.0 for n in range(9)}
     rows = [{"step": n, "epoch": 0, **others, "valid/loss": 1.0 / n} for n in (1, 2)]
-    said = [line for line in lines(show(package(tmp_path / "runs", rows=rows).path)) if "… 9 " in line]
+    said = [
+        line for line in format_package(show(package(tmp_path / "runs", rows=rows).path)) if "… 9 " in line
+    ]
     assert [line.partition("… 9 ")[0].split("kB")[-1].split(" B ")[-1].strip() for line in said] == [
         "valid/loss 1",
         "valid/loss 0.5",
@@ -212,15 +214,15 @@ def test_of_many_metrics_a_checkpoint_shows_those_that_decide(tmp_path: Path) ->
 
 def test_a_checkpoint_that_was_left_behind_says_so(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
-    assert not any("behind" in line for line in lines(show(made.path)))
+    assert not any("behind" in line for line in format_package(show(made.path)))
     info = Manifest(id=3, step=40, epoch=4, batch=0, line=[(0, 0), (3, 3)], session=1)
     checkpoint.write(made.checkpoints, {"model": {"weight": [1.0]}}, info)
     made.write_derived({"fast": [0, 3], "slow": [], "held": [], "best": [3]}, [])
     assert [one.id for one in show(made.path).checkpoints if one.left_behind] == [1, 2]
-    assert [line.split()[0] for line in lines(show(made.path)) if "behind" in line] == ["1", "2"]
+    assert [line.split()[0] for line in format_package(show(made.path)) if "behind" in line] == ["1", "2"]
 
 
 def test_a_long_value_is_cut(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", values={**VALUES, "mine": {"text": "x" * 1000}})
-    (line,) = [line for line in lines(show(made.path)) if "mine.text" in line]
+    (line,) = [line for line in format_package(show(made.path)) if "mine.text" in line]
     assert line.endswith("xx…") and len(line) < 300

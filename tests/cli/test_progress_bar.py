@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.interval import NEVER
-from roost.cli.progress_bar import Eta, Newest, _place
+from roost.cli.progress_bar import Eta, NewestMetrics, _position
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.progress import Progress
@@ -16,7 +16,7 @@ from roost.train.reporting.progress_publisher import ProgressPublisher
 
 def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
-    rows = Newest(path)
+    rows = NewestMetrics(path)
     assert rows.text() == ""
     path.write_text(
         '{"session": 1, "start_step": 0, "time": 1}\n{"step": 1, "epoch": 0, "time": 2, "a": 0.5, "b": 1}\n'
@@ -35,7 +35,7 @@ def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
 def test_what_a_rollback_undid_is_not_shown(tmp_path: Path) -> None:
     """Values from before it stay, the others come anew."""
     path = tmp_path / "1.jsonl"
-    rows = Newest(path)
+    rows = NewestMetrics(path)
     header = '{"session": 1, "start_step": %d, "time": 1}\n'
     row = '{"step": %d, "epoch": 0, "time": 2, "%s": %s}\n'
     path.write_text(header % 0 + row % (4, "a", 1) + row % (6, "b", 2) + row % (7, "c", 3))
@@ -54,7 +54,7 @@ def test_a_run_limited_by_time_alone_shows_no_total(tmp_path: Path) -> None:
         run = Progress(step=1005, epoch=1, batch=5, total_steps=total_steps, total_seconds=60.0)
         ProgressPublisher(board, steps_per_epoch=1000).publish(run, "training")
         seen = live_progress.read(tmp_path / "progress")
-        assert seen is not None and _place(seen) == place
+        assert seen is not None and _position(seen) == place
 
 
 def test_the_time_that_is_left() -> None:

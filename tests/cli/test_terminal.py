@@ -26,26 +26,26 @@ from roost.cli import terminal
     ],
 )
 def test_only_colours_come_through(text: str, shown: str) -> None:
-    assert terminal.harmless(text) == shown
+    assert terminal.escape_text(text) == shown
 
 
 @given(st.text(alphabet="\x1b[31m;ü\x9b\x07a\n"), st.lists(st.integers(0, 60)))
 def test_pieces_say_the_same_as_the_whole(text: str, cuts: list[int]) -> None:
     data = text.encode()
-    decode = terminal.Decoder()
+    decode = terminal.OutputDecoder()
     ends = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
     pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
     joined = "".join(decode(piece) for piece in pieces) + decode(b"", final=True)
-    assert joined == terminal.harmless(text)
+    assert joined == terminal.escape_text(text)
 
 
 def test_what_is_no_text() -> None:
-    assert terminal.Decoder()(b"\xff\x00", final=True) == "\ufffd\\x00"
+    assert terminal.OutputDecoder()(b"\xff\x00", final=True) == "\ufffd\\x00"
 
 
 def test_columns() -> None:
     red = "\x1b[31mfailed\x1b[0m"
-    lines = terminal.columns(
+    lines = terminal.format_table(
         ["NAME", "STATE", "EMPTY", "ABOUT"], [["a", red, "", "x"], ["long", "ok", "", ""]]
     )
     assert [re.sub(r"\x1b\[\d+m", "", line) for line in lines] == [
@@ -53,31 +53,31 @@ def test_columns() -> None:
         "a     failed  x",
         "long  ok",
     ]
-    assert terminal.columns(["NAME"], []) == []
+    assert terminal.format_table(["NAME"], []) == []
 
 
 def test_paths_as_a_person_would_type_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert terminal.short(tmp_path / "runs" / "a") == "runs/a"
-    assert terminal.short(tmp_path.parent) == str(tmp_path.parent)
-    assert terminal.short(tmp_path) == str(tmp_path)
+    assert terminal.format_path(tmp_path / "runs" / "a") == "runs/a"
+    assert terminal.format_path(tmp_path.parent) == str(tmp_path.parent)
+    assert terminal.format_path(tmp_path) == str(tmp_path)
 
 
 def test_a_cell_stays_in_its_line_and_moves_no_cursor() -> None:
-    lines = terminal.columns(["NAME", "VALUE"], [["a\nb", "1"], ["\x1b[2Jc\td", "\x1b[32m2\x1b[0m"]])
+    lines = terminal.format_table(["NAME", "VALUE"], [["a\nb", "1"], ["\x1b[2Jc\td", "\x1b[32m2\x1b[0m"]])
     assert lines == ["NAME         VALUE", "a\\nb         1", "\\x1b[2Jc\\td  \x1b[32m2\x1b[0m"]
 
 
 def test_a_line_is_cut_where_the_terminal_ends() -> None:
     line = "name  \x1b[32mrunning\x1b[0m  something long"
-    assert terminal.cut(line, 80) == line
-    assert terminal.cut(line, 20) == "name  \x1b[32mrunning\x1b[0m  some…"
-    assert terminal.cut(line, 9) == "name  \x1b[32mru\x1b[0m…"
+    assert terminal.truncate(line, 80) == line
+    assert terminal.truncate(line, 20) == "name  \x1b[32mrunning\x1b[0m  some…"
+    assert terminal.truncate(line, 9) == "name  \x1b[32mru\x1b[0m…"
 
 
 def test_a_moment() -> None:
-    assert terminal.moment(None) == ""
-    assert re.fullmatch(r"2026-11-\d\d \d\d:\d\d:\d\d", terminal.moment(1795160000.0))
+    assert terminal.format_time(None) == ""
+    assert re.fullmatch(r"2026-11-\d\d \d\d:\d\d:\d\d", terminal.format_time(1795160000.0))
 
 
 def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from roost.cli import wait_progress
-from roost.cli.wait_progress import Counting, Waiting, not_finished
+from roost.cli.wait_progress import LoggedStageScreen, StageScreen, format_unfinished
 from tests.messages import Messages
 
 
@@ -24,7 +24,7 @@ class Came:
 
 
 @pytest.mark.parametrize(
-    ("came", "was_told"),
+    ("came", "is_printed"),
     [
         (Came(), True),
         (Came(), False),
@@ -33,11 +33,11 @@ class Came:
         (Came("stopped", "data"), False),
     ],
 )
-def test_not_finished(came: Came, was_told: bool, messages: Messages) -> None:
-    text = click.unstyle(not_finished(came, was_told=was_told, what="check"))
+def test_not_finished(came: Came, is_printed: bool, messages: Messages) -> None:
+    text = click.unstyle(format_unfinished(came, is_printed=is_printed, what="check"))
     place, _, why = text.partition(": ")
     assert place.startswith(came.state) and place.endswith(came.failed or came.state)
-    assert bool(why) != was_told and (came.state == "stopped" or was_told or (came.error or "") in why)
+    assert bool(why) != is_printed and (came.state == "stopped" or is_printed or (came.error or "") in why)
     messages.check(text)
 
 
@@ -48,7 +48,7 @@ def test_a_terminal_is_told_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(wait_progress, "monotonic", lambda: now[0])
         stages = iter(["train", "not so soon"])
-        screen = Waiting(lambda: next(stages))
+        screen = StageScreen(lambda: next(stages))
         screen.tick()
         now[0] = 12.5
         screen.tick()
@@ -66,7 +66,7 @@ def test_a_terminal_is_told_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pipe_gets_plain_lines(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10.0]
     monkeypatch.setattr(wait_progress, "monotonic", lambda: now[0])
-    screen = Waiting(lambda: "train")
+    screen = StageScreen(lambda: "train")
     now[0] = 20.0
     screen.tick()
     screen.write(b"done\n")
@@ -80,7 +80,7 @@ def test_where_nothing_can_be_drawn_a_line_comes_now_and_then(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(wait_progress, "monotonic", lambda: now[0])
-    screen = Counting(lambda: f"at {now[0]:g}")
+    screen = LoggedStageScreen(lambda: f"at {now[0]:g}")
     for second in (1.0, 9.0, 11.0, 12.0, 22.0):
         now[0] = second
         screen.tick()

@@ -50,7 +50,7 @@ COMMANDS = {
     "simulate": "Try the lab's policy on a history of tasks.",
     "verify": "Compare a package with what was written.",
 }
-_OTHERS = {
+_NAMES_ELSEWHERE = {
     **dict.fromkeys(("cancel", "abort", "delete", "scancel", "qdel"), "stop"),
     **dict.fromkeys(("queue", "status", "jobs", "ps", "squeue", "qstat"), "tasks"),
     **dict.fromkeys(("enqueue", "sbatch", "qsub"), "submit"),
@@ -64,7 +64,7 @@ _OTHERS = {
 _MODULES = {"continue": "continue_"}
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
     """A group that imports a command only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -84,7 +84,11 @@ class _Commands(click.Group):
         if name and not name.startswith("-") and name not in COMMANDS:
             from roost.base.text.suggestions import did_you_mean
 
-            meant = f"did you mean {_OTHERS[name]!r}? " if name in _OTHERS else did_you_mean(name, COMMANDS)
+            meant = (
+                f"did you mean {_NAMES_ELSEWHERE[name]!r}? "
+                if name in _NAMES_ELSEWHERE
+                else did_you_mean(name, COMMANDS)
+            )
             ctx.fail(f"there is no command {name!r}; {meant}see roost --help")
         return super().resolve_command(ctx, args)
 
@@ -94,7 +98,7 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands,
+    cls=_CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 config, 5 refused, 75 stopped and resumable, "
     "130 ended by a second Ctrl-C.",
@@ -143,24 +147,24 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001  - the last place where one line can be made of it
-        return _told(error, debug=debug)
+        return _report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
 
 
-def _told(error: Exception, *, debug: bool) -> int:
+def _report_error(error: Exception, *, debug: bool) -> int:
     """One line for a person; the traceback too when asked for. Gives the exit code."""
     if debug:
         import traceback
 
         traceback.print_exception(error)
     if isinstance(error, RoostError):
-        terminal.error(str(error))
+        terminal.print_error(str(error))
         return error.exit_code
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename is not None else ""
-        terminal.error(f"{error.strerror or error}{place}")
+        terminal.print_error(f"{error.strerror or error}{place}")
     else:
-        terminal.error(f"{type(error).__name__}: {error} (a defect of roost; --debug shows where)")
+        terminal.print_error(f"{type(error).__name__}: {error} (a defect of roost; --debug shows where)")
     return 1
 
 

@@ -8,81 +8,83 @@ from typing import Any
 
 from roost.cli import terminal
 
-_MOST_LINES = 30
-_LONGEST_TEXT = 120
+_MAX_LINES = 30
+_MAX_CHARACTERS = 120
 
 
-def lines(value: Any) -> list[str]:
+def format_value(value: Any) -> list[str]:
     """A line for each name of a mapping, each item of a list and each row of a matrix.
 
     Args:
         value: As it stands in result.json.
     """
-    found = _lines(value)
-    if len(found) > _MOST_LINES:
-        found[_MOST_LINES:] = [f"… {len(found) - _MOST_LINES} more lines"]
+    found = _value_lines(value)
+    if len(found) > _MAX_LINES:
+        found[_MAX_LINES:] = [f"… {len(found) - _MAX_LINES} more lines"]
     return found
 
 
-def _lines(value: Any) -> list[str]:
+def _value_lines(value: Any) -> list[str]:
     if isinstance(value, str):
-        return [_cut(line) for line in value.splitlines()]
+        return [_truncate(line) for line in value.splitlines()]
     if isinstance(value, list) and value:
-        return _items(value)
-    if not isinstance(value, dict) or not value or _is_described(value):
-        return [_text(value)]
-    flat = {name: one for name, one in value.items() if not _is_deep(one)}
-    found = _table(["", ""], [[name, _text(one)] for name, one in flat.items()])[1:] if flat else []
+        return _list_lines(value)
+    if not isinstance(value, dict) or not value or _is_placeholder(value):
+        return [_format_truncated(value)]
+    flat = {name: one for name, one in value.items() if not _is_nested_list(one)}
+    found = (
+        _table(["", ""], [[name, _format_truncated(one)] for name, one in flat.items()])[1:] if flat else []
+    )
     for name, one in value.items():
         if name not in flat:
-            found += [_cut(name), *(f"  {line}" for line in _items(one))]
+            found += [_truncate(name), *(f"  {line}" for line in _list_lines(one))]
     return found
 
 
-def _is_deep(value: Any) -> bool:
+def _is_nested_list(value: Any) -> bool:
     """Whether it is a list of lists or of mappings, which takes a line for each of these."""
     return isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
 
 
-def _items(items: Sequence[Any]) -> list[str]:
+def _list_lines(items: Sequence[Any]) -> list[str]:
     first = items[0]
     if isinstance(first, list) and all(isinstance(row, list) and len(row) == len(first) for row in items):
-        rows = [[_text(cell) for cell in row] for row in items]
+        rows = [[_format_truncated(cell) for cell in row] for row in items]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return [
-            _cut("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+            _truncate("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
             for row in rows
         ]
-    is_row = isinstance(first, dict) and first and not _is_described(first)
+    is_row = isinstance(first, dict) and first and not _is_placeholder(first)
     if is_row and all(isinstance(item, dict) and item.keys() == first.keys() for item in items):
-        return _table(list(first), [[_text(item[name]) for name in first] for item in items])
-    return [_text(item) for item in items]
+        return _table(list(first), [[_format_truncated(item[name]) for name in first] for item in items])
+    return [_format_truncated(item) for item in items]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_cut(line) for line in terminal.columns(header, rows)]
+    return [_truncate(line) for line in terminal.format_table(header, rows)]
 
 
-def _is_described(value: Mapping[str, Any]) -> bool:
+def _is_placeholder(value: Mapping[str, Any]) -> bool:
     """Whether it stands for a file, or for something that JSON cannot say."""
     return value.keys() in ({"file"}, {"file", "shape", "dtype"}, {"type", "repr"})
 
 
-def _text(value: Any) -> str:
-    return _cut(_whole(value))
+def _format_truncated(value: Any) -> str:
+    return _truncate(_format(value))
 
 
-def _whole(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return f"[{', '.join(map(_whole, value))}]"
+        return f"[{', '.join(map(_format, value))}]"
     if not isinstance(value, dict):
         return json.dumps(value)
-    if not _is_described(value):
-        return ", ".join(f"{name} {_whole(one)}" for name, one in value.items()) or "{}"
+    if not _is_placeholder(value):
+        return ", ".join(f"{name} {_format(one)}" for name, one in value.items()) or "{}"
     if "repr" in value:
         return str(value["repr"])
     return (
@@ -92,7 +94,7 @@ def _whole(value: Any) -> str:
     )
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     """One harmless line of a sane length."""
-    one = terminal.harmless(text.replace("\n", "\\n").replace("\t", "\\t"))
-    return one if len(one) <= _LONGEST_TEXT else f"{one[: _LONGEST_TEXT - 1]}…"
+    one = terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
+    return one if len(one) <= _MAX_CHARACTERS else f"{one[: _MAX_CHARACTERS - 1]}…"

@@ -20,58 +20,62 @@ from roost.package.results.data_report import (
     SplitReport,
 )
 
-_BAR = 30
+_BAR_CHARACTERS = 30
 """Characters of the fullest bin."""
-_WIDTH = 9
-_MOST_PARTS = 40
+_TITLE_CHARACTERS = 9
+_MAX_PARTS = 40
 
 
-def lines(splits: Sequence[SplitReport]) -> Iterator[str]:
+def format_splits(splits: Sequence[SplitReport]) -> Iterator[str]:
     """The sets as lines; `click.echo` takes the colours away where there are none."""
     for number, split in enumerate(splits):
         if number:
             yield ""
-        yield from _split(split)
+        yield from _split_lines(split)
 
 
-def _split(split: SplitReport) -> Iterator[str]:
+def _split_lines(split: SplitReport) -> Iterator[str]:
     alone = len(split.sets) == 1
-    about = f"  {_about(split.sets[0])}" if alone else ""
-    yield click.style(terminal.line(split.name), bold=True) + about
-    rows = [] if alone else [("", f"{one.name}: {_about(one)}") for one in split.sets]
+    about = f"  {_describe_set(split.sets[0])}" if alone else ""
+    yield click.style(terminal.escape_line(split.name), bold=True) + about
+    rows = [] if alone else [("", f"{one.name}: {_describe_set(one)}") for one in split.sets]
     rows += [("plan", split.plan), ("epoch", _epoch(split)), ("sizes", _sizes(split.sizes))]
     rows += [("batch", text) for text in _batch(split.batch)]
     rows += [("time", _times(split.times)), ("workers", _workers(split)), ("seeds", split.seeds)]
     rows += [("inexact", text) for text in split.inexact]
     for one in split.sets:
-        rows += [(what, text if alone else f"{one.name}: {text}") for what, text in _columns(one)]
-    yield from _titled((title, text) for title, text in rows if text)
+        rows += [
+            (what, text if alone else f"{one.name}: {text}") for what, text in _label_and_length_rows(one)
+        ]
+    yield from _add_titles((title, text) for title, text in rows if text)
 
 
-def _titled(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
+def _add_titles(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
     """A title stands before the first of its lines alone."""
     before = ""
     for title, text in rows:
-        yield f"  {title if title != before else '':<{_WIDTH}}{terminal.line(text)}"
+        yield f"  {title if title != before else '':<{_TITLE_CHARACTERS}}{terminal.escape_line(text)}"
         before = title
 
 
-def _about(one: SetReport) -> str:
+def _describe_set(one: SetReport) -> str:
     number = "nobody knows how many" if one.num_samples is None else f"{one.num_samples:,}"
-    return terminal.line(f"{one.class_name}, {one.kind}, {number} sample{'s' * (one.num_samples != 1)}")
+    return terminal.escape_line(
+        f"{one.class_name}, {one.kind}, {number} sample{'s' * (one.num_samples != 1)}"
+    )
 
 
 def _epoch(split: SplitReport) -> str:
     if split.num_steps is None or split.num_batches is None:
         return ""
-    return f"{_counted(split.num_steps, 'step')} of {_counted(split.num_batches, 'batch', 'batches')}"
+    return f"{_count(split.num_steps, 'step')} of {_count(split.num_batches, 'batch', 'batches')}"
 
 
 def _sizes(sizes: BatchSizes | None) -> str:
     if sizes is None or (sizes.least == sizes.most and not sizes.padding):
         return ""
     if sizes.least == sizes.most:
-        text = f"{_counted(sizes.most, 'sample')} a batch"
+        text = f"{_count(sizes.most, 'sample')} a batch"
     else:
         text = f"{sizes.least:,} to {sizes.most:,} samples a batch, median {sizes.median:,g}"
     return text if sizes.padding is None else f"{text}, {sizes.padding:.1%} padding"
@@ -80,8 +84,8 @@ def _sizes(sizes: BatchSizes | None) -> str:
 def _batch(batch: FirstBatch | None) -> Iterator[str]:
     if batch is None:
         return
-    yield f"{_counted(batch.num_samples, 'sample')}, {format_bytes(batch.num_bytes)}"
-    shown = batch.parts[:_MOST_PARTS]
+    yield f"{_count(batch.num_samples, 'sample')}, {format_bytes(batch.num_bytes)}"
+    shown = batch.parts[:_MAX_PARTS]
     width = max((len(part.name) for part in shown), default=0)
     for part in shown:
         shape = "" if part.shape is None else f" ({', '.join(map(str, part.shape))})"
@@ -93,17 +97,17 @@ def _batch(batch: FirstBatch | None) -> Iterator[str]:
 def _times(times: LoadingTimes | None) -> str:
     if times is None:
         return ""
-    came = _counted(times.num_batches, "batch", "batches")
+    came = _count(times.num_batches, "batch", "batches")
     empty = f", {times.num_empty:,} of them empty" if times.num_empty else ""
     said = f"the first batch after {format_short_duration(times.first)}"
     if times.batch is not None and times.slowest is not None:
         said += f", then {format_short_duration(times.batch)} a batch"
-        said += f", {_short(times.sample)} a sample" if times.sample is not None else ""
+        said += f", {_format_seconds(times.sample)} a sample" if times.sample is not None else ""
         said += f", the slowest {format_short_duration(times.slowest)}"
     return f"{said} ({came} drawn{empty})"
 
 
-def _short(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     """Also of what takes no millisecond."""
     return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else format_short_duration(seconds)
 
@@ -115,15 +119,15 @@ def _workers(split: SplitReport) -> str:
     return f"{split.num_workers}: {why}" if why else str(split.num_workers)
 
 
-def _columns(one: SetReport) -> Iterator[tuple[str, str]]:
+def _label_and_length_rows(one: SetReport) -> Iterator[tuple[str, str]]:
     if one.classes is not None:
         yield "classes", _classes(one.classes)
     if one.weights is not None:
         zero = f", {one.weights.num_zero:,} of them 0" if one.weights.num_zero else ""
-        yield "weights", _spread(one.weights) + zero
+        yield "weights", _distribution(one.weights) + zero
     if one.lengths is not None:
-        yield "lengths", _spread(one.lengths)
-        yield from (("lengths", text) for text in bars(one.lengths.bins))
+        yield "lengths", _distribution(one.lengths)
+        yield from (("lengths", text) for text in format_bars(one.lengths.bins))
     yield from (("unread", text) for text in one.unreadable)
 
 
@@ -135,17 +139,15 @@ def _classes(classes: LabelClasses) -> str:
     return f"{classes.number:,} of {classes.fewest:,} to {classes.most:,} samples{names}"
 
 
-def _spread(spread: Distribution) -> str:
-    return (
-        f"min {spread.least:,g}, median {spread.median:,g}, mean {_number(spread.mean)}, max {spread.most:,g}"
-    )
+def _distribution(spread: Distribution) -> str:
+    return f"min {spread.least:,g}, median {spread.median:,g}, mean {_format_number(spread.mean)}, max {spread.most:,g}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def bars(bins: Sequence[LengthBin]) -> list[str]:
+def format_bars(bins: Sequence[LengthBin]) -> list[str]:
     """A line for each bin: its lengths, a bar, its samples."""
     names = [f"{one.least:,}" if one.least == one.most else f"{one.least:,}-{one.most:,}" for one in bins]
     width = max(map(len, names), default=0)
@@ -153,10 +155,10 @@ def bars(bins: Sequence[LengthBin]) -> list[str]:
     found = []
     for name, one in zip(names, bins, strict=True):
         # Whatever is there is seen: a bin that holds something has a bar.
-        bar = "█" * max(round(_BAR * one.num_samples / fullest), 1 if one.num_samples else 0)
+        bar = "█" * max(round(_BAR_CHARACTERS * one.num_samples / fullest), 1 if one.num_samples else 0)
         found.append(f"{name:>{width}}  {bar}{' ' * (len(bar) > 0)}{one.num_samples:,}")
     return found
 
 
-def _counted(number: int, one: str, several: str = "") -> str:
+def _count(number: int, one: str, several: str = "") -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"

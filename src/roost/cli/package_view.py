@@ -23,33 +23,36 @@ from roost.operations.reading.show import (
 from roost.package.lineage import ForkParent
 
 
-def lines(shown: Shown) -> Iterator[str]:
+def format_package(shown: Shown) -> Iterator[str]:
     """A package as lines; `click.echo` takes the colours away where there are none."""
-    yield from _head(shown)
+    yield from _summary_lines(shown)
     yield from _section("sessions", _sessions(shown.sessions))
-    yield from _section("weights it began with", map(terminal.harmless, _began_with(shown)))
-    yield from _section("checkpoints", _checkpoints(shown.checkpoints, _watched(shown.settings)))
+    yield from _section("weights it began with", map(terminal.escape_text, _initial_weights_lines(shown)))
+    yield from _section("checkpoints", _checkpoints(shown.checkpoints, _monitored_metrics(shown.settings)))
     yield from _section("analyses", _analyses(shown.analyses))
     yield from _section("predictions", _predictions(shown.predictions))
     metrics = [[name, f"{value:.6g}"] for name, value in shown.metrics.items()]
-    yield from _section("metrics", terminal.columns(["NAME", "NEWEST"], metrics)[1:])
+    yield from _section("metrics", terminal.format_table(["NAME", "NEWEST"], metrics)[1:])
     yield from _section("media", _media(shown))
-    settings = [[key, _cut(terminal.harmless(_value(value)))] for key, value in _leaves(shown.settings, "")]
-    yield from _section("settings", terminal.columns(["SETTING", "VALUE"], sorted(settings))[1:])
+    settings = [
+        [key, _truncate(terminal.escape_text(_format_value(value)))]
+        for key, value in _flatten_settings(shown.settings, "")
+    ]
+    yield from _section("settings", terminal.format_table(["SETTING", "VALUE"], sorted(settings))[1:])
     for title, said in _remarks(shown):
-        yield from _section(title, map(terminal.harmless, said))
+        yield from _section(title, map(terminal.escape_text, said))
     yield ""
-    yield f"output: {terminal.short(Path(shown.output))}"
+    yield f"output: {terminal.format_path(Path(shown.output))}"
     if shown.model is not None:
-        yield f"model: {terminal.short(Path(shown.model))}"
+        yield f"model: {terminal.format_path(Path(shown.model))}"
 
 
-def _head(shown: Shown) -> Iterator[str]:
+def _summary_lines(shown: Shown) -> Iterator[str]:
     row = shown.summary
-    yield f"{click.style(shown.path, bold=True)}  {terminal.state(row.state)}"
+    yield f"{click.style(shown.path, bold=True)}  {terminal.format_state(row.state)}"
     if row.description:
-        yield terminal.harmless(row.description)
-    yield from _family(shown)
+        yield terminal.escape_text(row.description)
+    yield from _lineage_lines(shown)
     where = (
         "" if row.step is None else f"step {row.step}" + (f"/{row.total_steps}" if row.total_steps else "")
     )
@@ -64,12 +67,12 @@ def _head(shown: Shown) -> Iterator[str]:
     if shown.skipped:
         last, number = shown.skipped[-1], len(shown.skipped)
         steps = "1 step skipped:" if number == 1 else f"{number} steps skipped, the last:"
-        yield f"{steps} {last.step}, {terminal.harmless(last.error)}"
+        yield f"{steps} {last.step}, {terminal.escape_text(last.error)}"
     if shown.black_box is not None:
-        failed = f"step {shown.black_box.step}, {terminal.harmless(shown.black_box.error)}"
-        yield f"black box: {failed}; to stop there: roost debug {terminal.typed(Path(shown.path))}"
+        failed = f"step {shown.black_box.step}, {terminal.escape_text(shown.black_box.error)}"
+        yield f"black box: {failed}; to stop there: roost debug {terminal.quote_path(Path(shown.path))}"
     if row.error:
-        yield f"{click.style('error:', fg='red')} {terminal.harmless(row.error)}"
+        yield f"{click.style('error:', fg='red')} {terminal.escape_text(row.error)}"
 
 
 def _media(shown: Shown) -> list[str]:
@@ -78,27 +81,29 @@ def _media(shown: Shown) -> list[str]:
         return []
     number, steps = sum(shown.media.values()), [str(step) for step in shown.media]
     files = f"{number} file{'' if number == 1 else 's'} of {len(steps)} step{'' if len(steps) == 1 else 's'}"
-    return [f"{files}: {join_names(steps, _MOST_STEPS)}  in {terminal.short(Path(shown.path) / 'media')}"]
+    return [
+        f"{files}: {join_names(steps, _MAX_STEPS)}  in {terminal.format_path(Path(shown.path) / 'media')}"
+    ]
 
 
-_MOST_STEPS = 8
+_MAX_STEPS = 8
 
 
-def _family(shown: Shown) -> Iterator[str]:
+def _lineage_lines(shown: Shown) -> Iterator[str]:
     """What a fork goes on from, and that in its turn; and what goes on from it."""
     if shown.parent is not None:
-        way = f"forked from {_place(shown.parent)}"
-        way += "".join(f", that from {_place(one)}" for one in shown.ancestors)
-        yield terminal.harmless(way)
+        way = f"forked from {_describe_parent(shown.parent)}"
+        way += "".join(f", that from {_describe_parent(one)}" for one in shown.ancestors)
+        yield terminal.escape_text(way)
         if changed := ", ".join(map(str, shown.parent.changed)):
-            yield terminal.harmless(f"changed: {changed}")
+            yield terminal.escape_text(f"changed: {changed}")
     if shown.forks:
         forks = ", ".join(f"{row.name} at step {row.parent_step}" for row in shown.forks)
-        yield terminal.harmless(f"forks: {forks}")
+        yield terminal.escape_text(f"forks: {forks}")
 
 
-def _place(parent: ForkParent) -> str:
-    return f"{terminal.short(Path(parent.path))} at step {parent.step} (checkpoint {parent.checkpoint})"
+def _describe_parent(parent: ForkParent) -> str:
+    return f"{terminal.format_path(Path(parent.path))} at step {parent.step} (checkpoint {parent.checkpoint})"
 
 
 _ALGORITHMS = {
@@ -118,7 +123,7 @@ def _determinism(found: DeterminismShown, now: object) -> str:
         f"TF32 in {' and '.join(found.tf32)}" if found.tf32 else "no TF32",
         {None: "", True: "cuDNN benchmark", False: "no cuDNN benchmark"}[found.cudnn_benchmark],
     ]
-    return terminal.harmless(f"determinism {asked}{later}: {', '.join(filter(None, in_force))}")
+    return terminal.escape_text(f"determinism {asked}{later}: {', '.join(filter(None, in_force))}")
 
 
 def _section(title: str, body: Iterable[str]) -> Iterator[str]:
@@ -139,37 +144,40 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
     rows = [
         [
             str(one.number),
-            terminal.state(one.state),
+            terminal.format_state(one.state),
             "" if one.exit_code is None else str(one.exit_code),
-            terminal.harmless(one.reason or ""),
-            terminal.moment(one.started),
+            terminal.escape_text(one.reason or ""),
+            terminal.format_time(one.started),
             "yes" if one.warm else "",
             terminal.format_duration(one.seconds),
             "" if one_host else one.host or "",
             str(one.pid or ""),
             "" if alone else f"{one.ranks} {one.strategy}",
             " ".join(one.overrides),
-            terminal.harmless(one.error or one.description or ""),
+            terminal.escape_text(one.error or one.description or ""),
         ]
         for one in sessions
     ]
-    return [*terminal.columns(header, rows), *map(_guard, (one for one in sessions if one.guard_lost))]
+    return [
+        *terminal.format_table(header, rows),
+        *map(_lost_guard_line, (one for one in sessions if one.guard_lost)),
+    ]
 
 
-def _guard(session: SessionShown) -> str:
+def _lost_guard_line(session: SessionShown) -> str:
     went = "goes" if session.state == "running" else "went"
-    moment = terminal.moment(session.guard_lost)
+    moment = terminal.format_time(session.guard_lost)
     return f"session {session.number}: its guard was killed at {moment}, and it {went} on unwatched"
 
 
-def _began_with(shown: Shown) -> Iterator[str]:
+def _initial_weights_lines(shown: Shown) -> Iterator[str]:
     for one in shown.began_with:
         digest = f", sha256 {one.sha256[:12]}" if one.sha256 else ""
         yield f"{one.path}: {one.about}, {format_bytes(one.size)}{digest}: {one.loaded}"
         yield from (f"  {line}" for line in one.report)
 
 
-def _watched(settings: Mapping[str, Any]) -> list[str]:
+def _monitored_metrics(settings: Mapping[str, Any]) -> list[str]:
     """The metrics that decide something in a run; a damaged package may hold anything there."""
     rules = _get(settings.get("checkpoint"), "best")
     deciding = [*(rules if isinstance(rules, list) else []), settings.get("early_stopping")]
@@ -181,17 +189,17 @@ def _get(section: object, key: str) -> object:
     return section.get(key) if isinstance(section, Mapping) else None
 
 
-def _measured(metrics: Mapping[str, float | None], watched: Sequence[str]) -> str:
+def _checkpoint_metrics(metrics: Mapping[str, float | None], watched: Sequence[str]) -> str:
     """Metrics of a checkpoint: all if they are few, else those that decide."""
     names = list(metrics)
-    if len(names) > _MOST_METRICS:
-        names = [name for name in watched if name in metrics] or names[:_MOST_METRICS]
-    shown = [f"{name} {terminal.number(metrics[name])}" for name in names]
+    if len(names) > _MAX_METRICS:
+        names = [name for name in watched if name in metrics] or names[:_MAX_METRICS]
+    shown = [f"{name} {terminal.format_number(metrics[name])}" for name in names]
     more = len(metrics) - len(names)
     return "  ".join([*shown, *([f"… {more} more"] if more else [])])
 
 
-_MOST_METRICS = 6
+_MAX_METRICS = 6
 
 
 def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str]) -> list[str]:
@@ -204,42 +212,42 @@ def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str])
             " ".join([*one.tracks, *(["newest"] if one.newest else [])])
             or ("left behind" if one.left_behind else ""),
             format_bytes(one.size_bytes),
-            _measured(one.metrics, watched),
+            _checkpoint_metrics(one.metrics, watched),
         ]
         for one in checkpoints
     ]
-    return terminal.columns(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
+    return terminal.format_table(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
 
 
 def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
     rows = [
         [
             str(one.number),
-            terminal.state(one.state),
-            terminal.harmless(Path(one.script).name),
+            terminal.format_state(one.state),
+            terminal.escape_text(Path(one.script).name),
             "untrained" if one.untrained else "" if one.checkpoint is None else str(one.checkpoint),
-            terminal.moment(one.started),
+            terminal.format_time(one.started),
             terminal.format_duration(one.seconds),
-            terminal.harmless(one.error or ""),
+            terminal.escape_text(one.error or ""),
         ]
         for one in analyses
     ]
-    return terminal.columns(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
+    return terminal.format_table(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
 
 
 def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
     rows = [
         [
             str(one.number),
-            terminal.harmless(one.source),
-            str(one.checkpoint) + (f" {terminal.harmless(one.averaged)}" if one.averaged else ""),
+            terminal.escape_text(one.source),
+            str(one.checkpoint) + (f" {terminal.escape_text(one.averaged)}" if one.averaged else ""),
             str(one.samples),
-            terminal.moment(one.time),
-            terminal.harmless(" ".join(one.values)),
+            terminal.format_time(one.time),
+            terminal.escape_text(" ".join(one.values)),
         ]
         for one in predictions
     ]
-    return terminal.columns(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
+    return terminal.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
 
 
 def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
@@ -250,21 +258,21 @@ def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
     yield "command", [shown.command] if shown.command else []
 
 
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+def _flatten_settings(value: Any, key: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+            yield from _flatten_settings(inner, f"{key}.{name}" if key else str(name))
     else:
         yield key, value
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     """A whole model may stand in one value; ``args.json`` and --json have all of it."""
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 1]}…"
 
 
-_LONGEST_VALUE = 200
+_MAX_VALUE_CHARACTERS = 200
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -8,7 +8,7 @@ from typing import IO
 from roost.cli import terminal
 
 
-class Plain:
+class PlainScreen:
     """Output as it comes: for pipes, files and logs.
 
     Args:
@@ -17,19 +17,19 @@ class Plain:
 
     def __init__(self, to: IO[str] | None = None) -> None:
         self._to, self._open = to or sys.stdout, True
-        self._decode = terminal.Decoder() if self._to.isatty() else None
+        self._decode = terminal.OutputDecoder() if self._to.isatty() else None
 
     def write(self, output: bytes) -> None:
         if not self._open:
             return
         try:
-            terminal.write(self._decode(output).encode() if self._decode else output, self._to)
+            terminal.write_bytes(self._decode(output).encode() if self._decode else output, self._to)
         except (OSError, ValueError):
             # `| head` has seen enough, or the disk is full. The run's exit code is still worth waiting for.
             self._open = False
 
-    def say(self, text: str) -> None:
-        terminal.say(text)
+    def print_status(self, text: str) -> None:
+        terminal.print_status(text)
 
     def tick(self) -> None:
         return

@@ -14,16 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from roost.cli import terminal
-from roost.cli.plain_output import Plain
+from roost.cli.plain_output import PlainScreen
 from roost.package import live_progress
 from roost.package.live_progress import ProgressRecord
 from roost.package.records import SessionFollower, metrics
 
 _DRAW_SECONDS = 0.1
-_WINDOW_SECONDS = 30.0
+_PACE_SECONDS = 30.0
 
 
-class Bar:
+class BarScreen:
     """Two lines below the output: where the run is, and its newest metrics.
 
     Args:
@@ -34,13 +34,13 @@ class Bar:
 
     def __init__(self, package: Path, session: int, *, began: float | None = None) -> None:
         self._progress = package / "progress"
-        self._newest = Newest(package / "records" / f"{session}.jsonl")
+        self._newest = NewestMetrics(package / "records" / f"{session}.jsonl")
         self._began = time.time() if began is None else began
         self._eta = Eta()
         self._drawn = 0.0
-        self._decode = terminal.Decoder()
+        self._decode = terminal.OutputDecoder()
         self._line = ""
-        self._plain = Plain()
+        self._plain = PlainScreen()
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
@@ -59,7 +59,7 @@ class Bar:
             last_drawn = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
             self._console.print(Text.from_ansi("\n".join(last_drawn)), soft_wrap=True)
 
-    def say(self, text: str) -> None:
+    def print_status(self, text: str) -> None:
         """Shows a line of ours above the bar: written past rich, it would stand inside of it."""
         self._console.print(Text(text, style="yellow"))
 
@@ -85,37 +85,37 @@ class Bar:
         self._live.stop()
 
     def _picture(self, now: float) -> Group:
-        seen = live_progress.read(self._progress)
+        progress = live_progress.read(self._progress)
         metrics = Text(self._newest.text(), style="dim", no_wrap=True, overflow="ellipsis")
-        if seen is None or seen.wall < self._began:
+        if progress is None or progress.wall < self._began:
             # The record of the session before stays until this one has loaded itself.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
-        return Group(_line(seen, self._eta.seconds(now, seen.fraction)), metrics)
+        return Group(_bar_line(progress, self._eta.seconds(now, progress.fraction)), metrics)
 
 
-def _line(seen: ProgressRecord, eta: float | None) -> Table:
+def _bar_line(progress: ProgressRecord, eta: float | None) -> Table:
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(2):
         grid.add_column(no_wrap=True)
     grid.add_column(ratio=1, min_width=4)
     for _ in range(3):
         grid.add_column(no_wrap=True, justify="right")
-    bar = ProgressBar(total=1.0, completed=seen.fraction)
-    going_on = seen.phase != "ended"
-    rate = f"{seen.samples_per_second:,.0f} samples/s" if seen.samples_per_second and going_on else ""
+    bar = ProgressBar(total=1.0, completed=progress.fraction)
+    going_on = progress.phase != "ended"
+    rate = f"{progress.samples_per_second:,.0f} samples/s" if progress.samples_per_second and going_on else ""
     left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
-    phase = seen.phase if going_on else "closing"  # its processes end
+    phase = progress.phase if going_on else "closing"  # its processes end
     what = Text(phase, style="cyan") if phase != "training" else Text("")
-    grid.add_row(_place(seen), what, bar, f"{seen.fraction:4.0%}", rate, left)
+    grid.add_row(_position(progress), what, bar, f"{progress.fraction:4.0%}", rate, left)
     return grid
 
 
-def _place(seen: ProgressRecord) -> str:
-    steps = f"step {seen.step:,}" + (f"/{seen.total_steps:,}" if seen.total_steps else "")
-    if not seen.steps_per_epoch:
+def _position(progress: ProgressRecord) -> str:
+    steps = f"step {progress.step:,}" + (f"/{progress.total_steps:,}" if progress.total_steps else "")
+    if not progress.steps_per_epoch:
         return steps
-    epochs = -(-seen.total_steps // seen.steps_per_epoch)
-    current = min(seen.epoch + 1, epochs) if epochs else seen.epoch + 1
+    epochs = -(-progress.total_steps // progress.steps_per_epoch)
+    current = min(progress.epoch + 1, epochs) if epochs else progress.epoch + 1
     return f"epoch {current}{f'/{epochs}' if epochs else ''}  {steps}"
 
 
@@ -123,20 +123,20 @@ class Eta:
     """The time that is left, by the pace of the last half minute."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, float]] = deque()
+        self._samples: deque[tuple[float, float]] = deque()
 
     def seconds(self, now: float, fraction: float) -> float | None:
         """Seconds that are left; None while nobody knows."""
-        self._seen.append((now, fraction))
-        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
-            self._seen.popleft()
-        then, before = self._seen[0]
+        self._samples.append((now, fraction))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _PACE_SECONDS:
+            self._samples.popleft()
+        then, before = self._samples[0]
         if fraction <= before or now - then < 1.0:
             return None
         return (1.0 - fraction) * (now - then) / (fraction - before)
 
 
-class Newest:
+class NewestMetrics:
     """The newest value of every metric, from a records file that grows."""
 
     def __init__(self, path: Path) -> None:
@@ -147,6 +147,6 @@ class Newest:
         """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
         for row in self._follower.new_rows():
             if "start_step" in row:  # what a rollback undid is no longer so
-                self._last = {n: seen for n, seen in self._last.items() if seen[0] <= row["start_step"]}
+                self._last = {n: last for n, last in self._last.items() if last[0] <= row["start_step"]}
             self._last |= {name: (row["step"], value) for name, value in metrics(row).items()}
-        return "  ".join(f"{name} {terminal.number(value)}" for name, (_, value) in self._last.items())
+        return "  ".join(f"{name} {terminal.format_number(value)}" for name, (_, value) in self._last.items())

@@ -19,11 +19,11 @@ import click
 from roost.base.text import terminal_text as base
 from roost.base.text.durations import format_duration as format_duration
 
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_LONGEST_COLOUR = 24
-_GAP = 2
+_COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
+_MAX_COLOUR_CHARACTERS = 24
+_COLUMN_GAP = 2
 """Between the columns of a table."""
-_COLOURS = {
+_STATE_COLOURS = {
     "succeeded": "green",
     "running": "cyan",
     "starting": "cyan",
@@ -34,16 +34,16 @@ _COLOURS = {
 }
 
 
-def colours(stream: IO[str]) -> bool:
+def allows_colours(stream: IO[str]) -> bool:
     """Whether colours may be written to a stream: a terminal, and NO_COLOR is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """One line of talk, made harmless but for its colours: it may quote names that somebody else chose. That
     nobody hears it (a closed or full stderr) changes nothing else."""
     with contextlib.suppress(OSError, ValueError):
-        click.echo(line(text), err=True, color=colours(sys.stderr))
+        click.echo(escape_line(text), err=True, color=allows_colours(sys.stderr))
 
 
 def print_json(value: object) -> None:
@@ -53,7 +53,7 @@ def print_json(value: object) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
-def write(data: bytes, to: IO[str] | None = None) -> None:
+def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
     """Bytes to a stream, stdout if None, past its buffer: what a closed pipe did not take is not tried again
     at exit.
 
@@ -65,7 +65,7 @@ def write(data: bytes, to: IO[str] | None = None) -> None:
         view = view[os.write(fd, view) :]
 
 
-def asked_key(question: str) -> str:
+def read_key(question: str) -> str:
     """Asks on the terminal that is stdin and waits for one key; Ctrl-C is one like any other. Empty: nobody
     types any more."""
     import termios
@@ -76,32 +76,32 @@ def asked_key(question: str) -> str:
     keys[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
     try:
         termios.tcsetattr(fd, termios.TCSANOW, keys)  # before the question: an answer may come at once
-        say(question)
+        print_status(question)
         return os.read(fd, 1).decode(errors="replace").lower()
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
-def error(text: str) -> None:
+def print_error(text: str) -> None:
     """One line about what is wrong; it may quote names that somebody else chose."""
-    say(f"{click.style('error:', fg='red', bold=True)} {harmless(text)}")
+    print_status(f"{click.style('error:', fg='red', bold=True)} {escape_text(text)}")
 
 
-class OneLine:
+class RewrittenLine:
     """Says one line after the other: on a terminal each over the one before, the last one stays."""
 
     def __init__(self) -> None:
         self._rewrites = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._is_open = False
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Shows a line in the place of the one before."""
         if not self._rewrites:
-            say(text)
+            print_status(text)
             return
         width = shutil.get_terminal_size().columns
         with contextlib.suppress(OSError, ValueError):
-            click.echo(f"\r\x1b[K{cut(line(text), width)}", err=True, nl=False, color=True)
+            click.echo(f"\r\x1b[K{truncate(escape_line(text), width)}", err=True, nl=False, color=True)
         self._is_open = True
 
     def __enter__(self) -> Self:
@@ -109,25 +109,25 @@ class OneLine:
 
     def __exit__(self, *_: object) -> None:
         if self._is_open:
-            say("")
+            print_status("")
 
 
-def line(text: str) -> str:
-    """`harmless`, and without the carriage return that would write over the line's beginning."""
-    return harmless(text).replace("\r", "\\r")
+def escape_line(text: str) -> str:
+    """`escape_text`, and without the carriage return that would write over the line's beginning."""
+    return escape_text(text).replace("\r", "\\r")
 
 
-def state(name: str) -> str:
+def format_state(name: str) -> str:
     """A session's state in its colour; `click.echo` takes the colour away where there is none."""
-    return click.style(name, fg=_COLOURS.get(name))
+    return click.style(name, fg=_STATE_COLOURS.get(name))
 
 
-def harmless(text: str) -> str:
+def escape_text(text: str) -> str:
     """`roost.base.text.terminal_text`, which leaves the colours."""
     return base.escape_control(text, colours=True)
 
 
-class Decoder:
+class OutputDecoder:
     """Bytes of a run's output to harmless text, across the borders of pieces."""
 
     def __init__(self) -> None:
@@ -137,14 +137,14 @@ class Decoder:
     def __call__(self, piece: bytes, *, final: bool = False) -> str:
         text = self._kept + self._utf8.decode(piece, final)
         # A colour that is cut in two would be made visible, both halves of it.
-        cut = len(text) if final else text.rfind("\x1b", -_LONGEST_COLOUR)
-        if cut < 0 or _COLOUR.match(text, cut):
+        cut = len(text) if final else text.rfind("\x1b", -_MAX_COLOUR_CHARACTERS)
+        if cut < 0 or _COLOUR_SEQUENCE.match(text, cut):
             cut = len(text)
         self._kept = text[cut:]
-        return harmless(text[:cut])
+        return escape_text(text[:cut])
 
 
-def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a table, each column as wide as its widest cell; one without any cell is left out.
 
     Names and values come from a person's code: a line end or a control character in one is made visible.
@@ -153,12 +153,12 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     found: list[Sequence[str]] = [
         (name, *cells) for name, cells in zip(header, zip(*rows, strict=True), strict=False) if any(cells)
     ]
-    found = [_flat(column) for column in found]
-    padded = [*map(_padded, found[:-1]), *found[-1:]]
-    return [line.rstrip() for line in map((" " * _GAP).join, zip(*padded, strict=True))]
+    found = [_escape_cells(column) for column in found]
+    padded = [*map(_pad_cells, found[:-1]), *found[-1:]]
+    return [line.rstrip() for line in map((" " * _COLUMN_GAP).join, zip(*padded, strict=True))]
 
 
-def fitting(
+def fit_columns(
     columns: Mapping[str, Sequence[str]],
     width: int,
     *,
@@ -175,36 +175,36 @@ def fitting(
         cut: The last one, whose cells are cut where they do not fit.
         least: So much of them is to be seen.
     """
-    widths = {name: max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()}
+    widths = {name: max(map(len, (name, *cells))) + _COLUMN_GAP for name, cells in columns.items()}
     if cut in widths:
-        widths[cut] = min(widths[cut], least + _GAP)
+        widths[cut] = min(widths[cut], least + _COLUMN_GAP)
     for names in first_to_go:
-        if sum(widths.values()) - _GAP <= width:
+        if sum(widths.values()) - _COLUMN_GAP <= width:
             break
         for name in names:
             widths.pop(name, None)
     return list(widths)
 
 
-def _flat(cells: Sequence[str]) -> Sequence[str]:
+def _escape_cells(cells: Sequence[str]) -> Sequence[str]:
     together = "".join(cells)
     if together.isprintable():
         return cells
-    return [line(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
+    return [escape_line(cell.replace("\n", "\\n").replace("\t", "\\t")) for cell in cells]
 
 
-def cut(line: str, width: int) -> str:
+def truncate(line: str, width: int) -> str:
     """The line as far as it fits; colours take no room."""
     if len(line) <= width or len(click.unstyle(line)) <= width:
         return line
     kept, room = "", width - 1
-    for index, part in enumerate(_COLOUR.split(line)):
-        colour = _COLOUR.findall(line)[index - 1] if index else ""
+    for index, part in enumerate(_COLOUR_SEQUENCE.split(line)):
+        colour = _COLOUR_SEQUENCE.findall(line)[index - 1] if index else ""
         kept, room = kept + colour + part[:room], max(0, room - len(part))
     return f"{kept}…"
 
 
-def _padded(cells: Sequence[str]) -> list[str]:
+def _pad_cells(cells: Sequence[str]) -> list[str]:
     if "\x1b" not in "".join(cells):
         width = max(map(len, cells))
         return [cell.ljust(width) for cell in cells]
@@ -213,12 +213,12 @@ def _padded(cells: Sequence[str]) -> list[str]:
     return [cell + " " * (width - length) for cell, length in zip(cells, bare, strict=True)]
 
 
-def moment(seconds: float | None) -> str:
+def format_time(seconds: float | None) -> str:
     """A time since the epoch as the clock here shows it; empty for None."""
     return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def short(path: Path) -> str:
+def format_path(path: Path) -> str:
     """The path as a person would type it: from the current folder if it is inside."""
     try:
         here = Path.cwd()
@@ -228,11 +228,11 @@ def short(path: Path) -> str:
     return str(path.relative_to(here)) if inside else str(path)
 
 
-def typed(path: Path) -> str:
-    """`short` as it goes into a command line, quoted where a shell would read more than a name."""
-    return shlex.quote(short(path))
+def quote_path(path: Path) -> str:
+    """`format_path` as it goes into a command line, quoted where a shell would read more than a name."""
+    return shlex.quote(format_path(path))
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     """Four significant digits; empty for None."""
     return "" if value is None else f"{value:.4g}"

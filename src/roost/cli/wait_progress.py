@@ -9,12 +9,12 @@ from time import monotonic
 from typing import Protocol
 
 from roost.cli import terminal
-from roost.cli.plain_output import Plain
+from roost.cli.plain_output import PlainScreen
 
-_SILENT_SECONDS, _LINE_SECONDS, _DRAW_SECONDS = 1.0, 10.0, 0.1
+_QUIET_SECONDS, _LINE_SECONDS, _DRAW_SECONDS = 1.0, 10.0, 0.1
 
 
-class Outcome(Protocol):
+class StageOutcome(Protocol):
     """How something ended that goes through stages."""
 
     @property
@@ -34,7 +34,7 @@ class Outcome(Protocol):
         """The supervisor's, where there is no error."""
 
 
-class Waiting(Plain):
+class StageScreen(PlainScreen):
     """Output to stderr as it comes; on a terminal, after a second without any, a line that tells what is
     being waited for, until there is more.
 
@@ -46,7 +46,7 @@ class Waiting(Plain):
         super().__init__(sys.stderr)
         self._stage = stage
         self._draws = sys.stderr.isatty()
-        self._since, self._told = monotonic(), ""
+        self._since, self._shown = monotonic(), ""
         self._drawn = 0.0
 
     def write(self, output: bytes) -> None:
@@ -58,24 +58,24 @@ class Waiting(Plain):
         """Draws the line anew when it is another one, ten times a second at most."""
         now = monotonic()
         seconds = now - self._since
-        if not self._draws or seconds < _SILENT_SECONDS or now - self._drawn < _DRAW_SECONDS:
+        if not self._draws or seconds < _QUIET_SECONDS or now - self._drawn < _DRAW_SECONDS:
             return
         self._drawn = now
-        text = f"{terminal.line(self._stage())} … {int(seconds)} s"
-        if text != self._told:
-            self._told = text
-            _put(f"\r\x1b[K{text}")
+        text = f"{terminal.escape_line(self._stage())} … {int(seconds)} s"
+        if text != self._shown:
+            self._shown = text
+            _write_stderr(f"\r\x1b[K{text}")
 
     def close(self) -> None:
         self._clear()
 
     def _clear(self) -> None:
-        if self._told:
-            self._told = ""
-            _put("\r\x1b[K")
+        if self._shown:
+            self._shown = ""
+            _write_stderr("\r\x1b[K")
 
 
-class Counting(Waiting):
+class LoggedStageScreen(StageScreen):
     """How far something is that takes long: drawn on a terminal, elsewhere a line now and then."""
 
     def __init__(self, stage: Callable[[], str]) -> None:
@@ -86,41 +86,41 @@ class Counting(Waiting):
         super().tick()
         if not self._draws and monotonic() > self._next:
             self._next = monotonic() + _LINE_SECONDS
-            terminal.say(self._stage())
+            terminal.print_status(self._stage())
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[Callable[[str], None]]:
+def progress_reports() -> Iterator[Callable[[str], None]]:
     """Gives what tells how far something is, as often as it likes."""
     stage = [""]
-    screen = Counting(lambda: stage[0])
+    screen = LoggedStageScreen(lambda: stage[0])
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         stage[0] = text
         screen.tick()
 
     try:
-        yield tell
+        yield report
     finally:
         screen.close()
 
 
-def _put(text: str) -> None:
+def _write_stderr(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody looks any more
-        terminal.write(text.encode(), sys.stderr)
+        terminal.write_bytes(text.encode(), sys.stderr)
 
 
-def not_finished(outcome: Outcome, *, was_told: bool, what: str) -> str:
+def format_unfinished(outcome: StageOutcome, *, is_printed: bool, what: str) -> str:
     """A line about something that failed or was stopped.
 
     Args:
         outcome: What came of it.
-        was_told: Whether its output holds the error already.
+        is_printed: Whether its output holds the error already.
         what: What it was.
     """
-    state, at = terminal.state(outcome.state), f" at {outcome.failed}" if outcome.failed else ""
+    state, at = terminal.format_state(outcome.state), f" at {outcome.failed}" if outcome.failed else ""
     if outcome.state == "stopped":
         return f"{state}{at}: nothing of the {what} is left"
-    if was_told:
+    if is_printed:
         return f"{state}{at}"
-    return f"{state}{at}: {terminal.harmless(outcome.error or outcome.reason or 'no reason is known')}"
+    return f"{state}{at}: {terminal.escape_text(outcome.error or outcome.reason or 'no reason is known')}"

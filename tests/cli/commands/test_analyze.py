@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.analysis import analysis_folder
-from roost.cli.terminal import duration
+from roost.cli.terminal import format_duration
 from roost.operations.reading.show import show
 from roost.package.package import PackageFolder
 from tests.cli.programs import Terminal, roost
@@ -59,7 +59,7 @@ def test_output_then_the_value_then_the_files(made: PackageFolder) -> None:
     assert script.endswith(f": {made.path / 'AnalyzeScripts' / 'look.py'}")
     seconds = show(made.path).analyses[-1].seconds
     assert end.startswith("succeeded ") and end.endswith(f" checkpoint 2, step 6, cpu; {place}")
-    assert f" {duration(seconds)}" in end
+    assert f" {format_duration(seconds)}" in end
 
 
 def test_an_error_is_told_once(made: PackageFolder) -> None:
@@ -68,7 +68,7 @@ def test_an_error_is_told_once(made: PackageFolder) -> None:
     found = show(made.path).analyses[-1]
     place = f"run/analysis/{found.number}"
     last = said.stderr.splitlines()[-1]
-    assert last.startswith("failed ") and last.endswith(f" {duration(found.seconds)}; {place}")
+    assert last.startswith("failed ") and last.endswith(f" {format_duration(found.seconds)}; {place}")
 
 
 @pytest.mark.parametrize("out", ["run", "run/Checkpoints", "run/analysis/../records"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from roost.cli.commands.check import _plain, _ready
+from roost.cli.commands.check import _ready_lines, _to_json
 from roost.operations.lifecycle.check import CheckOutcome
 from roost.operations.lifecycle.run_estimate import RunEstimate
 from roost.package.results.check_findings import CheckFindings, CheckStage
@@ -45,12 +45,12 @@ def came(**changed: Any) -> CheckOutcome:
 
 
 def test_ready(messages: Messages) -> None:
-    ready, disk, memory = _ready(came(), ESTIMATE)
+    ready, disk, memory = _ready_lines(came(), ESTIMATE)
     assert ready.startswith("ready: ")
     assert all(one in ready for one in ("1,200 steps", "12.3 ms", "15.0s", "120,000 steps", "25m 04s"))
     assert disk.startswith("disk: ") and all(one in disk for one in ("5 ", "3 MB", "15 MB", "70 GB"))
     assert memory.startswith("memory: ") and "512 MB" in memory
-    with_gpu = _ready(came(gpu=1280.0), ESTIMATE)[2]
+    with_gpu = _ready_lines(came(gpu=1280.0), ESTIMATE)[2]
     assert "512 MB" in with_gpu and "1.2 GB" in with_gpu
     for line in (ready, disk, memory, with_gpu):
         messages.check(line)
@@ -58,15 +58,15 @@ def test_ready(messages: Messages) -> None:
 
 def test_ready_with_warnings(messages: Messages) -> None:
     """Those of the worker stand above already, that of the disk is not known to it."""
-    assert _ready(came(said=["a"]), ESTIMATE)[0].startswith("ready (with 1 ")
-    warning, ready, *_ = _ready(came(said=["a"], warnings=["a", "the disk"]), ESTIMATE)
+    assert _ready_lines(came(said=["a"]), ESTIMATE)[0].startswith("ready (with 1 ")
+    warning, ready, *_ = _ready_lines(came(said=["a"], warnings=["a", "the disk"]), ESTIMATE)
     assert warning == "warning: the disk" and ready.startswith("ready (with 2 ")
     messages.check(ready)
 
 
 def test_one_of_each(messages: Messages) -> None:
     estimate = msgspec.structs.replace(ESTIMATE, steps_per_epoch=1, total_steps=1, checkpoints=1)
-    ready, disk, _ = _ready(came(estimate=estimate), estimate)
+    ready, disk, _ = _ready_lines(came(estimate=estimate), estimate)
     assert ready.count("1 step ") == 2 and "1 checkpoint " in disk
     messages.check(ready)
     messages.check(disk)
@@ -74,13 +74,13 @@ def test_one_of_each(messages: Messages) -> None:
 
 def test_a_mode_that_saves_nothing_and_a_run_that_time_ends(messages: Messages) -> None:
     estimate = msgspec.structs.replace(ESTIMATE, total_steps=None, checkpoints=0)
-    ready, memory = _ready(came(estimate=estimate), estimate)
+    ready, memory = _ready_lines(came(estimate=estimate), estimate)
     assert "25m 04s" in ready and "120,000" not in ready and memory.startswith("memory")
     messages.check(ready)
 
 
 def test_for_programs() -> None:
-    found = _plain(came())
+    found = _to_json(came())
     assert found["stages"] == [{"name": "data", "state": "done", "seconds": 0.1, "seen": "train 3"}]
     assert found["measured"]["peak_host_mb"] == 512 and found["estimate"]["checkpoints"] == 5
     assert "findings" not in found

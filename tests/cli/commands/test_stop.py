@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.cli.commands.stop import _tell
+from roost.cli.commands.stop import _report_result
 from roost.operations.lifecycle.stop import StopResult
 from tests.messages import Messages
 
@@ -21,7 +21,7 @@ from tests.messages import Messages
 def test_only_what_is_not_finished_can_go_on(
     state: str, was_running: bool, goes_on: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _tell(StopResult(1, state, 30, was_running), "runs/one")
+    _report_result(StopResult(1, state, 30, was_running), "runs/one")
     said = capsys.readouterr().err
     assert state in said and ("roost continue runs/one" in said) == goes_on
 
@@ -29,14 +29,14 @@ def test_only_what_is_not_finished_can_go_on(
 def test_a_run_that_was_stopped_before_it_could_begin(
     capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
-    _tell(StopResult(1, "stopped", None, True), "runs/one")
+    _report_result(StopResult(1, "stopped", None, True), "runs/one")
     said = capsys.readouterr().err
     assert said.startswith("stopped; ") and said.endswith(" roost continue runs/one\n")
     messages.check(said)
 
 
 def test_a_task_that_was_to_go_on_later(capsys: pytest.CaptureFixture[str], messages: Messages) -> None:
-    _tell(StopResult(2, "stopped", 30, False), "runs/one", "one: ", is_task=True)
+    _report_result(StopResult(2, "stopped", 30, False), "runs/one", "one: ", is_task=True)
     said = capsys.readouterr().err
     assert said.startswith("one: stopped") and "roost continue" not in said
     messages.check(said)

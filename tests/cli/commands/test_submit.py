@@ -63,7 +63,7 @@ def test_a_sweep_is_a_count_and_the_first_ones(here: Lab, capsys: pytest.Capture
 def test_so_many_tasks_are_asked_about(
     here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr(submitting, "_MANY", 3)
+    monkeypatch.setattr(submitting, "_CONFIRM_ABOVE", 3)
     project(here.folder / "p")
     typed = ["p/config.yaml", "seed=0..3", "-CPU"]
     with pytest.raises(Refused, match=r"4 tasks.*--yes") as refused:

@@ -12,7 +12,7 @@ import pytest
 
 from roost.cli.commands.tasks import _STATES
 from roost.devices import inventory
-from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, Need
+from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, ResourceRequest
 from roost.package import live_progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
@@ -33,13 +33,20 @@ def cells(text: str) -> list[list[str]]:
 
 def test_what_waits_is_told_with_what_for(lab: Lab, messages: Messages) -> None:
     sweep = [
-        task(name=f"try_lr-1e-{n}_seed-0", sweep="7sweep", need=Need(cards=1), reason="cards: none")
+        task(
+            name=f"try_lr-1e-{n}_seed-0", sweep="7sweep", need=ResourceRequest(cards=1), reason="cards: none"
+        )
         for n in (1, 2, 3)
     ]
-    gang = task(name="b\x1b[2Jb", need=Need(cards=4, memory_mb=9216), priority=3, reason="memory: too little")
+    gang = task(
+        name="b\x1b[2Jb",
+        need=ResourceRequest(cards=4, memory_mb=9216),
+        priority=3,
+        reason="memory: too little",
+    )
     with lab.store() as store:
         store.submit([*sweep, gang])
-        store.move(store.start(store.task(sweep[0].id), [], None), SUCCEEDED)
+        store.transition(store.start(store.task(sweep[0].id), [], None), SUCCEEDED)
     said = roost("tasks")
     assert said.returncode == 0 and "\x1b" not in said.stdout
     assert "roost lab start" in said.stderr and said.stderr.count("\n") == 1
@@ -64,7 +71,7 @@ def test_what_waits_is_told_with_what_for(lab: Lab, messages: Messages) -> None:
 )
 def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, names: str) -> None:
     with lab.store() as store:
-        asked = {"need": Need(cards=1), "priority": 1}
+        asked = {"need": ResourceRequest(cards=1), "priority": 1}
         store.submit([task(name="one" * 30, reason="memory: " + "very " * 40, **asked)])
     terminal = Terminal("tasks", COLUMNS=str(width), NO_COLOR="1")
     try:
@@ -78,7 +85,7 @@ def test_on_a_terminal_columns_go_and_the_reason_stays(lab: Lab, width: int, nam
 
 
 def test_which_tasks_make_room_for_others(lab: Lab) -> None:
-    need = Need(cards=1, opportunistic=True)
+    need = ResourceRequest(cards=1, opportunistic=True)
     with lab.store() as store:
         store.submit([task(need=need, reason="a"), task(need=need, priority=3, reason="b"), task(reason="c")])
     header, *rows = cells(roost("tasks").stdout)
@@ -109,7 +116,7 @@ def test_of_many_that_wait_the_first_are_shown(lab: Lab) -> None:
 
 
 def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None:
-    one = task(need=Need(cards=2))
+    one = task(need=ResourceRequest(cards=2))
     known = inventory.read_cards()[1]
     with lab.store() as store:
         store.submit([one])
@@ -122,7 +129,7 @@ def test_that_more_have_ended_is_told(lab: Lab, messages: Messages) -> None:
         tasks = [task() for _ in range(57)]
         store.submit(tasks)
         for one in tasks[:6]:
-            store.move(store.start(store.task(one.id), [], None), SUCCEEDED)
+            store.transition(store.start(store.task(one.id), [], None), SUCCEEDED)
     said = roost("tasks").stderr
     assert re.search(r"… .*\b1 .*\b1 .*--all\n", said)
     messages.check(said)
@@ -133,6 +140,6 @@ def test_where_what_runs_is(lab: Lab, tmp_path: Path) -> None:
     live_progress.ProgressFile(tmp_path / "progress").publish(30, 1, 0, 1, 120, 30, 0, 900.0, 1.0, 0.25)
     with lab.store() as store:
         store.submit([one])
-        store.move(store.start(store.task(one.id), [], None), RUNNING, started=1.0)
+        store.transition(store.start(store.task(one.id), [], None), RUNNING, started=1.0)
     header, row = cells(roost("tasks").stdout)
     assert row[header.index("PROGRESS")].startswith("30/120 (25%), 45m 00s ")

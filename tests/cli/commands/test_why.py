@@ -19,7 +19,9 @@ def crashed(lab: Lab) -> str:
     one = task(name="k1", package=str(made.path))
     with lab.store() as store:
         store.submit([one])
-        store.move(store.move(store.start(store.task(one.id), [], None), RUNNING, session=1), CRASHED)
+        store.transition(
+            store.transition(store.start(store.task(one.id), [], None), RUNNING, session=1), CRASHED
+        )
     return "runs/k1"
 
 

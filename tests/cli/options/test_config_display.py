@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roost.base.config_files import read_config_file
-from roost.cli.options.config_display import dumped
+from roost.cli.options.config_display import to_yaml
 from tests.cli.programs import roost
 from tests.messages import Messages
 from tests.operations.packages import project
@@ -54,7 +54,7 @@ TRICKY = [
     "value", [*TRICKY, 1e-5, 1e22, float("inf"), True, None, [], {}, [{"a": [1, "no"]}], -0.0]
 )
 def test_our_reader_reads_back_what_was_printed(tmp_path: Path, value: Any) -> None:
-    (tmp_path / "again.yaml").write_text(dumped({"key": value, "list": [value]}))
+    (tmp_path / "again.yaml").write_text(to_yaml({"key": value, "list": [value]}))
     assert read_config_file(tmp_path / "again.yaml").values == {"key": value, "list": [value]}
 
 

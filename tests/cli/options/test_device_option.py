@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import UsageError
-from roost.cli.options.device_option import asked_device
+from roost.cli.options.device_option import take_device
 from tests.cli.programs import roost
 from tests.operations.packages import package, project
 
@@ -18,12 +18,12 @@ from tests.operations.packages import package, project
 )
 def test_what_was_asked(cpu: bool, device: str | None, asked: str | None) -> None:
     options = {"cpu": cpu, "device": device, "name": "a"}
-    assert asked_device(options) == asked and options == {"name": "a"}
+    assert take_device(options) == asked and options == {"name": "a"}
 
 
 def test_a_contradiction() -> None:
     with pytest.raises(UsageError, match="--device cuda"):
-        asked_device({"cpu": True, "device": "cuda"})
+        take_device({"cpu": True, "device": "cuda"})
 
 
 def test_both_commands_take_it(tmp_path: Path) -> None:

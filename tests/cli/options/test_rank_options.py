@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import UsageError
-from roost.cli.options.rank_options import asked_ranks, limit_seconds, time_limit
+from roost.cli.options.rank_options import parse_time_limit, take_ranks, take_time_limit
 from roost.operations.sessions.rank_layout import RankRequest
 from tests.cli.programs import roost
 from tests.messages import Messages
@@ -43,7 +43,7 @@ NOTHING: dict[str, Any] = {
 )
 def test_what_was_asked(given: dict[str, Any], asked: RankRequest) -> None:
     options = {**NOTHING, **given}
-    assert asked_ranks(options, device=None) == asked and options == {"time_limit": None}
+    assert take_ranks(options, device=None) == asked and options == {"time_limit": None}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_was_asked(given: dict[str, Any], asked: RankRequest) -> None:
 )
 def test_a_contradiction(given: dict[str, Any], says: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as caught:
-        asked_ranks({**NOTHING, **given}, device="cpu")
+        take_ranks({**NOTHING, **given}, device="cpu")
     assert says in str(caught.value)
     assert caught.value.setting == ("--devices" if "devices" in given else None)
     messages.check(caught.value)
@@ -71,8 +71,8 @@ def test_a_contradiction(given: dict[str, Any], says: str, messages: Messages) -
 
 def test_a_time_limit_is_an_override() -> None:
     options = {"time_limit": "11h30m", "name": "a"}
-    assert time_limit(options) == ("limits.wall_time=11h30m",) and options == {"name": "a"}
-    assert time_limit({"time_limit": None}) == ()
+    assert take_time_limit(options) == ("limits.wall_time=11h30m",) and options == {"name": "a"}
+    assert take_time_limit({"time_limit": None}) == ()
 
 
 def test_nothing_is_made_where_it_cannot_be(tmp_path: Path, messages: Messages) -> None:
@@ -103,8 +103,8 @@ def test_nothing_is_made_where_it_cannot_be(tmp_path: Path, messages: Messages) 
 
 
 def test_a_time_limit_in_seconds(messages: Messages) -> None:
-    assert limit_seconds("1h30m") == 5400.0
+    assert parse_time_limit("1h30m") == 5400.0
     with pytest.raises(UsageError, match="'soon'") as refused:
-        limit_seconds("soon")
+        parse_time_limit("soon")
     assert refused.value.setting == "--time-limit"
     messages.check(refused.value)

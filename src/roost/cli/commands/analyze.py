@@ -11,9 +11,9 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import analysis_value, terminal
-from roost.cli.options.device_option import asked_device, device_options
+from roost.cli.options.device_option import device_options, take_device
 
-_MOST_NONFINITE = 10
+_MAX_NONFINITE = 10
 
 
 @click.command("analyze")
@@ -43,58 +43,62 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     if (package is None) == (record is None):
         raise UsageError("name one package", fix="roost analyze runs/NAME -s SCRIPT")
     from roost.cli import live_run
-    from roost.cli.plain_output import Plain
+    from roost.cli.plain_output import PlainScreen
     from roost.operations.models.analyze import AnalyzeRequest, analyze, outcome
 
-    device = asked_device(options) or "auto"
+    device = take_device(options) or "auto"
     started = analyze(
         AnalyzeRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     )
     for note in started.notes:
-        terminal.say(note)
+        terminal.print_status(note)
     assert started.running is not None and started.process is not None
     ended = live_run.watch_to_end(
-        started.running, Plain(sys.stderr if as_json else sys.stdout), live_run.end_at_once
+        started.running, PlainScreen(sys.stderr if as_json else sys.stdout), live_run.end_at_once
     )
     started.process.wait()
     found = outcome(started.running, ended)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        _tell(found)
+        _print_result(found)
     code = found["exit_code"]
     return code if isinstance(code, int) else 1
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _print_result(found: dict[str, Any]) -> None:
     from roost.analysis import analysis_folder
 
     result = found["result"] or {}
     place = Path(found["folder"])
-    for line in [*analysis_value.lines(result["value"]), *_nonfinite(result)] if "value" in result else []:
+    for line in (
+        [*analysis_value.format_value(result["value"]), *_nonfinite_lines(result)]
+        if "value" in result
+        else []
+    ):
         click.echo(line)
     for name in [analysis_folder.RESULT, *result.get("saved", [])] if result else []:
-        click.echo(terminal.short(place / name))
+        click.echo(terminal.format_path(place / name))
     for note in result.get("notes", []):
-        terminal.say(terminal.harmless(note))
-    terminal.say(f"{_ending(found, result)}; {terminal.short(place)}")
+        terminal.print_status(terminal.escape_text(note))
+    terminal.print_status(f"{_end_line(found, result)}; {terminal.format_path(place)}")
 
 
-def _nonfinite(result: dict[str, Any]) -> list[str]:
-    found = [f"{terminal.harmless(place)} is {kind}" for place, kind in result["nonfinite"].items()]
-    if len(found) > _MOST_NONFINITE:
-        found[_MOST_NONFINITE:] = [f"… {len(found) - _MOST_NONFINITE} more are not finite"]
+def _nonfinite_lines(result: dict[str, Any]) -> list[str]:
+    found = [f"{terminal.escape_text(place)} is {kind}" for place, kind in result["nonfinite"].items()]
+    if len(found) > _MAX_NONFINITE:
+        found[_MAX_NONFINITE:] = [f"… {len(found) - _MAX_NONFINITE} more are not finite"]
     return found
 
 
-def _ending(found: dict[str, Any], result: dict[str, Any]) -> str:
+def _end_line(found: dict[str, Any], result: dict[str, Any]) -> str:
     from roost.cli import live_run
 
-    state, took = terminal.state(found["state"]), terminal.format_duration(found["seconds"])
+    state, took = terminal.format_state(found["state"]), terminal.format_duration(found["seconds"])
     if found["state"] == "succeeded":
         at = result.get("checkpoint")
         weights = f"checkpoint {at['id']}, step {at['step']}" if at else "untrained"
         return f"{state} in {took}: {weights}, {result.get('device')}"
-    if live_run.was_told(Path(found["folder"]) / "_output.txt", found["error"]):
+    if live_run.output_shows_error(Path(found["folder"]) / "_output.txt", found["error"]):
         return f"{state} after {took}"
-    return f"{state}: {terminal.harmless(found['error'] or found['reason'] or 'no reason is known')}"
+    return f"{state}: {terminal.escape_text(found['error'] or found['reason'] or 'no reason is known')}"

@@ -15,7 +15,7 @@ from roost.base.text.byte_sizes import format_bytes, format_memory
 from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
 from roost.cli.options.config_help import ConfigCommand
-from roost.cli.options.device_option import asked_device, device_options
+from roost.cli.options.device_option import device_options, take_device
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.check import CheckOutcome
@@ -43,58 +43,60 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
     """
     from roost.cli import live_run
     from roost.cli.commands.run import config_and_overrides
-    from roost.cli.plain_output import Plain
-    from roost.cli.wait_progress import not_finished
+    from roost.cli.plain_output import PlainScreen
+    from roost.cli.wait_progress import format_unfinished
     from roost.operations.lifecycle.check import CheckRequest, check
 
-    device = asked_device(options) or "auto"
+    device = take_device(options) or "auto"
     config, overrides = config_and_overrides(config, arguments, command="check")
     request = CheckRequest(config=config, overrides=overrides, device=device, command=sys.argv, **options)
     with check(request) as started:
-        outcome, was_told = live_run.to_its_end(started, Plain(sys.stderr if as_json else sys.stdout))
+        outcome, is_printed = live_run.wait_for_outcome(
+            started, PlainScreen(sys.stderr if as_json else sys.stdout)
+        )
     if as_json:
-        click.echo(json.dumps(_plain(outcome), indent=2))
+        click.echo(json.dumps(_to_json(outcome), indent=2))
     elif outcome.estimate is not None:
-        for line in _ready(outcome, outcome.estimate):
+        for line in _ready_lines(outcome, outcome.estimate):
             click.echo(line)
     if not outcome.is_ready:
-        terminal.say(not_finished(outcome, was_told=was_told, what="check"))
+        terminal.print_status(format_unfinished(outcome, is_printed=is_printed, what="check"))
     return outcome.exit_code
 
 
-def _plain(outcome: CheckOutcome) -> dict[str, Any]:
+def _to_json(outcome: CheckOutcome) -> dict[str, Any]:
     body: dict[str, Any] = msgspec.to_builtins(outcome)
     findings = body.pop("findings")
     return {**body, "stages": findings["stages"], "measured": findings["measured"]}
 
 
-def _ready(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
+def _ready_lines(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
     number = len(outcome.warnings)
-    warned = f" (with {_counted(number, 'warning')} above)" if number else ""
-    total = "" if estimate.total_steps is None else f" of {_counted(estimate.total_steps, 'step')}"
+    warned = f" (with {_count(number, 'warning')} above)" if number else ""
+    total = "" if estimate.total_steps is None else f" of {_count(estimate.total_steps, 'step')}"
     lines = [
-        f"ready{warned}: {_counted(estimate.steps_per_epoch, 'step')} an epoch, "
+        f"ready{warned}: {_count(estimate.steps_per_epoch, 'step')} an epoch, "
         f"about {format_short_duration(estimate.seconds_per_step)} each; an epoch takes about "
         f"{format_short_duration(estimate.seconds_per_epoch)}, the whole run{total} about "
         f"{format_short_duration(estimate.total_seconds)}"
     ]
     if estimate.checkpoints:
-        kept = _counted(estimate.checkpoints, "checkpoint")
+        kept = _count(estimate.checkpoints, "checkpoint")
         lines.append(
-            f"disk: up to {kept} of {format_bytes(estimate.checkpoint_bytes)}, {format_bytes(estimate.disk_bytes)} of the "
-            f"{format_bytes(estimate.free_bytes)} that are free"
+            f"disk: up to {kept} of {format_bytes(estimate.checkpoint_bytes)}, "
+            f"{format_bytes(estimate.disk_bytes)} of the {format_bytes(estimate.free_bytes)} that are free"
         )
-    lines += _memory(outcome.findings.measured)
+    lines += _memory_lines(outcome.findings.measured)
     # The worker's own warnings stand above already.
     untold = outcome.warnings[len(outcome.findings.warnings) :]
     return [*(f"warning: {text}" for text in untold), *lines]
 
 
-def _counted(number: int, what: str) -> str:
+def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def _memory(measured: Mapping[str, Any]) -> list[str]:
+def _memory_lines(measured: Mapping[str, Any]) -> list[str]:
     host, gpu = measured.get("peak_host_mb"), measured.get("peak_gpu_mb")
     if host is None:
         return []

@@ -9,9 +9,9 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli.options.device_option import device_options
-from roost.cli.options.follow_options import watch_options, watched
-from roost.cli.options.rank_options import ranks_options, time_limit
-from roost.cli.options.session_options import asked_session
+from roost.cli.options.follow_options import follow_or_detach, terminal_options
+from roost.cli.options.rank_options import ranks_options, take_time_limit
+from roost.cli.options.session_options import take_session_options
 
 
 @click.command("continue")
@@ -26,7 +26,7 @@ from roost.cli.options.session_options import asked_session
 @click.option("-d", "--description", help="A few words about this session.")
 @device_options("as the session before")
 @ranks_options
-@watch_options
+@terminal_options
 @click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
 @click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
 def command(arguments: tuple[str, ...], package: Path | None, **options: Any) -> int:
@@ -48,10 +48,10 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
         raise UsageError("--iter and -c both name a checkpoint", fix="leave out one")
     from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 
-    overrides = (*arguments, *time_limit(options))
-    detach, session = asked_session(options)
+    overrides = (*arguments, *take_time_limit(options))
+    detach, session = take_session_options(options)
     request = ContinueRequest(package=package, overrides=overrides, **session, **options)
-    return watched(continue_(request), detach=detach)
+    return follow_or_detach(continue_(request), detach=detach)
 
 
 def package_and_overrides(arguments: tuple[str, ...], *, example: str) -> tuple[Path, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.cli.options.device_option import asked_device, device_options
+from roost.cli.options.device_option import device_options, take_device
 
 
 @click.command("debug")
@@ -43,8 +43,8 @@ def command(**options: Any) -> NoReturn:
         raise UsageError("debug needs a terminal, and stdin or stdout is none", fix="type it at a prompt")
     from roost.operations.lifecycle.debug import DebugRequest, debug
 
-    device = asked_device(options)
+    device = take_device(options)
     program = debug(DebugRequest(device=device, **options))
     for note in program.notes:
-        terminal.say(note)
+        terminal.print_status(note)
     program.replace_process()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
 
 
-class _Most(click.IntRange):
+class _TaskCountType(click.IntRange):
     """How many tasks: a number, or any."""
 
     name = "number or any"
@@ -27,7 +27,7 @@ class _Most(click.IntRange):
         return value if value == "any" else super().convert(value, param, ctx)
 
 
-def _given_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
+def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
     """Of an option that comes twice the last one would hold, in silence."""
     if len(value) > 1:
         fix = f"write all in one list: -d {','.join(dict.fromkeys(value))}"
@@ -41,11 +41,13 @@ def _given_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
     "--devices",
     "allowed",
     multiple=True,
-    callback=_given_once,
+    callback=_require_once,
     metavar="LIST",
     help="Let the lab use these alone: 0,2 or all.",
 )
-@click.option("--most-per-card", type=_Most(1), metavar="N", help="So many tasks may share a card, or any.")
+@click.option(
+    "--most-per-card", type=_TaskCountType(1), metavar="N", help="So many tasks may share a card, or any."
+)
 @click.option(
     "--foreign",
     type=click.Choice(["avoid", "fit", "ignore"]),
@@ -54,7 +56,7 @@ def _given_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
 @click.option("--keep-free", metavar="MB", help="So much of each card is given to no task: 2000, or 2GB.")
 @click.option(
     "--cores",
-    type=_Most(0),
+    type=_TaskCountType(0),
     metavar="N",
     help="Cores for tasks of the CPU, one each without --cpus; any: all.",
 )
@@ -87,12 +89,12 @@ def command(
         return 0
     of_cpu = f"cores for tasks of the CPU: {shown.cores}"
     if not shown.cards:
-        terminal.say(f"no GPUs; {of_cpu}")
+        terminal.print_status(f"no GPUs; {of_cpu}")
         return 0
-    for line in terminal.columns(_HEADER, [row for card in shown.cards for row in _rows(card)]):
+    for line in terminal.format_table(_HEADER, [row for card in shown.cards for row in _rows(card)]):
         click.echo(line)
     most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
-    terminal.say(
+    terminal.print_status(
         f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}; "
         f"{format_memory(shown.keep_free_mb)} of each stay free; {of_cpu}"
     )
@@ -101,7 +103,7 @@ def command(
 
 def _rows(card: CardStatus) -> Iterator[list[str]]:
     """One row, and one more for each further one who is on it."""
-    first, *others = [*_who(card)] or [""]
+    first, *others = [*_users(card)] or [""]
     total = card.total_mb
     yield [
         str(card.number),
@@ -119,7 +121,7 @@ def _rows(card: CardStatus) -> Iterator[list[str]]:
 
 def _state(card: CardStatus) -> str:
     times = [
-        f"drained {terminal.moment(one.begin)[:-3]} to {terminal.moment(one.end)[:-3]}"
+        f"drained {terminal.format_time(one.begin)[:-3]} to {terminal.format_time(one.end)[:-3]}"
         for one in card.windows
     ]
     alone = "one process at a time" * card.exclusive
@@ -127,18 +129,18 @@ def _state(card: CardStatus) -> str:
     return ", ".join(filter(None, said))
 
 
-def _who(card: CardStatus) -> Iterator[str]:
+def _users(card: CardStatus) -> Iterator[str]:
     for task in card.tasks:
-        yield f"task {task.short or task.id} {task.name}: {_part(task.mb)}, {task.state}"
+        yield f"task {task.short or task.id} {task.name}: {_format_share(task.mb)}, {task.state}"
     for lease in card.leases:
         what = f", {lease.package}" if lease.package else ""
         pid = f", pid {lease.pid}" if lease.pid is not None else ""
         who = f"a task of {lease.user}" if lease.task else f"{lease.user}{pid}"
-        yield f"{who}: {_part(lease.mb)} since {format_clock(lease.since)}{what}"
+        yield f"{who}: {_format_share(lease.mb)} since {format_clock(lease.since)}{what}"
     for one in card.processes:
         used = "" if one.mb is None else f": {format_memory(one.mb)}"
         yield f"{one.user or 'somebody'}, pid {one.pid}, without a lease{used}"
 
 
-def _part(mb: int | None) -> str:
+def _format_share(mb: int | None) -> str:
     return "the whole card" if mb is None else format_memory(mb)

@@ -33,12 +33,16 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     drained = drain(card, off=off, window=window)
     names = ", ".join(f"GPU {one.number}" for one in drained)
     if off:
-        terminal.say(f"{names}: tasks begin there again")
+        terminal.print_status(f"{names}: tasks begin there again")
     elif window is None:
-        terminal.say(f"{names}: no more tasks begin there")
+        terminal.print_status(f"{names}: no more tasks begin there")
     else:
-        from_, until = map(terminal.moment, window)
+        from_, until = map(terminal.format_time, window)
         is_one_day = from_.partition(" ")[0] == until.partition(" ")[0]
-        more = "" if is_one_day else f", over midnight, {terminal.format_duration(window[1] - window[0])} in all"
-        terminal.say(f"{names}: nothing runs there from {from_} to {until}{more}, but what runs already")
+        more = (
+            "" if is_one_day else f", over midnight, {terminal.format_duration(window[1] - window[0])} in all"
+        )
+        terminal.print_status(
+            f"{names}: nothing runs there from {from_} to {until}{more}, but what runs already"
+        )
     return 0

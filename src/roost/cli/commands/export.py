@@ -13,8 +13,8 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.models.export_weights import ExportedWeights
 
-_OF_WEIGHTS = ("checkpoint", "average", "monitor", "mode", "averaged", "prefix")
-_MOST_TIED = 3
+_WEIGHTS_OPTIONS = ("checkpoint", "average", "monitor", "mode", "averaged", "prefix")
+_MAX_TIED = 3
 
 
 @click.command("export")
@@ -62,24 +62,26 @@ def command(
     if weights is not None:
         if output is not None:
             raise UsageError("-o is for --records", received=str(output), fix="name the file after --weights")
-        return _weights(package, weights, as_json=as_json, **options)
-    for name in _OF_WEIGHTS:
+        return _export_weights(package, weights, as_json=as_json, **options)
+    for name in _WEIGHTS_OPTIONS:
         if options[name] is not None:
             raise UsageError(
                 "is for --weights", setting=f"--{name}", received=options[name], fix="leave it out"
             )
     if output is None:
         raise UsageError("no file is named", setting="-o", fix=f"-o curves.{records}")
-    return _records(package, str(records), output, overwrite=options["overwrite"], as_json=as_json)
+    return _export_records(package, str(records), output, overwrite=options["overwrite"], as_json=as_json)
 
 
-def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json: bool) -> int:
+def _export_records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json: bool) -> int:
     from roost.operations.curves.export_records import export_records
 
     exported = export_records(package, kind=kind, output=output, overwrite=overwrite)
     if torn := exported.torn:
         lines = "1 line could not be read and is" if torn == 1 else f"{torn} lines could not be read and are"
-        terminal.say(f"{lines} left out; a kill may leave one for each session, its last, which does no harm")
+        terminal.print_status(
+            f"{lines} left out; a kill may leave one for each session, its last, which does no harm"
+        )
     if as_json:
         terminal.print_json(exported)
     else:
@@ -87,43 +89,42 @@ def _records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json
     return 0
 
 
-def _weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int:
+def _export_weights(package: Path, file: Path, *, as_json: bool, **options: Any) -> int:
     from roost.cli import live_run
-    from roost.cli.wait_progress import Waiting
+    from roost.cli.wait_progress import StageScreen
     from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
 
     with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
-        found, was_told = live_run.to_its_end(started, Waiting(lambda: "the weights are read"))
+        found, is_printed = live_run.wait_for_outcome(started, StageScreen(lambda: "the weights are read"))
     if as_json:
         terminal.print_json(found)
     for note in found.notes:
-        terminal.say(terminal.harmless(note))
+        terminal.print_status(terminal.escape_text(note))
     if found.state != "succeeded":
-        why = "" if was_told else f": {terminal.harmless(found.error or 'no reason is known')}"
-        terminal.say(f"{terminal.state(found.state)}{why}; nothing was written")
+        why = "" if is_printed else f": {terminal.escape_text(found.error or 'no reason is known')}"
+        terminal.print_status(f"{terminal.format_state(found.state)}{why}; nothing was written")
         return found.exit_code
-    for line in _lines(found):
-        terminal.say(terminal.harmless(line))
+    for line in _summary_lines(found):
+        terminal.print_status(terminal.escape_text(line))
     if not as_json:
         click.echo(file)
     return 0
 
 
-def _lines(found: ExportedWeights) -> list[str]:
+def _summary_lines(found: ExportedWeights) -> list[str]:
     from roost.base.text.byte_sizes import format_bytes
 
     of = ", ".join(f"{one['id']} (step {one['step']})" for one in found.checkpoints)
     mean = "the mean of checkpoints" if len(found.checkpoints) > 1 else "checkpoint"
     average = f", the average {found.averaged}" if found.averaged else ""
-    lines = [
-        f"{mean} {of}{average}: {found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"
-    ]
+    size = f"{found.tensors} tensors, {found.numbers:,} numbers, {format_bytes(found.bytes)}"
+    lines = [f"{mean} {of}{average}: {size}"]
     if found.prefix is not None:
         others = len(found.left_out)
         lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")
     if found.tied:
-        tied = [f"{name} = {of}" for name, of in list(found.tied.items())[:_MOST_TIED]]
-        more = " …" if len(found.tied) > _MOST_TIED else ""
+        tied = [f"{name} = {of}" for name, of in list(found.tied.items())[:_MAX_TIED]]
+        more = " …" if len(found.tied) > _MAX_TIED else ""
         kept = (
             "written under each name"
             if found.path.endswith(".safetensors")

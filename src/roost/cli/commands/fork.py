@@ -10,9 +10,9 @@ import click
 from roost.base.errors import UsageError
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.device_option import device_options
-from roost.cli.options.follow_options import watch_options, watched
-from roost.cli.options.rank_options import ranks_options, time_limit
-from roost.cli.options.session_options import asked_session
+from roost.cli.options.follow_options import follow_or_detach, terminal_options
+from roost.cli.options.rank_options import ranks_options, take_time_limit
+from roost.cli.options.session_options import take_session_options
 
 
 @click.command("fork")
@@ -28,7 +28,7 @@ from roost.cli.options.session_options import asked_session
 )
 @device_options("as PACKAGE's newest session")
 @ranks_options
-@watch_options
+@terminal_options
 def command(arguments: tuple[str, ...], **options: Any) -> int:
     """Goes on from a checkpoint of PACKAGE in a new package, and leaves PACKAGE as it is.
 
@@ -46,7 +46,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         raise UsageError("--at and -c both name a checkpoint", fix="leave out one")
     from roost.operations.lifecycle.fork import ForkRequest, fork
 
-    overrides = (*arguments, *time_limit(options))
-    detach, session = asked_session(options)
+    overrides = (*arguments, *take_time_limit(options))
+    detach, session = take_session_options(options)
     request = ForkRequest(package=package, overrides=overrides, **session, **options)
-    return watched(fork(request), detach=detach)
+    return follow_or_detach(fork(request), detach=detach)

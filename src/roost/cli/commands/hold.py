@@ -17,4 +17,4 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost hold 01m7ybz8bp
     """
-    return task_changes.order(named, held=True)
+    return task_changes.change_tasks(named, held=True)

@@ -20,7 +20,7 @@ def command(package: Path, detach: bool) -> int:
     roost run config.yaml -DDP --num-nodes 2 --rendezvous node1:29500     # on the first machine
     roost join /shared/runs/NAME                                          # on the second
     """
-    from roost.cli.options.follow_options import watched
+    from roost.cli.options.follow_options import follow_or_detach
     from roost.operations.lifecycle.join import join
 
-    return watched(join(package), detach=detach)
+    return follow_or_detach(join(package), detach=detach)

@@ -15,6 +15,6 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost kill 01m7ybz8bp
     """
-    from roost.cli.commands.stop import end
+    from roost.cli.commands.stop import stop_and_report
 
-    return end(named, now=True)
+    return stop_and_report(named, now=True)

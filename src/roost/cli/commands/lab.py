@@ -33,7 +33,7 @@ def start() -> int:
     from roost.operations import lab
 
     found = lab.ensure()
-    terminal.say(f"the lab's daemon runs: pid {found.pid}")
+    terminal.print_status(f"the lab's daemon runs: pid {found.pid}")
     return 0
 
 
@@ -47,7 +47,9 @@ def stop() -> int:
     from roost.operations import lab
 
     found = lab.stop()
-    terminal.say("no daemon runs" if found is None else f"the lab's daemon (pid {found.pid}) has ended")
+    terminal.print_status(
+        "no daemon runs" if found is None else f"the lab's daemon (pid {found.pid}) has ended"
+    )
     return 0
 
 
@@ -76,7 +78,7 @@ def log(lines: int) -> int:
 
     found = lab.log(lines)
     for line in found:
-        click.echo(terminal.line(line))
+        click.echo(terminal.escape_line(line))
     if not found and lines:
         click.echo("nothing was written down: the daemon tells its log of troubles alone", err=True)
     return 0
@@ -100,13 +102,13 @@ def status(as_json: bool) -> int:
         return code
     runs = "none runs; `roost lab start`, the next `roost submit` or order to a task starts one"
     if daemon is not None:
-        runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.moment(daemon.started)}"
+        runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.format_time(daemon.started)}"
     click.echo(f"daemon  {runs}")
-    click.echo(f"tasks   {counted(found.tasks)}")
+    click.echo(f"tasks   {format_counts(found.tasks)}")
     if found.warm:
         have = "process has" if found.warm == 1 else "processes have"
         click.echo(f"warm    {found.warm} {have} torch imported, 0.3 GB each")
-    click.echo(f"folder  {terminal.line(found.folder)}")
+    click.echo(f"folder  {terminal.escape_line(found.folder)}")
     return code
 
 
@@ -133,13 +135,13 @@ def rebuild(folders: tuple[Path, ...], lost: Path | None) -> int:
 
     found = lab.rebuild(folders, lost=lost)
     for note in found.notes:
-        terminal.say(note)
-    click.echo(f"tasks   {counted(found.tasks)}")
+        terminal.print_status(note)
+    click.echo(f"tasks   {format_counts(found.tasks)}")
     if found.aside is not None:
-        click.echo(f"before  {terminal.line(str(found.aside))}")
+        click.echo(f"before  {terminal.escape_line(str(found.aside))}")
     return 0
 
 
-def counted(tasks: dict[str, int]) -> str:
+def format_counts(tasks: dict[str, int]) -> str:
     """``3 running, 12 pending``."""
     return ", ".join(f"{count} {state}" for state, count in tasks.items()) or "none"

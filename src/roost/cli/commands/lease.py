@@ -7,7 +7,7 @@ import os
 import click
 
 from roost.cli import terminal
-from roost.cli.options.rank_options import limit_seconds
+from roost.cli.options.rank_options import parse_time_limit
 
 
 @click.command("lease", context_settings={"allow_interspersed_args": False})
@@ -39,17 +39,19 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
 
     mb = parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
     program = command or (os.environ.get("SHELL", "/bin/sh"),)
-    seconds = limit_seconds(limit) if limit is not None else None
+    seconds = parse_time_limit(limit) if limit is not None else None
 
     def at_limit() -> None:
-        terminal.say(f"its time ({terminal.format_duration(seconds)}) is over: it was asked to end")
+        terminal.print_status(f"its time ({terminal.format_duration(seconds)}) is over: it was asked to end")
 
     for event in interactive_lease.lease_cards(
         interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)
     ):
         if isinstance(event, interactive_lease.LeaseWait):
-            terminal.say(f"{event.why}; waiting")
+            terminal.print_status(f"{event.why}; waiting")
         else:
-            terminal.say(f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}")
+            terminal.print_status(
+                f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}"
+            )
             return interactive_lease.run_command(program, event, time_limit=seconds, at_limit=at_limit)
     return 0

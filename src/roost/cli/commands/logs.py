@@ -27,15 +27,15 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     """
     from roost.operations.reading.logs import logs, silence
 
-    decode, is_silent = terminal.Decoder() if sys.stdout.isatty() else None, lines != 0
+    decode, is_silent = terminal.OutputDecoder() if sys.stdout.isatty() else None, lines != 0
     for piece in logs(package, follow=follow, lines=lines, rank=rank):
         if isinstance(piece, str):
-            terminal.say(piece)
+            terminal.print_status(piece)
         else:
             is_silent = is_silent and not piece
-            terminal.write(decode(piece).encode() if decode else piece)
+            terminal.write_bytes(decode(piece).encode() if decode else piece)
     if decode:
-        terminal.write(decode(b"", final=True).encode())
+        terminal.write_bytes(decode(b"", final=True).encode())
     if is_silent and not rank:
-        terminal.say(silence(package))
+        terminal.print_status(silence(package))
     return 0

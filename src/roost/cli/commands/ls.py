@@ -22,10 +22,18 @@ _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
     "FROM", "ABOUT",
 )  # fmt: skip
-_LONGEST_ABOUT = 60
-_FIRST_TO_GO = (("EPOCH",), ("SESSIONS",), ("FROM",), ("STARTED",), ("BEST",), ("TIME",), ("METRIC", "LAST"))
+_MAX_ABOUT = 60
+_DROPPED_COLUMNS = (
+    ("EPOCH",),
+    ("SESSIONS",),
+    ("FROM",),
+    ("STARTED",),
+    ("BEST",),
+    ("TIME",),
+    ("METRIC", "LAST"),
+)
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
-_LEAST_ABOUT = 16
+_MIN_ABOUT = 16
 """Of the last column, which is cut, so much is to be seen."""
 _OPERATORS = frozenset(" :=<>")
 
@@ -53,7 +61,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     """
     from roost.operations.reading.list_packages import list_packages, looked_in
 
-    directory, query = _asked(words)
+    directory, query = _folder_and_query(words)
     rows = list_packages(directory, query)
     if not rows and directory is None and len(words) == 1 and not set(query) & _OPERATORS:
         raise NotFound(
@@ -66,13 +74,17 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
 
         sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
     elif rows:
-        sys.stdout.write("\n".join([*_table([_cells(row) for row in rows]), *_over_seeds(rows)]) + "\n")
+        sys.stdout.write(
+            "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"
+        )
     else:
-        terminal.say(f"no packages in {looked_in(directory)}" + (f" are meant by {query}" if query else ""))
+        terminal.print_status(
+            f"no packages in {looked_in(directory)}" + (f" are meant by {query}" if query else "")
+        )
     return 0
 
 
-def _asked(words: Sequence[str]) -> tuple[Path | None, str]:
+def _folder_and_query(words: Sequence[str]) -> tuple[Path | None, str]:
     """The folder, and the query. The first word is a folder if it is there, or can be nothing else."""
     first = words[0] if words else ""
     is_path = first.startswith((".", "/", "~")) and not set(first) & _OPERATORS
@@ -85,45 +97,50 @@ def _table(rows: list[list[str]]) -> list[str]:
     columns = {
         name: cells for name, cells in zip(_HEADER, zip(*rows, strict=True), strict=True) if any(cells)
     }
-    width = _width()
+    width = _terminal_width()
     names = list(columns)
     if width is not None:
-        names = terminal.fitting(columns, width, first_to_go=_FIRST_TO_GO, cut="ABOUT", least=_LEAST_ABOUT)
-    if terminal.colours(sys.stdout):
-        columns["STATE"] = tuple(map(terminal.state, columns["STATE"]))
-    lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
-    return _cut(lines, width)
+        names = terminal.fit_columns(
+            columns, width, first_to_go=_DROPPED_COLUMNS, cut="ABOUT", least=_MIN_ABOUT
+        )
+    if terminal.allows_colours(sys.stdout):
+        columns["STATE"] = tuple(map(terminal.format_state, columns["STATE"]))
+    lines = terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
+    return _truncate(lines, width)
 
 
-def _over_seeds(rows: Sequence[Row]) -> list[str]:
+def _seed_statistics_lines(rows: Sequence[Row]) -> list[str]:
     """The lines of a second table, below the first."""
     if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
         return []
     from roost.operations.queue.seed_statistics import statistics_over_seeds
 
     found = statistics_over_seeds(rows)
-    cells = [[one.name, str(one.runs), one.metric, _scatter(one.last), _scatter(one.best)] for one in found]
+    cells = [
+        [one.name, str(one.runs), one.metric, _format_mean_std(one.last), _format_mean_std(one.best)]
+        for one in found
+    ]
     if not cells:
         return []
-    lines = terminal.columns(("OVER SEEDS", "RUNS", "METRIC", "LAST", "BEST"), cells)
-    return ["", *_cut(lines, _width())]
+    lines = terminal.format_table(("OVER SEEDS", "RUNS", "METRIC", "LAST", "BEST"), cells)
+    return ["", *_truncate(lines, _terminal_width())]
 
 
-def _width() -> int | None:
+def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _cut(lines: list[str], width: int | None) -> list[str]:
+def _truncate(lines: list[str], width: int | None) -> list[str]:
     """A line that wraps makes a table unreadable; --json has everything."""
-    return lines if width is None else [terminal.cut(line, width) for line in lines]
+    return lines if width is None else [terminal.truncate(line, width) for line in lines]
 
 
-def _scatter(values: MeanStd | None) -> str:
-    return "" if values is None else f"{terminal.number(values.mean)} ± {values.std:.2g}"
+def _format_mean_std(values: MeanStd | None) -> str:
+    return "" if values is None else f"{terminal.format_number(values.mean)} ± {values.std:.2g}"
 
 
 def _cells(row: Row) -> list[str]:
-    number = terminal.number
+    number = terminal.format_number
     step = "" if row.step is None else f"{row.step}/{row.total_steps}" if row.total_steps else f"{row.step}"
     return [
         row.name,
@@ -143,5 +160,5 @@ def _cells(row: Row) -> list[str]:
 
 def _about(row: Row) -> str:
     text = row.error or "; ".join(filter(None, (row.reason, row.description)))
-    line = text if text.isprintable() else terminal.harmless(" ".join(text.split()))
-    return line if len(line) <= _LONGEST_ABOUT else line[: _LONGEST_ABOUT - 1] + "…"
+    line = text if text.isprintable() else terminal.escape_text(" ".join(text.split()))
+    return line if len(line) <= _MAX_ABOUT else line[: _MAX_ABOUT - 1] + "…"

@@ -11,13 +11,13 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 from roost.operations.lifecycle.new_project import TEMPLATES, new_project
 
-_WORDS = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
+_TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items())
 
 
 @click.command("new")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 @click.option("-d", "option", type=click.Path(path_type=Path), help="The folder, if not given first.")
-@click.option("-t", "--template", help=f"{_WORDS}.  [default: digits]")
+@click.option("-t", "--template", help=f"{_TEMPLATE_HELP}.  [default: digits]")
 @click.option("-MNIST", "mnist", is_flag=True, help="The same as -t mnist.")
 def command(directory: Path | None, option: Path | None, template: str | None, mnist: bool) -> int:
     """Makes a project in a new or empty folder.
@@ -36,11 +36,11 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
     if mnist and template not in (None, "mnist"):
         raise UsageError("-MNIST asks for another template", setting="-t", received=template, fix="give one")
     created = new_project(target, template="mnist" if mnist else template or "digits")
-    click.echo(f"{terminal.short(created.path)}/")
+    click.echo(f"{terminal.format_path(created.path)}/")
     for line in _short_tree(created.files):
         click.echo(f"  {line}")
     if created.missing:
-        terminal.say(f"it imports what is not installed here: {', '.join(created.missing)}")
+        terminal.print_status(f"it imports what is not installed here: {', '.join(created.missing)}")
     click.echo("next:")
     for line in created.next_commands:
         click.echo(f"  {line}")
@@ -53,4 +53,6 @@ def _short_tree(files: Sequence[str]) -> list[str]:
     for file in files:
         folder, _, name = file.rpartition("/")
         folders.setdefault(f"{folder}/" if folder else name, []).append(name if folder else "")
-    return terminal.columns(["", ""], [(folder, " ".join(names)) for folder, names in folders.items()])[1:]
+    return terminal.format_table(["", ""], [(folder, " ".join(names)) for folder, names in folders.items()])[
+        1:
+    ]

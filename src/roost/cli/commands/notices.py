@@ -35,14 +35,16 @@ def command(test: bool, as_json: bool) -> int:
         terminal.print_json(found)
         return code
     least = f", after {found.least_minutes:g} minutes at least" if found.least_minutes else ""
-    terminal.say(f"{terminal.short(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}")
-    rows = [(one.name, one.kind, one.place, _told(one.why_not)) for one in found.receivers]
-    for line in terminal.columns(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
+    terminal.print_status(
+        f"{terminal.format_path(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}"
+    )
+    rows = [(one.name, one.kind, one.place, _test_result(one.why_not)) for one in found.receivers]
+    for line in terminal.format_table(("NAME", "KIND", "WHERE", "TEST"), rows) if rows else ():
         click.echo(line)
     return code
 
 
-def _told(why_not: str | None) -> str:
+def _test_result(why_not: str | None) -> str:
     if why_not is None:
         return ""
     return f"failed: {why_not}" if why_not else "sent"

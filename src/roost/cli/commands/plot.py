@@ -46,12 +46,12 @@ def command(
     if every is not None:
         raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave it out")
     if sys.stderr.isatty():
-        terminal.say("drawing …")  # what draws takes seconds to be imported
+        terminal.print_status("drawing …")  # what draws takes seconds to be imported
     from roost.operations.curves.plot import plot
 
     drawn = plot(packages, output=output, names=names)
-    terminal.say(terminal.harmless(", ".join(drawn.panels)))
-    _say_left_out(drawn, names)
+    terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
+    _report_left_out(drawn, names)
     click.echo(output)
     return 0
 
@@ -61,24 +61,26 @@ def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], ev
     from roost.operations.curves.plot import Plotted, follow
 
     number, last = 0, None
-    with terminal.OneLine() as line:
+    with terminal.RewrittenLine() as line:
         for drawn in follow(
             packages, output=output, names=names, every_seconds=parse_duration(every, setting="--every")
         ):
             if not isinstance(drawn, Plotted):
-                line.say(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
+                line.show(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
                 continue
             if not number:
                 click.echo(output)
             number, last = number + 1, drawn
             pictures = "1 picture" if number == 1 else f"{number} pictures"
-            line.say(f"{time.strftime('%H:%M:%S')}  step {drawn.step}  {pictures}: {', '.join(drawn.panels)}")
+            line.show(
+                f"{time.strftime('%H:%M:%S')}  step {drawn.step}  {pictures}: {', '.join(drawn.panels)}"
+            )
     if last is not None:
-        _say_left_out(last, names)
+        _report_left_out(last, names)
     return 0
 
 
-def _say_left_out(drawn: Plotted, names: tuple[str, ...]) -> None:
+def _report_left_out(drawn: Plotted, names: tuple[str, ...]) -> None:
     if drawn.left_out:
         why = "nothing of that name is recorded" if names else "nothing is recorded yet"
-        terminal.say(terminal.harmless(f"left out, {why}: {', '.join(drawn.left_out)}"))
+        terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))

@@ -10,8 +10,8 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
-from roost.cli.options.device_option import asked_device, device_options
-from roost.cli.wait_progress import Counting
+from roost.cli.options.device_option import device_options, take_device
+from roost.cli.wait_progress import LoggedStageScreen
 
 if TYPE_CHECKING:
     from roost.operations.models.predict import PredictOutcome
@@ -52,29 +52,35 @@ def command(package: Path | None, record: Path | None, as_json: bool, **options:
     from roost.cli import live_run
     from roost.operations.models.predict import PredictRequest, predict
 
-    device = asked_device(options) or "auto"
+    device = take_device(options) or "auto"
     request = PredictRequest(package=package or record, device=device, command=sys.argv, **options)  # type: ignore[arg-type]
     with predict(request) as started:
-        found, was_told = live_run.to_its_end(started, Counting(lambda: started.stage() or "building"))
+        found, is_printed = live_run.wait_for_outcome(
+            started, LoggedStageScreen(lambda: started.stage() or "building")
+        )
     if as_json:
         terminal.print_json(found)
-    _tell(found, was_told=was_told, is_plain=not as_json)
+    _report(found, is_printed=is_printed, is_plain=not as_json)
     return found.exit_code
 
 
-def _tell(found: PredictOutcome, *, was_told: bool, is_plain: bool) -> None:
+def _report(found: PredictOutcome, *, is_printed: bool, is_plain: bool) -> None:
     from roost.package.results import predictions
 
-    state = terminal.state(found.state)
+    state = terminal.format_state(found.state)
     if found.state != "succeeded" or found.folder is None or found.meta is None:
         why = (
-            "" if was_told else f": {terminal.harmless(found.error or found.reason or 'no reason is known')}"
+            ""
+            if is_printed
+            else f": {terminal.escape_text(found.error or found.reason or 'no reason is known')}"
         )
-        terminal.say(f"{state}{why}; nothing of it is kept")
+        terminal.print_status(f"{state}{why}; nothing of it is kept")
         return
     place = Path(found.folder)
     files = [predictions.PREDICTIONS_FILE, *(one["file"] for one in found.meta.values.values() if one)]
     for name in files if is_plain else []:
-        click.echo(terminal.short(place / name))
+        click.echo(terminal.format_path(place / name))
     samples = f"{found.meta.count:,} sample{'s' * (found.meta.count != 1)}"
-    terminal.say(f"{state} in {terminal.format_duration(found.seconds)}: {samples}; {terminal.short(place)}")
+    terminal.print_status(
+        f"{state} in {terminal.format_duration(found.seconds)}: {samples}; {terminal.format_path(place)}"
+    )

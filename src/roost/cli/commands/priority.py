@@ -29,4 +29,4 @@ def command(arguments: tuple[str, ...]) -> int:
         raise UsageError(what, received=typed, fix="roost priority TASK... 10")
     if not named:
         raise UsageError("no task is named", received=typed, fix=f"roost priority TASK... {number}")
-    return task_changes.order(named, priority=int(number))
+    return task_changes.change_tasks(named, priority=int(number))

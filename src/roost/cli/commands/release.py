@@ -15,4 +15,4 @@ def command(named: tuple[str, ...]) -> int:
     \b
     roost release 01m7ybz8bp
     """
-    return task_changes.order(named, held=False)
+    return task_changes.change_tasks(named, held=False)

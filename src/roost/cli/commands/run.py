@@ -11,9 +11,9 @@ import click
 from roost.base.errors import NotFound, UsageError
 from roost.cli.options.config_help import ConfigCommand
 from roost.cli.options.device_option import device_options
-from roost.cli.options.follow_options import watch_options, watched
-from roost.cli.options.rank_options import ranks_options, time_limit
-from roost.cli.options.session_options import asked_session
+from roost.cli.options.follow_options import follow_or_detach, terminal_options
+from roost.cli.options.rank_options import ranks_options, take_time_limit
+from roost.cli.options.session_options import take_session_options
 
 
 @click.command("run", cls=ConfigCommand)
@@ -40,7 +40,7 @@ from roost.cli.options.session_options import asked_session
 )
 @device_options("auto")
 @ranks_options
-@watch_options
+@terminal_options
 @click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
 @click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, for --explain and --print-config.")
@@ -63,17 +63,17 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --explain optimizers.main.lr
     """
     config, overrides = config_and_overrides(options.pop("config"), arguments)
-    overrides += time_limit(options)
+    overrides += take_time_limit(options)
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
             "--iter goes on with a package", fix="name it: --name NAME; or roost continue PACKAGE"
         )
-    detach, session = asked_session(options)
+    detach, session = take_session_options(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
     if explain or print_config:
-        from roost.cli.options.config_display import tell
+        from roost.cli.options.config_display import print_settings
 
-        return tell(config, options["tuning"], overrides, key=explain, as_json=as_json)
+        return print_settings(config, options["tuning"], overrides, key=explain, as_json=as_json)
     if as_json:
         raise UsageError(
             "--json is for --explain and --print-config", fix="look at a run with roost show --json"
@@ -81,7 +81,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     from roost.operations.lifecycle.run import RunRequest, run
 
     request = RunRequest(config=config, overrides=overrides, **session, **options)
-    return watched(run(request), detach=detach)
+    return follow_or_detach(run(request), detach=detach)
 
 
 def config_and_overrides(

@@ -43,7 +43,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
 
     def begins(port: int) -> None:
         lab.ensure()
-        terminal.say(f"serving {_url(port)}; Ctrl-C ends it, and what runs goes on")
+        terminal.print_status(f"serving {_url(port)}; Ctrl-C ends it, and what runs goes on")
 
     if detach:
         found = server_control.start(port, roots)
@@ -52,7 +52,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
         except BaseException:
             server_control.stop()
             raise
-        terminal.say(f"the server runs: {_url(found.port)} (pid {found.pid})")
+        terminal.print_status(f"the server runs: {_url(found.port)} (pid {found.pid})")
         return 0
     from roost.base.system import state_folder
     from roost.serve.routes import served_packages
@@ -75,7 +75,7 @@ def stop() -> int:
     from roost.serve import server_control
 
     found = server_control.stop()
-    terminal.say("no server runs" if found is None else f"the server (pid {found.pid}) has ended")
+    terminal.print_status("no server runs" if found is None else f"the server (pid {found.pid}) has ended")
     return 0
 
 
@@ -92,11 +92,13 @@ def status(as_json: bool) -> int:
 
     found = server_presence.about(state_folder.lab_folder())
     if as_json:
-        terminal.print_json({"running": False} if found is None else _shown(found, state_folder.lab_folder()))
+        terminal.print_json(
+            {"running": False} if found is None else _to_json(found, state_folder.lab_folder())
+        )
     elif found is None:
         click.echo("no server runs; `roost server --detach` starts one")
     else:
-        since = terminal.moment(found.started)
+        since = terminal.format_time(found.started)
         click.echo(f"{_url(found.port)}  pid {found.pid}, roost {found.version}, since {since}")
     return 0 if found is not None else NotFound.exit_code
 
@@ -105,7 +107,7 @@ def _url(port: int) -> str:
     return f"http://localhost:{port}/api/v1"
 
 
-def _shown(found: About, folder: Path) -> dict[str, Any]:
+def _to_json(found: About, folder: Path) -> dict[str, Any]:
     from msgspec.structs import asdict
 
     from roost.serve.http import listening_sockets

@@ -36,7 +36,7 @@ def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json
     roost show --data runs/NAME                # with the package's own code and settings
     """
     if data:
-        return _data(arguments, tuning, as_json=as_json)
+        return _show_data(arguments, tuning, as_json=as_json)
     if tuning is not None:
         fix = "roost show --data config.yaml -f tuning.yaml"
         raise UsageError("-f is for --data", received=str(tuning), fix=fix)
@@ -44,40 +44,40 @@ def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json
         raise UsageError("no package is named", fix="roost show runs/NAME")
     if len(arguments) > 1:
         raise UsageError("shows one package", received=" ".join(arguments), fix="roost show runs/NAME")
-    return _package(Path(arguments[0]), as_json=as_json)
+    return _show_package(Path(arguments[0]), as_json=as_json)
 
 
-def _package(package: Path, *, as_json: bool) -> int:
+def _show_package(package: Path, *, as_json: bool) -> int:
     from roost.operations.reading.show import show
 
     shown = show(package)
     if as_json:
         terminal.print_json(shown)
     else:
-        from roost.cli.package_view import lines
+        from roost.cli.package_view import format_package
 
-        for line in lines(shown):
-            click.echo(terminal.line(line), color=terminal.colours(sys.stdout))
+        for line in format_package(shown):
+            click.echo(terminal.escape_line(line), color=terminal.allows_colours(sys.stdout))
     return 0
 
 
-def _data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> int:
+def _show_data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> int:
     from roost.cli import live_run
     from roost.cli.commands.run import config_and_overrides
-    from roost.cli.wait_progress import Waiting, not_finished
+    from roost.cli.wait_progress import StageScreen, format_unfinished
     from roost.operations.reading.show_data import ShowDataRequest, show_data
 
     config, overrides = config_and_overrides(None, arguments, command="show --data")
     request = ShowDataRequest(config=config, tuning=tuning, overrides=overrides, command=sys.argv)
     with show_data(request) as started:
-        shown, was_told = live_run.to_its_end(started, Waiting(started.stage))
+        shown, is_printed = live_run.wait_for_outcome(started, StageScreen(started.stage))
     if as_json:
         terminal.print_json(shown)
     else:
-        from roost.cli.data_view import lines
+        from roost.cli.data_view import format_splits
 
-        for line in lines(shown.splits):
-            click.echo(line, color=terminal.colours(sys.stdout))
+        for line in format_splits(shown.splits):
+            click.echo(line, color=terminal.allows_colours(sys.stdout))
     if shown.state != "succeeded":
-        terminal.say(not_finished(shown, was_told=was_told, what="look"))
+        terminal.print_status(format_unfinished(shown, is_printed=is_printed, what="look"))
     return shown.exit_code

@@ -14,7 +14,7 @@ from roost.cli import terminal
 if TYPE_CHECKING:
     from roost.operations.simulation.simulate import SimulatedTask, SimulationResult
 
-_MOST_NEVER = 10
+_MAX_NEVER_STARTED = 10
 
 
 @click.command("simulate")
@@ -49,7 +49,7 @@ def command(
     if history is not None and tasks is not None:
         fix = "leave out --tasks, or the history"
         raise UsageError("a history is not made up", setting="--tasks", received=tasks, fix=fix)
-    from roost.cli.wait_progress import counted
+    from roost.cli.wait_progress import progress_reports
     from roost.operations.simulation.simulate import SimulateRequest, simulate
 
     request = SimulateRequest(
@@ -60,19 +60,19 @@ def command(
         most_per_card=most_per_card,
         cores=cores,
     )
-    with counted() as tell:
-        shown = simulate(request, report=tell)
+    with progress_reports() as report:
+        shown = simulate(request, report=report)
     if as_json:
         terminal.print_json(shown)
     else:
-        for line in _lines(shown):
-            click.echo(terminal.line(line))
+        for line in _result_lines(shown):
+            click.echo(terminal.escape_line(line))
         if shown.left_out:
-            terminal.say(f"left out: {shown.left_out} that have not run to an end")
+            terminal.print_status(f"left out: {shown.left_out} that have not run to an end")
     return 0
 
 
-def _lines(shown: SimulationResult) -> Iterator[str]:
+def _result_lines(shown: SimulationResult) -> Iterator[str]:
     time = terminal.format_duration
     tasks, cards = ("" if count == 1 else "s" for count in (shown.tasks, shown.cards))
     yield (
@@ -91,16 +91,16 @@ def _lines(shown: SimulationResult) -> Iterator[str]:
         for one in shown.users
     ]
     header = ["USER", "TASKS", "WAIT P50", "P95", "MAX", "GPU HOURS", "SHARE"]
-    yield from terminal.columns(header, rows)
+    yield from terminal.format_table(header, rows)
     if shown.longest is not None:
         yield ""
-        yield f"longest wait: {_task(shown.longest)}"
+        yield f"longest wait: {_describe_task(shown.longest)}"
     if shown.never:
         yield ""
         yield f"never started: {len(shown.never)}"
-        yield from (f"  {_task(one)}" for one in shown.never[:_MOST_NEVER])
+        yield from (f"  {_describe_task(one)}" for one in shown.never[:_MAX_NEVER_STARTED])
 
 
-def _task(one: SimulatedTask) -> str:
+def _describe_task(one: SimulatedTask) -> str:
     waited = "" if one.waited is None else f", {terminal.format_duration(one.waited)}"
     return f"{one.name} of {one.user}{waited}: {one.reason}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from roost.operations.lifecycle.stop import StopResult
     from roost.operations.queue.task_control import StopProgress
 
-_SAID_EVERY_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 
 
 @click.command("stop")
@@ -31,10 +31,10 @@ def command(named: tuple[str, ...], now: bool) -> int:
     roost stop runs/NAME --now
     roost stop 01m7ybz8bp 01m7ybz8c4       # tasks, as `roost tasks` shows them
     """
-    return end(named, now=now)
+    return stop_and_report(named, now=now)
 
 
-def end(named: tuple[str, ...], *, now: bool) -> int:
+def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
     """Asks tasks and packages to end, and tells how that goes."""
     from roost.operations.lifecycle.stop import StopPending
     from roost.operations.queue.task_control import stop_all as events
@@ -46,21 +46,23 @@ def end(named: tuple[str, ...], *, now: bool) -> int:
         if not isinstance(event, StopPending):
             began = told.task is None or told.task.attempt > 0
             is_task = told.task is not None
-            _tell(event, _shown(told), name, began=began, can_go_on=told.can_continue, is_task=is_task)
-        elif told.package not in said or event.seconds - said[told.package] >= _SAID_EVERY_SECONDS:
+            _report_result(
+                event, _shown(told), name, began=began, can_go_on=told.can_continue, is_task=is_task
+            )
+        elif told.package not in said or event.seconds - said[told.package] >= _REPORT_SECONDS:
             said[told.package] = event.seconds
             trains = told.can_continue
             asked = "ended at once" if now else "asked to save and end" if trains else "asked to end"
             step = f"; step {event.step}, {event.phase}" if trains else ""
-            terminal.say(f"{name}session {event.session}: {asked}{step}")
+            terminal.print_status(f"{name}session {event.session}: {asked}{step}")
     return 0
 
 
 def _shown(told: StopProgress) -> str:
-    return terminal.typed(told.package)
+    return terminal.quote_path(told.package)
 
 
-def _tell(
+def _report_result(
     event: StopResult,
     shown: str,
     name: str = "",
@@ -69,15 +71,17 @@ def _tell(
     can_go_on: bool = True,
     is_task: bool = False,
 ) -> None:
-    state = terminal.state(event.state)
+    state = terminal.format_state(event.state)
     step = "" if event.step is None else f" at step {event.step}"
     if not began:
-        terminal.say(f"{name}{state} before it began")
+        terminal.print_status(f"{name}{state} before it began")
     elif not event.was_running:
-        terminal.say(
+        terminal.print_status(
             f"{name}{state} while it waited to go on" if is_task else f"{shown} does not run: {state}"
         )
     elif event.state == "succeeded":
-        terminal.say(f"{name}{state}{step}, before it could be stopped")
+        terminal.print_status(f"{name}{state}{step}, before it could be stopped")
     else:
-        terminal.say(f"{name}{state}{step}" + (f"; to go on: roost continue {shown}" if can_go_on else ""))
+        terminal.print_status(
+            f"{name}{state}{step}" + (f"; to go on: roost continue {shown}" if can_go_on else "")
+        )

@@ -17,19 +17,19 @@ from roost.base.errors import Refused, UsageError
 from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand
-from roost.cli.options.rank_options import asked_strategy, limit_seconds, strategy_options, time_limit
+from roost.cli.options.rank_options import parse_time_limit, strategy_options, take_strategy, take_time_limit
 
 if TYPE_CHECKING:
     from roost.operations.queue.new_tasks import NewTasks
     from roost.operations.queue.resources import TaskOptions
     from roost.operations.queue.submit import SubmitRequest
 
-_COMMAND = f"{__name__}.command"
-_MOST_SHOWN = 5
-_MANY = 1000
+_COMMAND_ARGUMENTS = f"{__name__}.command"
+_MAX_SHOWN = 5
+_CONFIRM_ABOVE = 1000
 """More tasks at once are asked about: `seed=0..4000` may have been meant to be 0..4."""
 
-_OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
+_FORM_OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
 """Those that one of the three forms does not have."""
 
 
@@ -39,7 +39,7 @@ class _SubmitCommand(ConfigCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
+            ctx.meta[_COMMAND_ARGUMENTS] = args[at + 1 :]
             args = args[:at]
         try:
             return super().parse_args(ctx, args)
@@ -48,7 +48,7 @@ class _SubmitCommand(ConfigCommand):
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
-def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _refuse_devices(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """The lab chooses which; only how many is asked."""
     if value is not None:
         fix = "write --gpus N; on the CPU: -CPU devices=N"
@@ -65,7 +65,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option("-d", "--description", help="A few words about the task.")
 @click.option("--name", help="The package's name; of a sweep its own, and the beginning of all of them.")
 @click.option("--gpus", type=click.IntRange(0), metavar="N", help="How many cards; without it as the config.")
-@click.option("--devices", hidden=True, expose_value=False, callback=_no_devices)
+@click.option("--devices", hidden=True, expose_value=False, callback=_refuse_devices)
 @click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
 @click.option("--whole", is_flag=True, help="Share the cards with nobody.")
 @click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
@@ -87,7 +87,7 @@ def _no_devices(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, each value but the seeds.")
 @click.option("--force", is_flag=True, help="With continue: though config or code differ.")
-@click.option("--yes", is_flag=True, help=f"Of a sweep of more than {_MANY:,} tasks: do not ask.")
+@click.option("--yes", is_flag=True, help=f"Of a sweep of more than {_CONFIRM_ABOVE:,} tasks: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
@@ -103,42 +103,42 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
     roost submit continue runs/NAME max_epochs=20 --after 06f3 --begin "tomorrow 08:00"
     roost submit --gpus 1 --retry 2 -- python train.py --epochs 3
     """
-    found = _submitted(ctx.meta.get(_COMMAND), arguments, options)
+    found = _submit(ctx.meta.get(_COMMAND_ARGUMENTS), arguments, options)
     if isinstance(found, int):
         return found
     from roost.operations.queue.resources import begin_notes
 
     for note in (*found.notes, *begin_notes(found.tasks[0].begin)):
-        terminal.say(note)
+        terminal.print_status(note)
     if as_json:
         keys = ("id", "name", "package", "sweep", "begin")
         terminal.print_json([{key: getattr(task, key) for key in keys} for task in found.tasks])
     else:
-        for line in _lines(found):
-            click.echo(terminal.line(line))
+        for line in _task_lines(found):
+            click.echo(terminal.escape_line(line))
     return 0
 
 
-def _submitted(
+def _submit(
     typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> NewTasks | int:
     """What waits now; or the exit code of a check that failed."""
-    _require_whole_begin(options["begin"], arguments)
+    _require_quoted_begin(options["begin"], arguments)
     limit = options["time_limit"]
-    seconds = limit_seconds(limit) if limit is not None else None
-    overrides = time_limit(options)
-    wanted = _wanted(options, seconds)
+    seconds = parse_time_limit(limit) if limit is not None else None
+    overrides = take_time_limit(options)
+    task_options = _task_options(options, seconds)
     if typed is not None:
-        _require_none(options, ["config", "tuning", "check", "force"], "a command")
+        _require_absent(options, ["config", "tuning", "check", "force"], "a command")
         if arguments or not typed:
             what = f"before -- stands {arguments[0]!r}" if arguments else "no command is named after --"
             raise UsageError(what, fix="roost submit --gpus 1 -- python train.py")
         from roost.operations.queue.submit_command import submit_command
 
-        return submit_command(typed, wanted, name=options["name"], description=options["description"])
+        return submit_command(typed, task_options, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
-        return _continued((*arguments[1:], *overrides), options, wanted)
-    _require_none(options, ["force"], "a new run")
+        return _submit_continue((*arguments[1:], *overrides), options, task_options)
+    _require_absent(options, ["force"], "a new run")
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.queue.submit import SubmitRequest, submit
 
@@ -151,20 +151,20 @@ def _submitted(
         overrides=(*own, *overrides),
         description=options["description"],
         name=options["name"],
-        options=wanted,
+        options=task_options,
         command=sys.argv,
     )
-    if not options["yes"] and not _is_meant(request):
+    if not options["yes"] and not _confirm_large_sweep(request):
         return 1
-    if options["check"] and (code := _checked(request)):
+    if options["check"] and (code := _run_checks(request)):
         return code
-    from roost.cli.wait_progress import counted
+    from roost.cli.wait_progress import progress_reports
 
-    with counted() as tell:
-        return submit(request, report=tell)
+    with progress_reports() as report:
+        return submit(request, report=report)
 
 
-def _is_meant(request: SubmitRequest) -> bool:
+def _confirm_large_sweep(request: SubmitRequest) -> bool:
     """Whether so many tasks are; who sits at a terminal is asked where there are many.
 
     Raises:
@@ -173,18 +173,18 @@ def _is_meant(request: SubmitRequest) -> bool:
     from roost.operations.queue import sweep
 
     number = len(sweep.expand(request.overrides))
-    if number <= _MANY:
+    if number <= _CONFIRM_ABOVE:
         return True
     what = f"this is a sweep of {number:,} tasks, each with a package of its own"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Refused(what, fix="add --yes, or name fewer values")
     if click.confirm(f"{what}. Queue them?", err=True):
         return True
-    terminal.say("nothing was queued")
+    terminal.print_status("nothing was queued")
     return False
 
 
-def _require_whole_begin(begin: str | None, arguments: Sequence[str]) -> None:
+def _require_quoted_begin(begin: str | None, arguments: Sequence[str]) -> None:
     """A day and a time without quotes are two words, of which the second is taken for something else."""
     clock = next((one for one in arguments if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", one)), None)
     if begin is not None and ":" not in begin and clock is not None:
@@ -202,8 +202,10 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
         raise UsageError(what, received=str(config), fix=f"roost submit -- {typed}")
 
 
-def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: TaskOptions) -> NewTasks:
-    _require_none(options, ["config", "tuning", "name", "check"], "continue")
+def _submit_continue(
+    arguments: tuple[str, ...], options: dict[str, Any], task_options: TaskOptions
+) -> NewTasks:
+    _require_absent(options, ["config", "tuning", "name", "check"], "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.lifecycle.continue_ import ContinueRequest
     from roost.operations.queue.submit import submit_continue
@@ -215,18 +217,18 @@ def _continued(arguments: tuple[str, ...], options: dict[str, Any], wanted: Task
         force=options["force"],
         command=sys.argv,
     )
-    return submit_continue(request, wanted)
+    return submit_continue(request, task_options)
 
 
-def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
+def _task_options(options: dict[str, Any], seconds: float | None) -> TaskOptions:
     from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
-    from roost.lab.queue.task import Need
+    from roost.lab.queue.task import ResourceRequest
     from roost.operations.queue.resources import TaskOptions, find_task_ids, parse_begin
 
     gpus, cpu, memory, begin = (options[name] for name in ("gpus", "cpu", "memory", "begin"))
     if cpu and gpus:
         raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
-    need = Need(
+    need = ResourceRequest(
         cards=gpus or 0,
         memory_mb=parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB)
         if memory is not None
@@ -239,7 +241,7 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
     return TaskOptions(
         need=need,
         cards_from_settings=gpus is None and not cpu,
-        strategy=asked_strategy(options, device="cpu" if cpu else None),
+        strategy=take_strategy(options, device="cpu" if cpu else None),
         priority=options["priority"],
         begin=parse_begin(begin, now=time.time()) if begin is not None else None,
         retries=options["retry"],
@@ -249,38 +251,38 @@ def _wanted(options: dict[str, Any], seconds: float | None) -> TaskOptions:
     )
 
 
-def _require_none(options: dict[str, Any], names: Sequence[str], form: str) -> None:
-    given = [_OPTIONS[name] for name in names if options[name]]
+def _require_absent(options: dict[str, Any], names: Sequence[str], form: str) -> None:
+    given = [_FORM_OPTIONS[name] for name in names if options[name]]
     if given:
         raise UsageError(f"{' and '.join(given)} is not for {form}", fix="leave it out")
 
 
-def _checked(request: SubmitRequest) -> int:
+def _run_checks(request: SubmitRequest) -> int:
     """Runs `roost check`, of a sweep as often as need be; 0 when it is ready."""
     from roost.cli import live_run
-    from roost.cli.plain_output import Plain
-    from roost.cli.wait_progress import not_finished
+    from roost.cli.plain_output import PlainScreen
+    from roost.cli.wait_progress import format_unfinished
     from roost.operations.lifecycle.check import check
     from roost.operations.queue.submit import check_requests
 
     asked = check_requests(request)
     for number, one in enumerate(asked, 1):
         if len(asked) > 1:
-            terminal.say(f"check {number} of {len(asked)}: {' '.join(one.overrides)}")
+            terminal.print_status(f"check {number} of {len(asked)}: {' '.join(one.overrides)}")
         with check(one) as started:
-            outcome, was_told = live_run.to_its_end(started, Plain(sys.stderr))
+            outcome, is_printed = live_run.wait_for_outcome(started, PlainScreen(sys.stderr))
         if not outcome.is_ready:
-            terminal.say(not_finished(outcome, was_told=was_told, what="check"))
+            terminal.print_status(format_unfinished(outcome, is_printed=is_printed, what="check"))
             return outcome.exit_code or 1
     return 0
 
 
-def _lines(found: NewTasks) -> list[str]:
+def _task_lines(found: NewTasks) -> list[str]:
     """One line for each task; of a long sweep the first ones."""
     tasks = found.tasks
-    more = len(tasks) - _MOST_SHOWN
-    shown = tasks[:_MOST_SHOWN] if more > 1 else tasks
-    lines = [f"{task.id}  {terminal.short(Path(task.package))}" for task in shown]
+    more = len(tasks) - _MAX_SHOWN
+    shown = tasks[:_MAX_SHOWN] if more > 1 else tasks
+    lines = [f"{task.id}  {terminal.format_path(Path(task.package))}" for task in shown]
     if tasks[0].sweep is not None:
         called = f"{tasks[0].sweep_name}, " if tasks[0].sweep_name is not None else ""
         lines.insert(0, f"{tasks[0].sweep}  {called}a sweep of {len(tasks)} tasks")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from roost.operations.queue.list_tasks import Sweep, TaskRow
 
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
-_FIRST_TO_GO = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
+_DROPPED_COLUMNS = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
 """Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
-_LEAST_REASON = 40
+_MIN_REASON = 40
 """Of the last column, which is cut, so much is to be seen."""
 _CARD_CHARACTERS = 12
 """Of the id of a card that is gone: as much of a UUID as tells it from the others of a machine."""
-_MOST_WAITING = 50
+_MAX_PENDING = 50
 _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed")
 
 
@@ -59,7 +59,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         needs_daemon,
     )
 
-    max_pending = None if as_json else _MOST_WAITING
+    max_pending = None if as_json else _MAX_PENDING
     rows = list_tasks(all_tasks=all_of_them, states=states, user=user, max_pending=max_pending)
     if as_json:
         import msgspec
@@ -68,7 +68,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         return 0
     if not rows:
         some = bool(states or user) and not all_of_them
-        terminal.say("no tasks of this kind; --all lists all" if some else "no tasks")
+        terminal.print_status("no tasks of this kind; --all lists all" if some else "no tasks")
         return 0
     now = time.time()
     sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
@@ -76,31 +76,35 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         counts = zip(count_hidden(rows, user), ("wait", "have ended"), strict=True)
         more = [f"{count:,} more that {what}" for count, what in counts if count > 0]
         if more:
-            terminal.say(f"… and {' and '.join(more)}: --all")
+            terminal.print_status(f"… and {' and '.join(more)}: --all")
     if needs_daemon(rows):
-        terminal.say("nobody looks after them: roost lab start")
+        terminal.print_status("nobody looks after them: roost lab start")
     return 0
 
 
 def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:
     from roost.operations.queue.list_tasks import Sweep
 
-    cells = [_of_sweep(row, now) if isinstance(row, Sweep) else _of_task(row, now, numbers) for row in rows]
+    cells = [
+        _sweep_cells(row, now) if isinstance(row, Sweep) else _task_cells(row, now, numbers) for row in rows
+    ]
     every: dict[str, Sequence[str]] = dict(zip(_HEADER, zip(*cells, strict=True), strict=True))
     columns = {name: column for name, column in every.items() if any(column)}
     names = list(columns)
     # A line that wraps makes a table unreadable; --json has everything.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if width is not None:
-        columns["NAME"] = [terminal.cut(name, width // 3) for name in columns["NAME"]]
-        names = terminal.fitting(columns, width, first_to_go=_FIRST_TO_GO, cut="REASON", least=_LEAST_REASON)
-    if terminal.colours(sys.stdout):
-        columns["STATE"] = [terminal.state(state) for state in columns["STATE"]]
-    lines = terminal.columns(names, zip(*(columns[name] for name in names), strict=True))
-    return lines if width is None else [terminal.cut(line, width) for line in lines]
+        columns["NAME"] = [terminal.truncate(name, width // 3) for name in columns["NAME"]]
+        names = terminal.fit_columns(
+            columns, width, first_to_go=_DROPPED_COLUMNS, cut="REASON", least=_MIN_REASON
+        )
+    if terminal.allows_colours(sys.stdout):
+        columns["STATE"] = [terminal.format_state(state) for state in columns["STATE"]]
+    lines = terminal.format_table(names, zip(*(columns[name] for name in names), strict=True))
+    return lines if width is None else [terminal.truncate(line, width) for line in lines]
 
 
-def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
+def _task_cells(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
     return [
         row.short,
         row.name,
@@ -114,13 +118,13 @@ def _of_task(row: TaskRow, now: float, numbers: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _of_sweep(sweep: Sweep, now: float) -> list[str]:
+def _sweep_cells(sweep: Sweep, now: float) -> list[str]:
     tasks = sweep.tasks
     return [
         sweep.short,
         f"{sweep.name} ({_count(sweep)} tasks)",
         ", ".join(f"{count} {state}" for state, count in sweep.counts.items()),
-        _asked(tasks[0]),
+        _requested(tasks[0]),
         _memory(tasks[0]),
         terminal.format_duration(sweep.seconds(now)),
         "",
@@ -143,10 +147,10 @@ def _priority(row: TaskRow) -> str:
 def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:
     known = ",".join(str(numbers[card]) for card in row.cards if card in numbers)
     gone = [card[:_CARD_CHARACTERS] for card in row.cards if card not in numbers]
-    return ",".join([*([f"GPU {known}"] if known else []), *gone]) or _asked(row)
+    return ",".join([*([f"GPU {known}"] if known else []), *gone]) or _requested(row)
 
 
-def _asked(row: TaskRow) -> str:
+def _requested(row: TaskRow) -> str:
     count, what = (row.num_cards, "card") if row.num_cards else (row.cores or 0, "core")
     return f"{count} {what}{'s' if count > 1 else ''}" if count else ""
 

@@ -34,9 +34,11 @@ def command(packages: tuple[Path, ...], port: int | None, host: str) -> int:
             for serving in events:
                 click.echo(serving.url)
                 plural = "s" * (len(serving.runs) != 1)
-                terminal.say(f"TensorBoard shows {len(serving.runs)} package{plural}; Ctrl-C ends it")
+                terminal.print_status(
+                    f"TensorBoard shows {len(serving.runs)} package{plural}; Ctrl-C ends it"
+                )
         except KeyboardInterrupt:
-            terminal.say("ended")
+            terminal.print_status("ended")
     return 0
 
 

@@ -29,10 +29,10 @@ def command(package: Path, as_json: bool) -> int:
         if not as_json:
             word = click.style("good", fg="green") if finding.good else click.style("BAD ", fg="red")
             what = f"{finding.what} {finding.name}".rstrip()
-            click.echo(f"{word}  {what}: {finding.detail}", color=terminal.colours(sys.stdout))
+            click.echo(f"{word}  {what}: {finding.detail}", color=terminal.allows_colours(sys.stdout))
     bad = sum(not finding.good for finding in findings)
     if as_json:
         terminal.print_json(findings)
     elif bad:
-        terminal.error(f"{bad} damaged; `roost continue` takes the newest good checkpoint")
+        terminal.print_error(f"{bad} damaged; `roost continue` takes the newest good checkpoint")
     return 1 if bad else 0

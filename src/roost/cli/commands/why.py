@@ -30,14 +30,16 @@ def command(task: str, as_json: bool) -> int:
         terminal.print_json(found)
         return 0
     for one in found:
-        click.echo(terminal.line(f"{one.name}: {one.why}"))
-        click.echo(terminal.line(f"  package  {terminal.short(Path(one.package))}"))
+        click.echo(terminal.escape_line(f"{one.name}: {one.why}"))
+        click.echo(terminal.escape_line(f"  package  {terminal.format_path(Path(one.package))}"))
         if one.command:
-            click.echo(terminal.line(f"  command  {shlex.join(one.command)}"))
+            click.echo(terminal.escape_line(f"  command  {shlex.join(one.command)}"))
         if one.can_go_on:
-            typed = terminal.typed(Path(one.package))
-            click.echo(terminal.line(f"  go on    roost continue {typed}, or roost submit continue {typed}"))
-        rows = [(terminal.moment(event.at), event.kind, event.text) for event in one.events]
-        for line in terminal.columns(("", "", ""), rows)[1:] if rows else ():
+            typed = terminal.quote_path(Path(one.package))
+            click.echo(
+                terminal.escape_line(f"  go on    roost continue {typed}, or roost submit continue {typed}")
+            )
+        rows = [(terminal.format_time(event.at), event.kind, event.text) for event in one.events]
+        for line in terminal.format_table(("", "", ""), rows)[1:] if rows else ():
             click.echo(f"  {line}")
     return 0

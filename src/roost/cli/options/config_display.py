@@ -16,16 +16,16 @@ from roost.config.layers import ABSENT
 from roost.operations.lifecycle.explain import SettingExplanation, explain, merged_settings
 
 
-class _Dumper(yaml.SafeDumper):
+class _SettingsDumper(yaml.SafeDumper):
     """Quotes every text that our reader would take for something else."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    plain = "\n" not in text and parse_plain(text) == text
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    plain = "\n" not in text and parse_unquoted(text) == text
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
 
 
-def parse_plain(text: str) -> Any:
+def parse_unquoted(text: str) -> Any:
     """What a text means without quotes; None if that is an error."""
     from roost.base.errors import ConfigError
 
@@ -35,34 +35,34 @@ def parse_plain(text: str) -> Any:
         return None
 
 
-_Dumper.add_representer(str, _text)
+_SettingsDumper.add_representer(str, _represent_text)
 
 
-def tell(
+def print_settings(
     config: Path, tuning: Path | None, overrides: Sequence[str], *, key: str | None, as_json: bool
 ) -> int:
     """Prints all settings, or where one of them comes from."""
     if key:
         found = explain(config, key, tuning=tuning, overrides=overrides)
         if as_json:
-            terminal.print_json(_plain(found))
+            terminal.print_json(_to_json(found))
         else:
-            click.echo(_explained(found))
+            click.echo(_format_explanation(found))
         return 0
     values = merged_settings(config, tuning=tuning, overrides=overrides)
     if as_json:
         terminal.print_json(values)
     else:
-        click.echo(dumped(values).rstrip("\n"))
+        click.echo(to_yaml(values).rstrip("\n"))
     return 0
 
 
-def dumped(values: Any) -> str:
+def to_yaml(values: Any) -> str:
     """Settings as YAML that roost reads back as they are."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(values, Dumper=_SettingsDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _plain(found: SettingExplanation) -> dict[str, Any]:
+def _to_json(found: SettingExplanation) -> dict[str, Any]:
     said = [
         {"layer": layer, "value": None if v is ABSENT else v, "set": v is not ABSENT}
         for layer, v in found.layers
@@ -70,16 +70,16 @@ def _plain(found: SettingExplanation) -> dict[str, Any]:
     return {"key": found.key, "help": found.help, "values": found.values, "layers": said}
 
 
-def _explained(found: SettingExplanation) -> str:
+def _format_explanation(found: SettingExplanation) -> str:
     head = f"{found.key}: {found.help}" if found.help else found.key
     if found.values:
         head += f"\n  values: {found.values}"
     if not found.layers:
         return f"{head}\n  (not set)"
     width = max(len(layer) for layer, _ in found.layers)
-    lines = [f"  {layer:<{width}}  {_value(value)}" for layer, value in found.layers]
+    lines = [f"  {layer:<{width}}  {_format_value(value)}" for layer, value in found.layers]
     return "\n".join([head, *lines])
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "(taken away)" if value is ABSENT else msgspec.json.encode(value).decode()

@@ -9,28 +9,28 @@ import click
 
 from roost.base.errors import RoostError
 
-_GIVEN = f"{__name__}.given"
+_TYPED_ARGUMENTS = f"{__name__}.given"
 
 
 class ConfigCommand(click.Command):
     """`roost run CONFIG --help` shows the options of CONFIG beneath the command's own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_GIVEN] = list(args)  # --help is served while the config is not parsed yet
+        ctx.meta[_TYPED_ARGUMENTS] = list(args)  # --help is served while the config is not parsed yet
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
-        opts, _, _ = self.make_parser(ctx).parse_args(list(ctx.meta.get(_GIVEN, [])))
+        opts, _, _ = self.make_parser(ctx).parse_args(list(ctx.meta.get(_TYPED_ARGUMENTS, [])))
         # What is not given is an object of click's own.
         named = {name: value for name, value in opts.items() if isinstance(value, str)}
         texts = opts["arguments"] if isinstance(opts.get("arguments"), tuple) else ()
         config, *overrides = [*filter(None, [named.get("config")]), *texts] or [""]
         if config and "=" not in config:
-            _format(formatter, Path(config), named.get("tuning"), overrides)
+            _write_declared_options(formatter, Path(config), named.get("tuning"), overrides)
 
 
-def _format(
+def _write_declared_options(
     formatter: click.HelpFormatter, config: Path, tuning: str | None, overrides: Sequence[str]
 ) -> None:
     from roost.operations.lifecycle.explain import declared_options

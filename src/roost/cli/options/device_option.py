@@ -12,7 +12,7 @@ from roost.base.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Device(click.Choice[str]):
+class _DeviceType(click.Choice[str]):
     """Where to compute; a number of GPUs is asked for by another option, where there is one."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -24,7 +24,7 @@ class _Device(click.Choice[str]):
 
 
 def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
-    """Adds both options to a command, which gets what was asked by `asked_device`.
+    """Adds both options to a command, which gets what was asked by `take_device`.
 
     Args:
         otherwise: What happens without them, for the help.
@@ -35,14 +35,14 @@ def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
         short = click.option("-CPU", "cpu", is_flag=True, help="Short for --device cpu.")
         return click.option(
             "--device",
-            type=_Device(["auto", "cpu", "cuda"]),
+            type=_DeviceType(["auto", "cpu", "cuda"]),
             help=f"Where to {verb}; auto: on the GPU if there is one. Without it: {otherwise}.",
         )(short(command))
 
     return add
 
 
-def asked_device(options: dict[str, Any]) -> str | None:
+def take_device(options: dict[str, Any]) -> str | None:
     """Replaces ``cpu`` and ``device`` among a command's options by the device; None when none was asked for.
 
     Raises:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def watch_options(command: F) -> F:
-    """Adds both options to a command, which takes them out again by `asked_terminal`."""
+def terminal_options(command: F) -> F:
+    """Adds both options to a command, which takes them out again by `take_terminal`."""
     pdb = click.option(
         "--pdb", is_flag=True, help="Give this terminal to the run: breakpoint() works, an error opens pdb."
     )
@@ -27,7 +27,7 @@ def watch_options(command: F) -> F:
     )(pdb(command))
 
 
-def asked_terminal(options: dict[str, Any]) -> tuple[bool, str]:
+def take_terminal(options: dict[str, Any]) -> tuple[bool, str]:
     """Takes both out of a command's options: whether to detach, and the terminal that the run gets, if any.
 
     Raises:
@@ -43,8 +43,8 @@ def asked_terminal(options: dict[str, Any]) -> tuple[bool, str]:
     return detach, os.ttyname(sys.stdin.fileno())
 
 
-def watched(started: StartedSession, *, detach: bool) -> int:
+def follow_or_detach(started: StartedSession, *, detach: bool) -> int:
     """Leaves a session alone or shows it to its end; gives the exit code of the program."""
     from roost.cli import live_run
 
-    return live_run.tell_detached(started) if detach else live_run.show(started)
+    return live_run.report_detached(started) if detach else live_run.show_started(started)

@@ -45,21 +45,21 @@ _OPTIONS = (
 
 
 def ranks_options(command: F) -> F:
-    """Adds the options to a command, which takes them out again by `asked_ranks` and `time_limit`."""
+    """Adds the options to a command, which takes them out again by `take_ranks` and `take_time_limit`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def strategy_options(command: F) -> F:
-    """Adds those alone that do not say which devices; they are taken out by `asked_strategy` and
-    `time_limit`."""
+    """Adds those alone that do not say which devices; they are taken out by `take_strategy` and
+    `take_time_limit`."""
     for option in reversed((*_STRATEGY, _TIME_LIMIT)):
         command = option(command)
     return command
 
 
-def asked_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
+def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
     """Takes them out of a command's options, but for ``--time-limit``.
 
     Args:
@@ -71,9 +71,9 @@ def asked_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
     """
     from roost.operations.sessions.rank_layout import RankRequest
 
-    strategy = asked_strategy(options, device=device)
+    strategy = take_strategy(options, device=device)
     return RankRequest(
-        devices=_devices(options.pop("devices")),
+        devices=_parse_devices(options.pop("devices")),
         strategy=strategy,
         num_nodes=options.pop("num_nodes"),
         rendezvous=options.pop("rendezvous"),
@@ -81,7 +81,7 @@ def asked_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
     )
 
 
-def asked_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
+def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
     """Takes the strategy out of a command's options; None where none is asked for.
 
     Args:
@@ -107,13 +107,13 @@ def asked_strategy(options: dict[str, Any], *, device: str | None) -> str | None
     return next(iter(named.values()), None)
 
 
-def time_limit(options: dict[str, Any]) -> tuple[str, ...]:
+def take_time_limit(options: dict[str, Any]) -> tuple[str, ...]:
     """Takes ``--time-limit`` out of a command's options: as an override of its setting."""
     limit = options.pop("time_limit")
     return () if limit is None else (f"limits.wall_time={limit}",)
 
 
-def limit_seconds(text: str) -> float:
+def parse_time_limit(text: str) -> float:
     """The seconds of a ``--time-limit``.
 
     Raises:
@@ -127,7 +127,7 @@ def limit_seconds(text: str) -> float:
         raise UsageError(error.message, setting="--time-limit", received=text, fix=error.fix) from None
 
 
-def _devices(text: str | None) -> Devices | None:
+def _parse_devices(text: str | None) -> Devices | None:
     """``2`` is a number of them, ``0,2`` are these two, and ``0,`` is the first."""
     if text is None or text == "auto":
         return text  # type: ignore[return-value]
