@@ -39,7 +39,7 @@ from typing import Any
 
 import msgspec
 
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
 from roost.lab.sessions import session_control
 from roost.operations import lab
@@ -61,7 +61,7 @@ def laboratory(**rules: Any) -> Iterator[Path]:
         os.chdir(name)
         try:
             with lab.opened() as store:
-                store.set("rules", rules)
+                store.set_setting("rules", rules)
             yield Path(name)
         finally:
             lab.stop()
@@ -79,7 +79,7 @@ def wait_for(there: Callable[[], object]) -> None:
         time.sleep(0.0005)
 
 
-def have_ended(store: Store) -> bool:
+def have_ended(store: QueueStore) -> bool:
     unended = f"SELECT 1 FROM task WHERE state NOT IN ({', '.join('?' * len(ENDED))}) LIMIT 1"
     return store._connection.execute(unended, ENDED).fetchone() is None
 
@@ -293,7 +293,7 @@ def idle() -> None:
         watched |= {f"template {pid}": pid for pid in beside}
         time.sleep(2.0)
         told = costs(watched)
-        store.ask(store.tasks()[0].id, "kill")
+        store.request_stop(store.tasks()[0].id, "kill")
         lab.ensure()
         wait_for(lambda: have_ended(store))
     print(f"| idle for {IDLE_SECONDS:g} s | CPU ticks | RSS MB | PSS MB |\n|---|---|---|---|")
@@ -349,7 +349,7 @@ def long_queue(rows: int, rounds: int) -> None:
         print(*told, f"\nthe queue: {size_mb:.1f} MB", sep="\n", flush=True)
         lab.stop()  # else it would start what follows
         for task in store.tasks(states=[RUNNING]):
-            session_control.ask(PackageFolder.open(task.package).sessions()[-1], now=True)
+            session_control.request_stop(PackageFolder.open(task.package).sessions()[-1], now=True)
 
 
 if __name__ == "__main__":

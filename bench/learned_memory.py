@@ -20,7 +20,7 @@ import random
 from dataclasses import dataclass, field
 
 from roost.lab.memory.memory_prediction import OutOfMemory, predict_memory, resources_after_out_of_memory
-from roost.lab.queue.history import Peak
+from roost.lab.queue.history import MemoryPeak
 
 
 @dataclass
@@ -45,16 +45,16 @@ class Job:
         self._overhead = random_.uniform(300, 600)
         self.batch = random_.choice((8, 16, 32, 64, 128))
 
-    def run(self, at: int, batch: int | None = None) -> Peak:
+    def run(self, at: int, batch: int | None = None) -> MemoryPeak:
         scale = batch or self.batch
         peak = (self._base + self._slope * scale) * (1 + self._random.gauss(0, 0.015))
         if self._random.random() < 0.02:
             peak *= 1 + self._random.uniform(0.01, 0.04)
         overhead = self._overhead * self._random.uniform(0.98, 1.02)
-        return Peak("key", float(scale), peak, overhead, 1, "H100", float(at))
+        return MemoryPeak("key", float(scale), peak, overhead, 1, "H100", float(at))
 
 
-def compare(counted: Counted, known: list[Peak], taken: Peak) -> None:
+def compare(counted: Counted, known: list[MemoryPeak], taken: MemoryPeak) -> None:
     """Counts one reservation, made of what was known."""
     given = predict_memory(known, scale=taken.scale, device="H100", ranks=1, declared_mb=None)
     if given.mb is None:

@@ -40,8 +40,8 @@ from roost.devices.card import Card
 from roost.lab.executors.executor import AttemptStatus
 from roost.lab.policy.decision import Policy, decide
 from roost.lab.policy.policy_state import Decision, PolicyState, Rules
-from roost.lab.queue.queue_store import Store
-from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
@@ -57,12 +57,12 @@ def cards(count: int) -> list[Card]:
 
 def tasks(count: int, random_: random.Random, every: float) -> list[Job]:
     made: list[Job] = []
-    needs: dict[Need, Need] = {}  # equal ones are one object, as in the queue
+    needs: dict[ResourceRequest, ResourceRequest] = {}  # equal ones are one object, as in the queue
     now = 0.0
     for number in range(count):
         now += random_.expovariate(1 / every) if every else 0.0
         limit = random_.choice(LIMITS)
-        need = Need(
+        need = ResourceRequest(
             cards=random_.choices((0, 1, 2, 4, 8), (5, 70, 12, 9, 4))[0],
             memory_mb=random_.choice(SIZES),
             time_limit=limit,
@@ -136,7 +136,7 @@ class Feigned:
     def watch(self, task: Task) -> int | None:
         return None
 
-    def ask(self, task: Task, *, now: bool) -> None:
+    def request_stop(self, task: Task, *, now: bool) -> None:
         self.over.add(task.id)
 
 
@@ -147,20 +147,20 @@ def daemon(jobs: list[Job], machine: list[Card], passes: int) -> None:
         os.environ |= {"ROOST_STATE": folder, "ROOST_LEASES": f"{folder}/leases"}
         executor = Feigned()
         with (
-            Store.open(Path(folder) / "lab") as store,
+            QueueStore.open(Path(folder) / "lab") as store,
             closing(Attempts(store, executor, lambda mb: (mb, mb))) as attempts,
             closing(Scheduler(store, executor, attempts, lambda: machine)) as scheduler,
         ):
-            store.set("rules", {"cores": 16, "most_per_card": 4})
+            store.set_setting("rules", {"cores": 16, "most_per_card": 4})
             store.submit([msgspec.structs.replace(job.task, package=f"{folder}/none") for job in jobs])
             scheduler.run()
             for name, times in found.items():
                 for _ in range(passes):
                     ended = [task.id for task in store.tasks(states=LIVE)[: name.startswith("a task")]]
                     executor.over.update(ended)
-                    waiting = store.counts()[PENDING]
+                    waiting = store.state_counts()[PENDING]
                     began, cpu = time.perf_counter(), time.thread_time()
-                    attempts.settle(ended)
+                    attempts.refresh(ended)
                     scheduler.run()
                     times.append((time.thread_time() - cpu, time.perf_counter() - began, waiting))
     for name, times in found.items():

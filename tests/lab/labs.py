@@ -17,8 +17,8 @@ from roost.base.system import process_identity
 from roost.lab.background import background_process, daemon_presence
 from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import package_roots, task_file
-from roost.lab.queue.queue_store import Store
-from roost.lab.queue.task import ENDED, Need, Task
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import ENDED, ResourceRequest, Task
 from roost.operations import lab
 from roost.operations.queue import submit, submit_command
 from roost.operations.queue.resources import TaskOptions
@@ -54,14 +54,14 @@ class Lab:
             patch.chdir(self.folder)
             yield
 
-    def store(self) -> Store:
-        return Store.open(self.state)
+    def store(self) -> QueueStore:
+        return QueueStore.open(self.state)
 
-    def task(self, script: str, *, need: Need | None = None, **wanted: Any) -> Task:
+    def task(self, script: str, *, need: ResourceRequest | None = None, **wanted: Any) -> Task:
         """One that waits in nobody's queue yet."""
         with self.here():
             task = submit_command.create_command_task(
-                ["/bin/sh", "-c", script], TaskOptions(need=need or Need(), **wanted)
+                ["/bin/sh", "-c", script], TaskOptions(need=need or ResourceRequest(), **wanted)
             )
             task_file.write(task, self.state)
             return task
@@ -70,7 +70,7 @@ class Lab:
         """Queues a script; no daemon is told."""
         task = self.task(script, **wanted)
         with self.here(), lab.opened() as store:
-            package_roots.note(self.state, [Path(task.package)])
+            package_roots.add(self.state, [Path(task.package)])
             store.submit([task])
         return task
 
@@ -95,8 +95,8 @@ class Lab:
     def ask(self, id: str, how: str) -> None:
         """Raises Refused if it has ended."""
         with self.store() as store:
-            store.ask(id, how)
-            store.wake()
+            store.request_stop(id, how)
+            store.wake_daemon()
 
     def start(self) -> DaemonRecord:
         with self.here():
@@ -114,7 +114,7 @@ class Lab:
         found = daemon_presence.find_daemon(self.state)
         assert found is not None
         process_identity.send_signal(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
-        wait_for(lambda: not found.lives)
+        wait_for(lambda: not found.is_alive)
         return found
 
     def tasks(self) -> list[Task]:

@@ -20,8 +20,8 @@ import pytest
 from roost.base.errors import Refused
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
-from roost.lab.queue.queue_store import Store
-from roost.lab.queue.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED, Need
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED, ResourceRequest
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -30,7 +30,7 @@ FOREVER = "exec sleep 600"
 
 
 def test_it_starts_what_waits_and_writes_down_how_it_ended(lab: Lab) -> None:
-    good, bad = lab.submit("exit 0", need=Need(cards=1)), lab.submit("exit 7")
+    good, bad = lab.submit("exit 0", need=ResourceRequest(cards=1)), lab.submit("exit 7")
     ended = lab.wait_for(good), lab.wait_for(bad)
     assert [(task.state, task.exit_code, task.attempt) for task in ended] == [
         (SUCCEEDED, 0, 1),
@@ -42,7 +42,7 @@ def test_a_second_one_is_refused_and_names_the_first(lab: Lab) -> None:
     first = lab.start()
     with pytest.raises(Refused, match=rf"\b{first.pid}\b"):
         Daemon(lab.state).run()
-    assert first.lives
+    assert first.is_alive
 
 
 def test_no_queue_is_made_anew_while_it_opens_its_own(
@@ -57,7 +57,7 @@ def test_no_queue_is_made_anew_while_it_opens_its_own(
         raise Refused("that was all")
 
     monkeypatch.setattr(daemon_presence, "_RECORD_SECONDS", 0.0)
-    monkeypatch.setattr(Store, "open", opened)
+    monkeypatch.setattr(QueueStore, "open", opened)
     with pytest.raises(Refused, match="that was all"):
         Daemon(lab.state).run()
 
@@ -68,7 +68,7 @@ def test_ended_by_a_signal_it_leaves_what_runs_alone(lab: Lab) -> None:
     found = daemon_presence.find_daemon(lab.state)
     assert found is not None
     os.kill(found.pid, signal.SIGTERM)
-    wait_for(lambda: not found.lives)
+    wait_for(lambda: not found.is_alive)
     os.kill(record["worker_pid"], 0)
     lab.start()
     assert lab.one(id).state == RUNNING and lab.one(id).session == 1
@@ -80,12 +80,12 @@ def test_a_queue_that_cannot_be_written_is_waited_for_and_told(lab: Lab) -> None
     with sqlite3.connect(lab.state / "lab.db") as outside:
         outside.execute("ALTER TABLE task RENAME TO away")
     with lab.store() as store:
-        store.wake()
+        store.wake_daemon()
     wait_for(lambda: "no such table" in lab.log())
     with sqlite3.connect(lab.state / "lab.db") as outside:
         outside.execute("ALTER TABLE away RENAME TO task")
     assert lab.wait_for(lab.submit("exit 0")).state == SUCCEEDED
-    assert about.lives
+    assert about.is_alive
     assert lab.log().count("no such table") == 1, "told once"
 
 
@@ -105,7 +105,7 @@ def test_a_queue_that_is_locked_is_waited_for(lab: Lab) -> None:
 def test_with_few_descriptors_all_tasks_end_as_they_did(lab: Lab) -> None:
     """F33: more tasks live at once than it may have descriptors to watch them by, and to start them with."""
     with lab.store() as store:
-        store.set("rules", {"cores": 16})
+        store.set_setting("rules", {"cores": 16})
     script = "until [ -e go ]; do sleep 0.05; done; exit 3"
     tasks = [lab.queue(script) for _ in range(8)]
     about = lab.start()
@@ -120,14 +120,14 @@ def test_with_few_descriptors_all_tasks_end_as_they_did(lab: Lab) -> None:
         resource.prlimit(about.pid, resource.RLIMIT_NOFILE, (most, most))
         tasks += [lab.queue(script) for _ in range(6)]
         with lab.store() as store:
-            store.wake()
+            store.wake_daemon()
         wait_for(lambda: any(task.reason.startswith("machine:") for task in lab.tasks()))
         assert sum(task.state == RUNNING for task in lab.tasks()) == 8
     finally:
         (lab.folder / "go").touch()
     ended = lab.wait_for_all()
     assert [(task.state, task.exit_code) for task in ended] == [(FAILED, 3)] * len(tasks)
-    assert about.lives
+    assert about.is_alive
 
 
 @pytest.mark.parametrize("how", [STOP, KILL])
@@ -164,7 +164,7 @@ def test_a_task_of_tomorrows_clock_runs_today(lab: Lab) -> None:
 
 
 def test_a_time_limit_ends_a_task(lab: Lab) -> None:
-    ended = lab.wait_for(lab.submit(FOREVER, need=Need(time_limit=0.2)))
+    ended = lab.wait_for(lab.submit(FOREVER, need=ResourceRequest(time_limit=0.2)))
     assert (ended.state, ended.reason) == (STOPPED, "time limit")
 
 

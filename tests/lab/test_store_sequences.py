@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from roost.base.errors import Refused
-from roost.lab.queue.queue_store import Raced, Store
+from roost.lab.queue.queue_store import ConcurrentChange, QueueStore
 from roost.lab.queue.task import (
     ENDED,
     EVICT,
@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         path = Path(self.folder.name) / "lab"
-        self.stores = [Store.open(path), Store.open(path)]
+        self.stores = [QueueStore.open(path), QueueStore.open(path)]
         self.standing = UnfinishedTaskCache(self.stores[0])
         self.known: dict[str, Task] = {}
         self.old: list[Task] = []
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
         ]
         try:
             begun = self.stores[1].start(found, [CARDS[n] for n in sorted(cards)], mb)
-        except Raced:
+        except ConcurrentChange:
             assert taken
         else:
             assert begun.attempt == found.attempt + 1
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks, to=st.sampled_from([PENDING, RUNNING, STOPPED, SUCCEEDED]))
     def act_on_what_has_changed(self, pick: int, to: str) -> None:
         stale = self.old[pick % len(self.old)]
-        with pytest.raises((Raced, ValueError)):
+        with pytest.raises((ConcurrentChange, ValueError)):
             if stale.state == PENDING and to != STOPPED:
                 self.stores[0].start(stale, [], None)
             else:

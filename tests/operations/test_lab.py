@@ -23,7 +23,7 @@ from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
 from roost.lab.queue import package_roots, task_file
 from roost.lab.queue import rebuild as rebuilding
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import RUNNING, SUCCEEDED
 from roost.operations import lab, resolve
 from roost.operations.devices import devices
@@ -61,8 +61,8 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def test_one_that_runs_is_not_started_again(here: Lab) -> None:
     first = lab.ensure()
-    assert lab.ensure() == lab.start() == first and first.lives
-    assert lab.stop() == first and not first.lives
+    assert lab.ensure() == lab.start() == first and first.is_alive
+    assert lab.stop() == first and not first.is_alive
     assert lab.stop() is None
 
 
@@ -239,7 +239,7 @@ def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
 ) -> None:
     pid = os.fork()
     if not pid:
-        monkeypatch.setattr(Store, "submit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(QueueStore, "submit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         submit_command(["sh", "-c", "echo ran >> ran"], TaskOptions(), name="cut")
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
     lab.stop()
@@ -262,7 +262,7 @@ def test_a_daemon_that_was_killed_as_it_started_is_started_again(
     assert (here.folder / "died").read_text() == "xx"
     (here.folder / "died").unlink()
     monkeypatch.setenv("ONCE", "1")
-    assert lab.start().lives
+    assert lab.start().is_alive
     assert (here.folder / "died").read_text() == "x"
 
 
@@ -305,7 +305,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     ]
     whole = rebuilding.rebuild
 
-    def slowly(folder: Path, more: Sequence[Path] = (), **other: Any) -> rebuilding.Made:
+    def slowly(folder: Path, more: Sequence[Path] = (), **other: Any) -> rebuilding.RebuiltQueue:
         for thread in late:
             thread.start()
         made = whole(folder, more, **other)

@@ -15,16 +15,16 @@ from tests.messages import Messages
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    notice_events.path().parent.mkdir()
+    notice_events.settings_path().parent.mkdir()
     web = Web()
     yield web
     web.close()
 
 
 def set_up(*urls: str) -> None:
-    notice_events.path().touch(mode=0o600)
+    notice_events.settings_path().touch(mode=0o600)
     lines = [f"  r{number}: {{kind: webhook, url: '{url}'}}\n" for number, url in enumerate(urls)]
-    notice_events.path().write_text(f"receivers:\n{''.join(lines)}")
+    notice_events.settings_path().write_text(f"receivers:\n{''.join(lines)}")
 
 
 def test_what_is_set_is_shown_without_secrets(web: Web) -> None:

@@ -96,7 +96,7 @@ def test_the_task_that_a_package_waits_or_runs_as(lab: Lab) -> None:
     found = resolve.unended(path)
     assert found is not None and found.id == task.id
     with lab.store() as store:
-        store.ask(task.id, "stop")
+        store.request_stop(task.id, "stop")
         assert store.task(task.id).state == STOPPED
     assert resolve.unended(path) is None
 

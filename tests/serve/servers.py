@@ -71,7 +71,7 @@ class Server:
         """SIGKILL: it cleans nothing up. Nobody starts another one."""
         kill_keeper(self.about)
         os.kill(self.about.pid, signal.SIGKILL)
-        wait_for(lambda: not self.about.lives)
+        wait_for(lambda: not self.about.is_alive)
 
     def close(self) -> None:
         found = server_presence.about(self.lab.state)

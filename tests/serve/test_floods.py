@@ -138,7 +138,7 @@ def test_what_all_end_ends_once(server: Server, count: int, how: str) -> None:
     assert found[202] and found.keys() <= {202, 409}
     assert server.lab.wait_for(task).state == "stopped"
     with server.lab.store() as store:
-        told = Counter(one.kind for one in store.events(after=0, most=100_000) if one.task == task)
+        told = Counter(one.kind for one in store.events(after=0, limit=100_000) if one.task == task)
     assert told["stopped"] == 1 and max(told.values()) == 1, told
 
 

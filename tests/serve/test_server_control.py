@@ -16,11 +16,11 @@ from tests.serve.servers import Server
 
 def test_from_start_to_stop(alone: Server) -> None:
     found = alone.start()
-    assert server_presence.about(alone.lab.state) == found and found.lives
+    assert server_presence.about(alone.lab.state) == found and found.is_alive
     with alone.lab.here():
         assert server_control.stop() == found
         assert server_control.stop() is None
-    assert not found.lives
+    assert not found.is_alive
 
 
 def test_a_second_one_is_refused_and_the_first_one_stays(alone: Server) -> None:

@@ -163,7 +163,7 @@ def test_it_ends_by_itself_and_leaves_no_socket(alone: Server, number: signal.Si
     alone.start()
     stream = alone.follow("/events/follow")
     os.kill(alone.about.pid, number)
-    wait_for(lambda: not alone.about.lives, 4)
+    wait_for(lambda: not alone.about.is_alive, 4)
     assert list(stream) == [], "who follows is not waited for"
     assert not (alone.lab.state / "server.sock").exists()
     assert "Traceback" not in alone.log

@@ -42,13 +42,13 @@ def main(folder: Path) -> None:
         (folder / "go").touch()
         wait_for(lambda: record_of(running)["state"] == "failed")
         wait_for(lambda: is_gone(record_of(running)["guard_pid"]))  # which wakes the daemon
-        assert about.lives, "the daemon goes on"
+        assert about.is_alive, "the daemon goes on"
         (lab.state.parent / "filler").unlink()
         accepted.append(lab.submit("exit 0"))
         assert lab.wait_for(running.id).exit_code == 6
         assert {task.id for task in lab.wait_for_all()} == {running.id, *accepted}
         assert all(lab.one(id).state == SUCCEEDED for id in accepted)
-        assert about.lives
+        assert about.is_alive
         with lab.store() as store:
             store.check()
     finally:

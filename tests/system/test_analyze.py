@@ -13,7 +13,7 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.base.system import process_identity
-from roost.lab.sessions.session_control import ask
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -56,7 +56,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
             assert value["state"] == "running" and value["recorded"] > 0 and value["step"] > 0
         assert package.state() == "running"
     finally:
-        ask(started.running.session())
+        request_stop(started.running.session())
         assert started.process.wait(60) == 75, package.output.read_text()
     assert package.state() == "stopped" and not list(package.checkpoints.glob("*.corrupt*"))
 

@@ -29,7 +29,7 @@ from roost.lab.queue.task import (
     STOP,
     STOPPED,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
 )
 from roost.package import live_progress
@@ -84,7 +84,7 @@ def most_at_once(spans: Iterable[Span]) -> dict[str, int]:
     return dict(most)
 
 
-def own_spans(lab: Lab, needs: dict[str, Need]) -> list[Span]:
+def own_spans(lab: Lab, needs: dict[str, ResourceRequest]) -> list[Span]:
     """What the scripts themselves say."""
     begun: dict[str, tuple[float, list[str]]] = {}
     found = []
@@ -116,10 +116,10 @@ def told_spans(lab: Lab) -> list[Span]:
 
 def test_thirty_tasks_of_all_sizes_share_four_cards(lab: Lab) -> None:
     chance = random.Random(8)
-    needs: dict[str, Need] = {}
+    needs: dict[str, ResourceRequest] = {}
     for number in range(30):
         mb = chance.choice([None, 4_000, 9_000, 15_000])
-        needs[f"t{number}"] = need = Need(cards=chance.choice([0, 1, 1, 1, 2, 4]), memory_mb=mb)
+        needs[f"t{number}"] = need = ResourceRequest(cards=chance.choice([0, 1, 1, 1, 2, 4]), memory_mb=mb)
         lab.queue(script(f"t{number}", chance.uniform(0.05, 0.2), until="go"), need=need)
     lab.start()
     waits: set[str] = set()
@@ -188,7 +188,10 @@ class Chaos:
         (self.ready_seconds if by_start else self.kept_seconds).append(time.monotonic() - began)
 
     def _submit(self) -> None:
-        code, need = self._chance.choice([0, 0, 3, 9]), Need(cards=self._chance.choice([0, 1, 1, 2]))
+        code, need = (
+            self._chance.choice([0, 0, 3, 9]),
+            ResourceRequest(cards=self._chance.choice([0, 1, 1, 2])),
+        )
         text = script(f"t{len(self.codes)}", self._chance.choice([0, 0.1, 0.4]), code)
         self.codes[self._lab.submit(text, need=need)] = code
 
@@ -238,7 +241,7 @@ class Chaos:
         assert [path for path in self._lab.folder.rglob("*") if durable.is_staging(path.name)] == []
 
     def _has_one_keeper(self) -> bool:
-        return len({*marked(str(self._lab.state))} & {*marked("keeper.py")}) == 1
+        return len({*marked(str(self._lab.state))} & {*marked("watchdog.py")}) == 1
 
     def figures(self) -> str:
         """For people."""
@@ -276,13 +279,15 @@ def test_two_hundred_kills_lose_nothing(lab: Lab) -> None:
 
 
 def test_two_users_never_meet_on_one_card(tmp_path: Path) -> None:
-    needs: dict[str, Need] = {}
+    needs: dict[str, ResourceRequest] = {}
     labs = [Lab(tmp_path / name, "sim:2x24GB", leases=tmp_path / "leases") for name in ("ada", "grace")]
     try:
         for number in range(6):
             for lab in labs:
                 name = f"{lab.folder.name}{number}"
-                needs[name] = need = Need(cards=1 + number % 2, memory_mb=15_000 if number % 3 else None)
+                needs[name] = need = ResourceRequest(
+                    cards=1 + number % 2, memory_mb=15_000 if number % 3 else None
+                )
                 lab.queue(script(name, 0.1), need=need)
         for lab in labs:
             lab.start()
@@ -301,10 +306,10 @@ def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
     try:
         overrides = ["net=mlp", "max_epochs=2", "pause=0.02"]
         undisturbed = exact.start(tmp_path / "alone", overrides)
-        need = Need(cards=1, opportunistic=True)
+        need = ResourceRequest(cards=1, opportunistic=True)
         task = lab.train(exact.PROJECT / "config.yaml", *overrides, need=need)
         wait_for(lambda: (look := live_progress.read(Path(task.package) / "progress")) and look.step > 2, 40)
-        other = lab.wait_for(lab.submit("exit 0", need=Need(cards=1)))
+        other = lab.wait_for(lab.submit("exit 0", need=ResourceRequest(cards=1)))
         assert other.state == SUCCEEDED
         ended = lab.wait_for(task.id, timeout_seconds=60)
         assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2)

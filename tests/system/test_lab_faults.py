@@ -47,7 +47,7 @@ from roost.lab.queue.task import (
     STOP,
     STOPPED,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
     new_id,
 )
@@ -191,13 +191,13 @@ def test_a_daemon_that_may_not_write(lab: Lab) -> None:
     (lab.folder / "go").touch()
     wait_for(lambda: record_of(task)["state"] == FAILED)
     waiting = lab.submit("exit 0")
-    assert about.lives and lab.one(task.id).state in LIVE
+    assert about.is_alive and lab.one(task.id).state in LIVE
     resource.prlimit(about.pid, resource.RLIMIT_FSIZE, before)
     assert lab.wait_for(task.id).exit_code == 6
     with lab.store() as store:
-        store.wake()
+        store.wake_daemon()
     assert lab.wait_for(waiting).state == SUCCEEDED
-    assert about.lives
+    assert about.is_alive
 
 
 @pytest.mark.timeout(120)
@@ -269,7 +269,9 @@ def test_a_storm_of_processes_and_threads(lab: Lab, how: str) -> None:
     meanwhile the lab goes on."""
     mark = f"{random.randrange(10**8, 10**9)}.5"
     storm = [sys.executable, "-S", str(STORM), mark, *(["ends"] if how == "it ends" else [])]
-    id = lab.submit(f"exec {shlex.join(storm)}", need=Need(cards=1))  # so that a core is left for others
+    id = lab.submit(
+        f"exec {shlex.join(storm)}", need=ResourceRequest(cards=1)
+    )  # so that a core is left for others
     wait_for((lab.folder / "stormy").exists)
     if how == KILL:
         assert len(marked(mark)) > 30
@@ -286,11 +288,14 @@ def test_a_storm_of_processes_and_threads(lab: Lab, how: str) -> None:
 
 @pytest.mark.parametrize("moment", ["while it trains", "while it waits to go on"])
 def test_a_training_whose_package_is_removed_is_over_though_it_has_retries(lab: Lab, moment: str) -> None:
-    settings, need = ["net=mlp", "max_epochs=1000", "pause=0.02"], Need(cards=1, opportunistic=True)
+    settings, need = (
+        ["net=mlp", "max_epochs=1000", "pause=0.02"],
+        ResourceRequest(cards=1, opportunistic=True),
+    )
     task = lab.train(exact.PROJECT / "config.yaml", *settings, need=need, retries=3)
     wait_for(lambda: step_of(task) > 2, 60)
     if moment == "while it waits to go on":
-        other = lab.submit("until [ -e go ]; do sleep 0.02; done", need=Need(cards=4))
+        other = lab.submit("until [ -e go ]; do sleep 0.02; done", need=ResourceRequest(cards=4))
         lab.wait_for(other, RUNNING)
     begun = lab.one(task.id).attempt
     wait_for(lambda: (shutil.rmtree(task.package, ignore_errors=True), not Path(task.package).exists())[1])
@@ -371,7 +376,7 @@ def test_two_labs_do_not_run_one_package_at_once(tmp_path: Path) -> None:
         (first.folder / "go").touch()
         assert first.wait_for(task.id).state == SUCCEEDED
         with second.store() as store:
-            store.wake()
+            store.wake_daemon()
         assert second.wait_for(again.id).state == SUCCEEDED
         assert (first.one(task.id).session, second.one(again.id).session) == (1, 2)
     finally:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
-from roost.lab.queue.history import Event
-from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.lab.queue.history import QueueEvent
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
 from roost.operations.queue import submit
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest
@@ -65,14 +65,14 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def train(lab: Lab, mb: int | None = None) -> Task:
     """Submits the training."""
-    wanted = TaskOptions(need=Need(cards=1, memory_mb=mb), simulated=True)
+    wanted = TaskOptions(need=ResourceRequest(cards=1, memory_mb=mb), simulated=True)
     with lab.here():
         request = SubmitRequest(config=lab.folder / "project" / "config.yaml", options=wanted)
         (task,) = submit.submit(request).tasks
     return task
 
 
-def events(lab: Lab, id: str) -> list[Event]:
+def events(lab: Lab, id: str) -> list[QueueEvent]:
     with lab.store() as store:
         return store.events(task=id)
 
@@ -82,7 +82,9 @@ def test_who_takes_more_than_was_promised_goes_on_with_more_and_disturbs_nobody(
 ) -> None:
     (lab.folder / "takes").write_text("5000")
     (lab.folder / "go").touch()
-    neighbour = lab.submit("until [ -e ended ]; do sleep 0.05; done", need=Need(cards=1, memory_mb=9_000))
+    neighbour = lab.submit(
+        "until [ -e ended ]; do sleep 0.05; done", need=ResourceRequest(cards=1, memory_mb=9_000)
+    )
     task = train(lab, 4_000)
     ended = lab.wait_for(task.id, timeout_seconds=60)
     assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2), ended.reason
@@ -93,7 +95,7 @@ def test_who_takes_more_than_was_promised_goes_on_with_more_and_disturbs_nobody(
     memory = record_of(ended)["memory"]
     assert (memory["peak_mb"], memory["driver_mb"], memory["ooms"]) == (5_000, 400, 0)
     with lab.store() as store:
-        (peak,) = store.learned()
+        (peak,) = store.peaks()
     assert (peak.peak_mb, peak.overhead_mb, peak.scale, peak.ranks) == (5_000, 400, 10.0, 1)
     assert lab.one(neighbour).attempt == 1 and lab.one(neighbour).state == RUNNING
     (lab.folder / "ended").touch()

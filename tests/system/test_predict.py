@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.system import process_identity
-from roost.lab.sessions.session_control import ask
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.package import sessions
 from roost.package.checkpoints import checkpoint
@@ -50,7 +50,7 @@ def test_beside_a_training_that_goes_on(tmp_path: Path) -> None:
         assert [json.loads(line)["index"] for line in lines] == list(range(5))
         assert package.state() == "running"
     finally:
-        ask(started.running.session())
+        request_stop(started.running.session())
         assert started.process.wait(60) == 75, package.output.read_text()
 
 

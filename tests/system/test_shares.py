@@ -12,7 +12,7 @@ import pytest
 from roost.devices import demand, inventory
 from roost.devices import lease as leases
 from roost.devices.lease import LeaseHolder
-from roost.lab.queue.task import SUCCEEDED, Need
+from roost.lab.queue.task import SUCCEEDED, ResourceRequest
 from tests.lab.labs import Lab, record_of
 from tests.waiting import wait_for
 
@@ -46,7 +46,7 @@ def test_two_queues_of_one_user_take_turns_by_age(tmp_path: Path) -> None:
         with all_cards_held(labs[0]):
             for _ in range(3):
                 for lab in labs:
-                    lab.queue("exit 0", need=Need(cards=1))
+                    lab.queue("exit 0", need=ResourceRequest(cards=1))
             for lab in labs:
                 lab.start()
             wait_for_wants(labs[0], 3, 3)
@@ -64,7 +64,7 @@ def test_a_daemon_that_is_killed_wants_nothing(tmp_path: Path) -> None:
     try:
         with all_cards_held(first):
             for lab in labs:
-                lab.queue("exit 0", need=Need(cards=1))
+                lab.queue("exit 0", need=ResourceRequest(cards=1))
                 lab.start()
             wait_for_wants(first, 1, 1)
             first.kill_daemon()

@@ -1,6 +1,7 @@
-"""The program ``roost``. Commands are imported when they are used, so that each costs only what it needs."""
+"""The program ``roost``. A command's module is imported when the command is used, so that each command pays
+only for its own imports."""
 
-# Not durable: opens /dev/null in the place of a stream that was closed
+# Not durable: opens /dev/null in place of a closed standard stream
 
 from __future__ import annotations
 
@@ -16,40 +17,56 @@ from roost.base.errors import INTERRUPTED_EXIT_CODE, RoostError
 from roost.cli import terminal
 from roost.supervisor.notices import run_notice_list
 
-COMMANDS = {
-    "new": "Make a project from a template.",
-    "check": "Walk through a whole run in seconds.",
-    "run": "Train a project in a new package.",
-    "submit": "Let the lab run it, in its turn.",
-    "continue": "Go on with a package, exactly where it was.",
-    "join": "Take part in a run of several machines.",
-    "attach": "Show a run that goes on by itself.",
-    "fork": "Go on from a checkpoint in a new package.",
-    "debug": "Stop in pdb at the step that failed.",
-    "analyze": "Run a script on a trained package.",
-    "predict": "Let a trained package predict on data.",
-    "export": "Write weights or records into a plain file.",
-    "tasks": "List what waits, runs, and has ended.",
-    "why": "Say why a task waits, or how it ended.",
-    "stop": "Ask what runs, or waits, to save and end.",
-    "kill": "End tasks at once.",
-    "hold": "Hold tasks back.",
-    "release": "Let tasks go that were held back.",
-    "priority": "Give a task another priority.",
-    "ls": "List the packages of a folder.",
-    "show": "Show one package, or the data of a project.",
-    "logs": "Print what a package, or a task, printed.",
-    "plot": "Draw the curves of packages into a picture.",
-    "tensorboard": "Show packages in TensorBoard.",
-    "devices": "Show the GPUs and who is on them.",
-    "drain": "Let no more tasks begin on a GPU.",
-    "lease": "Run a command, or a shell, with GPUs.",
-    "lab": "See to the lab: its daemon, its queue.",
-    "notices": "Show who is told when tasks end.",
-    "server": "Serve all this over HTTP.",
-    "simulate": "Try the lab's policy on a history of tasks.",
-    "verify": "Compare a package with what was written.",
+COMMAND_GROUPS = {
+    "Start a project": {
+        "new": "Create a project from a template.",
+        "check": "Test all parts of a run in seconds.",
+    },
+    "Train": {
+        "run": "Train a project in a new package.",
+        "attach": "Show a running session in this terminal.",
+        "stop": "Save and stop runs or tasks.",
+        "kill": "End runs or tasks at once, without saving.",
+        "continue": "Resume a package where it stopped.",
+        "fork": "Resume from a checkpoint in a new package.",
+        "join": "Add this machine to a multi-node run.",
+        "debug": "Open pdb at the step that failed.",
+    },
+    "Look at runs": {
+        "ls": "List the packages of a folder.",
+        "show": "Show one package, or the data of a project.",
+        "logs": "Print the output of a package or task.",
+        "plot": "Draw the metrics of packages into a picture.",
+        "tensorboard": "Show packages in TensorBoard.",
+        "verify": "Check the files of a package for damage.",
+    },
+    "Use a trained model": {
+        "analyze": "Run a script on a trained package.",
+        "predict": "Run a trained model on data.",
+        "export": "Write weights or records to a plain file.",
+    },
+    "Queue on a lab": {
+        "submit": "Queue a training, a sweep or a command.",
+        "tasks": "List the tasks of the queue.",
+        "why": "Show why a task waits, or how it ended.",
+        "priority": "Change the priority of tasks.",
+        "hold": "Keep tasks from starting.",
+        "release": "Let held tasks start.",
+        "notices": "Show who is notified when tasks end.",
+        "lab": "Control the lab: its daemon and its queue.",
+        "simulate": "Simulate the lab on a history of tasks.",
+    },
+    "Cards": {
+        "devices": "List the GPUs and what uses them.",
+        "lease": "Run a command or a shell with leased GPUs.",
+        "drain": "Keep new tasks off a GPU.",
+    },
+    "Server": {
+        "server": "Serve all of this over HTTP.",
+    },
 }
+"""The commands by what a person wants to do, each with its line in ``roost --help``."""
+COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 _NAMES_ELSEWHERE = {
     **dict.fromkeys(("cancel", "abort", "delete", "scancel", "qdel"), "stop"),
     **dict.fromkeys(("queue", "status", "jobs", "ps", "squeue", "qstat"), "tasks"),
@@ -60,12 +77,12 @@ _NAMES_ELSEWHERE = {
     **dict.fromkeys(("gpus", "cards", "sinfo"), "devices"),
     "daemon": "lab",
 }
-"""What other schedulers and trainers call them."""
+"""Names that other schedulers and trainers have for these commands; an error suggests ours."""
 _MODULES = {"continue": "continue_"}
 
 
 class _CommandGroup(click.Group):
-    """A group that imports a command only to run it."""
+    """A group that imports a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -93,50 +110,54 @@ class _CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))  # one column for all groups
+        for title, group in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in group.items()])
 
 
 @click.group(
     cls=_CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 config, 5 refused, 75 stopped and resumable, "
-    "130 ended by a second Ctrl-C.",
+    "130 ended by a second Ctrl-C. Every command has its own --help.",
 )
 @click.version_option(__version__, message="roost %(version)s")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks; works with every command.")
+@click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; for every command."
+)
 def roost() -> None:
-    """Trains PyTorch models, and never loses, mixes up or fails to reproduce a run.
+    """Trains PyTorch models. A run is never lost, never mixed up with another one, and can be reproduced.
 
     \b
-    roost new digits && cd digits      a project to start from
-    roost run config.yaml              trains; its first line names the package
-    roost continue runs/NAME           after Ctrl-C, kill -9 or a power cut
+    roost new digits && cd digits      create an example project
+    roost run config.yaml              train it; the first line names the package
+    roost continue runs/NAME           resume after Ctrl-C, kill -9 or a power cut
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command and exits with its code."""
+    """Runs one command and exits with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # started with it closed: what is said then goes nowhere
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  - as long as the program
+        if getattr(sys, name) is None:  # the stream was closed at the start: its output is discarded
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  - open as long as the program runs
     debug = "--debug" in given
     if debug:
-        os.environ["ROOST_DEBUG"] = "1"  # for the worker, which a session started here inherits it from
+        os.environ["ROOST_DEBUG"] = "1"  # inherited by the workers of a session that is started here
     try:
         code = _run([argument for argument in given if argument != "--debug"], debug=debug)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`). At once, or the flush at exit would complain about it.
+        # The reader of our output has closed the pipe (`| head`). Exit at once: the flush at exit would fail
+        # again.
         os._exit(1)
     sys.exit(code)
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
-    run_notice_list.send_unsent(
-        os.environ
-    )  # whoever was killed with all who watched over it is told of by who comes next
+    # A run that was killed together with its guard could not send its notice: the next command sends it.
+    run_notice_list.send_unsent(os.environ)
     try:
         answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
     except click.ClickException as error:
@@ -146,13 +167,13 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001  - the last place where one line can be made of it
+    except Exception as error:  # noqa: BLE001  - the last place where an error can become one line
         return _report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
 
 
 def _report_error(error: Exception, *, debug: bool) -> int:
-    """One line for a person; the traceback too when asked for. Gives the exit code."""
+    """Prints one line about an error, with ``--debug`` the traceback too; returns the exit code."""
     if debug:
         import traceback
 
@@ -161,10 +182,10 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         terminal.print_error(str(error))
         return error.exit_code
     if isinstance(error, OSError):
-        place = f": {error.filename}" if error.filename is not None else ""
-        terminal.print_error(f"{error.strerror or error}{place}")
+        path = f": {error.filename}" if error.filename is not None else ""
+        terminal.print_error(f"{error.strerror or error}{path}")
     else:
-        terminal.print_error(f"{type(error).__name__}: {error} (a defect of roost; --debug shows where)")
+        terminal.print_error(f"{type(error).__name__}: {error} (a bug in roost; --debug shows where)")
     return 1
 
 

@@ -1,4 +1,5 @@
-"""What an analysis gave back, for a person: short lines, short numbers; result.json has all of it."""
+"""Formats the value that an analysis returned as short lines with short numbers; result.json holds all of
+it."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ _MAX_CHARACTERS = 120
 
 
 def format_value(value: Any) -> list[str]:
-    """A line for each name of a mapping, each item of a list and each row of a matrix.
+    """Returns a line for each name of a mapping, each item of a list and each row of a matrix.
 
     Args:
-        value: As it stands in result.json.
+        value: The value as result.json stores it.
     """
     found = _value_lines(value)
     if len(found) > _MAX_LINES:
@@ -42,7 +43,7 @@ def _value_lines(value: Any) -> list[str]:
 
 
 def _is_nested_list(value: Any) -> bool:
-    """Whether it is a list of lists or of mappings, which takes a line for each of these."""
+    """Whether the value is a list of lists or of mappings, which takes a line for each item."""
     return isinstance(value, list) and any(isinstance(item, list | dict) for item in value)
 
 
@@ -66,7 +67,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_placeholder(value: Mapping[str, Any]) -> bool:
-    """Whether it stands for a file, or for something that JSON cannot say."""
+    """Whether the mapping describes a file, or a value that JSON cannot represent."""
     return value.keys() in ({"file"}, {"file", "shape", "dtype"}, {"type", "repr"})
 
 
@@ -95,6 +96,6 @@ def _format(value: Any) -> str:
 
 
 def _truncate(text: str) -> str:
-    """One harmless line of a sane length."""
+    """Escapes line ends and control characters, and truncates the line."""
     one = terminal.escape_text(text.replace("\n", "\\n").replace("\t", "\\t"))
     return one if len(one) <= _MAX_CHARACTERS else f"{one[: _MAX_CHARACTERS - 1]}…"

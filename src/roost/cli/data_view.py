@@ -1,4 +1,4 @@
-"""The data of a project, drawn for a person."""
+"""Formats the report on a project's data as text for `roost show --data`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from roost.package.results.data_report import (
 )
 
 _BAR_CHARACTERS = 30
-"""Characters of the fullest bin."""
+"""Characters of the longest bar."""
 _TITLE_CHARACTERS = 9
 _MAX_PARTS = 40
 
 
 def format_splits(splits: Sequence[SplitReport]) -> Iterator[str]:
-    """The sets as lines; `click.echo` takes the colours away where there are none."""
+    """Yields the lines of all splits; `click.echo` removes the colours where none are allowed."""
     for number, split in enumerate(splits):
         if number:
             yield ""
@@ -51,7 +51,7 @@ def _split_lines(split: SplitReport) -> Iterator[str]:
 
 
 def _add_titles(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """A title stands before the first of its lines alone."""
+    """Shows a title only before the first of its lines."""
     before = ""
     for title, text in rows:
         yield f"  {title if title != before else '':<{_TITLE_CHARACTERS}}{terminal.escape_line(text)}"
@@ -59,7 +59,7 @@ def _add_titles(rows: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _describe_set(one: SetReport) -> str:
-    number = "nobody knows how many" if one.num_samples is None else f"{one.num_samples:,}"
+    number = "an unknown number of" if one.num_samples is None else f"{one.num_samples:,}"
     return terminal.escape_line(
         f"{one.class_name}, {one.kind}, {number} sample{'s' * (one.num_samples != 1)}"
     )
@@ -108,7 +108,7 @@ def _times(times: LoadingTimes | None) -> str:
 
 
 def _format_seconds(seconds: float) -> str:
-    """Also of what takes no millisecond."""
+    """`format_short_duration`, and microseconds below a millisecond."""
     return f"{seconds * 1e6:.3g} µs" if seconds < 0.9995e-3 else format_short_duration(seconds)
 
 
@@ -140,7 +140,8 @@ def _classes(classes: LabelClasses) -> str:
 
 
 def _distribution(spread: Distribution) -> str:
-    return f"min {spread.least:,g}, median {spread.median:,g}, mean {_format_number(spread.mean)}, max {spread.most:,g}"
+    mean = _format_number(spread.mean)
+    return f"min {spread.least:,g}, median {spread.median:,g}, mean {mean}, max {spread.most:,g}"
 
 
 def _format_number(value: float) -> str:
@@ -148,13 +149,13 @@ def _format_number(value: float) -> str:
 
 
 def format_bars(bins: Sequence[LengthBin]) -> list[str]:
-    """A line for each bin: its lengths, a bar, its samples."""
+    """Returns a line for each bin: its lengths, a bar, its number of samples."""
     names = [f"{one.least:,}" if one.least == one.most else f"{one.least:,}-{one.most:,}" for one in bins]
     width = max(map(len, names), default=0)
     fullest = max((one.num_samples for one in bins), default=0)
     found = []
     for name, one in zip(names, bins, strict=True):
-        # Whatever is there is seen: a bin that holds something has a bar.
+        # A bin that is not empty has a visible bar.
         bar = "█" * max(round(_BAR_CHARACTERS * one.num_samples / fullest), 1 if one.num_samples else 0)
         found.append(f"{name:>{width}}  {bar}{' ' * (len(bar) > 0)}{one.num_samples:,}")
     return found

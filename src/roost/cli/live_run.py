@@ -1,4 +1,5 @@
-"""Following a run from a terminal: the one that started it, or another. The run needs none of this."""
+"""Follows a run from the terminal that started it, or from another one. The run itself does not depend on
+it."""
 
 from __future__ import annotations
 
@@ -24,66 +25,66 @@ from roost.package.results import skipped_steps
 from roost.package.sessions import INITIALIZED, Session
 from roost.supervisor.guard_start import GuardProcess
 
-_STARTED_LINE = "session {} runs by itself, with or without this terminal; Ctrl-C saves and stops it"
-_PDB_LINE = "session {} has this terminal, for pdb; Ctrl-C saves and stops it"
+_STARTED_LINE = "session {} runs independently of this terminal; Ctrl-C saves and stops it"
+_PDB_LINE = "session {} uses this terminal, for pdb; Ctrl-C saves and stops it"
 _ATTACHED_LINE = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
-_QUESTION = "d: detach, the run goes on   s: save and stop it   any other key: go on watching"
+_QUESTION = "d: detach, the run continues   s: save and stop the run   any other key: keep watching"
 
 
 class Screen(Protocol):
-    """Where output goes while a run is followed."""
+    """The output side of following a run: plain lines, or a progress bar."""
 
     def write(self, output: bytes) -> None:
         """Shows what the run printed."""
 
     def print_status(self, text: str) -> None:
-        """Shows a line of ours."""
+        """Shows a status line of this program."""
 
     def tick(self) -> None:
-        """Comes by twenty times a second."""
+        """Called twenty times a second while no output arrives."""
 
     def pause(self) -> None:
-        """Leaves the terminal to a question."""
+        """Clears the terminal for a question."""
 
     def resume(self) -> None:
-        """Goes on after it."""
+        """Continues after the question."""
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Restores the terminal."""
 
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 class AwaitedWorker(Protocol[T_co]):
-    """A worker beside a package or a project, which ends with this program."""
+    """A worker that reads a package or a project, and ends with this program."""
 
     @property
     def running(self) -> RunningSession:
-        """What runs."""
+        """The session of the worker."""
 
     @property
     def process(self) -> GuardProcess:
-        """To be waited for."""
+        """The guard process; it must be waited for."""
 
     @property
     def notes(self) -> list[str]:
-        """What a person should hear first, one line each."""
+        """Lines that are shown before the output."""
 
     def outcome(self, ended: Session) -> T_co:
-        """What came of it."""
+        """Returns the result for the session that has ended."""
 
 
 class InterruptAnswer(Protocol):
-    """What is done about Ctrl-C and SIGTERM."""
+    """The reaction to Ctrl-C and SIGTERM."""
 
     def __call__(self, running: RunningSession, screen: Screen, number: int) -> bool:
-        """Answers the ``number``-th of them in this session; gives whether to go on watching."""
+        """Reacts to the ``number``-th signal of this session; returns whether to keep watching."""
 
 
 class _InterruptCounter:
-    """Counts Ctrl-C and SIGTERM. SIGHUP keeps its meaning: the terminal is gone, this program goes, the run
-    stays."""
+    """Counts Ctrl-C and SIGTERM. SIGHUP keeps its default action: the terminal is closed, this program ends,
+    and the run continues."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -103,9 +104,9 @@ class _InterruptCounter:
 
 
 def show_started(started: StartedSession) -> int:
-    """Shows what an operation started until it ends; gives the exit code of the program.
+    """Shows a session that an operation started until it ends; returns the exit code of the program.
 
-    If it started nothing, its notes are said and that is all.
+    If the operation started no session, only its notes are printed.
     """
     shown = terminal.format_path(started.package)
     if started.running is None:
@@ -113,8 +114,8 @@ def show_started(started: StartedSession) -> int:
         return 0
     has_terminal = bool(started.running.session().request.get("terminal"))
     if has_terminal:
-        # The run reads from this terminal without belonging to its jobs: paused, we would only let the shell
-        # read along with it.
+        # The run reads from this terminal, but is no job of its shell: if Ctrl-Z paused this program, run and
+        # shell would both read the input.
         signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     code = watch(started.running, stop_or_end, _PDB_LINE if has_terminal else _STARTED_LINE, started.notes)
     if started.process is not None:
@@ -123,35 +124,37 @@ def show_started(started: StartedSession) -> int:
 
 
 def report_detached(started: StartedSession) -> int:
-    """Says where the run is, and leaves it alone; the package's path is the only thing on stdout."""
+    """Prints where a detached run is; the package's path is the only output on stdout."""
     shown = terminal.format_path(started.package)
     for note in started.notes:
         terminal.print_status(note)
     print(shown)
     if started.running is not None:
         again = terminal.quote_path(started.package)
-        terminal.print_status(f"session {started.session} runs by itself; to watch it: roost attach {again}")
+        terminal.print_status(
+            f"session {started.session} runs in the background; to watch it: roost attach {again}"
+        )
     return 0
 
 
 def show_attached(running: RunningSession) -> int:
-    """Shows a session that runs already; gives its exit code, 0 for a person who left before its end."""
+    """Shows a session that is already running; returns its exit code, 0 after detaching."""
     return watch(running, detach_or_stop, _ATTACHED_LINE)
 
 
 def watch(
     running: RunningSession, answer: InterruptAnswer, first_line: str, notes: Iterable[str] = ()
 ) -> int:
-    """Shows a session until it ends; gives its exit code."""
+    """Shows a session until it ends; returns its exit code, 0 after detaching."""
     shown = terminal.format_path(running.package)
-    with _InterruptCounter() as pressed:  # before the line that tells of Ctrl-C
+    with _InterruptCounter() as pressed:  # before the line that announces Ctrl-C
         terminal.print_status(f"{shown}: {first_line.format(running.number)}")
         for note in notes:
             terminal.print_status(note)
         ended = _watch(running, _screen(running), answer, pressed)
     if ended is None:
         again = terminal.quote_path(running.package)
-        terminal.print_status(f"detached; the run goes on. To watch it again: roost attach {again}")
+        terminal.print_status(f"detached; the run continues. To watch it again: roost attach {again}")
         return 0
     _report_end(
         PackageFolder.open(running.package), ended, terminal.quote_path(running.package), running.output
@@ -161,23 +164,23 @@ def watch(
 
 
 def watch_to_end(running: RunningSession, screen: Screen, answer: InterruptAnswer) -> Session:
-    """Shows what it prints until it ends, and says nothing about it."""
+    """Shows the output of a session until it ends, without status lines."""
     with _InterruptCounter() as pressed:
         ended = _watch(running, screen, answer, pressed)
-    assert ended is not None, "this answer never leaves"
+    assert ended is not None, "this answer never detaches"
     return ended
 
 
 def _watch(
     running: RunningSession, screen: Screen, answer: InterruptAnswer, pressed: _InterruptCounter
 ) -> Session | None:
-    """The session when it has ended; None when nobody watches any more."""
+    """Returns the session when it has ended; None after detaching."""
     answered = before = 0
     try:
         for event in follow(running):
             if isinstance(event, Session):
                 return event
-            if isinstance(event, RunningSession):  # restarted, which the output tells
+            if isinstance(event, RunningSession):  # restarted; the output reports it
                 screen.close()
                 running, screen, before = event, _screen(event), answered
             elif event:
@@ -194,8 +197,12 @@ def _watch(
 
 
 def wait_for_outcome(started: AwaitedWorker[T_co], screen: Screen) -> tuple[T_co, bool]:
-    """Follows a worker that this program waits for; Ctrl-C ends it at once. Gives what came of it, and
-    whether its output holds the error already. To be called inside of the worker's block."""
+    """Follows a worker until it ends; Ctrl-C ends it at once. Must be called inside the worker's ``with``
+    block.
+
+    Returns:
+        The result, and whether the output has already shown the error.
+    """
     for note in started.notes:
         terminal.print_status(note)
     ended = watch_to_end(started.running, screen, end_at_once)
@@ -204,17 +211,20 @@ def wait_for_outcome(started: AwaitedWorker[T_co], screen: Screen) -> tuple[T_co
 
 
 def stop_or_end(running: RunningSession, screen: Screen, number: int) -> bool:
-    """For whoever started it: the first saves and stops, the second ends it at once."""
+    """The answer of the program that started the run: the first signal saves and stops, the second ends it at
+    once."""
     if number <= 2:
         request_stop(running.session(), now=number == 2)
         screen.print_status(
-            "saving at the next step edge; Ctrl-C again ends it at once" if number == 1 else "ending at once"
+            "saving at the end of the step; Ctrl-C again ends the run at once"
+            if number == 1
+            else "ending at once"
         )
     return True
 
 
 def end_at_once(running: RunningSession, screen: Screen, number: int) -> bool:
-    """For what has nothing to save."""
+    """The answer for sessions that have nothing to save."""
     session = running.session()
     if session.state == "running":
         request_stop(session, now=True)
@@ -222,7 +232,7 @@ def end_at_once(running: RunningSession, screen: Screen, number: int) -> bool:
 
 
 def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool:
-    """For whoever came by later: asks, where somebody can answer; otherwise detaches."""
+    """The answer of `roost attach`: asks the user if this is a terminal; otherwise detaches."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     screen.pause()
@@ -230,16 +240,16 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
     screen.resume()
     if key == "s":
         request_stop(running.session())
-        screen.print_status("saving at the next step edge")
-    return key not in ("d", "\x03", "\x04", "")  # Ctrl-C once more, Ctrl-D, a closed stdin
+        screen.print_status("saving at the end of the step")
+    return key not in ("d", "\x03", "\x04", "")  # Ctrl-C again, Ctrl-D, a closed stdin
 
 
 def _screen(running: RunningSession) -> Screen:
     session = running.session()
     undrawable = not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    if undrawable or session.request.get("terminal"):  # which the run has for itself, for pdb
+    if undrawable or session.request.get("terminal"):  # the run uses the terminal itself, for pdb
         return PlainScreen()
-    from roost.cli.progress_bar import BarScreen  # rich, 45 ms
+    from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
     began = (session.record or {}).get("started")
     return BarScreen(running.package, running.number, began=began)
@@ -247,21 +257,21 @@ def _screen(running: RunningSession) -> Screen:
 
 _TAIL_BYTES = 1 << 16
 _RANK_ERROR = re.compile(r"rank (\d+) failed: ")
-"""An error that the session's supervisor says of another rank than 0."""
+"""How the supervisor begins the error of a rank other than 0."""
 _TRACEBACK_FRAME = re.compile(r'^  File "(.+)", line \d', re.MULTILINE)
 _ERROR_START_CHARACTERS = 60
-"""Characters of an error by which it is found again; a long one is printed in several lines."""
+"""Characters of an error by which it is found in the output, which breaks a long error into several lines."""
 
 
 def output_shows_error(output: Path, error: str | None) -> bool:
-    """Whether the output ends with an error already, as it does unless the disk was full or the process had
-    no time to say anything."""
+    """Whether the output already ends with the error. It does, unless the disk was full or the process was
+    killed before it could print."""
     if not error:
         return False
     try:
         with output.open("rb") as file:
             file.seek(max(0, output.stat().st_size - _TAIL_BYTES))
-            first = error.partition("; ")[0]  # its notes stand in lines of their own
+            first = error.partition("; ")[0]  # its notes are printed on separate lines
             return first[:_ERROR_START_CHARACTERS].encode() in file.read()
     except OSError:
         return False
@@ -280,7 +290,7 @@ def _report_end(package: PackageFolder, session: Session, shown: str, output: Pa
         terminal.print_status(f"to train: roost continue {shown}")
     elif session.state == "stopped":
         terminal.print_status(f"{state}{why}{_at_step(package)}  {last}".rstrip())
-        terminal.print_status(f"to go on: roost continue {shown}")
+        terminal.print_status(f"to continue: roost continue {shown}")
     else:
         if output_shows_error(output, session.error):
             terminal.print_status(f"{state}{_at_step(package)} after {took}")
@@ -296,22 +306,25 @@ def _at_step(package: PackageFolder) -> str:
 
 
 def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
-    """A run works from its copy of the code: without a checkpoint there is nothing in it to go on with."""
+    """Returns the line that says how to continue after a failure.
+
+    A run uses the copy of the code in its package; without a checkpoint there is nothing to resume.
+    """
     if _is_misfit_fork(package, session):
         return (
-            "this fork cannot go on: fork again without the change, or begin a new run with what fits: "
+            "this fork cannot continue: fork again without the change, or start a new run with the weights that fit: "
             "init_from: {path: PACKAGE, strict: false}"
         )
     if checkpoint.ids(package.checkpoints):
         if (session.record or {}).get("reason") not in ("exception", OUT_OF_MEMORY):
-            return f"to go on, once mended: roost continue {shown}"
+            return f"after fixing the cause: roost continue {shown}"
         return (
-            f"to go on: mend the run's own copy, {_failing_file(package, session, shown)}, then "
-            f"roost continue {shown} --force; or mend the project and `roost run` it anew"
+            f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, then "
+            f"roost continue {shown} --force; or fix the project and start a new run"
         )
     return (
-        "no checkpoint yet: mend the project and `roost run` it again; "
-        f"for a setting alone: roost continue {shown} KEY=VALUE"
+        "no checkpoint yet: fix the project and `roost run` it again; "
+        f"to change only a setting: roost continue {shown} KEY=VALUE"
     )
 
 
@@ -319,7 +332,8 @@ _MISFIT_ERROR = "the checkpoint does not fit"
 
 
 def _is_misfit_fork(package: PackageFolder, session: Session) -> bool:
-    """Whether a fork has only what it was made with, and that does not fit."""
+    """Whether the package is a fork without a checkpoint of its own, and the parent's checkpoint does not
+    fit."""
     if _MISFIT_ERROR not in (session.error or "") or lineage.parent_of(package) is None:
         return False
     return all(
@@ -328,7 +342,7 @@ def _is_misfit_fork(package: PackageFolder, session: Session) -> bool:
 
 
 def _failing_file(package: PackageFolder, session: Session, shown: str) -> str:
-    """The innermost file of the package on the way to the error."""
+    """The innermost file of the package in the traceback of the error."""
     rank = int(found[1]) if (found := _RANK_ERROR.match(session.error or "")) else 0
     try:
         whole = sessions.traceback_file(package.path, session.number, rank).read_text(errors="replace")
@@ -344,12 +358,12 @@ _MAX_METRICS = 12
 
 
 def _newest_metrics(package: PackageFolder) -> str:
-    """The newest values, those of the test first, then of the validation."""
+    """Formats the newest metrics: test first, then validation, then training."""
     order = {"test": 0, "valid": 1, "train": 2}
     columns = package.records()
     steps = len(skipped_steps.read(package.path / skipped_steps.NAME, columns.starts))
     newest = columns.last()
-    if steps or not newest.get(_SKIPPED, 1.0):  # how many the last row counts tells little
+    if steps or not newest.get(_SKIPPED, 1.0):  # the count of the last row alone would mislead
         newest.pop(_SKIPPED, None)
     last = sorted(newest.items(), key=lambda one: order.get(one[0].partition("/")[0], 3))
     shown = [f"{name} {terminal.format_number(value)}" for name, value in last[:_MAX_METRICS]]

@@ -1,4 +1,4 @@
-"""One package, drawn for a person."""
+"""Formats one package as text for `roost show`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from roost.package.lineage import ForkParent
 
 
 def format_package(shown: Shown) -> Iterator[str]:
-    """A package as lines; `click.echo` takes the colours away where there are none."""
+    """Yields the lines about a package; `click.echo` removes the colours where none are allowed."""
     yield from _summary_lines(shown)
     yield from _section("sessions", _sessions(shown.sessions))
-    yield from _section("weights it began with", map(terminal.escape_text, _initial_weights_lines(shown)))
+    yield from _section("initial weights", map(terminal.escape_text, _initial_weights_lines(shown)))
     yield from _section("checkpoints", _checkpoints(shown.checkpoints, _monitored_metrics(shown.settings)))
     yield from _section("analyses", _analyses(shown.analyses))
     yield from _section("predictions", _predictions(shown.predictions))
@@ -70,7 +70,7 @@ def _summary_lines(shown: Shown) -> Iterator[str]:
         yield f"{steps} {last.step}, {terminal.escape_text(last.error)}"
     if shown.black_box is not None:
         failed = f"step {shown.black_box.step}, {terminal.escape_text(shown.black_box.error)}"
-        yield f"black box: {failed}; to stop there: roost debug {terminal.quote_path(Path(shown.path))}"
+        yield f"black box: {failed}; to debug it: roost debug {terminal.quote_path(Path(shown.path))}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.escape_text(row.error)}"
 
@@ -90,10 +90,10 @@ _MAX_STEPS = 8
 
 
 def _lineage_lines(shown: Shown) -> Iterator[str]:
-    """What a fork goes on from, and that in its turn; and what goes on from it."""
+    """The parent of a fork and that one's ancestors; and the forks of this package."""
     if shown.parent is not None:
         way = f"forked from {_describe_parent(shown.parent)}"
-        way += "".join(f", that from {_describe_parent(one)}" for one in shown.ancestors)
+        way += "".join(f", itself forked from {_describe_parent(one)}" for one in shown.ancestors)
         yield terminal.escape_text(way)
         if changed := ", ".join(map(str, shown.parent.changed)):
             yield terminal.escape_text(f"changed: {changed}")
@@ -114,8 +114,8 @@ _ALGORITHMS = {
 
 
 def _determinism(found: DeterminismShown, now: object) -> str:
-    """What was asked, and what was in force when the run began; ``now`` is the setting of today."""
-    asked = found.asked or "not asked for"
+    """The setting and the state of the stack when the run began; ``now`` is the current setting."""
+    setting = found.asked or "not set"
     later = f", now {now}" if found.asked and now not in (None, found.asked) else ""
     in_force = [
         f"{found.threads} thread{'' if found.threads == 1 else 's'}" if found.threads is not None else "",
@@ -123,7 +123,7 @@ def _determinism(found: DeterminismShown, now: object) -> str:
         f"TF32 in {' and '.join(found.tf32)}" if found.tf32 else "no TF32",
         {None: "", True: "cuDNN benchmark", False: "no cuDNN benchmark"}[found.cudnn_benchmark],
     ]
-    return terminal.escape_text(f"determinism {asked}{later}: {', '.join(filter(None, in_force))}")
+    return terminal.escape_text(f"determinism {setting}{later}: {', '.join(filter(None, in_force))}")
 
 
 def _section(title: str, body: Iterable[str]) -> Iterator[str]:
@@ -135,9 +135,9 @@ def _section(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
-    # Where all ran on one host, naming it in each line tells nothing.
+    # If all sessions ran on one host, naming it in each line adds nothing.
     one_host = len({one.host for one in sessions}) == 1
-    # Likewise the ranks, where there never was but one.
+    # The same holds for ranks, if no session had more than one.
     alone = all(one.ranks == 1 for one in sessions)
     header = ["", "STATE", "EXIT", "REASON", "STARTED", "WARM", "TIME", "HOST", "PID", "RANKS"]
     header += ["CHANGED", "ABOUT"]
@@ -165,9 +165,9 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
 
 
 def _lost_guard_line(session: SessionShown) -> str:
-    went = "goes" if session.state == "running" else "went"
+    continues = "continues" if session.state == "running" else "continued"
     moment = terminal.format_time(session.guard_lost)
-    return f"session {session.number}: its guard was killed at {moment}, and it {went} on unwatched"
+    return f"session {session.number}: its guard was killed at {moment}; the session {continues} without one"
 
 
 def _initial_weights_lines(shown: Shown) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _initial_weights_lines(shown: Shown) -> Iterator[str]:
 
 
 def _monitored_metrics(settings: Mapping[str, Any]) -> list[str]:
-    """The metrics that decide something in a run; a damaged package may hold anything there."""
+    """The metrics by which hooks decide in this run; the settings of a damaged package may hold any value."""
     rules = _get(settings.get("checkpoint"), "best")
     deciding = [*(rules if isinstance(rules, list) else []), settings.get("early_stopping")]
     found = [_get(one, "monitor") for one in deciding]
@@ -190,7 +190,7 @@ def _get(section: object, key: str) -> object:
 
 
 def _checkpoint_metrics(metrics: Mapping[str, float | None], watched: Sequence[str]) -> str:
-    """Metrics of a checkpoint: all if they are few, else those that decide."""
+    """Metrics of a checkpoint: all if they are few, otherwise the monitored ones."""
     names = list(metrics)
     if len(names) > _MAX_METRICS:
         names = [name for name in watched if name in metrics] or names[:_MAX_METRICS]
@@ -267,7 +267,7 @@ def _flatten_settings(value: Any, key: str) -> Iterator[tuple[str, Any]]:
 
 
 def _truncate(text: str) -> str:
-    """A whole model may stand in one value; ``args.json`` and --json have all of it."""
+    """Truncates a value, which may describe a whole model; ``args.json`` and --json have all of it."""
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Following a run where nothing can be drawn."""
+"""The screen of a followed run where nothing can be drawn: pipes, files and simple terminals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from roost.cli import terminal
 
 
 class PlainScreen:
-    """Output as it comes: for pipes, files and logs.
+    """Prints output unchanged, as it arrives.
 
     Args:
         to: The stream; stdout when None.
@@ -25,7 +25,8 @@ class PlainScreen:
         try:
             terminal.write_bytes(self._decode(output).encode() if self._decode else output, self._to)
         except (OSError, ValueError):
-            # `| head` has seen enough, or the disk is full. The run's exit code is still worth waiting for.
+            # The reader closed the pipe (`| head`), or the disk is full. The run's exit code is still worth
+            # waiting for.
             self._open = False
 
     def print_status(self, text: str) -> None:

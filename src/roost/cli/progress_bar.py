@@ -1,4 +1,4 @@
-"""The bar of a run that is followed on a terminal, drawn at most ten times a second."""
+"""The progress bar of a run that is followed on a terminal, drawn at most ten times a second."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PACE_SECONDS = 30.0
 
 
 class BarScreen:
-    """Two lines below the output: where the run is, and its newest metrics.
+    """Draws two lines below the output: the position of the run, and its newest metrics.
 
     Args:
         package: The package that is followed.
         session: The session's number.
-        began: When it began, Unix time; now when None.
+        began: The session's start as Unix time; now when None.
     """
 
     def __init__(self, package: Path, session: int, *, began: float | None = None) -> None:
@@ -47,7 +47,8 @@ class BarScreen:
         self.tick()
 
     def write(self, output: bytes) -> None:
-        """Prints whole lines above the bar; of a line that draws itself anew with ``\\r``, its last state."""
+        """Prints complete lines above the bar; of a line that rewrites itself with ``\\r``, only its last
+        state."""
         if not sys.stdout.isatty():
             self._plain.write(output)
             return
@@ -60,26 +61,27 @@ class BarScreen:
             self._console.print(Text.from_ansi("\n".join(last_drawn)), soft_wrap=True)
 
     def print_status(self, text: str) -> None:
-        """Shows a line of ours above the bar: written past rich, it would stand inside of it."""
+        """Prints a status line above the bar, through rich: written directly it would end up inside the
+        bar."""
         self._console.print(Text(text, style="yellow"))
 
     def tick(self) -> None:
-        """Draws, if it is time."""
+        """Draws the bar if a tenth of a second has passed."""
         now = time.monotonic()
         if now - self._drawn >= _DRAW_SECONDS:
             self._drawn = now
             self._live.update(self._picture(now), refresh=True)
 
     def pause(self) -> None:
-        """Takes the bar away, for a question."""
+        """Removes the bar, for a question."""
         self._live.stop()
 
     def resume(self) -> None:
-        """Draws it again."""
+        """Draws the bar again."""
         self._live.start()
 
     def close(self) -> None:
-        """Takes the bar away and prints what is left of the output."""
+        """Removes the bar and prints the last, incomplete line of the output."""
         rest = self._line + self._decode(b"", final=True)
         self._print([rest] if rest else [])
         self._live.stop()
@@ -88,7 +90,7 @@ class BarScreen:
         progress = live_progress.read(self._progress)
         metrics = Text(self._newest.text(), style="dim", no_wrap=True, overflow="ellipsis")
         if progress is None or progress.wall < self._began:
-            # The record of the session before stays until this one has loaded itself.
+            # The progress record of the previous session stays until this session has loaded its state.
             return Group(Text(f"starting  {time.time() - self._began:.0f}s", style="cyan"), metrics)
         return Group(_bar_line(progress, self._eta.seconds(now, progress.fraction)), metrics)
 
@@ -104,7 +106,7 @@ def _bar_line(progress: ProgressRecord, eta: float | None) -> Table:
     going_on = progress.phase != "ended"
     rate = f"{progress.samples_per_second:,.0f} samples/s" if progress.samples_per_second and going_on else ""
     left = f"ETA {terminal.format_duration(eta)}" if eta is not None and going_on else ""
-    phase = progress.phase if going_on else "closing"  # its processes end
+    phase = progress.phase if going_on else "closing"  # the run is done, its processes still exit
     what = Text(phase, style="cyan") if phase != "training" else Text("")
     grid.add_row(_position(progress), what, bar, f"{progress.fraction:4.0%}", rate, left)
     return grid
@@ -120,13 +122,13 @@ def _position(progress: ProgressRecord) -> str:
 
 
 class Eta:
-    """The time that is left, by the pace of the last half minute."""
+    """Estimates the remaining time from the pace of the last half minute."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
 
     def seconds(self, now: float, fraction: float) -> float | None:
-        """Seconds that are left; None while nobody knows."""
+        """Returns the remaining seconds; None while they are unknown."""
         self._samples.append((now, fraction))
         while len(self._samples) > 2 and now - self._samples[0][0] > _PACE_SECONDS:
             self._samples.popleft()
@@ -137,16 +139,17 @@ class Eta:
 
 
 class NewestMetrics:
-    """The newest value of every metric, from a records file that grows."""
+    """The newest value of every metric, from a records file that is being written."""
 
     def __init__(self, path: Path) -> None:
         self._follower = SessionFollower(path)
         self._last: dict[str, tuple[int, float]] = {}
 
     def text(self) -> str:
-        """``train/loss 0.3121  valid/loss 0.3  …``, with what was added since the last call."""
+        """Returns ``train/loss 0.3121  valid/loss 0.3  …``, after reading the rows added since the last
+        call."""
         for row in self._follower.new_rows():
-            if "start_step" in row:  # what a rollback undid is no longer so
+            if "start_step" in row:  # a rollback: metrics of later steps are void
                 self._last = {n: last for n, last in self._last.items() if last[0] <= row["start_step"]}
             self._last |= {name: (row["step"], value) for name, value in metrics(row).items()}
         return "  ".join(f"{name} {terminal.format_number(value)}" for name, (_, value) in self._last.items())

@@ -1,4 +1,4 @@
-"""What became of tasks by an order that is done at once."""
+"""Changes tasks for `roost hold`, `release` and `priority`, and prints the result."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from roost.cli import terminal
 
 
 def change_tasks(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> int:
-    """Changes tasks (`roost.operations.queue.task_control.change`) and says a line for each, and whether
-    that has started
-    the daemon; gives the exit code."""
+    """Changes tasks (`roost.operations.queue.task_control.change`), prints a line for each and whether the
+    daemon was started; returns the exit code."""
     from roost.base.system import state_folder
     from roost.lab.background import daemon_presence
     from roost.operations.queue.task_control import change
 
     had_daemon = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
     for task, unchanged in change(named, held=held, priority=priority):
-        back = ", held back" if task.held else ""
-        said = f"{task.name}: {terminal.format_state(task.state)}, priority {task.priority}{back}"
-        terminal.print_status(f"{said}; it was not held back" if unchanged and held is False else said)
+        suffix = ", held" if task.held else ""
+        line = f"{task.name}: {terminal.format_state(task.state)}, priority {task.priority}{suffix}"
+        terminal.print_status(f"{line}; it was not held" if unchanged and held is False else line)
     if not had_daemon:
-        terminal.print_status("the lab's daemon is started, for none ran")
+        terminal.print_status("no daemon was running: started the lab's daemon")
     return 0

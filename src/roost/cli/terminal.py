@@ -1,4 +1,8 @@
-"""Talking to the person: stdout is data, stderr is talk."""
+"""Terminal input and output: data goes to stdout, status lines and errors go to stderr.
+
+Text may quote names that another user or a program chose. All functions that print or format make its control
+characters visible; only colours pass.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,13 @@ from typing import IO, Self
 
 import click
 
-from roost.base.text import terminal_text as base
+from roost.base.text import terminal_text
 from roost.base.text.durations import format_duration as format_duration
 
 _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _MAX_COLOUR_CHARACTERS = 24
 _COLUMN_GAP = 2
-"""Between the columns of a table."""
+"""Spaces between the columns of a table."""
 _STATE_COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -35,30 +39,29 @@ _STATE_COLOURS = {
 
 
 def allows_colours(stream: IO[str]) -> bool:
-    """Whether colours may be written to a stream: a terminal, and NO_COLOR is not set."""
+    """Whether colours may be written to a stream: it is a terminal, and NO_COLOR is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_status(text: str) -> None:
-    """One line of talk, made harmless but for its colours: it may quote names that somebody else chose. That
-    nobody hears it (a closed or full stderr) changes nothing else."""
+    """Prints one status line to stderr, escaped but for its colours. A closed or full stderr is ignored."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(escape_line(text), err=True, color=allows_colours(sys.stderr))
 
 
 def print_json(value: object) -> None:
-    """An answer for programs, to stdout."""
+    """Prints a value as JSON to stdout."""
     import msgspec
 
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
-    """Bytes to a stream, stdout if None, past its buffer: what a closed pipe did not take is not tried again
-    at exit.
+    """Writes bytes to a stream (stdout when None), past its buffer: bytes that a closed pipe refused are not
+    written again at exit.
 
     Raises:
-        BrokenPipeError: Nobody reads any more.
+        BrokenPipeError: The reader has closed the pipe.
     """
     view, fd = memoryview(data), (to or sys.stdout).fileno()
     while view:
@@ -66,8 +69,8 @@ def write_bytes(data: bytes, to: IO[str] | None = None) -> None:
 
 
 def read_key(question: str) -> str:
-    """Asks on the terminal that is stdin and waits for one key; Ctrl-C is one like any other. Empty: nobody
-    types any more."""
+    """Prints a question and reads one key from the terminal that is stdin, in lower case. Ctrl-C is returned
+    as a key; an empty text means that stdin is closed."""
     import termios
 
     fd = sys.stdin.fileno()
@@ -75,7 +78,7 @@ def read_key(question: str) -> str:
     keys = termios.tcgetattr(fd)
     keys[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
     try:
-        termios.tcsetattr(fd, termios.TCSANOW, keys)  # before the question: an answer may come at once
+        termios.tcsetattr(fd, termios.TCSANOW, keys)  # before the question: a key may be pressed at once
         print_status(question)
         return os.read(fd, 1).decode(errors="replace").lower()
     finally:
@@ -83,19 +86,20 @@ def read_key(question: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """One line about what is wrong; it may quote names that somebody else chose."""
+    """Prints one line about an error to stderr, escaped."""
     print_status(f"{click.style('error:', fg='red', bold=True)} {escape_text(text)}")
 
 
 class RewrittenLine:
-    """Says one line after the other: on a terminal each over the one before, the last one stays."""
+    """Shows status lines, each in place of the one before on a terminal; the last one stays. Elsewhere all
+    lines are printed."""
 
     def __init__(self) -> None:
         self._rewrites = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         self._is_open = False
 
     def show(self, text: str) -> None:
-        """Shows a line in the place of the one before."""
+        """Shows a line in place of the one before."""
         if not self._rewrites:
             print_status(text)
             return
@@ -113,22 +117,23 @@ class RewrittenLine:
 
 
 def escape_line(text: str) -> str:
-    """`escape_text`, and without the carriage return that would write over the line's beginning."""
+    """`escape_text`, and the carriage return too, which would write over the start of the line."""
     return escape_text(text).replace("\r", "\\r")
 
 
 def format_state(name: str) -> str:
-    """A session's state in its colour; `click.echo` takes the colour away where there is none."""
+    """Returns a session's state in its colour; `click.echo` removes the colour where none is allowed."""
     return click.style(name, fg=_STATE_COLOURS.get(name))
 
 
 def escape_text(text: str) -> str:
-    """`roost.base.text.terminal_text`, which leaves the colours."""
-    return base.escape_control(text, colours=True)
+    """Makes control characters visible, except those of colours."""
+    return terminal_text.escape_control(text, colours=True)
 
 
 class OutputDecoder:
-    """Bytes of a run's output to harmless text, across the borders of pieces."""
+    """Decodes the output of a run piece by piece to escaped text; a character or colour may be split between
+    pieces."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -136,7 +141,7 @@ class OutputDecoder:
 
     def __call__(self, piece: bytes, *, final: bool = False) -> str:
         text = self._kept + self._utf8.decode(piece, final)
-        # A colour that is cut in two would be made visible, both halves of it.
+        # Both halves of a colour that is split between two pieces would be escaped.
         cut = len(text) if final else text.rfind("\x1b", -_MAX_COLOUR_CHARACTERS)
         if cut < 0 or _COLOUR_SEQUENCE.match(text, cut):
             cut = len(text)
@@ -145,11 +150,12 @@ class OutputDecoder:
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table, each column as wide as its widest cell; one without any cell is left out.
+    """Returns the lines of a table, each column as wide as its widest cell; a column without any text is left
+    out.
 
-    Names and values come from a person's code: a line end or a control character in one is made visible.
+    Names and values come from the user's code: line ends and control characters in them are made visible.
     """
-    # By column, for ten thousand rows: nothing is asked of a single cell in Python.
+    # Works on whole columns: ten thousand rows must cost no Python call for a single cell.
     found: list[Sequence[str]] = [
         (name, *cells) for name, cells in zip(header, zip(*rows, strict=True), strict=False) if any(cells)
     ]
@@ -162,23 +168,23 @@ def fit_columns(
     columns: Mapping[str, Sequence[str]],
     width: int,
     *,
-    first_to_go: Sequence[Sequence[str]],
-    cut: str,
-    least: int,
+    dropped: Sequence[Sequence[str]],
+    truncated: str,
+    min_truncated: int,
 ) -> list[str]:
-    """The names of the columns of a table that are shown on a terminal of this width.
+    """Returns the names of the columns that fit on a terminal.
 
     Args:
-        columns: The cells, by name.
-        width: Of the terminal.
-        first_to_go: Those that are left out, one after the other, so that the rest fits.
-        cut: The last one, whose cells are cut where they do not fit.
-        least: So much of them is to be seen.
+        columns: The cells, by column name.
+        width: Characters of a line of the terminal.
+        dropped: Groups of columns that are left out, one group after the other, until the rest fits.
+        truncated: The last column, whose cells may be truncated.
+        min_truncated: Characters of the last column that stay visible.
     """
     widths = {name: max(map(len, (name, *cells))) + _COLUMN_GAP for name, cells in columns.items()}
-    if cut in widths:
-        widths[cut] = min(widths[cut], least + _COLUMN_GAP)
-    for names in first_to_go:
+    if truncated in widths:
+        widths[truncated] = min(widths[truncated], min_truncated + _COLUMN_GAP)
+    for names in dropped:
         if sum(widths.values()) - _COLUMN_GAP <= width:
             break
         for name in names:
@@ -194,13 +200,13 @@ def _escape_cells(cells: Sequence[str]) -> Sequence[str]:
 
 
 def truncate(line: str, width: int) -> str:
-    """The line as far as it fits; colours take no room."""
+    """Returns the line truncated to a width, with an ellipsis; colours do not count."""
     if len(line) <= width or len(click.unstyle(line)) <= width:
         return line
-    kept, room = "", width - 1
+    kept, free = "", width - 1
     for index, part in enumerate(_COLOUR_SEQUENCE.split(line)):
         colour = _COLOUR_SEQUENCE.findall(line)[index - 1] if index else ""
-        kept, room = kept + colour + part[:room], max(0, room - len(part))
+        kept, free = kept + colour + part[:free], max(0, free - len(part))
     return f"{kept}…"
 
 
@@ -214,25 +220,25 @@ def _pad_cells(cells: Sequence[str]) -> list[str]:
 
 
 def format_time(seconds: float | None) -> str:
-    """A time since the epoch as the clock here shows it; empty for None."""
+    """Returns a Unix time as local date and time; empty for None."""
     return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def format_path(path: Path) -> str:
-    """The path as a person would type it: from the current folder if it is inside."""
+    """Returns the path as a user would type it: relative to the current folder if it is inside."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # somebody has removed it
+    except FileNotFoundError:  # the current folder was removed
         return str(path)
     inside = path.is_relative_to(here) and path != here and here != Path("/")
     return str(path.relative_to(here)) if inside else str(path)
 
 
 def quote_path(path: Path) -> str:
-    """`format_path` as it goes into a command line, quoted where a shell would read more than a name."""
+    """Returns `format_path` for a command line, quoted where a shell needs it."""
     return shlex.quote(format_path(path))
 
 
 def format_number(value: float | None) -> str:
-    """Four significant digits; empty for None."""
+    """Returns a number with four significant digits; empty for None."""
     return "" if value is None else f"{value:.4g}"

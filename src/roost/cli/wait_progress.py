@@ -1,4 +1,5 @@
-"""Following something that has nothing to draw, with a word about what it is at when it is silent."""
+"""Screens for work that goes through stages and has no progress bar: they name the current stage when no
+output arrives."""
 
 from __future__ import annotations
 
@@ -15,31 +16,31 @@ _QUIET_SECONDS, _LINE_SECONDS, _DRAW_SECONDS = 1.0, 10.0, 0.1
 
 
 class StageOutcome(Protocol):
-    """How something ended that goes through stages."""
+    """The result of work that goes through stages."""
 
     @property
     def state(self) -> str:
-        """Of its session."""
+        """The state of its session."""
 
     @property
     def failed(self) -> str | None:
-        """The stage that it was at."""
+        """The stage that did not finish."""
 
     @property
     def error(self) -> str | None:
-        """In one line."""
+        """The error, in one line."""
 
     @property
     def reason(self) -> str | None:
-        """The supervisor's, where there is no error."""
+        """The supervisor's reason, where there is no error."""
 
 
 class StageScreen(PlainScreen):
-    """Output to stderr as it comes; on a terminal, after a second without any, a line that tells what is
-    being waited for, until there is more.
+    """Prints output to stderr as it arrives; on a terminal, a line names the current stage after each second
+    without output, until there is more output.
 
     Args:
-        stage: Gives what it is at; empty: nobody knows.
+        stage: Returns the current stage; empty if it is unknown.
     """
 
     def __init__(self, stage: Callable[[], str]) -> None:
@@ -55,7 +56,7 @@ class StageScreen(PlainScreen):
         self._since = monotonic()
 
     def tick(self) -> None:
-        """Draws the line anew when it is another one, ten times a second at most."""
+        """Redraws the line when it has changed, at most ten times a second."""
         now = monotonic()
         seconds = now - self._since
         if not self._draws or seconds < _QUIET_SECONDS or now - self._drawn < _DRAW_SECONDS:
@@ -76,7 +77,7 @@ class StageScreen(PlainScreen):
 
 
 class LoggedStageScreen(StageScreen):
-    """How far something is that takes long: drawn on a terminal, elsewhere a line now and then."""
+    """The progress of long work: drawn on a terminal, elsewhere printed every ten seconds."""
 
     def __init__(self, stage: Callable[[], str]) -> None:
         super().__init__(stage)
@@ -91,7 +92,7 @@ class LoggedStageScreen(StageScreen):
 
 @contextlib.contextmanager
 def progress_reports() -> Iterator[Callable[[str], None]]:
-    """Gives what tells how far something is, as often as it likes."""
+    """Yields a function that shows a text about progress; it may be called at any rate."""
     stage = [""]
     screen = LoggedStageScreen(lambda: stage[0])
 
@@ -106,21 +107,21 @@ def progress_reports() -> Iterator[Callable[[str], None]]:
 
 
 def _write_stderr(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody looks any more
+    with contextlib.suppress(OSError, ValueError):  # the terminal is closed
         terminal.write_bytes(text.encode(), sys.stderr)
 
 
 def format_unfinished(outcome: StageOutcome, *, is_printed: bool, what: str) -> str:
-    """A line about something that failed or was stopped.
+    """Returns a line about work that failed or was stopped.
 
     Args:
-        outcome: What came of it.
-        is_printed: Whether its output holds the error already.
-        what: What it was.
+        outcome: The result of the work.
+        is_printed: Whether the output has already shown the error.
+        what: The name of the work.
     """
     state, at = terminal.format_state(outcome.state), f" at {outcome.failed}" if outcome.failed else ""
     if outcome.state == "stopped":
-        return f"{state}{at}: nothing of the {what} is left"
+        return f"{state}{at}: the {what} left no files"
     if is_printed:
         return f"{state}{at}"
     return f"{state}{at}: {terminal.escape_text(outcome.error or outcome.reason or 'no reason is known')}"

@@ -18,7 +18,7 @@ from roost.lab.background import background_process, daemon_presence
 from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import database, package_roots, task_file
 from roost.lab.queue import rebuild as rebuilding
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
 from roost.operations.reading.output_reader import tail_offset
 
@@ -49,24 +49,24 @@ class Rebuilt(msgspec.Struct, frozen=True):
     """What was passed over, and what will never start; a line each."""
 
 
-def opened() -> Store:
+def opened() -> QueueStore:
     """The queue.
 
     Raises:
         Refused: Its folder will not do, or it is damaged.
         RoostError: It cannot be written.
     """
-    return Store.open()
+    return QueueStore.open()
 
 
 @contextlib.contextmanager
-def changed() -> Iterator[Store]:
+def changed() -> Iterator[QueueStore]:
     """The queue, for whoever changes it; where it is made anew it is the new one.
 
     Raises:
         Refused, RoostError: As `opened`.
     """
-    with rebuilding.undisturbed(state_folder.lab_folder()), opened() as store:
+    with rebuilding.rebuild_lock(state_folder.lab_folder()), opened() as store:
         yield store
 
 
@@ -78,7 +78,7 @@ def enqueue(tasks: Sequence[Task]) -> None:
         OSError: A package cannot be written.
     """
     with changed() as store:
-        package_roots.note(store.folder, [Path(task.package) for task in tasks])
+        package_roots.add(store.folder, [Path(task.package) for task in tasks])
         _announce(tasks, store.folder)
         store.submit(tasks)
         for task in tasks:
@@ -115,7 +115,7 @@ def ensure() -> DaemonRecord:
         )
     _require_its_queue(found, folder)
     with opened() as store:
-        store.wake()
+        store.wake_daemon()
     return found
 
 
@@ -129,7 +129,7 @@ def start() -> DaemonRecord:
     """
     folder = state_folder.lab_folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
-    with rebuilding.undisturbed(folder):
+    with rebuilding.rebuild_lock(folder):
         failed = background_process.start(
             command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS
         )
@@ -214,7 +214,7 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
     if (found := daemon_presence.find_daemon(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="`roost lab stop` first: what runs goes on")
-    with rebuilding.undisturbed(folder, alone=True):
+    with rebuilding.rebuild_lock(folder, alone=True):
         fd = daemon_presence.lock(folder)
         try:
             made = rebuilding.rebuild(folder, more, lost=lost)
@@ -229,14 +229,14 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
 def _lost(given: Path, own: Path) -> Path:
     """The folder of a lab that is no more, by that or by its ROOST_STATE."""
     folder = given if given.name == own.name else given / own.name
-    if folder != own and (folder / database.NAME).exists():
+    if folder != own and (folder / database.FILE_NAME).exists():
         fix = f"look there: ROOST_STATE={shlex.quote(str(folder.parent))} roost tasks"
         raise Refused("this lab still has its queue", setting="--take-over", received=str(given), fix=fix)
     return folder
 
 
 def _require_its_queue(found: DaemonRecord, folder: Path) -> None:
-    path = folder / database.NAME
+    path = folder / database.FILE_NAME
     if found.queue and found.queue != daemon_presence.identity(path):
         what = f"the queue was removed or replaced while the lab's daemon (pid {found.pid}) works with it"
         fix = "`roost lab stop`, then `roost lab rebuild`: what runs goes on, what waited waits"
@@ -244,8 +244,8 @@ def _require_its_queue(found: DaemonRecord, folder: Path) -> None:
 
 
 def _counted(folder: Path) -> dict[str, int]:
-    if not database.was_made(folder):
+    if not database.has_existed(folder):
         return {}
     with opened() as store:
-        found = store.counts()
+        found = store.state_counts()
     return {state: found[state] for state in (PENDING, *LIVE, *ENDED) if state in found}

@@ -40,8 +40,8 @@ def notices() -> Notices:
         Refused: Others may read the file.
         ConfigError: It does not mean anything.
     """
-    file = notice_events.path()
-    asked = settings.read(file)
+    file = notice_events.settings_path()
+    asked = settings.read_settings(file)
     told = [Told(name, one.kind, one.place) for name, one in asked.receivers.items()]
     return Notices(str(file), list(asked.events), asked.least_minutes, told)
 
@@ -54,7 +54,7 @@ def try_notices() -> Notices:
     """
     found = notices()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        results = list(pool.map(test_message.run, range(len(found.receivers))))
+        results = list(pool.map(test_message.send_test, range(len(found.receivers))))
     told = [
         msgspec.structs.replace(one, why_not=why_not)
         for one, why_not in zip(found.receivers, results, strict=True)

@@ -9,7 +9,7 @@ from roost.base.errors import NotFound, UsageError
 from roost.base.system import state_folder
 from roost.base.text.word_list import join_names
 from roost.lab.queue import database
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 
 RUNS = "runs"
@@ -20,7 +20,7 @@ _NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
 
 def has_queue() -> bool:
     """Whether this user has submitted anything yet; whoever only looks makes no queue."""
-    return (state_folder.lab_folder() / database.NAME).exists()
+    return (state_folder.lab_folder() / database.FILE_NAME).exists()
 
 
 def is_package(text: str | Path) -> bool:
@@ -47,10 +47,10 @@ def tasks(text: str) -> list[Task]:
         UsageError: It may mean several.
         Refused: The queue cannot be opened.
     """
-    if not database.was_made(state_folder.lab_folder()):
+    if not database.has_existed(state_folder.lab_folder()):
         _require_no_package(text)
         raise NotFound("there is no such task or package", received=text, fix=_NONE_YET)
-    with Store.open() as store:
+    with QueueStore.open() as store:
         try:
             return store.find_all(text)
         except NotFound:
@@ -82,7 +82,7 @@ def all_unended(package: Path) -> list[Task]:
     ids = [path.stem.removeprefix("task-") for path in (package / "sessions").glob("task-*.json")]
     if not ids or not has_queue():
         return []
-    with Store.open() as store:
+    with QueueStore.open() as store:
         left = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
     return [task for task in left if _is_same(Path(task.package), package)]
 

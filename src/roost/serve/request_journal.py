@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from roost.lab.queue.history import MOST_EVENTS
+from roost.lab.queue.history import MAX_EVENTS
 from roost.operations import lab
 
 KIND = "operation"
@@ -52,7 +52,7 @@ def note(name: str, asked: Any, found: Any) -> None:
     text = _on_one_line(" ".join([name, *given, *(["->", *ids[:_MOST_IDS]] if ids else [])]))
     try:
         with lab.changed() as store:
-            store.note(KIND, text)
+            store.add_event(KIND, text)
     except Exception as error:  # noqa: BLE001  - told, and no reason to call what was done undone
         print(f"{name} was done and could not be noted: {error}", file=sys.stderr)
 
@@ -70,11 +70,11 @@ def read(offset: int | None) -> Lines:
             and has not come so far. None: the newest.
     """
     with lab.opened() as store:
-        if offset and not store.events(after=offset - 1, most=1):
+        if offset and not store.events(after=offset - 1, limit=1):
             offset = 0
         since = int(store.settings().get(_SINCE, 0))
-        most = MOST_EVENTS if offset is None else _MOST_LINES
-        found = store.events(after=max(offset or 0, since), kind=KIND, most=most)[-_MOST_LINES:]
+        most = MAX_EVENTS if offset is None else _MOST_LINES
+        found = store.events(after=max(offset or 0, since), kind=KIND, limit=most)[-_MOST_LINES:]
     lines = [f"{time.strftime(_FORMAT, time.localtime(one.at))} {one.text}" for one in found]
     return Lines(found[-1].seq if found else max(offset or 0, since), lines)
 
@@ -84,4 +84,4 @@ def clear() -> None:
     with lab.changed() as store:
         found = store.events(kind=KIND)
         if found:
-            store.set(_SINCE, found[-1].seq)
+            store.set_setting(_SINCE, found[-1].seq)

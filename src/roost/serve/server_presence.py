@@ -36,7 +36,7 @@ def tell(folder: Path, port: int) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    background_process.write_record(folder / _ABOUT, About.own(port=port))
+    background_process.write_record(folder / _ABOUT, About.of_this_process(port=port))
 
 
 def about(folder: Path) -> About | None:

@@ -25,7 +25,7 @@ import os, sys, time
 from pathlib import Path
 from roost.lab.background import background_process as background
 print("begun", flush=True)
-background.tell(Path(sys.argv[1]), background.About.own())
+background.write_record(Path(sys.argv[1]), background.ProcessRecord.of_this_process())
 background.Starter(int(sys.argv[2])).ready()
 print("nobody reads", os.getcwd(), file=sys.stderr, flush=True)
 time.sleep(600)
@@ -76,7 +76,7 @@ def test_from_start_to_end(tmp_path: Path) -> None:
     wait_for(lambda: log.read_text() == "begun\nnobody reads /\n")
     assert {one.stat().st_mode & 0o777 for one in (log, path)} == {0o600}
     background_process.end(found, "the program")
-    assert not found.lives and background_process.find_running(path, ProcessRecord) is None
+    assert not found.is_alive and background_process.find_running(path, ProcessRecord) is None
 
 
 @pytest.mark.usefixtures("files")
@@ -232,7 +232,7 @@ def test_the_lock_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_another_process_of_the_same_number_is_not_it(tmp_path: Path) -> None:
-    own, path = ProcessRecord.own(), tmp_path / "about"
+    own, path = ProcessRecord.of_this_process(), tmp_path / "about"
     for other in ({"start_ticks": (own.start_ticks or 0) + 1}, {"boot_id": "another boot"}):
         background_process.write_record(path, msgspec.structs.replace(own, **other))
         assert background_process.find_running(path, ProcessRecord) is None
@@ -254,5 +254,5 @@ def test_who_would_start_the_one_before_us_anew_is_ended(tmp_path: Path) -> None
         ticks, boot_id = process_identity.start_ticks(before.pid), process_identity.boot_id()
         keeper = {"pid": before.pid, "start_ticks": ticks, "boot_id": boot_id}
         (tmp_path / "about").write_bytes(msgspec.json.encode({"keeper": keeper}))
-        background_process.write_record(tmp_path / "about", ProcessRecord.own())
+        background_process.write_record(tmp_path / "about", ProcessRecord.of_this_process())
         assert before.wait() == -signal.SIGTERM

@@ -24,7 +24,7 @@ def test_who_has_the_lock_is_the_daemon_and_tells_who_it_is(tmp_path: Path, mess
     folder = tmp_path / "lab"
     fd = take(folder)
     about = daemon_presence.find_daemon(folder)
-    assert about is not None and about.lives
+    assert about is not None and about.is_alive
     assert (about.pid, about.version) == (os.getpid(), __version__)
     with pytest.raises(Refused, match=rf"\b{os.getpid()}\b") as refused:
         take(folder)

@@ -146,7 +146,7 @@ def test_the_first_one_that_fails_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_what_dies_at_once_is_started_less_and_less_often(tmp_path: Path) -> None:
     dies = "echo $$ >> pids; [ $(wc -l < pids) = 10 ] || kill -9 $$"
-    notes = "Keeper._rest = lambda self, seconds: print(seconds, flush=True)"
+    notes = "Watchdog._pause = lambda self, seconds: print(seconds, flush=True)"
     one = Kept(tmp_path, dies, notes, is_awaited=False)
     assert one.process.wait() == 0
     pauses = [float(line) for line in one.log.read_text().splitlines() if "SIGKILL" not in line]

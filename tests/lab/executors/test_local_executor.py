@@ -19,7 +19,7 @@ from roost.devices import inventory, lease_files
 from roost.devices.lease import CardsBusy
 from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.executors.local_executor import LocalExecutor
-from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Need, Task
+from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, ResourceRequest, Task
 from roost.package.package import PackageFolder
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.messages import Messages
@@ -38,7 +38,7 @@ def local(lab: Lab) -> Iterator[LocalExecutor]:
 def begun(lab: Lab, local: LocalExecutor, script: str, *, number_of_cards: int = 0) -> Task:
     """A task as the scheduler starts it."""
     cards = inventory.read_cards()[:number_of_cards]
-    task = lab.task(script, need=Need(cards=number_of_cards))
+    task = lab.task(script, need=ResourceRequest(cards=number_of_cards))
     task = msgspec.structs.replace(task, attempt=1, state=STARTING, cards=tuple(card.id for card in cards))
     local.start(task, cards)()
     return msgspec.structs.replace(task, state=RUNNING, session=newest(task))
@@ -55,9 +55,9 @@ def end_of(local: LocalExecutor, task: Task) -> AttemptStatus:
 
 
 def test_a_command_ends_as_its_exit_code_says(lab: Lab, local: LocalExecutor) -> None:
-    seen = end_of(local, begun(lab, local, "exit 5"))
-    assert (seen.state, seen.exit_code, seen.session, seen.is_accident) == (FAILED, 5, 1, False)
-    assert seen.started is not None and seen.ended is not None and seen.started <= seen.ended
+    status = end_of(local, begun(lab, local, "exit 5"))
+    assert (status.state, status.exit_code, status.session, status.is_lost) == (FAILED, 5, 1, False)
+    assert status.started is not None and status.ended is not None and status.started <= status.ended
 
 
 def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: LocalExecutor) -> None:
@@ -67,7 +67,7 @@ def test_it_sees_its_cards_alone_and_holds_their_leases(lab: Lab, local: LocalEx
     assert [lease_files.live_leases(card)[0].record.task for card in task.cards] == [task.id] * 2
     with pytest.raises(CardsBusy):
         begun(lab, local, FOREVER, number_of_cards=1)
-    local.ask(task, now=True)
+    local.request_stop(task, now=True)
     assert end_of(local, task).state == STOPPED
     assert not any(lease_files.live_leases(card) for card in task.cards), (
         "seen as ended when its cards are free"
@@ -119,13 +119,13 @@ def test_a_supervisor_whose_guard_was_killed_is_watched_itself(lab: Lab, local: 
 def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "(trap '' HUP TERM; exec sleep 600) & wait", number_of_cards=1)
     kill_watchers(task)
-    seen = end_of(local, task)
-    assert seen.is_accident
+    status = end_of(local, task)
+    assert status.is_lost
     wait_for(lambda: set(living_in(lab.folder)) <= {os.getpid()})
     again = msgspec.structs.replace(task, attempt=2)
     local.start(again, ())()
     assert newest(task) == 2
-    local.ask(again, now=True)
+    local.request_stop(again, now=True)
     assert end_of(local, again).session == 2
 
 
@@ -137,7 +137,7 @@ def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: LocalExecu
     body = {**json.loads(path.read_text()), "state": "running", "boot_id": "another"}
     del body["ended"]
     path.write_text(json.dumps(body))
-    assert local.poll(task).is_accident
+    assert local.poll(task).is_lost
 
 
 def test_without_its_package_it_goes_on_and_then_has_failed(
@@ -148,10 +148,10 @@ def test_without_its_package_it_goes_on_and_then_has_failed(
     local.poll(task)
     shutil.rmtree(task.package)
     assert local.poll(task).state == RUNNING
-    local.ask(task, now=True)
-    seen = end_of(local, task)
-    assert seen.state == FAILED
-    messages.check(seen.reason)
+    local.request_stop(task, now=True)
+    status = end_of(local, task)
+    assert status.state == FAILED
+    messages.check(status.reason)
 
 
 def test_in_the_place_of_its_package_it_runs_nowhere(
@@ -163,9 +163,9 @@ def test_in_the_place_of_its_package_it_runs_nowhere(
     with pytest.raises(NotFound) as refused:
         local.start(task, ())
     messages.check(refused.value)
-    seen = local.poll(task)
-    assert seen.state == FAILED
-    messages.check(seen.reason)
+    status = local.poll(task)
+    assert status.state == FAILED
+    messages.check(status.reason)
     local.start(other, ())()
     assert end_of(local, other).state == SUCCEEDED
 
@@ -223,10 +223,10 @@ def test_a_record_that_no_supervisor_has_written_is_read_all_the_same(
     end_of(local, task)
     path = Path(task.package) / "sessions" / "1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
-    seen = local.poll(task)
-    assert (seen.state, seen.exit_code) == (state, None)
+    status = local.poll(task)
+    assert (status.state, status.exit_code) == (state, None)
     if reason is None:
-        messages.check(seen.reason)
+        messages.check(status.reason)
     else:
-        assert seen.reason == reason
-    assert seen.ended is not None and (seen.started is None) == ("started" in said)
+        assert status.reason == reason
+    assert status.ended is not None and (status.started is None) == ("started" in said)

@@ -14,17 +14,17 @@ from roost.lab.memory.memory_prediction import (
     predict_memory,
     resources_after_out_of_memory,
 )
-from roost.lab.queue.history import Peak
+from roost.lab.queue.history import MemoryPeak
 from tests.messages import Messages
 
 
-def peaks(*found: tuple[float | None, float], device: str = "H100", ranks: int = 1) -> list[Peak]:
+def peaks(*found: tuple[float | None, float], device: str = "H100", ranks: int = 1) -> list[MemoryPeak]:
     """One row for each scale and peak; the driver takes 400 MB."""
-    return [Peak("key", scale, mb, 400.0, ranks, device, at) for at, (scale, mb) in enumerate(found)]
+    return [MemoryPeak("key", scale, mb, 400.0, ranks, device, at) for at, (scale, mb) in enumerate(found)]
 
 
 def given(
-    rows: list[Peak], *, scale: float | None = 32.0, declared_mb: int | None = None, **other: Any
+    rows: list[MemoryPeak], *, scale: float | None = 32.0, declared_mb: int | None = None, **other: Any
 ) -> int | None:
     known = {"device": "H100", "ranks": 1, **other}
     return predict_memory(rows, scale=scale, declared_mb=declared_mb, **known).mb
@@ -32,14 +32,14 @@ def given(
 
 def test_nothing_known_is_a_whole_card_or_what_was_asked(messages: Messages) -> None:
     assert given([]) is None and given([], declared_mb=9000) == 9000
-    messages.check(predict_memory([], scale=None, device="H100", ranks=1, declared_mb=None).why)
+    messages.check(predict_memory([], scale=None, device="H100", ranks=1, declared_mb=None).reason)
 
 
 def test_the_margin_shrinks_with_each_run(messages: Messages) -> None:
     same = (32.0, 10_000.0)
     assert [given(peaks(*[same] * count)) for count in (1, 2, 3, 9)] == [11_900, 11_400, 10_900, 10_900]
     assert given(peaks(same), declared_mb=20_000) == 11_900  # measured goes before guessed
-    why = predict_memory(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).why
+    why = predict_memory(peaks(same, same), scale=32.0, device="H100", ranks=1, declared_mb=None).reason
     assert "2" in why
     messages.check(why)
 

@@ -39,22 +39,22 @@ def test_what_it_took_and_whether_others_take_as_much() -> None:
     other = memory_use.session_memory_use(ended(driver_mb=None))
     assert other is not None and other.driver_mb == TYPICAL_CONTEXT_MB
 
-    def is_whole(*given: Any, **told: Any) -> bool:
+    def is_representative(*given: Any, **told: Any) -> bool:
         found = memory_use.session_memory_use(ended(*given, **told))
-        return found is not None and found.is_whole
+        return found is not None and found.is_representative
 
-    assert is_whole("stopped", seconds=601)
-    assert not is_whole("stopped", seconds=9)
-    assert not is_whole("failed") and not is_whole(ooms=1.0) and not is_whole(peak_mb=0.0)
+    assert is_representative("stopped", seconds=601)
+    assert not is_representative("stopped", seconds=9)
+    assert not is_representative("failed") and not is_representative(ooms=1.0) and not is_representative(peak_mb=0.0)
     for nonsense in (float("nan"), float("inf"), 10**400, -1.0):
-        assert not is_whole(peak_mb=nonsense), "the queue could not hold it"
+        assert not is_representative(peak_mb=nonsense), "the queue could not hold it"
 
 
 def test_how_it_ran_out() -> None:
     found = memory_use.session_memory_use(
         ended("failed", reason="oom_gpu", reserved_mb=6000, asked_mb=900.0, others_mb=255.0)
     )
-    assert found is not None and not found.is_whole
+    assert found is not None and not found.is_representative
     assert found.ran_out == OutOfMemory(6000, 16_000, 16_000, 5400.0, asked_mb=900.0, alone=True)
     found = memory_use.session_memory_use(ended("failed", reason="oom_gpu", others_mb=256.0))
     assert found is not None and found.ran_out == OutOfMemory(None, 16_000, 16_000, 5400.0, alone=False)

@@ -17,18 +17,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from roost.base import durable
-from roost.lab.notices.event_cursor import Cursor
-from roost.lab.notices.queue_notices import tell
-from roost.lab.notices.receivers import Receiver, Settings
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.event_cursor import NoticeCursor
+from roost.lab.notices.queue_notices import send_pending
+from roost.lab.notices.receivers import NoticeSettings, Receiver
+from roost.lab.queue.queue_store import QueueStore
 from tests.lab.notices.ends import end
 
 
 def told(folder: Path, url: str) -> None:
     receivers = {name: Receiver(kind="webhook", url=f"{url}/{name}") for name in ("a", "b")}
-    with Store.open(folder) as store:
-        cursor = Cursor.load(store) or Cursor.begin(store, 0.0)
-        tell(store, Settings(receivers=receivers), cursor, pauses=())
+    with QueueStore.open(folder) as store:
+        cursor = NoticeCursor.load(store) or NoticeCursor.begin(store, 0.0)
+        send_pending(store, NoticeSettings(receivers=receivers), cursor, pauses=())
 
 
 def killing(at: int, said_fd: int) -> None:
@@ -59,7 +59,7 @@ def killing(at: int, said_fd: int) -> None:
 
 
 def happen(folder: Path, times: int) -> None:
-    with Store.open(folder) as store, store.together():
+    with QueueStore.open(folder) as store, store.transaction():
         for _ in range(times):
             end(store)
 

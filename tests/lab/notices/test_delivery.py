@@ -80,8 +80,8 @@ def test_nobody_there(web: Web) -> None:
 @pytest.mark.parametrize("drips", [False, True])
 def test_one_who_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch, drips: bool) -> None:
     """Silent, or a byte at a time, which no time-out of a socket ends."""
-    monkeypatch.setattr(delivery, "_WAIT_SECONDS", 5.0 if drips else 0.05)
-    monkeypatch.setattr(delivery, "_MOST_SECONDS", 0.2 if drips else 5.0)
+    monkeypatch.setattr(delivery, "_RESPONSE_SECONDS", 5.0 if drips else 0.05)
+    monkeypatch.setattr(delivery, "_ATTEMPT_SECONDS", 0.2 if drips else 5.0)
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

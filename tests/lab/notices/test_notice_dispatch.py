@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab.notices.notice_dispatch import Errand
-from roost.lab.notices.notice_events import path
+from roost.lab.notices.notice_dispatch import NoticeDispatcher
+from roost.lab.notices.notice_events import settings_path
 from roost.lab.queue.task import FAILED, RUNNING
 from tests import processes
 from tests.lab.labs import Lab
@@ -21,14 +21,14 @@ from tests.waiting import wait_for
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    path().parent.mkdir(parents=True)
+    settings_path().parent.mkdir(parents=True)
     yield
     processes.kill_all_in(tmp_path)
 
 
 def set_up(web: Web) -> None:
-    path().touch(mode=0o600)
-    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    settings_path().touch(mode=0o600)
+    settings_path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
 
 
 def told(web: Web) -> list[tuple[str, str]]:
@@ -47,8 +47,8 @@ def test_what_ended_before_and_after_a_kill_of_the_daemon_is_told_once(lab: Lab,
     with lab.store() as store:
         one = task()
         store.submit([one])
-        running = store.move(store.start(one, [], None), RUNNING, session=1, started=1.0)
-        store.move(running, FAILED, reason="exit code 1", started=1.0, ended=2.0)
+        running = store.transition(store.start(one, [], None), RUNNING, session=1, started=1.0)
+        store.transition(running, FAILED, reason="exit code 1", started=1.0, ended=2.0)
     lab.start()
     assert lab.wait_for(unseen).state == FAILED
     wait_for(lambda: len(web.asked) == 2, 20.0)
@@ -64,7 +64,7 @@ def test_what_ended_before_and_after_a_kill_of_the_daemon_is_told_once(lab: Lab,
 
 def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, web: Web) -> None:
     with lab.store() as store:
-        errand = Errand(store)
+        errand = NoticeDispatcher(store)
         errand.run()
         assert not errand.fds
         set_up(web)
@@ -73,10 +73,10 @@ def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, w
         assert (lab.state / "notices.json").exists()
         errand.run()
         assert not errand.fds, "nothing has happened"
-        store.note("set", "what nobody is told of")
+        store.add_event("set", "what nobody is told of")
         errand.run()
         assert not errand.fds
-        path().unlink()
+        settings_path().unlink()
         errand.run()
         assert not (lab.state / "notices.json").exists() and not errand.fds
         errand.close()
@@ -85,15 +85,15 @@ def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, w
 
 def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab: Lab, web: Web) -> None:
     set_up(web)
-    path().chmod(0o644)
+    settings_path().chmod(0o644)
     with lab.store() as store:
-        errand = Errand(store)
+        errand = NoticeDispatcher(store)
         errand.run()
         wait_for(lambda: _ended(errand), 20.0)
         one = end(store)
         errand.run()
         assert not errand.fds, "they are as they were"
-        path().chmod(0o600)
+        settings_path().chmod(0o600)
         errand.run()
         assert errand.fds
         errand.close()
@@ -101,7 +101,7 @@ def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab:
     assert told(web) == [(one, "failed")]
 
 
-def _ended(errand: Errand) -> bool:
+def _ended(errand: NoticeDispatcher) -> bool:
     """Whether the one who was sent has ended, as the daemon sees it."""
     (fd,) = errand.fds
     return bool(os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT))
@@ -112,10 +112,10 @@ def test_the_daemon_sends_for_a_run_that_was_killed_with_its_guard(
 ) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path / "state"))
     set_up(web)
-    path().write_text(path().read_text() + "\nleast_minutes: 0")
+    settings_path().write_text(settings_path().read_text() + "\nleast_minutes: 0")
     entry = Path(leave(tmp_path / "run", os.environ, **GONE))
     with lab.store() as store:
-        errand = Errand(store)
+        errand = NoticeDispatcher(store)
         errand.run()
         wait_for(lambda: not entry.exists(), 20.0)
         (asked,) = web.asked

@@ -23,7 +23,7 @@ def test_where_the_settings_are(monkeypatch: pytest.MonkeyPatch, env: dict[str, 
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert notice_folders.receivers_file(os.environ) == file and notice_events.path() == Path(file)
+    assert notice_folders.receivers_file(os.environ) == file and notice_events.settings_path() == Path(file)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody whom the system does not know")

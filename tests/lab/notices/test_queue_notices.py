@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
-from roost.lab.notices.event_cursor import Cursor
-from roost.lab.notices.notice_events import WRONG_SETTINGS, path
-from roost.lab.notices.queue_notices import NOT_TOLD, main, tell
-from roost.lab.notices.receivers import Receiver, Settings
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.event_cursor import NoticeCursor
+from roost.lab.notices.notice_events import INVALID_SETTINGS_EXIT_CODE, settings_path
+from roost.lab.notices.queue_notices import NOT_SENT, main, send_pending
+from roost.lab.notices.receivers import NoticeSettings, Receiver
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import SUCCEEDED
 from tests.lab.notices.ends import end
 from tests.lab.notices.receivers import Web
@@ -24,8 +24,8 @@ from tests.waiting import wait_for
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "lab") as store:
+def store(tmp_path: Path) -> Iterator[QueueStore]:
+    with QueueStore.open(tmp_path / "lab") as store:
         yield store
 
 
@@ -44,13 +44,13 @@ def told(web: Web) -> list[str]:
     return [asked.body["title"] for asked in web.asked]
 
 
-def run(store: Store, *receivers: Receiver, **asked: object) -> None:
+def run(store: QueueStore, *receivers: Receiver, **asked: object) -> None:
     named = {f"r{n}": one for n, one in enumerate(receivers)}
-    cursor = Cursor.load(store) or Cursor.begin(store, 0.0)
-    tell(store, Settings(receivers=named, **asked), cursor, pauses=(0,))  # type: ignore[arg-type]
+    cursor = NoticeCursor.load(store) or NoticeCursor.begin(store, 0.0)
+    send_pending(store, NoticeSettings(receivers=named, **asked), cursor, pauses=(0,))  # type: ignore[arg-type]
 
 
-def test_each_event_is_told_once_to_each(store: Store, web: Web) -> None:
+def test_each_event_is_told_once_to_each(store: QueueStore, web: Web) -> None:
     other = Web()
     end(store, "one")
     run(store, web.receiver(), other.receiver("slack"))
@@ -96,20 +96,20 @@ def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_co
     ],
 )
 def test_what_is_not_asked_for_is_not_told(
-    store: Store, web: Web, asked: dict[str, object], expected: list[str]
+    store: QueueStore, web: Web, asked: dict[str, object], expected: list[str]
 ) -> None:
     stalled = end(store, "long", seconds=600.0)
-    store.note("stalled", "no step", task=stalled)
+    store.add_event("stalled", "no step", task=stalled)
     end(store, "short")
     end(store, "good", SUCCEEDED)
     waits = task(name="waits")
     store.submit([waits])
-    store.ask(waits.id, "stop")
+    store.request_stop(waits.id, "stop")
     run(store, web.receiver(), **asked)
     assert sorted(told(web)) == sorted(f"roost: {one}" for one in expected)
 
 
-def test_a_sweep_that_ends_at_once_is_one_notice(store: Store, web: Web) -> None:
+def test_a_sweep_that_ends_at_once_is_one_notice(store: QueueStore, web: Web) -> None:
     for number in range(110):
         end(store, f"n{number}")
     run(store, web.receiver())
@@ -117,44 +117,44 @@ def test_a_sweep_that_ends_at_once_is_one_notice(store: Store, web: Web) -> None
     assert asked.body["title"].startswith("roost: 110 ") and len(asked.body["tasks"]) == 30
 
 
-def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: Store, web: Web) -> None:
+def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: QueueStore, web: Web) -> None:
     bad = Web(500)
     first, second = end(store, "one"), end(store, "two")
     run(store, bad.receiver(), web.receiver())
     bad.close()
     assert told(web) == ["roost: one failed", "roost: two failed"]
     assert len(bad.asked) == 3, "two tries of the first, one of the next"
-    noted = store.events(kind=NOT_TOLD)
+    noted = store.events(kind=NOT_SENT)
     assert [event.task for event in noted] == [first, second]
     assert "r0 (webhook)" in noted[0].text and "500" in noted[0].text and "s3cret" not in noted[0].text
     run(store, bad.receiver(), web.receiver())
-    assert len(store.events(kind=NOT_TOLD)) == 2, "what was given up is not begun again"
+    assert len(store.events(kind=NOT_SENT)) == 2, "what was given up is not begun again"
 
 
 def test_settings_that_will_not_do_are_told_once_and_what_happens_meanwhile_is_told_later(
-    store: Store, web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: QueueStore, web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
-    path().parent.mkdir()
+    settings_path().parent.mkdir()
     end(store, "before")
     wait_for_the_clock_of_files(tmp_path)
-    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
-    path().chmod(0o644)
-    assert (main(), main()) == (WRONG_SETTINGS, WRONG_SETTINGS)
+    settings_path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    settings_path().chmod(0o644)
+    assert (main(), main()) == (INVALID_SETTINGS_EXIT_CODE, INVALID_SETTINGS_EXIT_CODE)
     end(store, "meanwhile")
-    assert main() == WRONG_SETTINGS
-    (noted,) = store.events(kind=NOT_TOLD)
+    assert main() == INVALID_SETTINGS_EXIT_CODE
+    (noted,) = store.events(kind=NOT_SENT)
     assert "chmod 600" in noted.text and not web.asked
     wait_for_the_clock_of_files(tmp_path)
-    path().chmod(0o600)
+    settings_path().chmod(0o600)
     assert main() == 0 and told(web) == ["roost: meanwhile failed"]
     end(store, "later")
     assert main() == 0 and told(web)[1:] == ["roost: later failed"]
 
 
 def test_nobody_is_told_of_what_cannot_be_noted(
-    store: Store,
+    store: QueueStore,
     web: Web,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -163,9 +163,9 @@ def test_nobody_is_told_of_what_cannot_be_noted(
     """Else he would be told of it each minute, as long as the disk is full."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
-    path().parent.mkdir()
-    path().touch(mode=0o600)
-    path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    settings_path().parent.mkdir()
+    settings_path().touch(mode=0o600)
+    settings_path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
     assert main() == 0
     end(store)
 

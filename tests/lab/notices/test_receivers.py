@@ -28,7 +28,7 @@ def test_what_it_says(tmp_path: Path) -> None:
           phone: {{kind: ntfy, url: "https://ntfy.sh/a-topic", token: tk_1}}
           mail: {{{MAIL}, user: me, password: p, tls: tls}}
     """
-    found = receivers.read(written(tmp_path, text))
+    found = receivers.read_settings(written(tmp_path, text))
     assert (found.events, found.least_minutes) == (("fail", "stall"), 10)
     assert found.receivers["phone"] == Receiver(kind="ntfy", url="https://ntfy.sh/a-topic", token="tk_1")
     assert [one.place for one in found.receivers.values()] == [
@@ -41,7 +41,7 @@ def test_what_it_says(tmp_path: Path) -> None:
 def test_others_may_not_read_it(tmp_path: Path, rights: int, messages: Messages) -> None:
     file = written(tmp_path, "receivers: {}", rights)
     with pytest.raises(Refused) as refused:
-        receivers.read(file)
+        receivers.read_settings(file)
     assert f"`chmod 600 {file}`" in str(refused.value)
     messages.check(refused.value)
 
@@ -51,13 +51,13 @@ def test_a_file_of_somebody_else_is_not_read(tmp_path: Path, messages: Messages)
     file = written(tmp_path, "receivers: {}")
     os.chown(file, 4711, -1)
     with pytest.raises(Refused, match="4711") as refused:
-        receivers.read(file)
+        receivers.read_settings(file)
     messages.check(refused.value)
 
 
 def test_without_a_file_nobody_is_told(tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound, match="`roost notices --help`") as refused:
-        receivers.read(tmp_path / "notices.yaml")
+        receivers.read_settings(tmp_path / "notices.yaml")
     messages.check(refused.value)
 
 
@@ -97,7 +97,7 @@ def test_what_does_not_make_sense_is_told_without_a_secret(
     tmp_path: Path, text: str, wrong: str, messages: Messages
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        receivers.read(written(tmp_path, text))
+        receivers.read_settings(written(tmp_path, text))
     assert wrong in str(raised.value) and "s3cret" not in str(raised.value)
     messages.check(raised.value)
 

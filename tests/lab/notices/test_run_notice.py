@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roost.lab.notices import notice_events, run_notice
-from roost.lab.notices.receivers import Settings
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.receivers import NoticeSettings
+from roost.lab.queue.queue_store import QueueStore
 from tests.lab.notices.receivers import Web
 from tests.messages import Messages
 
@@ -43,8 +43,8 @@ def test_what_is_told_of_its_end(
     state: str | None,
     messages: Messages,
 ) -> None:
-    settings = Settings(receivers={"a": web.receiver()}, **asked)
-    assert run_notice.tell(package(tmp_path, **END | changed), 1, settings, has_stalled=False) == []
+    settings = NoticeSettings(receivers={"a": web.receiver()}, **asked)
+    assert run_notice.send(package(tmp_path, **END | changed), 1, settings, has_stalled=False) == []
     tasks = [task for one in web.asked for task in one.body["tasks"]]
     assert [task["state"] for task in tasks] == ([] if state is None else [state])
     if state == "stopped":
@@ -55,18 +55,18 @@ def test_what_is_told_of_its_end(
 def test_a_stall_is_told_however_short_it_ran(tmp_path: Path, web: Web) -> None:
     stall = {"time": 1_700_000_000.0, "idle_seconds": 60.0, "step": 3, "phase": "validating"}
     made = package(tmp_path, **{**END, "state": "running", "stalls": [stall]})
-    settings = Settings(receivers={"a": web.receiver()})
-    assert run_notice.tell(made, 1, settings, has_stalled=True) == []
+    settings = NoticeSettings(receivers={"a": web.receiver()})
+    assert run_notice.send(made, 1, settings, has_stalled=True) == []
     assert all(fact in web.asked[0].body["tasks"][0]["why"] for fact in ("step 3", "validating"))
-    assert run_notice.tell(package(tmp_path / "b", **END), 1, settings, has_stalled=True) == []
-    assert run_notice.tell(made, 9, settings, has_stalled=False) == [] and len(web.asked) == 1
+    assert run_notice.send(package(tmp_path / "b", **END), 1, settings, has_stalled=True) == []
+    assert run_notice.send(made, 9, settings, has_stalled=False) == [] and len(web.asked) == 1
 
 
 def test_it_has_an_id_of_its_own_and_the_same_again(tmp_path: Path, web: Web) -> None:
-    settings = Settings(receivers={"a": web.receiver()})
+    settings = NoticeSettings(receivers={"a": web.receiver()})
     made = [package(tmp_path / name, **END) for name in ("a", "b")]
     for one in (*made, made[0]):
-        run_notice.tell(one, 1, settings, has_stalled=False)
+        run_notice.send(one, 1, settings, has_stalled=False)
     first, second, again = (asked.body["id"] for asked in web.asked)
     assert first == again != second and first.startswith("run.")
 
@@ -79,13 +79,13 @@ def test_who_could_not_be_told_is_noted_in_the_lab(
     web.status = 404
     made = package(tmp_path, **END)
     monkeypatch.setattr("sys.argv", ["of_run.py", str(made), "1"])
-    notice_events.path().parent.mkdir()
-    notice_events.path().touch(mode=0o600)
-    notice_events.path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    notice_events.settings_path().parent.mkdir()
+    notice_events.settings_path().touch(mode=0o600)
+    notice_events.settings_path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
     assert run_notice.main() == 1
-    notice_events.path().chmod(0o644)
+    notice_events.settings_path().chmod(0o644)
     assert run_notice.main() == 1
-    with Store.open() as store:
+    with QueueStore.open() as store:
         first, second = (event.text for event in store.events(kind="not told"))
     assert all(fact in first for fact in ("a (webhook)", "404", str(made)))
     assert "chmod 600" in second and "s3cret" not in first + second

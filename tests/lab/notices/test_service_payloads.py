@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from roost.lab.notices.service_payloads import KINDS, Asked, cut
+from roost.lab.notices.service_payloads import SERVICES, PayloadContext, truncate
 from tests.lab.notices.receivers import NOTICE
 
 TEXT = f"{NOTICE.title}\n{NOTICE.text}"
@@ -12,8 +12,8 @@ LARK = "XprR1de+0SSBnwWyU/4k6x2TL+Q2SJlM5NNEdAv7MWg="
 
 
 def asked(kind: str, *, secret: str = "", text: str = NOTICE.text) -> tuple[str, dict[str, object]]:
-    given = Asked(NOTICE._replace(text=text), URL, secret, 1_700_000_000.25)
-    return KINDS[kind].url(given), KINDS[kind].body(given)
+    given = PayloadContext(NOTICE._replace(text=text), URL, secret, 1_700_000_000.25)
+    return SERVICES[kind].url(given), SERVICES[kind].body(given)
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_a_long_text_is_cut_to_what_the_service_takes(kind: str, most: int) -> N
 
 
 def test_a_cut_never_halves_a_letter() -> None:
-    assert cut("äää", 6) == "äää" and cut("ääää", 6) == "ä…" and cut("\ud800", 6) == "?"
+    assert truncate("äää", 6) == "äää" and truncate("ääää", 6) == "ä…" and truncate("\ud800", 6) == "?"

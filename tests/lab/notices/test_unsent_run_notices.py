@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.lab.notices import notice_events, unsent_run_notices
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.supervisor.notices import run_notice_list
 from tests.lab.notices.lost import GONE, START, add, leave
 from tests.lab.notices.receivers import Web
@@ -21,7 +21,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     env = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "ROOST_STATE": str(tmp_path / "state")}
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    notice_events.path().parent.mkdir(parents=True)
+    notice_events.settings_path().parent.mkdir(parents=True)
     return env
 
 
@@ -31,8 +31,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def set_up(web: Web, more: str = "least_minutes: 0") -> None:
-    notice_events.path().touch(mode=0o600)
-    notice_events.path().write_text(f"{more}\nreceivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
+    notice_events.settings_path().touch(mode=0o600)
+    notice_events.settings_path().write_text(f"{more}\nreceivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
 
 
 def told(web: Web) -> list[tuple[str, str]]:
@@ -115,7 +115,7 @@ def test_one_whose_settings_cannot_be_read_keeps_nobody_from_the_others(
     set_up(web)
     for path in paths[::2]:  # whichever is looked at first
         package, session, _ = json.loads(Path(path).read_text())
-        Path(path).write_text(json.dumps([package, session, f"{notice_events.path()}/notices.yaml"]))
+        Path(path).write_text(json.dumps([package, session, f"{notice_events.settings_path()}/notices.yaml"]))
         os.utime(path, (0, 0))
     unsent_run_notices.main()
     assert len(told(web)) == 1
@@ -126,12 +126,12 @@ def test_one_whose_settings_cannot_be_read_keeps_nobody_from_the_others(
 def test_who_could_not_be_told_is_noted_in_the_lab(run: Path, web: Web, env: dict[str, str]) -> None:
     set_up(web)
     path = leave(run, env, **GONE)
-    unsent_run_notices.tell(path, pauses=())
+    unsent_run_notices.send_entry(path, pauses=())
     assert len(web.asked) == 1 and not Path(path).exists()
     web.status = 404
     path = leave(run, env, **GONE)
-    unsent_run_notices.tell(path, pauses=())
-    with Store.open() as store:
+    unsent_run_notices.send_entry(path, pauses=())
+    with QueueStore.open() as store:
         (event,) = store.events(kind="not told")
     assert "404" in event.text and not Path(path).exists()
 

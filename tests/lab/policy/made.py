@@ -10,7 +10,7 @@ from roost.devices.card import Card
 from roost.lab.policy import reason_codes
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, PolicyState
-from roost.lab.queue.task import PENDING, RUNNING, Need, Task
+from roost.lab.queue.task import PENDING, RUNNING, ResourceRequest, Task
 
 NOW = 1_795_000_000.0
 GB = 1024
@@ -29,7 +29,7 @@ def task(
     id: str, *, gpus: int = 1, gb: float | None = None, limit: float | None = None, **other: Any
 ) -> Task:
     """Submitted ten minutes ago; of cards, whole ones unless ``gb`` says otherwise."""
-    need = Need(
+    need = ResourceRequest(
         cards=gpus,
         cores=other.pop("cores", None),
         memory_mb=None if gb is None else int(gb * GB),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from roost.devices.card import Card
 from roost.lab.policy.card_capacity import FreeCapacity, Shape, capacity_mb, spare_mb
 from roost.lab.policy.policy_state import PolicyState, Rules
-from roost.lab.queue.task import Need, Task
+from roost.lab.queue.task import ResourceRequest, Task
 from tests.lab.policy.made import GB, NOW, card, cards, running, task
 
 NONE: frozenset[int] = frozenset()
@@ -18,7 +18,7 @@ def room(machine: list[Card], *live: Task, rules: Rules | None = None) -> FreeCa
 def found(
     of: FreeCapacity, cards: int = 1, gb: float | None = None, *, barred: frozenset[int] = NONE
 ) -> list[int] | None:
-    shape = Shape.from_need(Need(cards=cards, memory_mb=None if gb is None else int(gb * GB)))
+    shape = Shape.from_need(ResourceRequest(cards=cards, memory_mb=None if gb is None else int(gb * GB)))
     places = of.find(shape, barred)
     assert of.has_fit(shape, barred) == (places is not None)
     return None if places is None else [place.card.number for place in places]
@@ -39,14 +39,14 @@ def test_whole_cards_are_the_smallest_of_one_model_and_close_together() -> None:
     assert found(room(machine, running(task("a"), 1), running(task("b"), 4)), 2) == [2, 5]
     assert found(room(machine, *(running(task(str(n)), n) for n in (1, 2, 4))), 2) == [0, 3]
     assert found(room(machine), 5) == [0, 1, 2, 3, 4]  # of two models, where one has not enough
-    large = Shape.from_need(Need(cards=1, memory_mb=30 * GB, whole=True))
+    large = Shape.from_need(ResourceRequest(cards=1, memory_mb=30 * GB, whole=True))
     places = room(machine).find(large, NONE)
     assert places is not None and places[0].card.number == 0
 
 
 def test_what_is_taken_is_gone() -> None:
     of = room(cards(1), rules=Rules(most_per_card=2))
-    shape = Shape.from_need(Need(cards=1, memory_mb=8 * GB))
+    shape = Shape.from_need(ResourceRequest(cards=1, memory_mb=8 * GB))
     for left in ([0], [0], None):
         assert found(of, gb=8) == left
         if left:
@@ -57,7 +57,7 @@ def test_what_is_taken_is_gone() -> None:
 def test_a_card_of_unknown_memory_is_taken_whole() -> None:
     of = room([card(0, 0), card(1, 8)])
     assert (found(of), found(of, gb=4), found(of, 2)) == ([1], [1], [0, 1])
-    of.allocate(of.occupancies[:1], Shape.from_need(Need(cards=1)), task("a"))
+    of.allocate(of.occupancies[:1], Shape.from_need(ResourceRequest(cards=1)), task("a"))
     assert found(of) == [1]
 
 
@@ -67,15 +67,15 @@ def test_what_stays_free_of_each_card() -> None:
 
 
 def test_what_is_learned_makes_the_shape() -> None:
-    assert Shape.from_need(Need(cards=1)) == (1, 0, True)
-    assert Shape.from_need(Need(cards=1), 500) == (1, 500, False)
-    assert Shape.from_need(Need(cards=2, memory_mb=900, whole=True)) == (2, 900, True)
+    assert Shape.from_need(ResourceRequest(cards=1)) == (1, 0, True)
+    assert Shape.from_need(ResourceRequest(cards=1), 500) == (1, 500, False)
+    assert Shape.from_need(ResourceRequest(cards=2, memory_mb=900, whole=True)) == (2, 900, True)
 
 
 def test_a_shape_takes_what_is_learned_and_no_less_than_it_ran_out_with() -> None:
-    need = Need(cards=1, memory_mb=4_000)
+    need = ResourceRequest(cards=1, memory_mb=4_000)
     assert Shape.from_need(need) == (1, 4_000, False) and Shape.from_need(need, 5_000) == (1, 5_000, False)
-    assert Shape.from_need(need, 0) == Shape.from_need(Need(cards=1)) == (1, 0, True)
-    least = Need(cards=1, memory_mb=4_000, least_mb=6_000)
+    assert Shape.from_need(need, 0) == Shape.from_need(ResourceRequest(cards=1)) == (1, 0, True)
+    least = ResourceRequest(cards=1, memory_mb=4_000, least_mb=6_000)
     assert [Shape.from_need(least, mb).mb for mb in (None, 5_000, 7_000)] == [6_000, 6_000, 7_000]
-    assert Shape.from_need(Need(cards=1, least_mb=6_000)) == (1, 6_000, True)
+    assert Shape.from_need(ResourceRequest(cards=1, least_mb=6_000)) == (1, 6_000, True)

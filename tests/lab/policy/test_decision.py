@@ -104,7 +104,7 @@ def test_guaranteed_tasks_go_first_and_opportunistic_ones_make_room(messages: Me
     cheap, dear = (task(name, opportunistic=True) for name in ("cheap", "dear"))
     live = [running(dear, 0, started=NOW - 900), running(cheap, 1, started=NOW - 900)]
     saved = {"cheap": NOW - 10, "dear": NOW - 800}
-    found = decided(task("a"), cards=cards(2), live=live, saved=saved)
+    found = decided(task("a"), cards=cards(2), live=live, last_saved=saved)
     assert found.preemptions == ("cheap",) and placed(found) == {}
     assert says(found.reasons["a"], "cards", "train-cheap", "opportunistic")
     messages.check(found.reasons["a"])
@@ -243,7 +243,7 @@ def test_behind_the_head_each_one_is_told_what_is_in_his_own_way() -> None:
 
 def test_what_must_wait_waits(messages: Messages) -> None:
     found = decided(
-        task("a", other_leases=True),
+        task("a", held=True),
         task("b", begin=NOW + 7200),
         task("c", after=("x",)),
         task("d", after=("y",)),
@@ -334,8 +334,8 @@ def test_a_card_that_a_task_may_not_have_is_another_ones() -> None:
 def test_between_queues_a_priority_is_among_the_tasks_of_one_user() -> None:
     tasks = (task("a", submitted=NOW - 900), task("b", priority=9), task("c", user="bob", priority=-3))
     assert placed(decided(*tasks, cards=cards(1))) == {"b": (0,)}
-    assert placed(decided(*tasks, cards=cards(1), shared=True, usage={"ann": 1.0})) == {"c": (0,)}
-    assert set(placed(decided(*tasks, cards=cards(2), shared=True))) == {"b", "c"}
+    assert placed(decided(*tasks, cards=cards(1), has_other_queues=True, usage={"ann": 1.0})) == {"c": (0,)}
+    assert set(placed(decided(*tasks, cards=cards(2), has_other_queues=True))) == {"b", "c"}
 
 
 def test_a_lease_is_charged_ahead_as_a_task_is() -> None:

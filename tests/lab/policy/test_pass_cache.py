@@ -11,7 +11,7 @@ from roost.devices.card import CardProcess
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.pass_cache import CardCache, difference
 from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState, Rules
-from roost.lab.queue.task import STOPPING, Need
+from roost.lab.queue.task import STOPPING, ResourceRequest
 from tests.lab.policy.made import GB, NOW, card, cards, running, task
 
 
@@ -39,7 +39,7 @@ def test_who_has_gone_and_come_makes_the_same_room() -> None:
     live = [running(one, n % 3, started=NOW - n) for n, one in enumerate(kinds)]
     before = PolicyState(now=NOW, pending=(), live=live, cards=cards(4))
     after = replace(before, now=NOW + 9, live=[*live[1:3], live[4], running(task("9", gpus=2), 0, 3)])
-    cache, shape = CardCache(before), Shape.from_need(Need(cards=1, memory_mb=GB))
+    cache, shape = CardCache(before), Shape.from_need(ResourceRequest(cards=1, memory_mb=GB))
     cache.free_capacity.allocate([cache.free_capacity.occupancies[3]], shape, task("placed"))
     assert cache.update(after)
     fresh = CardCache(after)
@@ -62,7 +62,7 @@ def test_who_has_gone_and_come_makes_the_same_room() -> None:
     [
         {"rules": Rules(most_per_card=1)},
         {"cards": [card(0), card(1, trouble="lost")]},
-        {"held": {"GPU-1": [OtherLease("bob", None)]}},
+        {"other_leases": {"GPU-1": [OtherLease("bob", None)]}},
         {"expected": {"a": Expectation(seconds=9.0)}},
     ],
 )

@@ -29,7 +29,7 @@ from roost.lab.policy.policy_state import (
 )
 from roost.lab.policy.queue_order import Candidates, UserCharges, first_of_each_user
 from roost.lab.policy.task_groups import TaskGroups
-from roost.lab.queue.task import RUNNING, STOPPING, Need, Task
+from roost.lab.queue.task import RUNNING, STOPPING, ResourceRequest, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.lab.policy.made import GB, NOW, card, cards, task
 
@@ -122,14 +122,14 @@ class Machine:
             expected=self.expected,
             dependency_states=self.states,
             closed_cards=self.closed,
-            shared=self.is_shared,
+            has_other_queues=self.is_shared,
             rules=self.rules,
         )
 
     def come(self) -> None:
         pick = self.random.choice
         self.count += 1
-        need = Need(
+        need = ResourceRequest(
             cards=pick((0, 1, 1, 1, 2, 3)),
             memory_mb=pick((None, 500, 3000, 7000, 20_000, 70_000)),
             whole=self.random.random() < 0.1,
@@ -143,7 +143,7 @@ class Machine:
             submitted=self.now,
             sweep=pick((None, None, "sweep")),
             most_parallel=2,
-            other_leases=self.random.random() < 0.05,
+            held=self.random.random() < 0.05,
             begin=pick((None, None, None, self.now + 500)),
             after=(pick(list(self.states)),) if self.states and self.random.random() < 0.1 else (),
         )

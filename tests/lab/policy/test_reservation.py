@@ -16,17 +16,23 @@ def reserved(
     first_blocked: Task,
     machine: list[Card],
     *live: Task,
-    held: dict[str, list[OtherLease]] | None = None,
+    other_leases: dict[str, list[OtherLease]] | None = None,
     barred: frozenset[int] = frozenset(),
 ) -> Reservation | None:
-    state = PolicyState(now=NOW, pending=(), live=live, cards=machine, other_leases=held or {})
+    state = PolicyState(now=NOW, pending=(), live=live, cards=machine, other_leases=other_leases or {})
 
     free_capacity, shape = FreeCapacity(state), Shape.from_need(first_blocked.need)
     limits = {one.id: one.need.time_limit for one in live}
     ends = {id: math.inf if limit is None else NOW + limit for id, limit in limits.items()}
     release_times = ReleaseTimes(free_capacity, lambda one: ends[one.id])
     return reserve_cards(
-        first_blocked, shape, release_times, ends_are_fixed=False, now=NOW, barred=barred, cost=lambda one: float(one.id)
+        first_blocked,
+        shape,
+        release_times,
+        ends_are_fixed=False,
+        now=NOW,
+        barred=barred,
+        cost=lambda one: float(one.id),
     )
 
 
@@ -51,7 +57,9 @@ def test_memory_that_several_tasks_give_back() -> None:
     assert summary(reserved(task("h", gb=16), cards(1), *live)) == ([0], 200)
     assert summary(reserved(task("h"), cards(1), *live)) == ([0], 300)
     assert summary(
-        reserved(task("h", gb=16), cards(1), running(task("0", gb=2, limit=9), 0), running(task("1", gb=20), 0))
+        reserved(
+            task("h", gb=16), cards(1), running(task("0", gb=2, limit=9), 0), running(task("1", gb=20), 0)
+        )
     ) == (
         [0],
         None,
@@ -59,7 +67,10 @@ def test_memory_that_several_tasks_give_back() -> None:
 
 
 def test_others_leave_at_an_unknown_time_and_processes_never() -> None:
-    assert summary(reserved(task("h"), cards(1), other_leases={"GPU-0": [OtherLease("bob", 9)]})) == ([0], None)
+    assert summary(reserved(task("h"), cards(1), other_leases={"GPU-0": [OtherLease("bob", 9)]})) == (
+        [0],
+        None,
+    )
     foreign = [card(0, free_mb=20 * GB, users=(CardProcess(1, "eve", 4 * GB),))]
     assert reserved(task("h"), foreign) is None
     assert reserved(task("h", gb=21), foreign) is None
@@ -91,7 +102,9 @@ def test_opportunistic_tasks_make_room_once_the_others_have_left() -> None:
     found = reserved(task("h", gpus=3), cards(3), *of_two)
     assert found is not None and found.preempted == ("train-0",), "one task of two cards is one"
     live = [running(task("0", gb=20, opportunistic=True), 0), running(task("1", gb=8, limit=50), 0)]
-    assert summary(reserved(task("h", gb=20), cards(1), *live)) == ([0], 50), "beside what stays it would not fit"
+    assert summary(reserved(task("h", gb=20), cards(1), *live)) == ([0], 50), (
+        "beside what stays it would not fit"
+    )
     shared = [running(task("0", opportunistic=True), 0), running(task("1", limit=60), 1)]
     found = reserved(task("h", gpus=2), cards(3), *shared, running(task("2", limit=60), 2))
     assert summary(found) == ([1, 2], 60), "whoever need not make room is left where it is"
@@ -113,9 +126,11 @@ def test_what_was_found_is_remembered_until_somebody_comes_or_goes() -> None:
         -math.inf,
     ] and asked == ["0", "1"]
     free_capacity.allocate([free_capacity.occupancies[2]], shape, task("new"))
-    assert release_times.release_times(shape, ends_are_fixed=True) == [NOW + 900, NOW + 300, NOW + 50] and asked[
-        2:
-    ] == ["new"]
+    assert release_times.release_times(shape, ends_are_fixed=True) == [
+        NOW + 900,
+        NOW + 300,
+        NOW + 50,
+    ] and asked[2:] == ["new"]
     assert free_capacity.update([live[0]], [])
     ends["1"] = NOW + 301
     assert release_times.release_times(shape, ends_are_fixed=True) == [-math.inf, NOW + 300, -math.inf], (

@@ -17,7 +17,7 @@ def state(now: float = NOW, **states: str) -> PolicyState:
 def test_who_may_have_to_wait() -> None:
     assert not is_conditional(task("a"))
     for one in (
-        task("a", other_leases=True),
+        task("a", held=True),
         task("a", begin=1.0),
         task("a", after=("x",)),
         task("a", after_any=("x",)),
@@ -48,8 +48,8 @@ def test_a_time_and_a_hold_are_looked_at_each_time() -> None:
     conditions = StartConditions()
     assert conditions.reasons([task("a", begin=NOW + 5)], state())["a"].startswith("begin: ")
     assert conditions.reasons([task("a", begin=NOW + 5)], state(NOW + 5)) == {}
-    assert conditions.reasons([task("a", other_leases=True)], state())["a"].startswith("held: ")
-    assert conditions.reasons([task("a", after=("x",), other_leases=True)], state(x=SUCCEEDED)) != {}
+    assert conditions.reasons([task("a", held=True)], state())["a"].startswith("held: ")
+    assert conditions.reasons([task("a", after=("x",), held=True)], state(x=SUCCEEDED)) != {}
     assert conditions.reasons([task("a", after=("x",))], state(x=SUCCEEDED)) == {}
 
 

@@ -48,12 +48,12 @@ def test_who_waits_for_something_else_is_let_in_and_put_out_again() -> None:
     assert groups.update(replace(first, dependency_states={"x": SUCCEEDED}))
     assert grouped(groups) == {"ab"} and not groups.waiting
     assert groups.update(first) and grouped(groups) == {"b"}
-    assert groups.update(replace(first, pending=[b, task("c", other_leases=True)]))
+    assert groups.update(replace(first, pending=[b, task("c", held=True)]))
     assert grouped(groups) == {"b"} and list(groups.waiting) == ["c"]
 
 
 def test_everybody_is_told_what_his_kind_is_told() -> None:
-    a, b, c = task("a"), task("b"), task("c", other_leases=True)
+    a, b, c = task("a"), task("b"), task("c", held=True)
     groups = TaskGroups(state(a, c))
     (group,) = groups.groups.values()
     group.reason = "cards: none"
@@ -73,7 +73,7 @@ def test_what_is_known_otherwise_is_not_followed() -> None:
     window = ReservedWindow(card="GPU-0", user="bob", begin=NOW, end=NOW + 1)
     for change in (
         {"expected": {"a": Expectation(5)}},
-        {"closed": {"a": frozenset({"GPU-0"})}},
+        {"closed_cards": {"a": frozenset({"GPU-0"})}},
         {"rules": Rules(reserved=(window,))},
     ):
         assert not TaskGroups(first).update(replace(first, **change))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from roost.base.text.timestamps import format_dated_clock
 from roost.lab.policy.policy_state import OtherLease, Rules
 from roost.lab.policy.wait_reasons import dependency, format_approximate_clock, impossible
-from roost.lab.queue.task import Need
+from roost.lab.queue.task import ResourceRequest
 from tests.lab.policy.made import GB, NOW, card, cards, decided, running, says, task
 from tests.messages import Messages
 
@@ -15,19 +15,19 @@ from tests.messages import Messages
 @pytest.mark.parametrize(
     ("need", "facts"),
     [
-        (Need(cards=2), None),
-        (Need(cards=1, memory_mb=79 * GB), None),
-        (Need(cards=3), ("3", "2")),
-        (Need(cards=1, memory_mb=80 * GB), ("80.0 GB", "GPU 1", "78.4 GB")),
-        (Need(cards=2, memory_mb=30 * GB), ("30.0 GB", "2", "1")),
-        (Need(), None),
+        (ResourceRequest(cards=2), None),
+        (ResourceRequest(cards=1, memory_mb=79 * GB), None),
+        (ResourceRequest(cards=3), ("3", "2")),
+        (ResourceRequest(cards=1, memory_mb=80 * GB), ("80.0 GB", "GPU 1", "78.4 GB")),
+        (ResourceRequest(cards=2, memory_mb=30 * GB), ("30.0 GB", "2", "1")),
+        (ResourceRequest(), None),
     ],
     ids=["two", "large", "three", "too large", "two large", "none"],
 )
-def test_what_never_fits(need: Need, facts: tuple[str, ...] | None, messages: Messages) -> None:
+def test_what_never_fits(need: ResourceRequest, facts: tuple[str, ...] | None, messages: Messages) -> None:
     machine = [card(0), card(1, 80, trouble="GPU is lost")]
     if need.memory_mb == 79 * GB:
-        need = Need(cards=1, memory_mb=78 * GB)
+        need = ResourceRequest(cards=1, memory_mb=78 * GB)
     reason = impossible(need, machine, Rules())
     assert (reason is None) == (facts is None)
     if reason is not None and facts is not None:
@@ -36,13 +36,15 @@ def test_what_never_fits(need: Need, facts: tuple[str, ...] | None, messages: Me
 
 
 def test_what_the_rules_make_impossible(messages: Messages) -> None:
-    none = impossible(Need(cards=1), cards(2), Rules(allowed=()))
+    none = impossible(ResourceRequest(cards=1), cards(2), Rules(allowed=()))
     assert none is not None
     messages.check(none)
-    assert impossible(Need(cards=2), cards(2), Rules(allowed=("GPU-1",))) is not None
-    assert impossible(Need(cards=2), cards(2), Rules(drained=("GPU-1",))) is None
-    assert impossible(Need(), [], Rules(cores=0)) is not None
-    assert impossible(Need(cards=1, memory_mb=10**6), [card(0, 0)], Rules()) is None  # nobody knows
+    assert impossible(ResourceRequest(cards=2), cards(2), Rules(allowed=("GPU-1",))) is not None
+    assert impossible(ResourceRequest(cards=2), cards(2), Rules(drained=("GPU-1",))) is None
+    assert impossible(ResourceRequest(), [], Rules(cores=0)) is not None
+    assert (
+        impossible(ResourceRequest(cards=1, memory_mb=10**6), [card(0, 0)], Rules()) is None
+    )  # nobody knows
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_what_can_never_start_names_the_first_cause(messages: Messages) -> None:
     assert says(found.reasons["t3"], "dependency", "t0", "failed", "t2")
     for id in ("t1", "t2", "t3"):
         messages.check(found.reasons[id])
-    held = [task("t1", after=("t0",), other_leases=True, submitted=NOW - 99), *chain[1:]]
+    held = [task("t1", after=("t0",), held=True, submitted=NOW - 99), *chain[1:]]
     assert (
         decided(*held, dependency_states={"t0": "failed", "t1": "pending"}).reasons["t2"]
         == found.reasons["t2"]

@@ -19,9 +19,9 @@ def chain(**after: tuple[str, ...]) -> list[Task]:
 
 
 def test_those_that_wait_for_each_other_in_any_order_are_sound() -> None:
-    admission.require_sound(chain(c=("a", "b"), b=("a",), a=()), {})
-    admission.require_sound(chain(a=("x", "y", "z")), {"x": PENDING, "y": RUNNING, "z": SUCCEEDED})
-    admission.require_sound([], {})
+    admission.require_can_start(chain(c=("a", "b"), b=("a",), a=()), {})
+    admission.require_can_start(chain(a=("x", "y", "z")), {"x": PENDING, "y": RUNNING, "z": SUCCEEDED})
+    admission.require_can_start([], {})
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def test_a_circle_is_refused_and_named(
     after: dict[str, tuple[str, ...]], circle: str, messages: Messages
 ) -> None:
     with pytest.raises(Refused, match=f"({circle})") as refused:
-        admission.require_sound(chain(**after), {})
+        admission.require_can_start(chain(**after), {})
     assert refused.value.setting == "--after"
     messages.check(re.sub(circle, "<circle>", str(refused.value)))
 
 
 def test_one_that_is_not_there_is_not_waited_for(messages: Messages) -> None:
     with pytest.raises(NotFound, match="'x'") as refused:
-        admission.require_sound(chain(a=("b",), b=("x",)), {})
+        admission.require_can_start(chain(a=("b",), b=("x",)), {})
     assert refused.value.setting == "--after"
     messages.check(refused.value)
 
@@ -51,37 +51,37 @@ def test_one_that_is_not_there_is_not_waited_for(messages: Messages) -> None:
 @pytest.mark.parametrize("state", [FAILED, STOPPED, CRASHED])
 def test_one_that_did_not_succeed_is_not_waited_for(state: str, messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
-        admission.require_sound(chain(a=("x",)), {"x": state})
+        admission.require_can_start(chain(a=("x",)), {"x": state})
     assert all(fact in str(refused.value) for fact in (state, "'x'"))
     messages.check(refused.value)
 
 
 def test_one_is_queued_once(messages: Messages) -> None:
     with pytest.raises(Refused, match="'a'") as refused:
-        admission.require_sound(chain(a=()), {"a": PENDING})
+        admission.require_can_start(chain(a=()), {"a": PENDING})
     messages.check(refused.value)
     with pytest.raises(Refused, match="'a'"):
-        admission.require_sound([task(id="a"), task(id="a")], {})
+        admission.require_can_start([task(id="a"), task(id="a")], {})
 
 
 def test_a_path_that_is_no_utf8_is_refused(messages: Messages) -> None:
     with pytest.raises(Refused, match="udcff") as refused:
-        admission.require_sound([task(package="/runs/\udcff")], {})
+        admission.require_can_start([task(package="/runs/\udcff")], {})
     messages.check(refused.value)
 
 
 def test_a_new_one_waits() -> None:
     with pytest.raises(ValueError, match=r"\ba\b.* running"):
-        admission.require_sound([task(id="a", state=RUNNING)], {})
+        admission.require_can_start([task(id="a", state=RUNNING)], {})
 
 
 def test_the_end_of_another_one_may_be_waited_for_however_it_came() -> None:
     first, second = task(), task()
     later = task(after_any=(first.id, second.id))
-    admission.require_sound([later], {first.id: "failed", second.id: "running"})
+    admission.require_can_start([later], {first.id: "failed", second.id: "running"})
     with pytest.raises(NotFound) as refused:
-        admission.require_sound([later], {first.id: "failed"})
+        admission.require_can_start([later], {first.id: "failed"})
     assert refused.value.setting == "--after-any"
     circle = msgspec.structs.replace(first, after_any=(later.id,))
     with pytest.raises(Refused, match=f"{first.id}.*{later.id}|{later.id}.*{first.id}"):
-        admission.require_sound([circle, later], {second.id: "running"})
+        admission.require_can_start([circle, later], {second.id: "running"})

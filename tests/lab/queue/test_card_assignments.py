@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roost.lab.queue import card_assignments
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from tests.lab.queued import card, task
 from tests.messages import Messages
 
@@ -18,11 +18,11 @@ from tests.messages import Messages
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """A queue in which t0 holds 10 GB of GPU-0, and t1 all of GPU-1."""
-    with Store.open(tmp_path / "lab") as store:
+    with QueueStore.open(tmp_path / "lab") as store:
         store.submit([task(id="t0"), task(id="t1")])
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db", isolation_level=None)
-    card_assignments.give(connection, "t0", ["GPU-0"], 10_000)
-    card_assignments.give(connection, "t1", ["GPU-1"], None)
+    card_assignments.assign(connection, "t0", ["GPU-0"], 10_000)
+    card_assignments.assign(connection, "t1", ["GPU-1"], None)
     yield connection
     connection.close()
 
@@ -52,7 +52,7 @@ def test_a_card_takes_what_it_has_room_for(
     facts: list[str],
     messages: Messages,
 ) -> None:
-    found = card_assignments.why_not(connection, card(number), mb, most, spare)
+    found = card_assignments.refusal_reason(connection, card(number), mb, most, spare)
     assert bool(found) == bool(facts) and all(fact in found for fact in facts)
     if found:
         messages.check(found)
@@ -61,24 +61,24 @@ def test_a_card_takes_what_it_has_room_for(
 def test_of_a_card_without_memory_of_its_own_tasks_are_counted(
     connection: sqlite3.Connection, messages: Messages
 ) -> None:
-    assert card_assignments.why_not(connection, card(0, total_mb=0), 99_000, 2, 0) == ""
-    messages.check(card_assignments.why_not(connection, card(0, total_mb=0), 1, 1, 0))
+    assert card_assignments.refusal_reason(connection, card(0, total_mb=0), 99_000, 2, 0) == ""
+    messages.check(card_assignments.refusal_reason(connection, card(0, total_mb=0), 1, 1, 0))
 
 
 def test_a_card_of_one_process_at_a_time_takes_one_task(
     connection: sqlite3.Connection, messages: Messages
 ) -> None:
     held, free = (dataclasses.replace(card(number), exclusive=True) for number in (0, 2))
-    messages.check(card_assignments.why_not(connection, held, 1, None, 0))
-    assert card_assignments.why_not(connection, free, 1, None, 0) == ""
+    messages.check(card_assignments.refusal_reason(connection, held, 1, None, 0))
+    assert card_assignments.refusal_reason(connection, free, 1, None, 0) == ""
 
 
 def test_what_is_freed_can_be_given_again(connection: sqlite3.Connection) -> None:
-    card_assignments.free(connection, "t1")
-    assert card_assignments.why_not(connection, card(1), None, None, 0) == ""
+    card_assignments.release(connection, "t1")
+    assert card_assignments.refusal_reason(connection, card(1), None, None, 0) == ""
 
 
 def test_nobody_who_is_not_queued_holds_any(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     with pytest.raises(sqlite3.IntegrityError):
-        card_assignments.give(connection, "nobody", ["GPU-3"], None)
+        card_assignments.assign(connection, "nobody", ["GPU-3"], None)

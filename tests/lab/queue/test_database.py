@@ -14,7 +14,7 @@ import pytest
 
 from roost.base.errors import Refused, RoostError
 from roost.lab.queue import database, package_roots
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from tests.lab.queued import task
 from tests.lab.racing import together
 from tests.messages import Messages
@@ -23,7 +23,7 @@ from tests.messages import Messages
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With 200 queued tasks, all of them in the file itself."""
-    with Store.open(tmp_path / "lab") as store:
+    with QueueStore.open(tmp_path / "lab") as store:
         store.submit([task(plan={"random": os.urandom(200).hex()}) for _ in range(200)])
     return tmp_path / "lab"
 
@@ -48,7 +48,7 @@ def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Calla
     damage(folder / "lab.db")
     with (
         pytest.raises(Refused) as refused,
-        Store.open(folder) as store,
+        QueueStore.open(folder) as store,
     ):
         store.check()
     assert refused.value.where == folder / "lab.db" and "`roost lab rebuild`" in str(refused.value)
@@ -56,7 +56,7 @@ def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Calla
 
 def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Path) -> None:
     flip(folder / "lab.db")
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         with pytest.raises(Refused, match="roost lab rebuild"):
             store.tasks()
         with pytest.raises(Refused, match="roost lab rebuild"):
@@ -64,29 +64,29 @@ def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Pa
 
 
 def test_a_row_that_no_roost_has_written_is_damage(folder: Path, messages: Messages) -> None:
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         found = store.tasks()[0]
     connection = sqlite3.connect(folder / "lab.db")
     connection.execute("UPDATE task SET need = '{' WHERE id = ?", (found.id,))
     connection.commit()
     connection.close()
-    with Store.open(folder) as store, pytest.raises(Refused, match="roost lab rebuild") as refused:
+    with QueueStore.open(folder) as store, pytest.raises(Refused, match="roost lab rebuild") as refused:
         store.tasks()
     messages.check(refused.value)
 
 
 def test_a_sound_one_passes(folder: Path) -> None:
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         store.check()
 
 
 def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path, messages: Messages) -> None:
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         store.submit([task()])
         assert {path.stat().st_mode & 0o777 for path in folder.glob("lab.db*")} == {0o600}
     (folder / "lab.db").chmod(0o640)
     with pytest.raises(Refused) as refused:
-        Store.open(folder)
+        QueueStore.open(folder)
     assert all(fact in str(refused.value) for fact in ("640", f"`chmod 600 {folder}/lab.db`"))
     messages.check(refused.value)
 
@@ -102,7 +102,7 @@ def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
 def test_a_full_disk_changes_nothing_and_says_so(folder: Path, messages: Messages) -> None:
     """Fault F7: the file may not grow any more."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
             with pytest.raises(RoostError) as refused:
@@ -128,9 +128,9 @@ def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
         os.setgid(65534)
         os.setuid(65534)
         with pytest.raises(Refused, match=r"\b0\b"):
-            Store.open(folder)
+            QueueStore.open(folder)
         connection = sqlite3.connect(folder / "lab.db")
-        with pytest.raises(Refused, match=r"lab\.db"), database.told(folder / "lab.db"):
+        with pytest.raises(Refused, match=r"lab\.db"), database.translate_errors(folder / "lab.db"):
             connection.execute("BEGIN IMMEDIATE")
 
     (folder / "lab.db").chmod(0o444)
@@ -138,8 +138,8 @@ def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
 
 
 def test_one_that_stays_locked_is_told_and_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
-    with Store.open(folder) as store:
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_SECONDS", 0.1)
+    with QueueStore.open(folder) as store:
         other = sqlite3.connect(folder / "lab.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Refused, match=r"0\.1 s.*fuser"):
@@ -159,7 +159,7 @@ def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         return 0.0
 
     monkeypatch.setattr(random, "uniform", commit)  # asked for how long to wait
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         store.submit([new := task()])
         assert store.task(new.id) == new
     other.close()
@@ -167,7 +167,7 @@ def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_error_inside_takes_all_back(folder: Path) -> None:
     connection = database.open_(folder)
-    with pytest.raises(KeyError), database.writing(connection):
+    with pytest.raises(KeyError), database.write_transaction(connection):
         connection.execute("DELETE FROM task")
         raise KeyError
     assert connection.execute("SELECT count(*) FROM task").fetchone() == (200,)
@@ -176,9 +176,9 @@ def test_an_error_inside_takes_all_back(folder: Path) -> None:
 
 def test_a_reader_sees_one_state(folder: Path) -> None:
     reader, writer = database.open_(folder), database.open_(folder)
-    with database.reading(reader), database.reading(reader):
+    with database.read_transaction(reader), database.read_transaction(reader):
         before = reader.execute("SELECT count(*) FROM task").fetchone()
-        with database.writing(writer):
+        with database.write_transaction(writer):
             writer.execute("DELETE FROM task")
         assert reader.execute("SELECT count(*) FROM task").fetchone() == before
     assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
@@ -188,13 +188,13 @@ def test_a_reader_sees_one_state(folder: Path) -> None:
 
 def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / "lab"
-    Store.open(folder).close()
+    QueueStore.open(folder).close()
     (folder / "lab.db").unlink()
-    Store.open(folder).close()  # nobody has ever submitted anything
-    package_roots.note(folder, [tmp_path / "runs" / "a"])
+    QueueStore.open(folder).close()  # nobody has ever submitted anything
+    package_roots.add(folder, [tmp_path / "runs" / "a"])
     (folder / "lab.db").unlink()
     with pytest.raises(Refused, match="roost lab rebuild") as refused:
-        Store.open(folder)
+        QueueStore.open(folder)
     assert refused.value.where == folder / "lab.db"
     messages.check(refused.value)
     assert not (folder / "lab.db").exists()

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 
 from roost.lab.queue import history
-from roost.lab.queue.history import Peak
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import MemoryPeak
+from roost.lab.queue.queue_store import QueueStore
 from tests.lab.queued import task
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "lab") as store:
+def store(tmp_path: Path) -> Iterator[QueueStore]:
+    with QueueStore.open(tmp_path / "lab") as store:
         yield store
 
 
-def test_events_come_in_order_from_where_one_had_read(store: Store) -> None:
+def test_events_come_in_order_from_where_one_had_read(store: QueueStore) -> None:
     before = time.time()
-    store.note("begun", "the daemon")
+    store.add_event("begun", "the daemon")
     store.submit([task(id="a")])
-    store.note("trouble", "no \udcff UTF-8", task="a")
+    store.add_event("trouble", "no \udcff UTF-8", task="a")
     first, *rest = store.events()
     assert (first.task, first.kind, first.text) == (None, "begun", "the daemon")
     assert before - 1 <= first.at <= time.time() + 1
@@ -35,39 +35,39 @@ def test_events_come_in_order_from_where_one_had_read(store: Store) -> None:
 
 
 def test_the_oldest_events_are_forgotten_and_numbers_never_come_twice(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_EVENTS", 5)
+    monkeypatch.setattr(history, "MAX_EVENTS", 5)
     for number in range(8):
-        store.note("n", str(number))
+        store.add_event("n", str(number))
     assert [event.text for event in store.events()] == ["3", "4", "5", "6", "7"]
     assert [event.seq for event in store.events()] == [4, 5, 6, 7, 8]
 
 
-def test_peaks_are_kept_by_key_the_newest_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_PEAKS", 3)
-    peaks = [Peak("k", None if n % 2 else 8.0, 100.0 + n, 300.5, 1, "H200", float(n)) for n in range(5)]
-    other = Peak("other", 1.0, 5.0, 0.0, 2, "H200", 9.0)
+def test_peaks_are_kept_by_key_the_newest_of_them(store: QueueStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_PEAKS_PER_KEY", 3)
+    peaks = [MemoryPeak("k", None if n % 2 else 8.0, 100.0 + n, 300.5, 1, "H200", float(n)) for n in range(5)]
+    other = MemoryPeak("other", 1.0, 5.0, 0.0, 2, "H200", 9.0)
     for peak in [other, *peaks]:
-        store.learn(peak)
-    assert store.learned() == [other, *peaks[-3:]]
+        store.add_peak(peak)
+    assert store.peaks() == [other, *peaks[-3:]]
 
 
-def test_settings_are_plain_data_and_can_be_taken_back(store: Store) -> None:
+def test_settings_are_plain_data_and_can_be_taken_back(store: QueueStore) -> None:
     assert store.settings() == {}
-    store.set("drained", ["GPU-0"])
-    store.set("delay", 1.5)
-    store.set("drained", ["GPU-1"])
-    with Store.open(store.folder) as other:
+    store.set_setting("drained", ["GPU-0"])
+    store.set_setting("delay", 1.5)
+    store.set_setting("drained", ["GPU-1"])
+    with QueueStore.open(store.folder) as other:
         assert other.settings() == {"drained": ["GPU-1"], "delay": 1.5}
-    store.set("drained", None)
+    store.set_setting("drained", None)
     assert store.settings() == {"delay": 1.5}
     assert [event.text for event in store.events()][-1] == "drained = null"
 
 
-def test_tasks_are_counted_by_state(store: Store) -> None:
+def test_tasks_are_counted_by_state(store: QueueStore) -> None:
     tasks = [task(), task(), task(user="bob")]
     store.submit(tasks)
     store.start(tasks[0], [], None)
-    assert store.counts() == {"pending": 2, "starting": 1}
-    assert store.counts(user="bob") == {"pending": 1} and store.counts(user="nobody") == {}
+    assert store.state_counts() == {"pending": 2, "starting": 1}
+    assert store.state_counts(user="bob") == {"pending": 1} and store.state_counts(user="nobody") == {}

@@ -15,7 +15,7 @@ import pytest
 from roost.base.errors import NotFound, Refused
 from roost.base.system import state_folder
 from roost.lab.queue import task_file, task_rows, wakeup
-from roost.lab.queue.queue_store import Raced, Store
+from roost.lab.queue.queue_store import ConcurrentChange, QueueStore
 from roost.lab.queue.task import (
     EVICT,
     FAILED,
@@ -28,7 +28,7 @@ from roost.lab.queue.task import (
     STOPPED,
     STOPPING,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
     new_id,
 )
@@ -38,44 +38,44 @@ from tests.messages import Messages
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "lab") as store:
+def store(tmp_path: Path) -> Iterator[QueueStore]:
+    with QueueStore.open(tmp_path / "lab") as store:
         yield store
 
 
-def queued(store: Store, **given: Any) -> Task:
+def queued(store: QueueStore, **given: Any) -> Task:
     new = task(**given)
     store.submit([new])
     return new
 
 
-def running(store: Store, *numbers: int, mb: int | None = None, **given: Any) -> Task:
+def running(store: QueueStore, *numbers: int, mb: int | None = None, **given: Any) -> Task:
     begun = store.start(queued(store, **given), [card(number) for number in numbers], mb)
-    return store.move(begun, RUNNING, session=1, started=5.0)
+    return store.transition(begun, RUNNING, session=1, started=5.0)
 
 
 # --- reading
 
 
-def test_what_was_submitted_is_there_for_whoever_opens_it(store: Store) -> None:
-    need = Need(cards=2, memory_mb=8000, time_limit=60.0)
+def test_what_was_submitted_is_there_for_whoever_opens_it(store: QueueStore) -> None:
+    need = ResourceRequest(cards=2, memory_mb=8000, time_limit=60.0)
     given = [task(need=need, priority=3, sweep="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
     given.append(task(after=(given[0].id,)))
     store.submit(given)
-    with Store.open(store.folder) as other:
+    with QueueStore.open(store.folder) as other:
         assert [other.task(one.id) for one in given] == given
         assert other.tasks() == [msgspec.structs.replace(one, plan={}) for one in given]
 
 
 def test_the_usual_folder_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
-    with Store.open() as store:
+    with QueueStore.open() as store:
         assert store.folder == state_folder.lab_folder() == tmp_path / "lab"
 
 
-def test_tasks_are_chosen(store: Store) -> None:
+def test_tasks_are_chosen(store: QueueStore) -> None:
     ids = [queued(store, user="ada" if n % 2 else "bob", sweep="s" if n < 3 else None).id for n in range(6)]
-    store.ask(ids[1], STOP)
+    store.request_stop(ids[1], STOP)
 
     def of(**chosen: Any) -> list[int]:
         return [ids.index(task.id) for task in store.tasks(**chosen)]
@@ -89,7 +89,7 @@ def test_tasks_are_chosen(store: Store) -> None:
     assert of(newest=9, states=[PENDING], user="bob") == [0, 2, 4]
 
 
-def test_the_states_of_many_are_told_at_once(store: Store) -> None:
+def test_the_states_of_many_are_told_at_once(store: QueueStore) -> None:
     given = [task() for _ in range(1200)]
     store.submit(given)
     asked = [one.id for one in given]
@@ -97,24 +97,24 @@ def test_the_states_of_many_are_told_at_once(store: Store) -> None:
     assert store.states([]) == {}
 
 
-def test_one_that_is_not_there_is_told(store: Store) -> None:
-    for asked in (store.task, store.change, lambda id: store.ask(id, STOP)):
+def test_one_that_is_not_there_is_told(store: QueueStore) -> None:
+    for asked in (store.task, store.change, lambda id: store.request_stop(id, STOP)):
         with pytest.raises(NotFound, match="'x'") as refused:
             asked("x")
         assert "roost tasks" in str(refused.value)
 
 
-def test_it_wakes_the_daemon(store: Store) -> None:
-    store.wake()
+def test_it_wakes_the_daemon(store: QueueStore) -> None:
+    store.wake_daemon()
     with wakeup.listen(store.folder) as bell:
-        store.wake()
+        store.wake_daemon()
         assert wakeup.drain(bell)
 
 
 # --- submitting
 
 
-def test_all_or_none(store: Store) -> None:
+def test_all_or_none(store: QueueStore) -> None:
     queued(store, id="old")
     for last in (task(id="old"), task(id="b", after=("none",)), task(id="c", after=("c",))):
         with pytest.raises((Refused, NotFound)):
@@ -122,9 +122,9 @@ def test_all_or_none(store: Store) -> None:
     assert [one.id for one in store.tasks()] == ["old"]
 
 
-def test_after_one_that_failed_nothing_is_queued(store: Store) -> None:
+def test_after_one_that_failed_nothing_is_queued(store: QueueStore) -> None:
     failed = running(store)
-    store.move(failed, FAILED)
+    store.transition(failed, FAILED)
     with pytest.raises(Refused, match=failed.id):
         store.submit([task(after=(failed.id,))])
 
@@ -132,7 +132,7 @@ def test_after_one_that_failed_nothing_is_queued(store: Store) -> None:
 # --- one attempt
 
 
-def test_a_life(store: Store) -> None:
+def test_a_life(store: QueueStore) -> None:
     new = queued(store, reason="waits for memory")
     begun = store.start(new, [card(1), card(0)], 8000)
     assert (begun.state, begun.attempt, begun.cards, begun.reserved_mb) == (
@@ -143,10 +143,10 @@ def test_a_life(store: Store) -> None:
     )
     assert begun.plan == PLAN
     assert begun.reason == ""
-    run = store.move(begun, RUNNING, session=1, started=5.0)
+    run = store.transition(begun, RUNNING, session=1, started=5.0)
     assert store.task(new.id) == run
     run = store.update(run, started=6.0)
-    ended = store.move(store.move(run, STOPPING), SUCCEEDED, ended=7.0, exit_code=0)
+    ended = store.transition(store.transition(run, STOPPING), SUCCEEDED, ended=7.0, exit_code=0)
     assert store.task(new.id) == ended
     assert (ended.cards, ended.reserved_mb, ended.started, ended.version) == ((), None, 6.0, 5)
     kinds = [(event.kind, event.text) for event in store.events(task=new.id)]
@@ -161,25 +161,25 @@ def test_a_life(store: Store) -> None:
     ]
 
 
-def test_on_how_many_cores_it_starts_is_told(store: Store) -> None:
-    of_two = queued(store, need=Need(cores=2))
+def test_on_how_many_cores_it_starts_is_told(store: QueueStore) -> None:
+    of_two = queued(store, need=ResourceRequest(cores=2))
     store.start(of_two, [], None)
     assert store.events(task=of_two.id)[-1].text == "2 cores; attempt 1"
 
 
-def test_another_attempt_begins_as_if_there_had_been_none(store: Store) -> None:
-    run = store.ask(running(store, 0).id, EVICT)
-    waits = store.move(run, PENDING, reason="made room")
+def test_another_attempt_begins_as_if_there_had_been_none(store: QueueStore) -> None:
+    run = store.request_stop(running(store, 0).id, EVICT)
+    waits = store.transition(run, PENDING, reason="made room")
     assert (waits.started, waits.cards, waits.stop_asked, waits.session) == (None, (), "", 1)
     begun = store.start(waits, [card(0)], None)
     assert (begun.attempt, begun.session, begun.reserved_mb) == (2, None, None)
 
 
-def test_one_that_was_listed_keeps_its_plan(store: Store, tmp_path: Path) -> None:
+def test_one_that_was_listed_keeps_its_plan(store: QueueStore, tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     queued(store, package=str(folder))
     store.start(store.tasks()[0], [], None)
-    store.move(store.tasks()[0], PENDING)
+    store.transition(store.tasks()[0], PENDING)
     assert store.task(store.tasks()[0].id).plan == PLAN
     assert task_file.read_all(folder)[0].task.plan == TOLD
 
@@ -189,90 +189,90 @@ def test_one_that_was_listed_keeps_its_plan(store: Store, tmp_path: Path) -> Non
     [(PENDING, STARTING), (PENDING, RUNNING), (PENDING, SUCCEEDED), (STARTING, STOPPING), (RUNNING, STARTING),
      (RUNNING, RUNNING), (STOPPING, RUNNING), (SUCCEEDED, PENDING), (FAILED, SUCCEEDED), (STOPPED, STOPPED)],
 )  # fmt: skip
-def test_there_is_no_other_way(store: Store, state: str, to: str) -> None:
+def test_there_is_no_other_way(store: QueueStore, state: str, to: str) -> None:
     with pytest.raises(ValueError, match=rf"{state} .* {to}\b"):
-        store.move(task(state=state), to)
+        store.transition(task(state=state), to)
 
 
-def test_one_that_was_asked_to_stop_does_not_wait_again(store: Store) -> None:
+def test_one_that_was_asked_to_stop_does_not_wait_again(store: QueueStore) -> None:
     for how in (STOP, KILL):
-        run = store.ask(running(store).id, how)
+        run = store.request_stop(running(store).id, how)
         with pytest.raises(ValueError, match=rf"{how}\b.* pending\b"):
-            store.move(run, PENDING)
+            store.transition(run, PENDING)
 
 
-def test_whoever_saw_it_before_it_changed_loses(store: Store) -> None:
+def test_whoever_saw_it_before_it_changed_loses(store: QueueStore) -> None:
     new = queued(store)
     store.change(new.id, priority=1)
-    with pytest.raises(Raced):
+    with pytest.raises(ConcurrentChange):
         store.start(new, [card()], None)
-    run = store.move(store.start(store.task(new.id), [card()], None), RUNNING)
-    store.ask(run.id, STOP)
-    for lost in (lambda: store.move(run, PENDING), lambda: store.update(run, started=1.0)):
-        with pytest.raises(Raced):
+    run = store.transition(store.start(store.task(new.id), [card()], None), RUNNING)
+    store.request_stop(run.id, STOP)
+    for lost in (lambda: store.transition(run, PENDING), lambda: store.update(run, started=1.0)):
+        with pytest.raises(ConcurrentChange):
             lost()
     assert store.task(run.id).cards == ("GPU-0",)
     assert store.task(run.id).stop_asked == STOP
 
 
-def test_a_card_that_is_not_free_is_not_given(store: Store, messages: Messages) -> None:
+def test_a_card_that_is_not_free_is_not_given(store: QueueStore, messages: Messages) -> None:
     run = running(store, 0, 1)
     new = queued(store)
-    with pytest.raises(Raced, match="GPU-1") as refused:
+    with pytest.raises(ConcurrentChange, match="GPU-1") as refused:
         store.start(new, [card(2), card(1)], 5)
     messages.check(refused.value)
     assert store.task(new.id) == new
     shared = running(store, 2, mb=20_000)
-    with pytest.raises(Raced) as refused:
+    with pytest.raises(ConcurrentChange) as refused:
         store.start(new, [card(2)], 4000, spare_mb=512)
     assert all(fact in str(refused.value) for fact in ("GPU-2", "3488 MB", "4000"))
     messages.check(refused.value)
-    with pytest.raises(Raced, match=r"GPU-2 .*\b1\b") as refused:
+    with pytest.raises(ConcurrentChange, match=r"GPU-2 .*\b1\b") as refused:
         store.start(new, [card(2)], 1, most_per_card=1)
     messages.check(refused.value)
-    store.move(run, SUCCEEDED)
-    store.move(shared, PENDING)
+    store.transition(run, SUCCEEDED)
+    store.transition(shared, PENDING)
     assert store.start(new, [card(2), card(1)], None).cards == ("GPU-2", "GPU-1")
 
 
 # --- what people ask
 
 
-def test_one_that_waits_is_stopped_at_once(store: Store, messages: Messages) -> None:
+def test_one_that_waits_is_stopped_at_once(store: QueueStore, messages: Messages) -> None:
     for how in (STOP, KILL):
-        stopped = store.ask(queued(store).id, how)
+        stopped = store.request_stop(queued(store).id, how)
         assert (stopped.state, stopped.stop_asked) == (STOPPED, "")
         messages.check(stopped.reason)
         assert stopped.ended
     waits = queued(store)
-    assert store.ask(waits.id, EVICT) == waits
-    again = store.move(running(store), PENDING)
-    messages.check(store.ask(again.id, STOP).reason)
+    assert store.request_stop(waits.id, EVICT) == waits
+    again = store.transition(running(store), PENDING)
+    messages.check(store.request_stop(again.id, STOP).reason)
 
 
-def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: Store, messages: Messages) -> None:
+def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: QueueStore, messages: Messages) -> None:
     run = running(store)
-    asked = [store.ask(run.id, how).stop_asked for how in (EVICT, STOP, EVICT, KILL, STOP)]
+    asked = [store.request_stop(run.id, how).stop_asked for how in (EVICT, STOP, EVICT, KILL, STOP)]
     assert asked == [EVICT, STOP, STOP, KILL, KILL]
     told = [event.text for event in store.events(task=run.id) if event.kind == "asked"]
     for text in told:
         messages.check(text)
-    with Store.open(store.folder) as other:
+    with QueueStore.open(store.folder) as other:
         (found,) = other.tasks(states=LIVE)
         assert (found.stop_asked, found.state) == (KILL, RUNNING)
-    assert store.move(found, STOPPED).stop_asked == ""
+    assert store.transition(found, STOPPED).stop_asked == ""
 
 
-def test_what_has_ended_is_neither_stopped_nor_changed(store: Store) -> None:
-    ended = store.move(running(store), SUCCEEDED)
-    for asked in (lambda: store.ask(ended.id, STOP), lambda: store.change(ended.id, held=True)):
+def test_what_has_ended_is_neither_stopped_nor_changed(store: QueueStore) -> None:
+    ended = store.transition(running(store), SUCCEEDED)
+    for asked in (lambda: store.request_stop(ended.id, STOP), lambda: store.change(ended.id, held=True)):
         with pytest.raises(Refused, match=ended.id) as refused:
             asked()
         assert all(fact in str(refused.value) for fact in ("succeeded", "roost why"))
     assert store.task(ended.id) == ended
 
 
-def test_it_is_held_released_and_ranked(store: Store) -> None:
+def test_it_is_held_released_and_ranked(store: QueueStore) -> None:
     new = queued(store)
     assert store.change(new.id, held=True).held
     changed = store.change(new.id, priority=-4)
@@ -281,41 +281,41 @@ def test_it_is_held_released_and_ranked(store: Store) -> None:
     assert store.events(task=new.id)[-2].text == "priority -4"
 
 
-def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: Store) -> None:
+def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: QueueStore) -> None:
     new, run = queued(store), running(store)
-    store.explain({new.id: "memory: the most free is 3 GB \udcff", run.id: "no"})
+    store.set_wait_reasons({new.id: "memory: the most free is 3 GB \udcff", run.id: "no"})
     assert store.task(new.id).reason == "memory: the most free is 3 GB ?"
     assert store.task(run.id) == run
     assert store.start(new, [], None).reason == ""
 
 
-def test_of_a_task_that_has_ended_no_byte_of_its_environment_is_left(store: Store) -> None:
-    column = task_rows.packed(SECRET["env"])
+def test_of_a_task_that_has_ended_no_byte_of_its_environment_is_left(store: QueueStore) -> None:
+    column = task_rows.compress_json(SECRET["env"])
     first, second = queued(store, plan=SECRET), queued(store, plan=SECRET)
     queued(store)
-    store.move(store.start(first, [], None), SUCCEEDED)
+    store.transition(store.start(first, [], None), SUCCEEDED)
     assert store.task(second.id).plan == SECRET and store.task(first.id).plan == TOLD
     assert stands_in(store.folder, column)
-    store.ask(second.id, STOP)
+    store.request_stop(second.id, STOP)
     assert store.task(second.id).plan == TOLD
     assert not stands_in(store.folder, column)
 
 
-def test_while_somebody_reads_what_is_forgotten_goes_with_a_later_change(store: Store) -> None:
-    column = task_rows.packed(SECRET["env"])
+def test_while_somebody_reads_what_is_forgotten_goes_with_a_later_change(store: QueueStore) -> None:
+    column = task_rows.compress_json(SECRET["env"])
     new = queued(store, plan=SECRET)
-    with Store.open(store.folder) as other, other._reading() as connection:
+    with QueueStore.open(store.folder) as other, other._reading() as connection:
         connection.execute("SELECT count(*) FROM task").fetchone()
-        store.ask(new.id, STOP)
+        store.request_stop(new.id, STOP)
         assert store.task(new.id).state == STOPPED and stands_in(store.folder, column)
-    store.note("later", "")
+    store.add_event("later", "")
     assert not stands_in(store.folder, column)
 
 
 # --- what the package is told
 
 
-def test_the_package_knows_how_it_waits_and_how_it_ended(store: Store, tmp_path: Path) -> None:
+def test_the_package_knows_how_it_waits_and_how_it_ended(store: QueueStore, tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
 
     def told() -> Task:
@@ -330,9 +330,9 @@ def test_the_package_knows_how_it_waits_and_how_it_ended(store: Store, tmp_path:
     begun = store.start(store.task(new.id), [card()], 5)
     store.change(new.id, priority=3)
     assert told().priority == 2, "while it lives its session tells"
-    waits = store.move(store.task(begun.id), PENDING)
+    waits = store.transition(store.task(begun.id), PENDING)
     assert told() == without_environment(waits)
-    store.ask(new.id, STOP)
+    store.request_stop(new.id, STOP)
     assert (told().state, told().plan) == (STOPPED, {})
 
 
@@ -342,31 +342,33 @@ def _killed(*given: object) -> None:
 
 @pytest.mark.parametrize("is_together", [False, True])
 def test_no_kill_is_between_the_queue_and_what_the_package_is_told(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
+    store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
 ) -> None:
     new = queued(store, package=str(package(tmp_path / "p")))
     run = running(store, package=str(package(tmp_path / "r")))
     calls: list[Callable[[], Task]] = [
-        lambda: store.ask(new.id, STOP),
+        lambda: store.request_stop(new.id, STOP),
         lambda: store.change(new.id, held=True),
-        lambda: store.move(run, FAILED),
+        lambda: store.transition(run, FAILED),
     ]
     monkeypatch.setattr(task_file, "write", _killed)
     for call in calls:
-        with pytest.raises(KeyboardInterrupt), store.together() if is_together else nullcontext():
+        with pytest.raises(KeyboardInterrupt), store.transaction() if is_together else nullcontext():
             call()
     assert [store.task(new.id), store.task(run.id)] == [new, run]
 
 
-def test_a_package_that_cannot_be_written_is_noted(store: Store, tmp_path: Path, messages: Messages) -> None:
+def test_a_package_that_cannot_be_written_is_noted(
+    store: QueueStore, tmp_path: Path, messages: Messages
+) -> None:
     folder = tmp_path / "p"
     folder.mkdir()
     (folder / "sessions").touch()  # no folder
-    store.ask(queued(store, package=str(folder)).id, STOP)
+    store.request_stop(queued(store, package=str(folder)).id, STOP)
     (event,) = [event for event in store.events() if event.kind == "trouble"]
     assert str(folder) in event.text
     messages.check(event.text)
-    store.ask(queued(store, package=str(tmp_path / "gone")).id, STOP)
+    store.request_stop(queued(store, package=str(tmp_path / "gone")).id, STOP)
     assert len([event for event in store.events() if event.kind == "trouble"]) == 1
 
 
@@ -376,20 +378,20 @@ def test_a_package_that_cannot_be_written_is_noted(store: Store, tmp_path: Path,
 def test_many_writers_and_a_reader_that_holds_a_snapshot(tmp_path: Path) -> None:
     """Faults F20 and F26: one name, one second, no row lost."""
     folder = tmp_path / "lab"
-    Store.open(folder).close()
+    QueueStore.open(folder).close()
     reader = sqlite3.connect(folder / "lab.db", isolation_level=None)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
 
     def submit(folder: Path, number: int) -> None:
-        with Store.open(folder) as store:
+        with QueueStore.open(folder) as store:
             for _ in range(WRITES):
                 store.submit([task(id=new_id(1.0), name="same", user=str(number))])
 
     together(WRITERS, submit, folder)
     assert reader.execute("SELECT count(*) FROM task").fetchone() == (0,)
     reader.close()
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         assert Counter(one.user for one in store.tasks()) == {str(n): WRITES for n in range(WRITERS)}
         store.check()
 
@@ -400,31 +402,31 @@ WRITERS, WRITES = 50, 20
 def test_of_two_who_start_tasks_on_one_card_one_wins(tmp_path: Path) -> None:
     """The same task, and two tasks: never is a card given twice."""
     folder = tmp_path / "lab"
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         store.submit([task() for _ in range(30)])
         waiting = store.tasks()
 
     def start(folder: Path, number: int) -> None:
         won = 0
-        with Store.open(folder) as store:
+        with QueueStore.open(folder) as store:
             for round in range(15):
                 for seen in (waiting[2 * round], waiting[2 * round + number % 2]):
                     try:
                         store.start(seen, [card(round)], None)
                         won += 1
-                    except Raced:
+                    except ConcurrentChange:
                         continue
         (folder / f"won-{number}").write_text(str(won))
 
     together(4, start, folder)
     assert sum(int(path.read_text()) for path in folder.glob("won-*")) == 15
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         live = store.tasks(states=LIVE)
         assert sorted(one.cards for one in live) == sorted((f"GPU-{n}",) for n in range(15))
         assert {one.attempt for one in live} == {1}
 
 
-def test_the_oldest_and_of_a_sweep_its_first(store: Store) -> None:
+def test_the_oldest_and_of_a_sweep_its_first(store: QueueStore) -> None:
     tasks = [task(sweep="s1"), task(), task(sweep="s1"), task(sweep="s2"), task()]
     store.submit(tasks)
     assert [one.id for one in store.tasks(oldest=3)] == [tasks[n].id for n in (0, 1, 3)]
@@ -432,26 +434,26 @@ def test_the_oldest_and_of_a_sweep_its_first(store: Store) -> None:
     assert [one.id for one in store.tasks(states=["pending"], oldest=2)] == [tasks[n].id for n in (1, 2)]
 
 
-def test_of_changes_that_are_made_together_each_is_made_for_itself(store: Store) -> None:
+def test_of_changes_that_are_made_together_each_is_made_for_itself(store: QueueStore) -> None:
     first, second = task(), task()
     store.submit([first, second])
-    with store.together():
+    with store.transaction():
         begun = store.start(first, [card(0)], None)
-        with pytest.raises(Raced):
+        with pytest.raises(ConcurrentChange):
             store.start(second, [card(0)], None)
-        with Store.open(store.folder) as other:
+        with QueueStore.open(store.folder) as other:
             assert other.states([first.id]) == {first.id: PENDING}, "nobody sees it before all is done"
     assert store.states([first.id, second.id]) == {first.id: STARTING, second.id: PENDING}
     assert store.task(first.id).cards == begun.cards
 
 
-def test_an_error_takes_back_all_that_was_to_be_changed_together(store: Store, tmp_path: Path) -> None:
+def test_an_error_takes_back_all_that_was_to_be_changed_together(store: QueueStore, tmp_path: Path) -> None:
     waits = task(package=str(package(tmp_path / "waits")))
     store.submit([waits])
-    with pytest.raises(ZeroDivisionError), store.together():
-        store.ask(waits.id, STOP)
+    with pytest.raises(ZeroDivisionError), store.transaction():
+        store.request_stop(waits.id, STOP)
         raise ZeroDivisionError
     assert store.task(waits.id).state == PENDING and task_file.read_all(tmp_path / "waits") == []
-    with store.together():
-        store.ask(waits.id, STOP)
+    with store.transaction():
+        store.request_stop(waits.id, STOP)
     assert [one.task.state for one in task_file.read_all(tmp_path / "waits")] == [STOPPED]

@@ -17,8 +17,8 @@ import pytest
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.lab.queue import package_roots, task_file
-from roost.lab.queue.history import Peak
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import MemoryPeak
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.rebuild import rebuild
 from roost.lab.queue.task import (
     EVICT,
@@ -29,7 +29,7 @@ from roost.lab.queue.task import (
     STOP,
     STOPPED,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
 )
 from roost.package import sessions
@@ -37,7 +37,7 @@ from tests.lab.queued import PLAN, card, package, task
 from tests.messages import Messages
 
 read = task_file.read_all
-PEAK = Peak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
+PEAK = MemoryPeak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
 
 
 class Lab:
@@ -45,12 +45,12 @@ class Lab:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs = folder / "lab", folder / "runs"
-        self.store = Store.open(self.folder)
+        self.store = QueueStore.open(self.folder)
 
     def submit(self, name: str, **given: Any) -> Task:
         new = task(id=name, name=name, package=str(package(self.runs / name)), **given)
         task_file.write(new, self.folder)
-        package_roots.note(self.folder, [Path(new.package)])
+        package_roots.add(self.folder, [Path(new.package)])
         self.store.submit([new])
         return new
 
@@ -66,14 +66,14 @@ class Lab:
         number = sessions.read_all(folder)[-1].number
         own = sessions.UnsupervisedRecord(folder / f"{number}.json", number)
         started = (sessions.load_json(folder / f"{own.number}.json") or {})["started"]
-        return self.store.move(begun, RUNNING, session=number, started=started)
+        return self.store.transition(begun, RUNNING, session=number, started=started)
 
     def succeed(self, task: Task) -> None:
         """What its supervisor writes down then is all that tells of it beside the queue."""
         path = Path(task.package) / "sessions" / f"{task.session}.json"
         record = {**(sessions.load_json(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
         path.write_bytes(sessions.to_json(record))
-        self.store.move(task, SUCCEEDED, ended=9.0, exit_code=0)
+        self.store.transition(task, SUCCEEDED, ended=9.0, exit_code=0)
 
     def lose(self, damage: Callable[[Path], None]) -> list[Task]:
         """Damages the queue; gives what it held."""
@@ -84,7 +84,7 @@ class Lab:
 
     def rebuilt(self) -> list[Task]:
         done = rebuild(self.folder)
-        self.store = Store.open(self.folder)
+        self.store = QueueStore.open(self.folder)
         self.store.check()
         found = [self.store.task(task.id) for task in self.store.tasks()]
         assert done.tasks == len(found)
@@ -114,21 +114,21 @@ def garbage(path: Path) -> None:
 def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> None:
     """Fault F21."""
     store = lab.store
-    lab.submit("first", need=Need(cards=2, memory_mb=5), priority=1)
+    lab.submit("first", need=ResourceRequest(cards=2, memory_mb=5), priority=1)
     lab.submit("after", after=("first",), sweep="sweep")
     store.change(lab.submit("held").id, held=True)
     store.change(lab.submit("urgent").id, priority=9)
-    store.ask(lab.submit("stopped").id, STOP)
+    store.request_stop(lab.submit("stopped").id, STOP)
     lab.begin(lab.submit("starting"), 0, mb=1000)
     lab.run(lab.submit("running"), 1, 2)
     lab.run(lab.submit("sharing"), 0, mb=2000)
     lab.succeed(lab.run(lab.submit("done")))
     failed = lab.run(lab.submit("failed", retries=1))
-    store.move(failed, FAILED, reason="out of memory", ended=9.0, exit_code=1)
+    store.transition(failed, FAILED, reason="out of memory", ended=9.0, exit_code=1)
     retried = lab.run(lab.submit("retried", retries=1))
-    store.move(retried, PENDING, reason="again", retries=0)
+    store.transition(retried, PENDING, reason="again", retries=0)
     evicted = lab.run(lab.submit("evicted"))
-    store.move(store.ask(evicted.id, EVICT), PENDING)
+    store.transition(store.request_stop(evicted.id, EVICT), PENDING)
     lab.run(store.task("evicted"), 3)
     before = lab.lose(damage)
     assert [alike(task) for task in lab.rebuilt()] == [alike(task) for task in before]
@@ -139,7 +139,7 @@ def test_what_waits_has_the_environment_of_whoever_rebuilds(
 ) -> None:
     lab.submit("waits")
     store = lab.store
-    store.ask(lab.submit("stopped").id, STOP)
+    store.request_stop(lab.submit("stopped").id, STOP)
     lab.lose(garbage)
     monkeypatch.setenv("MINE", "1")
     waits, stopped = lab.rebuilt()
@@ -168,7 +168,7 @@ def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for
     done = rebuild(lab.folder)
     assert done.aside is not None
     assert done.aside.with_name(done.aside.name + "-wal").read_bytes() == stale
-    with Store.open(lab.folder) as store:
+    with QueueStore.open(lab.folder) as store:
         store.check()
         assert [task.id for task in store.tasks()] == ["a"]
 
@@ -183,7 +183,7 @@ def test_wherever_it_is_cut_off_the_old_one_is_whole_or_gone(
     only the caller knows."""
     lab.submit("a")
     (lab.folder / "roots.jsonl").unlink()
-    lab.store.set("drained", ["GPU-0"])
+    lab.store.set_setting("drained", ["GPU-0"])
     assert (lab.folder / "lab.db-wal").read_bytes()
     left = itertools.count(times, -1)
 
@@ -201,24 +201,24 @@ def test_wherever_it_is_cut_off_the_old_one_is_whole_or_gone(
         with pytest.raises(KeyboardInterrupt):
             rebuild(lab.folder, [lab.runs])
     if (lab.folder / "lab.db").exists():
-        with Store.open(lab.folder) as store:
+        with QueueStore.open(lab.folder) as store:
             assert [task.id for task in store.tasks()] == ["a"]
     else:
         with pytest.raises(Refused, match="roost lab rebuild"):
-            Store.open(lab.folder)
+            QueueStore.open(lab.folder)
     lab.store.close()
     assert [task.id for task in lab.rebuilt()] == ["a"]
     assert lab.store.settings() == {"drained": ["GPU-0"]}
 
 
 def test_settings_and_measured_memory_are_taken_over_if_they_can_be_read(lab: Lab) -> None:
-    lab.store.set("drained", ["GPU-0"])
-    lab.store.learn(PEAK)
+    lab.store.set_setting("drained", ["GPU-0"])
+    lab.store.add_peak(PEAK)
     lab.submit("a")
     lab.lose(lambda path: None)
     lab.rebuilt()
     assert lab.store.settings() == {"drained": ["GPU-0"]}
-    assert lab.store.learned() == [PEAK]
+    assert lab.store.peaks() == [PEAK]
 
 
 def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> None:
@@ -254,7 +254,7 @@ def test_packages_that_were_moved_are_found_where_one_says(lab: Lab, tmp_path: P
     assert rebuild(lab.folder).tasks == 0
     for more in (tmp_path / "project", tmp_path / "project" / "runs", tmp_path / "project" / "runs" / "a"):
         assert rebuild(lab.folder, [more]).tasks == 1
-    with Store.open(lab.folder) as store:
+    with QueueStore.open(lab.folder) as store:
         assert store.task("a").package == str(tmp_path / "project" / "runs" / "a")
     assert rebuild(lab.folder).tasks == 1, "and is known from then on"
 
@@ -269,7 +269,7 @@ def test_other_folders_and_packages_without_a_task_are_passed_over(lab: Lab) -> 
 
 def notes(lab: Lab) -> list[str]:
     done = rebuild(lab.folder)
-    lab.store = Store.open(lab.folder)
+    lab.store = QueueStore.open(lab.folder)
     return [note.replace(str(lab.runs), "runs") for note in done.notes]
 
 
@@ -317,7 +317,7 @@ def test_those_that_can_never_start_are_told(lab: Lab, messages: Messages) -> No
     for one, other in (("a", "gone"), ("b", "c"), ("c", "b")):
         path = package(lab.runs / one)
         task_file.write(task(id=one, name=one, package=str(path), after=(other,)), lab.folder)
-    package_roots.note(lab.folder, [path])
+    package_roots.add(lab.folder, [path])
     lab.lose(garbage)
     first, second = notes(lab)
     assert "task a" in first and "gone" in first
@@ -349,7 +349,7 @@ def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
     lab.store.close()
     assert rebuild(lab.folder, lost=lost).notes == ()
     assert rebuild(lab.folder).notes == (), "they are ours from then on"
-    lab.store = Store.open(lab.folder)
+    lab.store = QueueStore.open(lab.folder)
     assert sorted(one.id for one in lab.store.tasks()) == ["a", "b", "own", "unsaid"]
 
 
@@ -359,7 +359,7 @@ def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
     lost = tmp_path / "lost" / "lab"
     path = package(lab.runs / "a")
     task_file.write(task(id="a", name="a", package=str(path)), lost)
-    package_roots.note(lab.folder, [path])
+    package_roots.add(lab.folder, [path])
 
     def full(task: Task, lab: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -377,4 +377,4 @@ def test_what_the_queue_writes_says_whose_it_is(lab: Lab) -> None:
     one = lab.submit("one")
     lab.store.change(one.id, held=True)
     (found,) = read(Path(one.package))
-    assert found.lab == task_file.name_of_lab(lab.folder)
+    assert found.lab == task_file.lab_name(lab.folder)

@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.lab.queue import schema, task_rows
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import FAILED
 from tests.lab.queued import PLAN, SECRET, TOLD, stands_in, task
 from tests.lab.racing import together
@@ -22,7 +22,7 @@ MIGRATION = ("ALTER TABLE task ADD COLUMN colour TEXT", "UPDATE task SET colour 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With one queued task."""
-    with Store.open(tmp_path / "lab") as store:
+    with QueueStore.open(tmp_path / "lab") as store:
         store.submit([task(name="a")])
     return tmp_path / "lab"
 
@@ -38,7 +38,7 @@ def ask(path: Path, sql: str) -> list[tuple[object, ...]]:
 def test_a_queue_of_a_newer_roost_is_refused_and_stays(folder: Path, messages: Messages) -> None:
     ask(folder / "lab.db", "PRAGMA user_version = 7")
     with pytest.raises(Refused, match=r"\b7\b") as refused:
-        Store.open(folder)
+        QueueStore.open(folder)
     assert refused.value.where == folder / "lab.db"
     messages.check(refused.value.message.replace(f"{schema.VERSION}", "<ours>"))
     messages.check(refused.value.fix)
@@ -56,14 +56,14 @@ def test_an_older_one_is_copied_and_migrated(folder: Path, monkeypatch: pytest.M
     (folder / f"lab.db.version-{before}").write_text("of a migration that was cut off")
     copy = folder / f"lab.db.version-{before}"
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "_tidy", cut_off)
+        patch.setattr(schema, "_check_and_vacuum", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            Store.open(folder)
+            QueueStore.open(folder)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert ask(copy, "PRAGMA user_version") == [(before,)]
     assert ask(copy, "SELECT name FROM task") == [("a",)]
     for _ in range(2):
-        with Store.open(folder) as store:
+        with QueueStore.open(folder) as store:
             assert store.find("a").name == "a"
         assert not copy.exists(), "the queue was read whole"
     assert ask(folder / "lab.db", "SELECT name, colour FROM task") == [("a", "red")]
@@ -73,9 +73,9 @@ def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION - 1: (*MIGRATION, "no sql")})
     with pytest.raises(Refused):
-        Store.open(folder)
+        QueueStore.open(folder)
     monkeypatch.undo()
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         assert "colour" not in str(ask(folder / "lab.db", "SELECT sql FROM sqlite_master"))
         assert store.find("a").name == "a"
 
@@ -85,7 +85,7 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
     before, like = task(name="before"), task(name="like", sweep="s")
     ended = task(name="ended", state=FAILED, plan=SECRET)
     large = {**PLAN, "env": {"TOKEN": random.Random(1).randbytes(50_000).hex()}}
-    with Store.open(tmp_path / "lab"):
+    with QueueStore.open(tmp_path / "lab"):
         pass
     connection = sqlite3.connect(tmp_path / "lab" / "lab.db")
     connection.execute("PRAGMA secure_delete = OFF")
@@ -104,16 +104,16 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
         ):
             connection.execute(line)
         for one in (before, like, ended, task(name="moved", plan=large)):
-            known = task_rows.values(one)
-            values = (*(known[name] for name in columns), task_rows.packed(one.plan))
+            known = task_rows.column_values(one)
+            values = (*(known[name] for name in columns), task_rows.compress_json(one.plan))
             connection.execute(f'INSERT INTO task ({names}, "plan") VALUES ({marks})', values)
         connection.execute("PRAGMA user_version = 1")
     with connection:
         connection.execute("DELETE FROM task WHERE name = 'moved'")
     connection.close()
-    assert all(stands_in(tmp_path / "lab", task_rows.packed(plan)) for plan in (SECRET, large))
-    with Store.open(tmp_path / "lab") as store:
-        assert not any(stands_in(tmp_path / "lab", task_rows.packed(plan)) for plan in (SECRET, large))
+    assert all(stands_in(tmp_path / "lab", task_rows.compress_json(plan)) for plan in (SECRET, large))
+    with QueueStore.open(tmp_path / "lab") as store:
+        assert not any(stands_in(tmp_path / "lab", task_rows.compress_json(plan)) for plan in (SECRET, large))
         assert [store.find(one.name).plan for one in (before, like, ended)] == [PLAN, PLAN, TOLD]
         assert [one.name for one in store.tasks(sweeps=["s"])] == ["like"]
         first = store.find("before")
@@ -129,9 +129,9 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
 def test_a_queue_is_told_from_one_that_is_made_anew_in_its_place(tmp_path: Path) -> None:
     found = []
     for _ in range(3):
-        with Store.open(tmp_path / "lab") as store:
+        with QueueStore.open(tmp_path / "lab") as store:
             found.append(store.identity())
-        with Store.open(tmp_path / "lab") as store:
+        with QueueStore.open(tmp_path / "lab") as store:
             assert store.identity() == found[-1] and len(found[-1]) == 8
         for file in (tmp_path / "lab").glob("lab.db*"):
             file.unlink()
@@ -142,17 +142,17 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lab").mkdir(mode=0o700)
     ask(tmp_path / "lab" / "lab.db", "CREATE TABLE task (mine)")
     with pytest.raises(Refused, match="`roost lab rebuild`"):
-        Store.open(tmp_path / "lab")
+        QueueStore.open(tmp_path / "lab")
 
 
 def _open(folder: Path, number: int) -> None:
-    with Store.open(folder) as store:
+    with QueueStore.open(folder) as store:
         store.submit([task(name=f"by {number}")])
 
 
 def test_many_who_open_it_at_once_make_one(tmp_path: Path) -> None:
     together(8, _open, tmp_path / "lab")
-    with Store.open(tmp_path / "lab") as store:
+    with QueueStore.open(tmp_path / "lab") as store:
         assert {task.name for task in store.tasks()} == {f"by {number}" for number in range(8)}
         assert ask(store.path, "PRAGMA journal_mode") == [("wal",)]
         store.check()

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from roost.lab.queue.task import Need, new_id
+from roost.lab.queue.task import ResourceRequest, new_id
 
 
-def test_cores_in_words() -> None:
-    assert [Need(cores=cores).cores_in_words for cores in (None, 1, 2)] == ["", "1 core", "2 cores"]
+def test_cores_text() -> None:
+    assert [ResourceRequest(cores=cores).cores_text for cores in (None, 1, 2)] == ["", "1 core", "2 cores"]
 
 
 def test_ids_are_in_the_order_of_their_times_and_never_alike() -> None:

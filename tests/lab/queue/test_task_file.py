@@ -12,7 +12,7 @@ import pytest
 
 from roost.base import durable
 from roost.lab.queue import task_file
-from roost.lab.queue.task import FAILED, Need, Task
+from roost.lab.queue.task import FAILED, ResourceRequest, Task
 from tests.lab.queued import PLAN, package, task
 from tests.messages import Messages
 
@@ -29,7 +29,7 @@ def of(folder: Path) -> list[Task]:
 
 def test_all_but_what_it_holds_is_read_again(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
-    need = Need(cards=2, memory_mb=4000, time_limit=60.0)
+    need = ResourceRequest(cards=2, memory_mb=4000, time_limit=60.0)
     given = task(package=str(folder), need=need, after=("a",), begin=5.0, held=True, sweep="s", scale=2.0)
     task_file.write(msgspec.structs.replace(given, cards=("GPU-0",), reserved_mb=9), LAB)
     assert of(folder) == [without_environment(given)]
@@ -95,16 +95,16 @@ def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
 def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
-    assert not task_file.stands(given)
+    assert not task_file.exists(given)
     task_file.announce(given, LAB)
-    assert task_file.stands(given) and of(folder) == []
-    assert [path.name for path in task_file.unconfirmed(folder)] == [f"task-{given.id}.coming"]
+    assert task_file.exists(given) and of(folder) == []
+    assert [path.name for path in task_file.unconfirmed_files(folder)] == [f"task-{given.id}.coming"]
     task_file.confirm(given)
     task_file.confirm(given)
-    assert task_file.stands(given) and of(folder) == [without_environment(given)]
-    assert not list(task_file.unconfirmed(folder)) and len(list((folder / "sessions").iterdir())) == 1
+    assert task_file.exists(given) and of(folder) == [without_environment(given)]
+    assert not list(task_file.unconfirmed_files(folder)) and len(list((folder / "sessions").iterdir())) == 1
     task_file.remove(given)
-    assert not task_file.stands(given)
+    assert not task_file.exists(given)
 
 
 def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_one_that_no_roost_has_written_is_passed_over_and_told(
 @pytest.mark.parametrize("id", ["", "../x", "A" * 26, "0" * 27])
 def test_no_task_has_such_an_id(id: str, messages: Messages) -> None:
     with pytest.raises(ValueError) as refused:
-        task_file.require_sense(task(id=id))
+        task_file.require_valid(task(id=id))
     messages.check(refused.value)
 
 

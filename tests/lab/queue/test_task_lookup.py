@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import STOP
 from tests.lab.queued import task
 from tests.messages import Messages
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "lab") as store:
+def store(tmp_path: Path) -> Iterator[QueueStore]:
+    with QueueStore.open(tmp_path / "lab") as store:
         yield store
 
 
-def test_by_id_prefix_name_or_package(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_id_prefix_name_or_package(
+    store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = task(id="01abcd", name="resnet", package=str(tmp_path / "runs" / "resnet"))
     store.submit([one, task(id="01abxx", name="vit")])
     monkeypatch.chdir(tmp_path)
@@ -35,7 +37,7 @@ def test_by_id_prefix_name_or_package(store: Store, tmp_path: Path, monkeypatch:
         store.find("11-22")
 
 
-def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Store) -> None:
+def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: QueueStore) -> None:
     store.submit([task(id="01a", name="x"), task(id="01ab", name="01a"), task(id="07", name="01ab")])
     assert store.find("01a").id == "01a"
     assert store.find("x").id == "01a"
@@ -44,7 +46,7 @@ def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Stor
     assert store.find("07x").id == "z9"
 
 
-def test_nothing_like_it_is_told_with_what_is_near(store: Store, messages: Messages) -> None:
+def test_nothing_like_it_is_told_with_what_is_near(store: QueueStore, messages: Messages) -> None:
     store.submit([task(name="resnet")])
     with pytest.raises(NotFound) as refused:
         store.find("resnte")
@@ -55,7 +57,7 @@ def test_nothing_like_it_is_told_with_what_is_near(store: Store, messages: Messa
             store.find(text)
 
 
-def test_several_are_listed_but_not_all(store: Store, messages: Messages) -> None:
+def test_several_are_listed_but_not_all(store: QueueStore, messages: Messages) -> None:
     store.submit([task(id=f"01{n:02d}", name="same") for n in range(12)])
     with pytest.raises(UsageError, match=r"12 .* 0111 .*pending.* 2 ") as refused:
         store.find("same")
@@ -64,26 +66,26 @@ def test_several_are_listed_but_not_all(store: Store, messages: Messages) -> Non
         store.find("010")
 
 
-def test_one_that_has_not_ended_goes_before_those_that_have(store: Store) -> None:
+def test_one_that_has_not_ended_goes_before_those_that_have(store: QueueStore) -> None:
     store.submit([task(id=id, name="same") for id in "abc"])
-    store.ask("a", STOP)
-    store.ask("c", STOP)
+    store.request_stop("a", STOP)
+    store.request_stop("c", STOP)
     assert store.find("same").id == "b"
-    store.ask("b", STOP)
+    store.request_stop("b", STOP)
     with pytest.raises(UsageError, match=r"^3 "):
         store.find("same")
 
 
-def test_of_one_packages_ended_tasks_it_is_the_newest(store: Store) -> None:
+def test_of_one_packages_ended_tasks_it_is_the_newest(store: QueueStore) -> None:
     store.submit([task(id=id, name="run", package="/runs/run") for id in "ab"])
     with pytest.raises(UsageError, match=r"^2 "):
         store.find("/runs/run")
     for id in "ab":
-        store.ask(id, STOP)
+        store.request_stop(id, STOP)
     assert store.find("/runs/run").id == "b"
 
 
-def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
+def test_a_sweep_by_its_id_or_the_beginning_of_it(store: QueueStore) -> None:
     tasks = [task(id=f"01ab{number}", name=f"s{number}", sweep="01aa") for number in range(3)]
     store.submit([*tasks, task(id="02cd", name="alone")])
     for text in ("01aa", "01AA", " 01aa "):
@@ -95,7 +97,7 @@ def test_a_sweep_by_its_id_or_the_beginning_of_it(store: Store) -> None:
         store.find_all("")
 
 
-def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store, messages: Messages) -> None:
+def test_what_may_be_a_sweep_or_a_task_is_neither(store: QueueStore, messages: Messages) -> None:
     store.submit([task(id="01ab", sweep="01aa"), task(id="03", name="n", sweep="04a"), task(sweep="04b")])
     with pytest.raises(UsageError, match=r"^2 .*01aa.*, 01ab") as refused:
         store.find_all("01a")
@@ -106,17 +108,17 @@ def test_what_may_be_a_sweep_or_a_task_is_neither(store: Store, messages: Messag
     assert [one.id for one in store.find_all("01aa")] == ["05"]  # what is typed in full goes before
 
 
-def test_as_much_of_an_id_as_tells_it_from_the_others(store: Store) -> None:
+def test_as_much_of_an_id_as_tells_it_from_the_others(store: QueueStore) -> None:
     ids = ["0123456789", "012345678a", "0123456xyz", "7"]
     store.submit([task(id=id, sweep="0123456789ab") for id in ids])
     expected = dict(zip(ids, ["0123456789", "012345678a", "0123456x", "7"], strict=True))
-    assert store.beginnings(ids) == expected
-    assert store.beginnings(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
+    assert store.unique_prefixes(ids) == expected
+    assert store.unique_prefixes(["0123456789ab"]) == {"0123456789ab": "0123456789a"}
     for id in ids:
         assert store.find(expected[id]).id == id
 
 
-def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
+def test_a_sweep_by_what_its_tasks_are_called_together(store: QueueStore) -> None:
     def sweep(id: str, *names: str) -> None:
         store.submit([task(name=name, sweep=id) for name in names])
 
@@ -135,11 +137,11 @@ def test_a_sweep_by_what_its_tasks_are_called_together(store: Store) -> None:
     with pytest.raises(UsageError, match=r"7two.*8two"):
         store.find_all("seed")
     for one in store.tasks(sweeps=["7two"]):
-        store.ask(one.id, STOP)
+        store.request_stop(one.id, STOP)
     assert {one.sweep for one in store.find_all("seed")} == {"8two"}
 
 
-def test_a_sweep_by_its_name(store: Store) -> None:
+def test_a_sweep_by_its_name(store: QueueStore) -> None:
     def sweep(id: str, name: str) -> list[str]:
         tasks = [task(name=f"{name}_lr-{number}", sweep=id, sweep_name=name) for number in range(2)]
         store.submit(tasks)
@@ -153,20 +155,20 @@ def test_a_sweep_by_its_name(store: Store) -> None:
     with pytest.raises(UsageError, match=r"7one.*7three"):
         store.find_all("grid")
     for id in grid:
-        store.ask(id, STOP)
+        store.request_stop(id, STOP)
     assert [one.id for one in store.find_all("grid")] == again, "of one name what goes on"
 
 
-def test_a_sweep_and_a_task_of_one_name(store: Store) -> None:
+def test_a_sweep_and_a_task_of_one_name(store: QueueStore) -> None:
     alone = task(name="grid", package="/runs/grid")
     tasks = [task(name=f"grid_lr-{number}", sweep="7one", sweep_name="grid") for number in range(2)]
     store.submit([alone, *tasks])
     with pytest.raises(UsageError, match=f"7one.*{alone.id}"):
         store.find_all("grid")
     assert [one.id for one in store.find_all("/runs/grid")] == [alone.id]
-    store.ask(alone.id, STOP)
+    store.request_stop(alone.id, STOP)
     assert [one.id for one in store.find_all("grid")] == [one.id for one in tasks]
     for one in tasks:
-        store.ask(one.id, STOP)
+        store.request_stop(one.id, STOP)
     store.submit([again := task(name="grid")])
     assert [one.id for one in store.find_all("grid")] == [again.id]

@@ -12,22 +12,22 @@ import msgspec
 import pytest
 
 from roost.lab.queue import schema, task_rows
-from roost.lab.queue.task import FAILED, Need, Task
+from roost.lab.queue.task import FAILED, ResourceRequest, Task
 from tests.lab.queued import PLAN, TOLD, task
 
 
 def row(task: Task) -> Sequence[Any]:
-    return tuple(task_rows.values(task).values())
+    return tuple(task_rows.column_values(task).values())
 
 
 def whole(task: Task) -> Sequence[Any]:
     """As `rows.SELECTED_WHOLE`."""
     plan = {name: value for name, value in task.plan.items() if name != "env"}
-    return (*row(task), task_rows.packed(task.plan["env"]), task_rows.packed(plan))
+    return (*row(task), task_rows.compress_json(task.plan["env"]), task_rows.compress_json(plan))
 
 
 FULL = task(
-    need=Need(cards=2, memory_mb=8, whole=True, time_limit=1.5, opportunistic=True, cores=3),
+    need=ResourceRequest(cards=2, memory_mb=8, whole=True, time_limit=1.5, opportunistic=True, cores=3),
     priority=-3, begin=1.0, after=("x", "y"), after_any=("z",), sweep="s", sweep_name="n",
     most_parallel=4, held=True, profile="k", scale=2.0,
     attempt=2, retries=1, session=3, cards=("GPU-1", "GPU-0"), reserved_mb=8, started=2.0, ended=3.0,
@@ -37,8 +37,10 @@ FULL = task(
 
 def test_every_field_has_its_column_and_comes_back() -> None:
     held = {FULL.id: [("GPU-1", 8), ("GPU-0", 8)]}
-    assert task_rows.task(whole(FULL), held) == FULL
-    assert task_rows.task(row(FULL), {}) == msgspec.structs.replace(FULL, cards=(), reserved_mb=None, plan={})
+    assert task_rows.task_from_row(whole(FULL), held) == FULL
+    assert task_rows.task_from_row(row(FULL), {}) == msgspec.structs.replace(
+        FULL, cards=(), reserved_mb=None, plan={}
+    )
     columns = re.findall(r'^\s+"(\w+)" ', schema.TABLES[1], re.MULTILINE)
     assert columns == [*task_rows.COLUMNS, "plan"]
     assert {*columns, "cards", "reserved_mb"} == set(Task.__struct_fields__)
@@ -53,8 +55,8 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 
 def plans(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    found = connection.execute(f"SELECT {task_rows.SELECTED_WHOLE} FROM task ORDER BY seq")
-    return [task_rows.task(one, {}).plan for one in found]
+    found = connection.execute(f"SELECT {task_rows.COLUMN_LIST_WITH_PLAN} FROM task ORDER BY seq")
+    return [task_rows.task_from_row(one, {}).plan for one in found]
 
 
 def count(connection: sqlite3.Connection) -> int:
@@ -82,31 +84,34 @@ def test_an_environment_goes_with_the_last_who_has_it(connection: sqlite3.Connec
 
 
 def test_only_what_changed_is_told() -> None:
-    new = msgspec.structs.replace(FULL, priority=1, need=Need(), cards=(), plan={})
-    assert task_rows.changed(FULL, new) == {"priority": 1, "need": task_rows.values(new)["need"]}
+    new = msgspec.structs.replace(FULL, priority=1, need=ResourceRequest(), cards=(), plan={})
+    assert task_rows.changed_columns(FULL, new) == {
+        "priority": 1,
+        "need": task_rows.column_values(new)["need"],
+    }
 
 
 def test_a_variable_that_is_no_utf8_comes_back_and_a_reason_is_made_printable() -> None:
-    assert task_rows.task(whole(task()), {}).plan["env"] == PLAN["env"]
-    assert task_rows.values(task(reason="bad \udcff"))["reason"] == "bad ?"
+    assert task_rows.task_from_row(whole(task()), {}).plan["env"] == PLAN["env"]
+    assert task_rows.column_values(task(reason="bad \udcff"))["reason"] == "bad ?"
 
 
 @pytest.mark.parametrize(("column", "value"), [("need", "{"), ("need", '{"cards": "x"}'), ("after", "[1]")])
 def test_a_damaged_row_is_told(column: str, value: str) -> None:
-    damaged = {**task_rows.values(FULL), column: value}
-    with pytest.raises(task_rows.Unreadable):
-        task_rows.task(tuple(damaged.values()), {})
+    damaged = {**task_rows.column_values(FULL), column: value}
+    with pytest.raises(task_rows.UnreadableRow):
+        task_rows.task_from_row(tuple(damaged.values()), {})
 
 
 @pytest.mark.parametrize("plan", [b"", b"garbage", 5])
 def test_a_damaged_plan_is_told(plan: object) -> None:
-    with pytest.raises(task_rows.Unreadable):
-        task_rows.task((*row(FULL), None, plan), {})
-    with pytest.raises(task_rows.Unreadable):
-        task_rows.task((*row(FULL), plan, task_rows.packed({})), {})
+    with pytest.raises(task_rows.UnreadableRow):
+        task_rows.task_from_row((*row(FULL), None, plan), {})
+    with pytest.raises(task_rows.UnreadableRow):
+        task_rows.task_from_row((*row(FULL), plan, task_rows.compress_json({})), {})
 
 
 def test_a_damaged_setting_is_told() -> None:
-    assert task_rows.setting('{"a": [1]}') == {"a": [1]}
-    with pytest.raises(task_rows.Unreadable):
-        task_rows.setting("{")
+    assert task_rows.decode_setting('{"a": [1]}') == {"a": [1]}
+    with pytest.raises(task_rows.UnreadableRow):
+        task_rows.decode_setting("{")

@@ -19,7 +19,7 @@ from roost.lab.queue.task import (
     STOP,
     STOPPED,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
 )
 from roost.lab.scheduling.attempt_outcome import state_after
@@ -31,17 +31,17 @@ def ran_out(reserved: int | None, peak: float, *, largest: int = 79_000, **more:
     """On a card of which tasks may have 23,000 MB."""
     failed = OutOfMemory(reserved, 23_000, largest, peak, **more)
     told = MemoryUse(peak, 400.0, "test", False, failed)
-    return AttemptStatus(FAILED, 1, reason="GPU 0 is out of memory", taken=told)
+    return AttemptStatus(FAILED, 1, reason="GPU 0 is out of memory", memory=told)
 
 
 def live(**given: Any) -> Task:
-    return task(state=RUNNING, **{"attempt": 1, "need": Need(cards=1), **given})
+    return task(state=RUNNING, **{"attempt": 1, "need": ResourceRequest(cards=1), **given})
 
 
-def through(seen: list[AttemptStatus], **given: Any) -> list[tuple[str, Need]]:
+def through(status: list[AttemptStatus], **given: Any) -> list[tuple[str, ResourceRequest]]:
     """What becomes of one task whose attempts end like this."""
     one, found = live(**given), []
-    for each in seen:
+    for each in status:
         state, changes = state_after(one, each)
         one = msgspec.structs.replace(one, need=changes.get("need", one.need))
         found.append((state, one.need))
@@ -49,9 +49,9 @@ def through(seen: list[AttemptStatus], **given: Any) -> list[tuple[str, Need]]:
 
 
 def test_it_gets_more_then_a_whole_card_then_a_larger_one_then_it_has_failed() -> None:
-    asked = Need(cards=1, memory_mb=8_000)
-    seen = [ran_out(8_000, 7_900.0), ran_out(12_000, 11_900.0), ran_out(None, 22_000.0)]
-    found = through([*seen, ran_out(None, 78_000.0)], need=asked)
+    asked = ResourceRequest(cards=1, memory_mb=8_000)
+    status = [ran_out(8_000, 7_900.0), ran_out(12_000, 11_900.0), ran_out(None, 22_000.0)]
+    found = through([*status, ran_out(None, 78_000.0)], need=asked)
     more = msgspec.structs.replace(asked, least_mb=12_000, ran_out=1)
     whole = msgspec.structs.replace(more, whole=True, ran_out=2)
     larger = msgspec.structs.replace(whole, least_mb=23_001, ran_out=3)
@@ -60,7 +60,7 @@ def test_it_gets_more_then_a_whole_card_then_a_larger_one_then_it_has_failed() -
 
 def test_each_step_is_told_with_its_numbers(messages: Messages) -> None:
     _, changes = state_after(
-        live(need=Need(cards=1, memory_mb=8_000)),
+        live(need=ResourceRequest(cards=1, memory_mb=8_000)),
         ran_out(8_000, 900.0, asked_mb=9_000.0),
     )
     reason, facts = changes["reason"], ("attempt 1", "7.8 GB", "900 MB", "8.8 GB", "11.7 GB", "1 of 3")
@@ -69,7 +69,7 @@ def test_each_step_is_told_with_its_numbers(messages: Messages) -> None:
     _, changes = state_after(live(), ran_out(None, 22_000.0))
     assert all(fact in changes["reason"] for fact in ("21.5 GB", "1 of 3"))
     messages.check(changes["reason"])
-    need = Need(cards=1, ran_out=1)
+    need = ResourceRequest(cards=1, ran_out=1)
     _, changes = state_after(live(need=need), ran_out(8_000, 900.0))
     assert "2 of 3" in changes["reason"]
     messages.check(changes["reason"])
@@ -77,7 +77,7 @@ def test_each_step_is_told_with_its_numbers(messages: Messages) -> None:
 
 def test_where_nothing_larger_is_left_a_retry_does_not_help(messages: Messages) -> None:
     state, changes = state_after(
-        live(retries=5, need=Need(cards=1, ran_out=1)), ran_out(None, 22_000.0, largest=23_000)
+        live(retries=5, need=ResourceRequest(cards=1, ran_out=1)), ran_out(None, 22_000.0, largest=23_000)
     )
     assert state == FAILED and "retries" not in changes
     assert "data.batch_size" in changes["reason"]
@@ -86,23 +86,23 @@ def test_where_nothing_larger_is_left_a_retry_does_not_help(messages: Messages) 
 
 
 def test_a_neighbours_fault_is_not_charged_but_ends_too(messages: Messages) -> None:
-    seen = ran_out(8_000, 900.0, asked_mb=100.0, alone=False)
-    state, changes = state_after(live(), seen._replace(in_vain=2))
+    status = ran_out(8_000, 900.0, asked_mb=100.0, alone=False)
+    state, changes = state_after(live(), status._replace(lost_in_a_row=2))
     assert (state, changes["need"].ran_out, changes["need"].least_mb) == (PENDING, 0, 8_000)
     messages.check(changes["reason"])
-    state, changes = state_after(live(), seen._replace(in_vain=3))
+    state, changes = state_after(live(), status._replace(lost_in_a_row=3))
     assert state == FAILED and "3" in changes["reason"]
     messages.check(changes["reason"])
 
 
 def test_accidents_in_vain_come_to_an_end_unless_retries_are_left(messages: Messages) -> None:
-    seen = AttemptStatus(CRASHED, 1, reason="the supervisor is gone", is_accident=True, in_vain=2)
-    assert state_after(live(), seen) == (PENDING, {"reason": "attempt 1: the supervisor is gone"})
-    seen = seen._replace(in_vain=3)
-    state, changes = state_after(live(), seen)
+    status = AttemptStatus(CRASHED, 1, reason="the supervisor is gone", is_lost=True, lost_in_a_row=2)
+    assert state_after(live(), status) == (PENDING, {"reason": "attempt 1: the supervisor is gone"})
+    status = status._replace(lost_in_a_row=3)
+    state, changes = state_after(live(), status)
     assert state == CRASHED and changes["reason"].endswith(": the supervisor is gone")
     messages.check(changes["reason"])
-    state, changes = state_after(live(retries=2), seen)
+    state, changes = state_after(live(retries=2), status)
     assert (state, changes["retries"]) == (PENDING, 1)
 
 
@@ -110,7 +110,7 @@ def test_accidents_in_vain_come_to_an_end_unless_retries_are_left(messages: Mess
 def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: float | None) -> None:
     begin = None if pause is None else 1003.0 + pause
     accident = AttemptStatus(
-        CRASHED, 1, reason="gone", is_accident=True, in_vain=1, started=1000.0, ended=1003.0
+        CRASHED, 1, reason="gone", is_lost=True, lost_in_a_row=1, started=1000.0, ended=1003.0
     )
     assert state_after(live(attempt=attempt), accident)[1].get("begin") == begin
     failed = AttemptStatus(FAILED, 1, reason="no", started=1000.0, ended=1003.0)
@@ -126,12 +126,12 @@ def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: f
     [(STOP, FAILED, FAILED), (STOP, PENDING, STOPPED), (EVICT, STOPPED, PENDING), ("", SUCCEEDED, SUCCEEDED)],
 )
 def test_what_was_asked_of_it(asked: str, state: str, follows: str) -> None:
-    seen = ran_out(8_000, 7_900.0)._replace(state=state) if state == FAILED else AttemptStatus(state)
-    assert state_after(live(stop_asked=asked), seen)[0] == follows
+    status = ran_out(8_000, 7_900.0)._replace(state=state) if state == FAILED else AttemptStatus(state)
+    assert state_after(live(stop_asked=asked), status)[0] == follows
 
 
 @pytest.mark.parametrize(
-    ("given", "seen", "reason"),
+    ("given", "status", "reason"),
     [
         ({}, AttemptStatus(STOPPED, 1, reason="signal"), None),
         ({"stop_asked": STOP}, AttemptStatus(STOPPED, 1, reason="signal"), None),
@@ -144,9 +144,9 @@ def test_what_was_asked_of_it(asked: str, state: str, follows: str) -> None:
     ],
 )
 def test_the_reason_is_in_words(
-    given: dict[str, Any], seen: AttemptStatus, reason: str | None, messages: Messages
+    given: dict[str, Any], status: AttemptStatus, reason: str | None, messages: Messages
 ) -> None:
-    found = state_after(live(**given), seen)[1]["reason"]
+    found = state_after(live(**given), status)[1]["reason"]
     if reason is None:
         messages.check(found)
     else:

@@ -50,8 +50,8 @@ class Daemon:
 
     def __init__(self, user: str, users: Users, rules: Rules) -> None:
         self.user, self.rules = user, rules
-        self.neighbours = OtherQueues()
-        users.give(self.neighbours._post, user)
+        self.other_queues = OtherQueues()
+        users.give(self.other_queues._post, user)
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
 
@@ -73,17 +73,17 @@ class Daemon:
             state, pending=list(self.pending.values()), live=list(self.live.values()), rules=self.rules
         )
         if not own.pending:
-            self.neighbours.rest()
+            self.other_queues.withdraw()
             return Decision((), (), {}), float("inf")
-        joined = self.neighbours.joined(own, leases)
+        joined = self.other_queues.with_other_queues(own, leases)
         whole = decide(joined)
-        ours = self.neighbours.ours(whole)
+        ours = self.other_queues.own_decision(whole)
         for placed in ours.placements:
             waiting = self.pending.pop(placed.task)
             self.live[placed.task] = msgspec.structs.replace(
                 waiting, state=RUNNING, cards=placed.cards, reserved_mb=placed.mb, started=state.now
             )
-        return ours, self.neighbours.answer(joined, whole)
+        return ours, self.other_queues.publish_demand(joined, whole)
 
 
 class Machine:
@@ -124,7 +124,7 @@ class Machine:
 
     def close(self) -> None:
         for daemon in self.daemons.values():
-            daemon.neighbours.rest()
+            daemon.other_queues.withdraw()
 
 
 def many(user: str, count: int, *, since: float = NOW) -> list[Task]:
@@ -268,7 +268,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
     bob.look(PolicyState(now=NOW, pending=()), [])  # it has seen no card yet
-    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
+    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])
@@ -291,7 +291,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     assert machine.starts[2:] == ["b"], "and is believed again once he has taken something"
     bob.live.clear()
     bob.add(task("b2"))
-    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     machine.ledger.decayed["ann"] = 1e6
     machine.settle(without=["bob"])
     assert machine.starts[3:] == []
@@ -303,13 +303,13 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
     machine = Machine(users, ["ann", "bob"], 1)
     machine.ledger.decayed["ann"] = 50.0
     bob, ann = machine.daemons["bob"], machine.daemons["ann"]
-    bob.neighbours._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     ann.add(*many("ann", 1, since=NOW - 2 * 86400))
     machine.settle(without=["bob"])
     machine.now -= 86400
     machine.settle(without=["bob"])
     assert machine.starts == [] and machine.patience == PATIENCE_SECONDS
-    bob.neighbours.rest()
+    bob.other_queues.withdraw()
     machine.close()
 
 
@@ -317,8 +317,8 @@ def test_an_old_claim_is_no_older_than_may_be(users: Users) -> None:
     post = DemandFile()
     users.give(post, "bob")
     post.publish(DemandRecord(wants=(CardDemand(cards=2, since=0.0), CardDemand(cards=1, mb=5, since=NOW))))
-    neighbours = OtherQueues()
-    joined = neighbours.joined(PolicyState(now=NOW, pending=()), [])
+    other_queues = OtherQueues()
+    joined = other_queues.with_other_queues(PolicyState(now=NOW, pending=()), [])
     assert [one.submitted for one in joined.pending] == [NOW - 86400, NOW]
     assert [(one.need.whole, one.need.memory_mb) for one in joined.pending] == [(True, None), (False, 5)]
     post.withdraw()

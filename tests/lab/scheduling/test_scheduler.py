@@ -27,8 +27,8 @@ from roost.lab.policy import decision as deciding
 from roost.lab.policy.decision import Policy, decide
 from roost.lab.policy.policy_state import Decision, PolicyState
 from roost.lab.policy.task_groups import TaskGroups
-from roost.lab.queue.history import Peak
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import MemoryPeak
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import (
     EVICT,
     FAILED,
@@ -41,7 +41,7 @@ from roost.lab.queue.task import (
     STOPPED,
     STOPPING,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
     Task,
 )
 from roost.lab.scheduling.attempts import Attempts
@@ -82,43 +82,45 @@ class Feigned:
     def watch(self, task: Task) -> int | None:
         return None
 
-    def ask(self, task: Task, *, now: bool) -> None:
+    def request_stop(self, task: Task, *, now: bool) -> None:
         self.over[task.id] = STOPPED
 
 
 @pytest.fixture
-def store(lab: Lab) -> Iterator[Store]:
+def store(lab: Lab) -> Iterator[QueueStore]:
     with lab.here(), lab.store() as store:
         yield store
 
 
 @contextmanager
 def scheduling(
-    store: Store, executor: LocalExecutor | None = None, ask: Callable[[], list[Card]] = inventory.read_cards
+    store: QueueStore,
+    executor: LocalExecutor | None = None,
+    ask: Callable[[], list[Card]] = inventory.read_cards,
 ) -> Iterator[Scheduler]:
     executor = executor or LocalExecutor()
     with closing(Attempts(store, executor, alike)) as attempts:
         yield Scheduler(store, executor, attempts, ask)
 
         def are_over() -> bool:
-            attempts.settle()
+            attempts.refresh()
             return all(task.state not in LIVE for task in store.tasks())
 
         wait_for(are_over)
 
 
-def states(store: Store) -> list[tuple[str, int]]:
+def states(store: QueueStore) -> list[tuple[str, int]]:
     return [(task.state, task.attempt) for task in store.tasks()]
 
 
-def test_nobody_waits(store: Store) -> None:
+def test_nobody_waits(store: QueueStore) -> None:
     with scheduling(store) as scheduler:
         assert scheduler.run() is None
 
 
-def test_it_starts_what_has_room_and_explains_the_rest(lab: Lab, store: Store) -> None:
+def test_it_starts_what_has_room_and_explains_the_rest(lab: Lab, store: QueueStore) -> None:
     for _ in range(3):
-        lab.queue("exit 0", need=Need(cards=2))
+        lab.queue("exit 0", need=ResourceRequest(cards=2))
     with scheduling(store) as scheduler:
         assert scheduler.run() in (5.0, 0.0), "0.0 if one of them has ended already"
         first, second, third = store.tasks()
@@ -126,7 +128,7 @@ def test_it_starts_what_has_room_and_explains_the_rest(lab: Lab, store: Store) -
         assert third.state == PENDING and third.reason.startswith("cards:")
 
 
-def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, store: Store) -> None:
+def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, store: QueueStore) -> None:
     task = lab.queue("until [ -e go ]; do sleep 0.01; done")
     lock_fd = PackageFolder.open(task.package).lock()
     with scheduling(store) as scheduler:
@@ -140,11 +142,11 @@ def test_a_start_that_is_refused_is_no_attempt_and_keeps_its_reason(lab: Lab, st
         (lab.folder / "go").touch()
 
 
-def test_what_the_machine_lacks_is_waited_for(lab: Lab, store: Store) -> None:
+def test_what_the_machine_lacks_is_waited_for(lab: Lab, store: QueueStore) -> None:
     def fail(_: Task) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    store.set("rules", {"cores": 4})
+    store.set_setting("rules", {"cores": 4})
     for _ in range(2):
         lab.queue("exit 0")
     executor = Failing(fail)
@@ -155,7 +157,7 @@ def test_what_the_machine_lacks_is_waited_for(lab: Lab, store: Store) -> None:
     assert executor.asked == 1
 
 
-def test_a_disk_that_may_come_back_is_waited_for_by_its_tasks_alone(lab: Lab, store: Store) -> None:
+def test_a_disk_that_may_come_back_is_waited_for_by_its_tasks_alone(lab: Lab, store: QueueStore) -> None:
     bad, good = lab.queue("exit 0"), lab.queue("exit 0")
 
     def fail(task: Task) -> None:
@@ -171,7 +173,7 @@ def test_a_disk_that_may_come_back_is_waited_for_by_its_tasks_alone(lab: Lab, st
 
 @pytest.mark.parametrize("error", [RoostError("no such program"), KeyError("a defect")], ids=type)
 def test_one_that_cannot_be_started_has_failed_and_holds_up_no_other(
-    lab: Lab, store: Store, error: Exception, capfd: pytest.CaptureFixture[str], messages: Messages
+    lab: Lab, store: QueueStore, error: Exception, capfd: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     bad, good = lab.queue("exit 0"), lab.queue("exit 0")
 
@@ -190,9 +192,9 @@ def test_one_that_cannot_be_started_has_failed_and_holds_up_no_other(
     assert ("Traceback" in capfd.readouterr().err) is isinstance(error, KeyError)
 
 
-def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: Store) -> None:
+def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: QueueStore) -> None:
     def fail(task: Task) -> None:
-        store.ask(task.id, STOP)
+        store.request_stop(task.id, STOP)
         raise Refused("taken")
 
     task = lab.queue("exit 0")
@@ -200,16 +202,16 @@ def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: Stor
     with closing(Attempts(store, executor, alike)) as attempts:
         Scheduler(store, executor, attempts, inventory.read_cards).run()
         assert store.task(task.id).state == STARTING
-        assert not attempts.are_watched, "it is looked at soon"
-        attempts.settle()
-        assert store.task(task.id).state == STOPPED and attempts.are_watched
+        assert not attempts.all_watched, "it is looked at soon"
+        attempts.refresh()
+        assert store.task(task.id).state == STOPPED and attempts.all_watched
 
 
-def test_tasks_of_the_cpu_do_not_wait_for_a_driver(lab: Lab, store: Store) -> None:
+def test_tasks_of_the_cpu_do_not_wait_for_a_driver(lab: Lab, store: QueueStore) -> None:
     def ask() -> list[Card]:
         raise Refused("the driver does not tell")
 
-    lab.queue("exit 0", need=Need(cards=1))
+    lab.queue("exit 0", need=ResourceRequest(cards=1))
     lab.queue("exit 0")
     with scheduling(store, ask=ask) as scheduler:
         assert scheduler.run() in (5.0, 0.0), "0.0 if one has ended already"
@@ -218,25 +220,25 @@ def test_tasks_of_the_cpu_do_not_wait_for_a_driver(lab: Lab, store: Store) -> No
         assert started.session == 1
 
 
-def test_it_looks_again_when_a_task_may_begin(lab: Lab, store: Store) -> None:
+def test_it_looks_again_when_a_task_may_begin(lab: Lab, store: QueueStore) -> None:
     lab.queue("exit 0", begin=time.time() + 30)
     with scheduling(store) as scheduler:
         seconds = scheduler.run()
     assert seconds is not None and 20 < seconds <= 30
 
 
-def test_an_opportunistic_one_is_asked_at_once_to_make_room(lab: Lab, store: Store) -> None:
-    evicted = lab.queue("exec sleep 600", need=Need(cards=4, opportunistic=True))
+def test_an_opportunistic_one_is_asked_at_once_to_make_room(lab: Lab, store: QueueStore) -> None:
+    evicted = lab.queue("exec sleep 600", need=ResourceRequest(cards=4, opportunistic=True))
     with scheduling(store) as scheduler:
         scheduler.run()
-        lab.queue("exit 0", need=Need(cards=1))
+        lab.queue("exit 0", need=ResourceRequest(cards=1))
         scheduler.run()
         assert store.task(evicted.id).state == STOPPING
 
 
-def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> None:
+def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: QueueStore) -> None:
     leases = take(inventory.read_cards(), None, LeaseHolder.this_process())
-    task = lab.queue("exit 0", need=Need(cards=1))
+    task = lab.queue("exit 0", need=ResourceRequest(cards=1))
     with scheduling(store) as scheduler:
         scheduler.run()
         assert store.task(task.id).state == PENDING and scheduler.fd is not None
@@ -250,8 +252,8 @@ def test_a_card_that_somebody_leaves_is_seen_at_once(lab: Lab, store: Store) -> 
         assert scheduler.fd is None, "nobody waits"
 
 
-def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: Store) -> None:
-    task = lab.queue("exit 0", need=Need(cards=4))
+def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: QueueStore) -> None:
+    task = lab.queue("exit 0", need=ResourceRequest(cards=4))
     post = DemandFile()
     post.publish(DemandRecord(wants=(CardDemand(cards=1, since=time.time() - 60),)))
     with scheduling(store) as scheduler:
@@ -264,48 +266,48 @@ def test_a_card_is_left_to_whoever_has_waited_longer_elsewhere(lab: Lab, store: 
         assert store.task(task.id).session == 1
 
 
-def test_what_is_learned_is_given_and_held_from_the_start_on(lab: Lab, store: Store) -> None:
+def test_what_is_learned_is_given_and_held_from_the_start_on(lab: Lab, store: QueueStore) -> None:
     for _ in range(2):
-        task = lab.task("until [ -e go ]; do sleep 0.01; done", need=Need(cards=1))
+        task = lab.task("until [ -e go ]; do sleep 0.01; done", need=ResourceRequest(cards=1))
         store.submit([msgspec.structs.replace(task, profile="p", scale=8.0)])
-    store.set("rules", {"allowed": ["SIM-0"]})
-    store.learn(Peak("p", 8.0, 6_000.0, 400.0, 1, "simulated", 0.0))
+    store.set_setting("rules", {"allowed": ["SIM-0"]})
+    store.add_peak(MemoryPeak("p", 8.0, 6_000.0, 400.0, 1, "simulated", 0.0))
     with scheduling(store) as scheduler:
         scheduler.run()
         assert [(task.cards, task.reserved_mb) for task in store.tasks()] == [(("SIM-0",), 7_300)] * 2
         (lab.folder / "go").touch()
 
 
-def test_what_tasks_may_have_of_the_cards(lab: Lab, store: Store) -> None:
+def test_what_tasks_may_have_of_the_cards(lab: Lab, store: QueueStore) -> None:
     def refuse() -> list[Card]:
         raise Refused("the driver does not tell")
 
-    store.set("rules", {"allowed": ["SIM-0"], "safety_mb": 1000})
+    store.set_setting("rules", {"allowed": ["SIM-0"], "safety_mb": 1000})
     assert card_capacities(store, inventory.read_cards, 16_000) == (15_000, 24 * 1024 - 1000)
     assert card_capacities(store, refuse, 16_000) == (15_000, 15_000)
 
 
-def test_what_makes_room_is_who_has_saved_last(lab: Lab, store: Store) -> None:
+def test_what_makes_room_is_who_has_saved_last(lab: Lab, store: QueueStore) -> None:
     with scheduling(store) as scheduler:
         for _ in range(2):
-            lab.queue("exec sleep 600", need=Need(cards=2, opportunistic=True))
+            lab.queue("exec sleep 600", need=ResourceRequest(cards=2, opportunistic=True))
         scheduler.run()
         first, second = store.tasks()
         wait_for(lambda: time.time() > (second.started or 0.0) + 0.01)
         (Path(first.package) / "Checkpoints" / "0").mkdir()
-        lab.queue("exit 0", need=Need(cards=2))
+        lab.queue("exit 0", need=ResourceRequest(cards=2))
         scheduler.run()
         assert [store.task(one.id).state for one in (first, second)] == [STOPPING, RUNNING]
-        store.ask(second.id, KILL)
+        store.request_stop(second.id, KILL)
 
 
 def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
-    lab: Lab, store: Store, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, store: QueueStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_files, "READ_WAIT_SECONDS", 0.05)
     first, *_ = inventory.read_cards()
-    lab.queue("exit 0", need=Need(cards=3))
-    lab.queue("exit 0", need=Need(cards=4))
+    lab.queue("exit 0", need=ResourceRequest(cards=3))
+    lab.queue("exit 0", need=ResourceRequest(cards=4))
     lease_files.make_shared_folder(lease_files.leases_folder())
     lease_files.card_folder(lease_files.leases_folder(), first.id).mkdir(mode=0o700)
     (lease_files.leases_folder() / "usage").mkdir(mode=0o700)
@@ -321,10 +323,10 @@ def test_a_card_that_somebody_keeps_all_others_from_is_left_out(
 
 
 def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_itself(
-    lab: Lab, store: Store
+    lab: Lab, store: QueueStore
 ) -> None:
     leases = [take([card], None, LeaseHolder.this_process()) for card in inventory.read_cards()]
-    lab.queue("exit 0", need=Need(cards=1))
+    lab.queue("exit 0", need=ResourceRequest(cards=1))
 
     def fail(_: Task) -> None:
         raise Refused("it cannot be written")
@@ -348,7 +350,7 @@ def test_a_lease_that_cannot_be_written_is_tried_again_later_and_not_because_of_
 
 @pytest.mark.parametrize("seed", range(2))
 def test_each_decision_is_that_of_who_reads_all_anew(
-    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     reasons = set[str]()
 
@@ -362,8 +364,11 @@ def test_each_decision_is_that_of_who_reads_all_anew(
 
     monkeypatch.setattr("roost.lab.scheduling.scheduler.Policy", Compared)
     random_, executor = random.Random(seed), Feigned()
-    needs = [Need(cards=n % 3, memory_mb=4000 * (n % 4) or None, opportunistic=n % 5 == 2) for n in range(12)]
-    store.set("rules", {"cores": 2})
+    needs = [
+        ResourceRequest(cards=n % 3, memory_mb=4000 * (n % 4) or None, opportunistic=n % 5 == 2)
+        for n in range(12)
+    ]
+    store.set_setting("rules", {"cores": 2})
     with closing(Attempts(store, executor, alike)) as attempts:
         scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for _ in range(40):
@@ -371,16 +376,18 @@ def test_each_decision_is_that_of_who_reads_all_anew(
             for one in random_.sample(found := store.tasks(), min(2, len(found))):
                 with suppress(Refused):
                     order = random_.choice((EVICT, STOP, "", ""))
-                    store.ask(one.id, order) if order else store.change(one.id, held=random_.random() < 0.5)
+                    store.request_stop(one.id, order) if order else store.change(
+                        one.id, held=random_.random() < 0.5
+                    )
             live = store.tasks(states=LIVE)
             executor.over |= {one.id: SUCCEEDED for one in random_.sample(live, len(live) // 3)}
-            attempts.settle()
+            attempts.refresh()
             scheduler.run()
         scheduler.close()
     assert {"cards", "cores", "held"} <= reasons
 
 
-def test_what_waits_is_grouped_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_grouped_once(store: QueueStore, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     class Counted(TaskGroups):
@@ -389,13 +396,13 @@ def test_what_waits_is_grouped_once(store: Store, monkeypatch: pytest.MonkeyPatc
             super().__init__(state)
 
     monkeypatch.setattr(deciding, "Kinds", Counted)
-    store.set("rules", {"cores": 1})
+    store.set_setting("rules", {"cores": 1})
     executor = Feigned()
-    store.submit([task(need=Need(cores=1)) for _ in range(30)])
+    store.submit([task(need=ResourceRequest(cores=1)) for _ in range(30)])
     with closing(Attempts(store, executor, alike)) as attempts:
         scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for count in range(29, 24, -1):
-            attempts.settle()
+            attempts.refresh()
             scheduler.run()
             assert len(store.tasks(states=[PENDING])) == count
             executor.over |= {one.id: SUCCEEDED for one in store.tasks(states=LIVE)}

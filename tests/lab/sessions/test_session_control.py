@@ -81,7 +81,7 @@ def test_a_record_with_a_wrong_process_does_not_keep_it_from_ending(
     task = begun(lab, local, "exec sleep 600")
     supervisor = record_of(task)["pid"]
     change_record(task, **wrong)
-    session_control.ask(newest(task))
+    session_control.request_stop(newest(task))
     wait_for(lambda: process_identity.read_stat(supervisor) is None)
     wait_for(lambda: local.poll(task).state == STOPPED)
 
@@ -91,10 +91,10 @@ def test_what_cannot_be_reached_is_told(lab: Lab, local: LocalExecutor, messages
     record = record_of(task)
     change_record(task, pid=None, guard_pid=2**80)
     with pytest.raises(Refused, match=r"session 1 .*fuser -v .*/lock") as refused:
-        session_control.ask(newest(task))
+        session_control.request_stop(newest(task))
     messages.check(refused.value)
     change_record(task, **record)
-    session_control.ask(newest(task), now=True)
+    session_control.request_stop(newest(task), now=True)
     wait_for(lambda: local.poll(task).state == STOPPED)
     change_record(task, pid=None, guard_pid=None, state="running")
-    session_control.ask(newest(task))  # nobody holds the lock: it has ended
+    session_control.request_stop(newest(task))  # nobody holds the lock: it has ended

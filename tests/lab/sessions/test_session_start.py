@@ -13,7 +13,7 @@ from roost.base.errors import RoostError
 from roost.devices import inventory, lease
 from roost.devices.lease import LeaseHolder
 from roost.lab.sessions import session_start
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 from roost.supervisor.session_spec import SessionSpec
 from tests.lab.labs import Lab
@@ -21,21 +21,21 @@ from tests.lab.labs import Lab
 SHOW = "import json, os, sys; json.dump([dict(os.environ), os.getcwd(), sys.argv[1:]], open('shown', 'w'))"
 
 
-def begin(folder: Path, plan: Plan, **given: object) -> PackageFolder:
+def begin(folder: Path, plan: SessionPlan, **given: object) -> PackageFolder:
     """Begins a session in a package of its own, and waits for its end."""
     package = PackageFolder.create(folder / "runs", name="one", values={}, request={"kind": "command"})
     lock_fd = package.lock()
     try:
-        begun = session_start.begin(package, lock_fd, plan, **given)  # type: ignore[arg-type]
+        begun = session_start.start_session(package, lock_fd, plan, **given)  # type: ignore[arg-type]
     finally:
         os.close(lock_fd)
     begun.supervised.process.wait(20)
     return package
 
 
-def command(code: str, **env: str) -> Plan:
+def command(code: str, **env: str) -> SessionPlan:
     argv = [sys.executable, "-I", "-S", "-c", code, "own"]
-    return Plan(request={"kind": "command"}, argv=argv, is_command=True, env={**os.environ, **env})
+    return SessionPlan(request={"kind": "command"}, argv=argv, is_command=True, env={**os.environ, **env})
 
 
 def test_a_command_sees_its_cards_and_its_leases_alone(lab: Lab) -> None:
@@ -74,7 +74,7 @@ def test_what_is_set_for_it_goes_above_the_callers_environment(lab: Lab) -> None
 
 
 def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
-    plan = Plan(request={}, argv=["/nowhere/program"], is_command=True, env={}, cwd="/nowhere")
+    plan = SessionPlan(request={}, argv=["/nowhere/program"], is_command=True, env={}, cwd="/nowhere")
     try:
         package = begin(lab.folder, plan)
         assert package.sessions()[0].state == "failed"
@@ -86,7 +86,7 @@ def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
 @pytest.mark.parametrize("is_command", [True, False])
 def test_a_worker_is_told_its_package_and_session(lab: Lab, is_command: bool) -> None:
     argv = [sys.executable, "-I", "-S", "-c", SHOW]
-    plan = Plan(request={}, argv=argv, is_command=is_command, env=dict(os.environ))
+    plan = SessionPlan(request={}, argv=argv, is_command=is_command, env=dict(os.environ))
     package = begin(lab.folder, plan)
     _, _, told = json.loads((package.path / "shown").read_text())
     assert told == ([] if is_command else [str(package.path), "1"])
@@ -105,6 +105,6 @@ def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
     )
     package = PackageFolder.create(tmp_path, values={}, request={})
     plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
-    session_start.begin(package, -1, plan)
+    session_start.start_session(package, -1, plan)
     assert [spec.is_noticed for spec in asked] == [is_noticed]
-    assert not session_start.add(package, plan).is_noticed, "the lab tells of its own tasks"
+    assert not session_start.add_session(package, plan).is_noticed, "the lab tells of its own tasks"

@@ -12,7 +12,7 @@ from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.system import process_identity
 from roost.devices import inventory, lease
 from roost.devices.lease import LeaseHolder
-from roost.lab.queue.task import PENDING, RUNNING, Need
+from roost.lab.queue.task import PENDING, RUNNING, ResourceRequest
 from roost.operations import lab
 from roost.operations.devices import devices
 from roost.operations.devices.devices import CardStatus, DeviceChange
@@ -53,7 +53,7 @@ def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     (tmp_path / "scenario.json").write_text(json.dumps(scenario))
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{tmp_path / 'scenario.json'}")
-    task = here.queue(FOREVER, need=Need(cards=1, memory_mb=4000))
+    task = here.queue(FOREVER, need=ResourceRequest(cards=1, memory_mb=4000))
     card = inventory.read_cards()[0]
     with here.store() as store:
         store.start(task, [card], 4000)
@@ -72,14 +72,14 @@ def test_who_is_on_a_card(here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (700, None, "/runs/b", ""),
     ]
     with here.store() as store:
-        assert first.tasks[0].short == store.beginnings([task.id])[task.id]
+        assert first.tasks[0].short == store.unique_prefixes([task.id])[task.id]
     assert [(one.pid, one.user, one.mb) for one in second.processes] == [(4711, "ann", 10240)]
     assert second.free_mb == 14336 and not second.leases and not second.tasks
     assert third.trouble is not None and "GPU is lost" in third.trouble
 
 
 def test_a_task_is_shown_once_though_it_holds_a_lease_too(here: Lab) -> None:
-    id = here.submit(FOREVER, need=Need(cards=1))
+    id = here.submit(FOREVER, need=ResourceRequest(cards=1))
     here.wait_for(id, RUNNING)
     (card,) = [card for card in shown() if card.tasks or card.leases]
     assert [task.id for task in card.tasks] == [id] and not card.leases
@@ -106,7 +106,7 @@ def test_how_many_tasks_of_the_cpu_run_at_once(here: Lab, messages: Messages) ->
     wait_for(lambda: here.one(ids[1]).reason.startswith("cores:"))
     devices.change(DeviceChange(cores=0))
     with pytest.raises(Refused) as refused:
-        require_satisfiable([Need()])
+        require_satisfiable([ResourceRequest()])
     assert "--cores" in str(refused.value)
     messages.check(refused.value)
     devices.change(DeviceChange(cores="any"))  # the daemon is woken
@@ -121,7 +121,7 @@ def test_a_look_makes_no_queue(here: Lab) -> None:
 
 def test_the_lab_uses_what_it_may(here: Lab) -> None:
     devices.change(DeviceChange(allowed="1"))
-    ids = [here.submit(FOREVER, need=Need(cards=1)) for _ in range(2)]
+    ids = [here.submit(FOREVER, need=ResourceRequest(cards=1)) for _ in range(2)]
     here.wait_for(ids[0], RUNNING)
     assert here.one(ids[0]).cards == ("SIM-1",)
     wait_for(lambda: here.one(ids[1]).reason)
@@ -132,10 +132,10 @@ def test_the_lab_uses_what_it_may(here: Lab) -> None:
 
 def test_on_a_drained_card_nothing_more_begins_and_what_runs_goes_on(here: Lab) -> None:
     devices.change(DeviceChange(allowed="0"))
-    running = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
+    running = here.submit(FOREVER, need=ResourceRequest(cards=1, memory_mb=1000))
     here.wait_for(running, RUNNING)
     devices.drain("all")
-    waits = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
+    waits = here.submit(FOREVER, need=ResourceRequest(cards=1, memory_mb=1000))
     wait_for(lambda: here.one(waits).reason.startswith("drained:"))
     assert here.one(running).state == RUNNING
     devices.drain("0", off=True)
@@ -240,8 +240,8 @@ def test_for_a_time_only_what_ends_before_begins(here: Lab) -> None:
     devices.drain("all", window=(now + 3600, now + 7200))
     devices.drain("all", window=(now + 3600, now + 7200))
     assert [len(card.windows) for card in shown()] == [1, 1, 1] and drained() == []
-    waits = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000))
-    short = here.submit(FOREVER, need=Need(cards=1, memory_mb=1000, time_limit=60.0))
+    waits = here.submit(FOREVER, need=ResourceRequest(cards=1, memory_mb=1000))
+    short = here.submit(FOREVER, need=ResourceRequest(cards=1, memory_mb=1000, time_limit=60.0))
     here.wait_for(short, RUNNING)
     wait_for(lambda: here.one(waits).reason.startswith("reserved: GPU 0 "))
     devices.drain("1", off=True)
@@ -273,6 +273,6 @@ def test_what_stays_free_of_each_card(here: Lab, messages: Messages) -> None:
     messages.check(refused.value)
     assert (devices.show().keep_free_mb, devices.show().most_per_card) == (4000, None)
     with pytest.raises(RoostError) as refused:
-        require_satisfiable([Need(cards=1, memory_mb=21_000)])
+        require_satisfiable([ResourceRequest(cards=1, memory_mb=21_000)])
     assert all(fact in str(refused.value) for fact in ("20.5 GB", "20.1 GB", "24.0 GB"))
     messages.check(refused.value)

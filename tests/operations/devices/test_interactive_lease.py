@@ -17,7 +17,7 @@ from roost.base.errors import NotFound, Refused
 from roost.devices import demand, inventory, lease_files
 from roost.devices.lease import CardsBusy
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Need
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, ResourceRequest
 from roost.operations import lab
 from roost.operations.devices import interactive_lease
 from roost.operations.devices.interactive_lease import LeasedCards, LeaseRequest, LeaseWait
@@ -197,7 +197,7 @@ def test_ten_at_once_never_have_the_same_card(
 
 def test_the_lab_keeps_off_and_is_woken_when_the_command_has_ended(here: Lab) -> None:
     found = taken(count=2)
-    id = here.submit("exec sleep 600", need=Need(cards=1))
+    id = here.submit("exec sleep 600", need=ResourceRequest(cards=1))
     wait_for(lambda: here.one(id).reason)
     assert here.one(id).state == PENDING
     lab.stop()
@@ -249,13 +249,13 @@ def _pid(here: Lab) -> int:
 def test_a_waiting_lease_is_queued_among_the_waiting_tasks(here: Lab) -> None:
     """The lease waits from before the second task on, and after the first."""
     first = taken(count=2)
-    before = here.queue("echo before >> order", need=Need(cards=2))
+    before = here.queue("echo before >> order", need=ResourceRequest(cards=2))
     here.start()
     wait_for(lambda: len(demand.read_demands()) == 1)
     events = interactive_lease.lease_cards(LeaseRequest(count=2, wait=True))
     assert isinstance(next(events), LeaseWait)
     assert sorted(len(post.record.wants) for post in demand.read_demands()) == [1, 1]
-    after = here.submit("echo after >> order", need=Need(cards=2))
+    after = here.submit("echo after >> order", need=ResourceRequest(cards=2))
     wait_for(lambda: here.one(after).reason != "")
     first.leases.close()
     found = next(event for event in events if isinstance(event, LeasedCards))

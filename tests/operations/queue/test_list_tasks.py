@@ -14,8 +14,8 @@ import pytest
 
 from roost.devices import inventory
 from roost.lab.queue import database
-from roost.lab.queue.queue_store import Store
-from roost.lab.queue.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Need, Task
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
 from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
     Sweep,
@@ -40,9 +40,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield lab
 
 
-def end(store: Store, id: str, state: str, ended: float = 0.0) -> None:
+def end(store: QueueStore, id: str, state: str, ended: float = 0.0) -> None:
     begun = store.start(store.task(id), [], None)
-    store.move(begun, state, ended=ended or time.time())
+    store.transition(begun, state, ended=ended or time.time())
 
 
 def test_no_queue_is_made_to_look_at_it(lab: Lab) -> None:
@@ -140,16 +140,16 @@ def test_of_a_sweep_that_has_ended_other_tasks_are_not_crowded_out(lab: Lab) -> 
 
 
 def test_what_it_has_and_for_how_long(lab: Lab) -> None:
-    one = task(need=Need(cards=1, memory_mb=9000), submitted=100.0)
+    one = task(need=ResourceRequest(cards=1, memory_mb=9000), submitted=100.0)
     with lab.store() as store:
         store.submit([one])
         (row,) = list_tasks()
         assert (row.cards, row.num_cards, row.memory_mb, row.seconds(130.0)) == ((), 1, 9000, 30.0)
         begun = store.start(store.task(one.id), [card()], 12_000)
-        begun = store.move(begun, RUNNING, session=1, started=150.0)
+        begun = store.transition(begun, RUNNING, session=1, started=150.0)
         (row,) = list_tasks()
         assert (row.cards, row.memory_mb, row.seconds(160.0)) == (("GPU-0",), 12_000, 10.0)
-        store.move(begun, SUCCEEDED, ended=170.0)
+        store.transition(begun, SUCCEEDED, ended=170.0)
     (row,) = list_tasks()
     assert row.cards == () and row.seconds(900.0) == 20.0
 
@@ -208,7 +208,7 @@ def test_a_reason_has_no_more_of_an_id_than_needed(lab: Lab) -> None:
     waits = task(after=(first.id,), reason=f"dependency: waits until {first.id} has succeeded (pending)")
     with lab.store() as store:
         store.submit([first, waits])
-        short = store.beginnings([first.id])[first.id]
+        short = store.unique_prefixes([first.id])[first.id]
     assert list_tasks()[1].reason == f"dependency: waits until {short} has succeeded (pending)"
     assert len(short) < len(first.id)
 
@@ -216,7 +216,11 @@ def test_a_reason_has_no_more_of_an_id_than_needed(lab: Lab) -> None:
 def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
     runs, limited, waits = (
         task(package=str(tmp_path / name), need=need)
-        for name, need in (("a", Need()), ("b", Need(time_limit=1000.0)), ("c", Need()))
+        for name, need in (
+            ("a", ResourceRequest()),
+            ("b", ResourceRequest(time_limit=1000.0)),
+            ("c", ResourceRequest()),
+        )
     )
     for one in (runs, limited, waits):
         Path(one.package).mkdir()
@@ -225,7 +229,7 @@ def test_where_a_training_is(lab: Lab, tmp_path: Path) -> None:
     with lab.store() as store:
         store.submit([runs, limited, waits])
         for one in (runs, limited):
-            store.move(store.start(store.task(one.id), [], None), RUNNING, started=time.time() - 900)
+            store.transition(store.start(store.task(one.id), [], None), RUNNING, started=time.time() - 900)
     found = list_tasks()
     assert [(row.step, row.total_steps) for row in found] == [(30, 120), (30, 120), (None, None)]
     assert found[0].left == 2700.0 and 90 < (found[1].left or 0) <= 100 and found[2].left is None
@@ -245,7 +249,7 @@ def test_the_time_of_a_sweep_is_that_of_all_of_it() -> None:
 
 def test_cards_have_the_numbers_of_roost_devices(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     there, gone = card(2), card(9)
-    one = task(need=Need(cards=2))
+    one = task(need=ResourceRequest(cards=2))
     with lab.store() as store:
         store.submit([one])
         assert card_numbers(list_tasks()) == {}
@@ -264,19 +268,19 @@ def test_many_sweeps_are_asked_for_together_and_found_by_an_index(
     with lab.store() as store:
         store.submit([task(sweep=f"7s{number % 25:02}") for number in range(50)])
     asked: list[dict[str, Any]] = []
-    real = Store.tasks
+    real = QueueStore.tasks
 
-    def tasks(self: Store, **given: Any) -> list[Task]:
+    def tasks(self: QueueStore, **given: Any) -> list[Task]:
         asked.append(given)
         return real(self, **given)
 
-    monkeypatch.setattr(Store, "tasks", tasks)
+    monkeypatch.setattr(QueueStore, "tasks", tasks)
     assert len(list_tasks(max_pending=25)) == 50
     assert [len(given["sweeps"]) for given in asked if "sweeps" in given] == [10, 10, 5]
     asked.clear()
     assert len(list_tasks()) == 50
     assert [given["states"] for given in asked if "sweeps" in given] == [ENDED] * 3, "the others are there"
-    queue = sqlite3.connect(lab.state / database.NAME)
+    queue = sqlite3.connect(lab.state / database.FILE_NAME)
     plan = "EXPLAIN QUERY PLAN SELECT seq FROM task WHERE sweep IN (?, ?) AND user = ?"
     (row,) = queue.execute(plan, ("7s00", "7s01", "ada")).fetchall()
     queue.close()

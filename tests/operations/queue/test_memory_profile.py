@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations.queue import memory_profile
 from roost.package.package import PackageFolder
 from tests.operations.packages import VALUES, package
@@ -14,7 +14,7 @@ TRAINING: dict[str, Any] = {"overrides": [], "strategy": "single"}
 
 
 def of(made: PackageFolder, **request: Any) -> tuple[str, float | None]:
-    return memory_profile.profile_of(made, Plan(request={**TRAINING, **request}, argv=[], env={}))
+    return memory_profile.profile_of(made, SessionPlan(request={**TRAINING, **request}, argv=[], env={}))
 
 
 def test_the_code_the_settings_and_the_strategy_count(tmp_path: Path) -> None:
@@ -38,5 +38,5 @@ def test_what_is_no_code_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_command_has_none(tmp_path: Path) -> None:
-    plan = Plan(request={"kind": "command"}, argv=["true"], env={}, is_command=True)
+    plan = SessionPlan(request={"kind": "command"}, argv=["true"], env={}, is_command=True)
     assert memory_profile.profile_of(package(tmp_path / "runs"), plan) == ("", None)

@@ -13,7 +13,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.lab.queue.task import SUCCEEDED, Need
+from roost.lab.queue.task import SUCCEEDED, ResourceRequest
 from roost.operations import lab
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.operations.queue.resources import TaskOptions
@@ -84,14 +84,16 @@ def test_a_task_with_cores_has_as_many_threads_unless_the_environment_sets_them(
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = ["sh", "-c", 'echo "$OMP_NUM_THREADS"']
-    (task,) = submit_command(asked, TaskOptions(need=Need(cores=1))).tasks
+    (task,) = submit_command(asked, TaskOptions(need=ResourceRequest(cores=1))).tasks
     assert task.plan["own_env"]["OMP_NUM_THREADS"] == "1"
     here.wait_for(task.id)
     assert PackageFolder.open(task.package).output.read_text() == "1\n"
     (task,) = submit_command(asked, later()).tasks
     assert "OMP_NUM_THREADS" not in task.plan["own_env"]
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    (task,) = submit_command(asked, TaskOptions(need=Need(cores=1), begin=time.time() + 3600)).tasks
+    (task,) = submit_command(
+        asked, TaskOptions(need=ResourceRequest(cores=1), begin=time.time() + 3600)
+    ).tasks
     assert task.plan["env"]["OMP_NUM_THREADS"] == "7" and "OMP_NUM_THREADS" not in task.plan["own_env"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.lab.queue.task import Need
+from roost.lab.queue.task import ResourceRequest
 from roost.operations import lab
 from roost.operations.queue.resources import (
     HIGHEST_PRIORITY,
@@ -134,7 +134,7 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
     messages.check(refused.value.fix)
     TaskOptions(after=["0a1", "0b1"]).check_dependencies()
     with lab.opened() as store:
-        store.ask("0b1", "stop")
+        store.request_stop("0b1", "stop")
     with pytest.raises(Refused) as refused:
         TaskOptions(after=["0a1", "0b1"]).check_dependencies()
     assert refused.value.setting == "--after"
@@ -146,7 +146,7 @@ def test_what_did_not_succeed_is_called_by_its_name() -> None:
     first = task(name="k1", package="/nowhere/k1")
     with lab.opened() as store:
         store.submit([first])
-        store.ask(first.id, "stop")
+        store.request_stop(first.id, "stop")
     with pytest.raises(Refused) as refused:
         TaskOptions(after=find_task_ids(["k1"])).check_dependencies()
     assert refused.value.setting == "--after"
@@ -172,7 +172,7 @@ def test_a_sweep_names_all_its_tasks() -> None:
         store.submit([task(id=f"0c{n}", sweep="0s1") for n in (1, 2)])
     assert find_task_ids(["0s1", "0c1"]) == ("0c1", "0c2")
     with lab.opened() as store:
-        store.ask("0c2", "stop")
+        store.request_stop("0c2", "stop")
     with pytest.raises(Refused) as refused:
         TaskOptions(after=find_task_ids(["0s"])).check_dependencies()
     assert refused.value.setting == "--after"
@@ -187,14 +187,14 @@ def test_a_sweep_names_all_its_tasks() -> None:
 def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, cards: int) -> None:
     usual = TaskOptions(cards_from_settings=True)
     assert usual.with_card_count(devices).need.cards == cards
-    assert TaskOptions(need=Need(cards=4)).with_card_count(devices).need.cards == 4
+    assert TaskOptions(need=ResourceRequest(cards=4)).with_card_count(devices).need.cards == 4
     assert TaskOptions().with_card_count(devices).need.cards == 0
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     assert usual.with_card_count(devices).need.cards == 0
 
 
 def test_what_is_about_cards_needs_some(messages: Messages) -> None:
-    need = Need(memory_mb=5, whole=True, opportunistic=True)
+    need = ResourceRequest(memory_mb=5, whole=True, opportunistic=True)
     with pytest.raises(UsageError) as refused:
         TaskOptions(need=need).with_card_count("auto")
     assert all(fact in str(refused.value) for fact in ("-m ", "--whole", "--opportunistic"))
@@ -214,27 +214,29 @@ def test_several_processes_need_a_number(strategy: str, messages: Messages) -> N
 @pytest.mark.parametrize(
     ("need", "numbers"),
     [
-        (Need(cards=3), ["3 cards", " 2 "]),
-        (Need(cards=1, memory_mb=90_000), ["GPU 0", "78.4 GB", "80.0 GB"]),
-        (Need(cards=2, memory_mb=40_000), ["39.1 GB", "2 cards", " 1 "]),
+        (ResourceRequest(cards=3), ["3 cards", " 2 "]),
+        (ResourceRequest(cards=1, memory_mb=90_000), ["GPU 0", "78.4 GB", "80.0 GB"]),
+        (ResourceRequest(cards=2, memory_mb=40_000), ["39.1 GB", "2 cards", " 1 "]),
     ],
     ids=["cards", "memory", "memory of each"],
 )
 def test_what_could_never_start_is_refused_with_the_numbers(
-    need: Need, numbers: list[str], messages: Messages
+    need: ResourceRequest, numbers: list[str], messages: Messages
 ) -> None:
-    require_satisfiable([Need(), Need(cards=2), Need(cards=1, memory_mb=70_000)])
+    require_satisfiable(
+        [ResourceRequest(), ResourceRequest(cards=2), ResourceRequest(cards=1, memory_mb=70_000)]
+    )
     with pytest.raises(Refused) as refused:
-        require_satisfiable([Need(), need])
+        require_satisfiable([ResourceRequest(), need])
     assert all(number in refused.value.detail for number in numbers)
     messages.check(refused.value)
 
 
 def test_the_rules_of_the_machine_count(messages: Messages) -> None:
     with lab.opened() as store:
-        store.set("rules", {"allowed": ["SIM-1"]})
-    require_satisfiable([Need(cards=1)])
+        store.set_setting("rules", {"allowed": ["SIM-1"]})
+    require_satisfiable([ResourceRequest(cards=1)])
     with pytest.raises(Refused) as refused:
-        require_satisfiable([Need(cards=2)])
+        require_satisfiable([ResourceRequest(cards=2)])
     assert all(fact in str(refused.value) for fact in ("2 cards", " 1 "))
     messages.check(refused.value)

@@ -28,5 +28,5 @@ def test_it_is_changed_within_bounds(
             messages.check(refused.value)
         assert max_sleep.longest_sleep(store) == 90
         for value, found in ((0, 1), (10**9, 3600), ("soon", 60), (True, 60), ([], 60)):
-            store.set(max_sleep.SETTING, value)  # as a user may have edited it
+            store.set_setting(max_sleep.SETTING, value)  # as a user may have edited it
             assert max_sleep.longest_sleep(store) == found

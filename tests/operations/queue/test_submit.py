@@ -18,7 +18,7 @@ from roost.base.system import state_folder
 from roost.config import layers
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
-from roost.lab.queue.task import PENDING, STOP, SUCCEEDED, Need
+from roost.lab.queue.task import PENDING, STOP, SUCCEEDED, ResourceRequest
 from roost.operations.lifecycle.continue_ import ContinueRequest
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
@@ -110,8 +110,8 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         ([], later(most_parallel=2), UsageError, None, "--max-parallel"),
         (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "optimizers.main.lr", "'abc'"),
         (["devices=1,3"], later(), Refused, None, "3 cards"),
-        ([], TaskOptions(need=Need(cards=99)), Refused, None, "99 cards"),
-        ([], TaskOptions(need=Need(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
+        ([], TaskOptions(need=ResourceRequest(cards=99)), Refused, None, "99 cards"),
+        ([], TaskOptions(need=ResourceRequest(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
         ([], TaskOptions(priority=10**7), UsageError, "--priority", "10000000"),
         ([], TaskOptions(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
         ([], TaskOptions(after=["0000"]), NotFound, "--after", "'0000'"),
@@ -273,11 +273,11 @@ def test_a_continued_task_keeps_its_memory_unless_an_option_sets_it(
     asked = ContinueRequest(package=stopped(tmp_path).path)
 
     def need(**given: object) -> tuple[int | None, bool, list[str]]:
-        wanted = later(need=Need(cards=1, **given))  # type: ignore[arg-type]
+        wanted = later(need=ResourceRequest(cards=1, **given))  # type: ignore[arg-type]
         found = submit_continue(asked, replace(wanted, cards_from_settings=False))
         (task,) = found.tasks
         with here.store() as store:
-            store.ask(task.id, STOP)
+            store.request_stop(task.id, STOP)
         return task.need.memory_mb, task.need.whole, list(found.notes)
 
     assert need() == (None, False, [])
@@ -299,11 +299,11 @@ def test_a_continued_task_keeps_its_cores_unless_an_option_sets_them(
     asked = ContinueRequest(package=stopped(tmp_path).path)
 
     def cores(*, cards: int = 0, given: int | None = None) -> tuple[int | None, str | None, list[str]]:
-        wanted = later(need=Need(cards=cards, cores=given))
+        wanted = later(need=ResourceRequest(cards=cards, cores=given))
         found = submit_continue(asked, replace(wanted, cards_from_settings=False))
         (task,) = found.tasks
         with here.store() as store:
-            store.ask(task.id, STOP)
+            store.request_stop(task.id, STOP)
         return task.need.cores, task.plan["own_env"].get("OMP_NUM_THREADS"), list(found.notes)
 
     assert cores() == (None, None, [])

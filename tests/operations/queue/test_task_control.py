@@ -12,7 +12,7 @@ from roost import __version__
 from roost.base.errors import NotFound, Refused
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
-from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Need, Task
+from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, ResourceRequest, Task
 from roost.operations.lifecycle.stop import StopPending, StopResult
 from roost.operations.queue import task_control
 from roost.operations.queue.task_control import StopProgress, change, request_stop, stop_all
@@ -39,7 +39,7 @@ def ended(reported: list[StopProgress]) -> dict[str, StopResult]:
 
 def queued(lab: Lab, script: str = "sleep 1000", **changes: object) -> Task:
     """One that a new queue would know, too."""
-    task = msgspec.structs.replace(lab.task(script, need=Need(cards=1)), **changes)
+    task = msgspec.structs.replace(lab.task(script, need=ResourceRequest(cards=1)), **changes)
     task_file.write(task, lab.state)
     with lab.store() as store:
         store.submit([task])
@@ -55,7 +55,7 @@ def test_what_waits_never_begins_and_needs_no_daemon(lab: Lab) -> None:
 
 @pytest.mark.parametrize(("now", "code"), [(False, 75), (True, 130)])
 def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: int) -> None:
-    id = lab.submit("exec sleep 1000", need=Need(cards=1))
+    id = lab.submit("exec sleep 1000", need=ResourceRequest(cards=1))
     lab.wait_for(id, RUNNING)
     lab.kill_daemon()
     reported = list(stop_all([id], now=now))
@@ -65,7 +65,9 @@ def test_what_runs_ends_though_the_daemon_was_killed(lab: Lab, now: bool, code: 
 
 
 def test_the_daemon_is_started_again_while_we_wait(lab: Lab) -> None:
-    id = lab.submit("trap '' TERM; echo x > deaf; while :; do sleep 0.05; done", need=Need(cards=1))
+    id = lab.submit(
+        "trap '' TERM; echo x > deaf; while :; do sleep 0.05; done", need=ResourceRequest(cards=1)
+    )
     lab.wait_for(id, RUNNING)
     deaf = lab.folder / "deaf"
     events = stop_all([id])
@@ -130,7 +132,7 @@ def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
     (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
     assert held.task.held and not held.unchanged and daemon_presence.find_daemon(lab.state) is not None
-    other = lab.submit("true", need=Need(cards=1))
+    other = lab.submit("true", need=ResourceRequest(cards=1))
     lab.wait_for(other)
     assert lab.one(task.id).attempt == 0
     change([task.id], held=False)
@@ -165,7 +167,7 @@ def test_the_higher_priority_comes_first(lab: Lab) -> None:
 
 def test_a_daemon_of_another_version_refuses_it_and_nothing_is_changed(lab: Lab) -> None:
     lab.start()
-    blocker = lab.submit("exec sleep 1000", need=Need(cards=1))
+    blocker = lab.submit("exec sleep 1000", need=ResourceRequest(cards=1))
     lab.wait_for(blocker, RUNNING)
     about = lab.state / "daemon.json"
     own = about.read_bytes()

@@ -20,7 +20,7 @@ from roost.lab.queue.task import (
     STARTING,
     STOPPED,
     SUCCEEDED,
-    Need,
+    ResourceRequest,
 )
 from roost.operations.queue.why import _state_line, why
 from roost.package.package import PackageFolder
@@ -49,7 +49,7 @@ def test_it_is_never_empty(state: str) -> None:
         ({"state": PENDING}, []),
         ({"state": RUNNING, "cards": ("A", "B"), "attempt": 2}, ["running", "GPU 1, B", "attempt 2"]),
         ({"state": RUNNING, "stop_asked": KILL}, ["running"]),
-        ({"state": RUNNING, "need": Need(cores=2)}, ["running", "2 cores", "attempt 0"]),
+        ({"state": RUNNING, "need": ResourceRequest(cores=2)}, ["running", "2 cores", "attempt 0"]),
         (
             {"state": STARTING, "cards": ("G1",), "reserved_mb": 7300},
             ["starting", "7.1 GB", "G1", "attempt 0"],
@@ -74,8 +74,8 @@ def test_a_command_and_what_it_waits_for_by_short_ids(lab: Lab) -> None:
     first = lab.queue("exit 0")
     second = lab.queue("echo 'a b'", after=(first.id,))
     with lab.store() as store:
-        store.explain({second.id: f"dependency: waits until {first.id} has succeeded (pending)"})
-        short = store.beginnings([first.id])[first.id]
+        store.set_wait_reasons({second.id: f"dependency: waits until {first.id} has succeeded (pending)"})
+        short = store.unique_prefixes([first.id])[first.id]
     (found,) = why(second.id)
     assert found.why.startswith(f"dependency: waits until {short} has succeeded")
     assert found.command == ["/bin/sh", "-c", "echo 'a b'"]
@@ -87,7 +87,7 @@ def test_events_and_a_missing_daemon_are_reported(lab: Lab, messages: Messages) 
     with lab.store() as store:
         store.submit([one])
         store.change(one.id, held=True)
-        store.explain({one.id: "held: back"})
+        store.set_wait_reasons({one.id: "held: back"})
     (found,) = why("one")
     assert found.reason == "held: back"
     assert found.why.startswith("held: back; ") and "`roost lab start`" in found.why
@@ -95,7 +95,7 @@ def test_events_and_a_missing_daemon_are_reported(lab: Lab, messages: Messages) 
     assert [event.kind for event in found.events] == ["pending", "changed"]
     messages.check(found.events[1].text)
     with lab.store() as store:
-        store.ask(one.id, "stop")
+        store.request_stop(one.id, "stop")
     (found,) = why("one")
     assert found.state == STOPPED and found.why.endswith(f": {found.reason}")
     messages.check(found.reason)
@@ -111,7 +111,9 @@ def test_a_task_that_is_named_is_called_by_its_name(lab: Lab) -> None:
 
 def test_that_it_makes_room_for_others(lab: Lab) -> None:
     with lab.store() as store:
-        store.submit([task(name="opp", need=Need(cards=1, opportunistic=True)), task(name="other")])
+        store.submit(
+            [task(name="opp", need=ResourceRequest(cards=1, opportunistic=True)), task(name="other")]
+        )
     assert "opportunistic" in why("opp")[0].why
     assert "opportunistic" not in why("other")[0].why
 
@@ -122,8 +124,8 @@ def ended(lab: Lab, path: Path, state: str, **record: Any) -> str:
     one = task(package=str(made.path))
     with lab.store() as store:
         store.submit([one])
-        begun = store.move(store.start(store.task(one.id), [], None), RUNNING, session=1)
-        store.move(begun, state, reason="killed by SIGKILL")
+        begun = store.transition(store.start(store.task(one.id), [], None), RUNNING, session=1)
+        store.transition(begun, state, reason="killed by SIGKILL")
     return one.id
 
 
@@ -135,8 +137,8 @@ def test_how_to_go_on_with_a_training_that_did_not_succeed(lab: Lab, tmp_path: P
     assert not why(ended(lab, tmp_path / "runs" / "k2", SUCCEEDED))[0].can_go_on
     command = lab.queue("exit 1")
     with lab.store() as store:
-        begun = store.move(store.start(store.task(command.id), [], None), RUNNING, session=1)
-        store.move(begun, FAILED)
+        begun = store.transition(store.start(store.task(command.id), [], None), RUNNING, session=1)
+        store.transition(begun, FAILED)
     assert not why(command.id)[0].can_go_on, "of a command only who wrote it knows"
 
 

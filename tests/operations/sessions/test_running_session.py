@@ -11,7 +11,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.base.system import process_identity
-from roost.lab.sessions.session_control import ask
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.running_session import RunningSession, follow, newest_session
@@ -33,7 +33,7 @@ def followed(started: StartedSession) -> tuple[RunningSession, bytes, Session]:
             return place, shown, event
         shown += event
         if b"epoch" in event and place.session().request["description"] == "endless":
-            ask(place.session())
+            request_stop(place.session())
     raise AssertionError
 
 
@@ -124,5 +124,5 @@ def test_another_machine_is_not_asked(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="running", host="elsewhere", boot_id="its own")
     lock_fd = made.lock()
     with pytest.raises(Refused, match="elsewhere"):
-        ask(made.sessions()[-1])
+        request_stop(made.sessions()[-1])
     os.close(lock_fd)

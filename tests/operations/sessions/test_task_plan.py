@@ -8,7 +8,7 @@ import pytest
 
 from roost.base.errors import ConfigError, UsageError
 from roost.config.settings import Settings, parse_settings
-from roost.lab.queue.task import Need
+from roost.lab.queue.task import ResourceRequest
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.sessions import task_plan
 from tests.messages import Messages
@@ -22,7 +22,9 @@ def settings(**values: Any) -> Settings:
 def computing(
     devices: Any = "auto", *, cards: int = 0, simulated: bool = True, **given: Any
 ) -> dict[str, Any]:
-    wanted = TaskOptions(need=Need(cards=cards), simulated=simulated, strategy=given.pop("asked", None))
+    wanted = TaskOptions(
+        need=ResourceRequest(cards=cards), simulated=simulated, strategy=given.pop("asked", None)
+    )
     return task_plan.rank_request(wanted, settings(**given), devices=devices, where=lambda key: None)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, UsageError
-from roost.lab.queue.task import SUCCEEDED, Need
+from roost.lab.queue.task import SUCCEEDED, ResourceRequest
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.simulation.simulate import HistoryTask, SimulateRequest, read_history, simulate
 from tests.lab.labs import Lab
@@ -50,14 +50,14 @@ def test_a_history_is_run_through_the_policy(tmp_path: Path, messages: Messages)
 def test_ones_own_queue_is_a_history(tmp_path: Path, messages: Messages) -> None:
     lab = Lab(tmp_path / "lab")
     first, second, waits = (
-        task(user="ann", name=name, need=Need(cards=1, memory_mb=mb, time_limit=9e8), begin=begin)
+        task(user="ann", name=name, need=ResourceRequest(cards=1, memory_mb=mb, time_limit=9e8), begin=begin)
         for name, mb, begin in (("first", None, None), ("second", 1000, 500.0), ("waits", None, None))
     )
     with lab.here(), lab.store() as store:
         store.submit([msgspec.structs.replace(one, submitted=100.0) for one in (first, second, waits)])
         for one in (first, second):
             started = store.start(store.task(one.id), [card()], one.need.memory_mb)
-            store.move(started, SUCCEEDED, started=1000.0, ended=1060.0)
+            store.transition(started, SUCCEEDED, started=1000.0, ended=1060.0)
         path = tmp_path / "mine.json"
         path.write_bytes(msgspec.json.encode(list_tasks(all_tasks=True)))
     shown = simulate(SimulateRequest(history=path, cards="1x24GB"))
@@ -88,8 +88,8 @@ def test_tasks_of_the_cpu_take_their_cores(tmp_path: Path, messages: Messages) -
     messages.check(never.reason)
     lab = Lab(tmp_path / "lab")
     with lab.here(), lab.store() as store:
-        store.submit([one := task(name="cpu", need=Need(cores=3))])
-        store.move(store.start(store.task(one.id), [], None), SUCCEEDED, started=1000.0, ended=1060.0)
+        store.submit([one := task(name="cpu", need=ResourceRequest(cores=3))])
+        store.transition(store.start(store.task(one.id), [], None), SUCCEEDED, started=1000.0, ended=1060.0)
         rows = list_tasks(all_tasks=True)
     path.write_bytes(listed := msgspec.json.encode(rows))
     assert [entry.cores for entry in read_history(path).entries] == [3]

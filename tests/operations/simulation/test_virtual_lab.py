@@ -6,7 +6,7 @@ import pytest
 
 from roost.devices.simulated_cards import parse_cards
 from roost.lab.policy.policy_state import ReservedWindow, Rules
-from roost.lab.queue.task import PENDING, Need, Task
+from roost.lab.queue.task import PENDING, ResourceRequest, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.messages import Messages
 
@@ -32,7 +32,7 @@ def job(
         begin=begin,
         after=after,
         after_any=after_any,
-        need=Need(**known),  # type: ignore[arg-type]
+        need=ResourceRequest(**known),  # type: ignore[arg-type]
     )
     return Job(task, seconds)
 

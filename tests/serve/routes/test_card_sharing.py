@@ -60,7 +60,7 @@ def test_what_cannot_be(messages: Messages) -> None:
 
 def test_only_cards_that_tasks_may_have_count(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     with lab.opened() as store:
-        store.set("rules", {"allowed": []})
+        store.set_setting("rules", {"allowed": []})
     with pytest.raises(Refused) as refused:
         card_sharing.wanted(Shared(DDP=True))
     messages.check(refused.value)

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
@@ -99,7 +99,7 @@ def client(server: Server) -> Iterator[Client]:
     """Of a lab with one core, which a command has: what is submitted waits, and nothing is trained."""
     with server.lab.here():
         with lab.opened() as store:
-            store.set("rules", {"cores": 1})
+            store.set_setting("rules", {"cores": 1})
         (blocker,) = submit_command(["sleep", "1000"], TaskOptions()).tasks
         client = Client(server)
         with client.http:
@@ -270,7 +270,7 @@ def test_the_cards_are_told_and_changed(client: Client) -> None:
     assert client.json("change_devices", new_devices_IDs=[0, 1])["status"] == "success"
     assert numbers() == [0, 1]
     assert client.ask("change_max_task_per_device", new_max="2")["status"] == "success"
-    with Store.open() as store:
+    with QueueStore.open() as store:
         assert store.settings()["rules"]["most_per_card"] == 2
 
 
@@ -342,7 +342,7 @@ def test_the_daemon_takes_over_another_delay_at_once(client: Client, config: Pat
     made = client.ask("run_train", config_path=str(config), CPU="True")
     client.ask("change_delay", new_delay="1")
     with lab.opened() as store:
-        store.set("rules", {"cores": 2})  # nobody is woken by this
+        store.set_setting("rules", {"cores": 2})  # nobody is woken by this
         wait_for(lambda: store.task(made["task_ID"]).state != "pending", 20)
-        store.set("rules", {"cores": 1})
+        store.set_setting("rules", {"cores": 1})
     client.ask("del_task", task_ID=made["task_ID"])

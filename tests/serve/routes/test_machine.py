@@ -54,7 +54,7 @@ def test_who_is_told_is_shown_without_secrets_and_tried(
     server.start()
     assert server.ask("GET", "/notices").status == 404 and server.ask("POST", "/notices/test").status == 404
     good, bad = Web(), Web(410)
-    file = notice_events.path()
+    file = notice_events.settings_path()
     file.parent.mkdir(parents=True)
     file.touch(mode=0o600)
     both = f"a: {{kind: slack, url: '{good.url}'}}, b: {{kind: ntfy, url: '{bad.url}'}}"

@@ -89,5 +89,5 @@ def test_folders_are_those_given_and_those_of_the_lab(root: Path, tmp_path: Path
     served_packages.give([tmp_path / "project", tmp_path / "gone"])
     (tmp_path / "lab_root" / "p").mkdir(parents=True)
     state_folder.prepare(state_folder.lab_folder())
-    package_roots.note(state_folder.lab_folder(), [tmp_path / "lab_root" / "p"])
+    package_roots.add(state_folder.lab_folder(), [tmp_path / "lab_root" / "p"])
     assert served_packages.folders() == [root, tmp_path / "project" / "runs", tmp_path / "lab_root"]

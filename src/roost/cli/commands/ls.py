@@ -101,7 +101,7 @@ def _table(rows: list[list[str]]) -> list[str]:
     names = list(columns)
     if width is not None:
         names = terminal.fit_columns(
-            columns, width, first_to_go=_DROPPED_COLUMNS, cut="ABOUT", least=_MIN_ABOUT
+            columns, width, dropped=_DROPPED_COLUMNS, truncated="ABOUT", min_truncated=_MIN_ABOUT
         )
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = tuple(map(terminal.format_state, columns["STATE"]))

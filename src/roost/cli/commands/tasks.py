@@ -96,7 +96,7 @@ def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, in
     if width is not None:
         columns["NAME"] = [terminal.truncate(name, width // 3) for name in columns["NAME"]]
         names = terminal.fit_columns(
-            columns, width, first_to_go=_DROPPED_COLUMNS, cut="REASON", least=_MIN_REASON
+            columns, width, dropped=_DROPPED_COLUMNS, truncated="REASON", min_truncated=_MIN_REASON
         )
     if terminal.allows_colours(sys.stdout):
         columns["STATE"] = [terminal.format_state(state) for state in columns["STATE"]]

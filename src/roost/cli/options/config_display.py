@@ -1,4 +1,4 @@
-"""What `roost run --explain` and `--print-config` print."""
+"""The output of `roost run --explain` and `--print-config`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roost.operations.lifecycle.explain import SettingExplanation, explain, merg
 
 
 class _SettingsDumper(yaml.SafeDumper):
-    """Quotes every text that our reader would take for something else."""
+    """Quotes every text that roost's config reader would read as another type."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
@@ -26,7 +26,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
 
 
 def parse_unquoted(text: str) -> Any:
-    """What a text means without quotes; None if that is an error."""
+    """Returns the value of a text written without quotes; None if it cannot be parsed."""
     from roost.base.errors import ConfigError
 
     try:
@@ -41,7 +41,7 @@ _SettingsDumper.add_representer(str, _represent_text)
 def print_settings(
     config: Path, tuning: Path | None, overrides: Sequence[str], *, key: str | None, as_json: bool
 ) -> int:
-    """Prints all settings, or where one of them comes from."""
+    """Prints all settings, or the origin of one of them."""
     if key:
         found = explain(config, key, tuning=tuning, overrides=overrides)
         if as_json:
@@ -58,7 +58,7 @@ def print_settings(
 
 
 def to_yaml(values: Any) -> str:
-    """Settings as YAML that roost reads back as they are."""
+    """Returns settings as YAML that roost reads back unchanged."""
     return yaml.dump(values, Dumper=_SettingsDumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -82,4 +82,4 @@ def _format_explanation(found: SettingExplanation) -> str:
 
 
 def _format_value(value: Any) -> str:
-    return "(taken away)" if value is ABSENT else msgspec.json.encode(value).decode()
+    return "(removed)" if value is ABSENT else msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""The help of a command that takes a config: with the options that this config declares."""
+"""The help of a command that takes a config, with the options that this config declares."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _TYPED_ARGUMENTS = f"{__name__}.given"
 
 
 class ConfigCommand(click.Command):
-    """`roost run CONFIG --help` shows the options of CONFIG beneath the command's own."""
+    """Shows in `roost run CONFIG --help` the options of CONFIG below those of the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_TYPED_ARGUMENTS] = list(args)  # --help is served while the config is not parsed yet
+        ctx.meta[_TYPED_ARGUMENTS] = list(args)  # click serves --help before the config argument is parsed
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         opts, _, _ = self.make_parser(ctx).parse_args(list(ctx.meta.get(_TYPED_ARGUMENTS, [])))
-        # What is not given is an object of click's own.
+        # click marks an option that was not given with an object of its own.
         named = {name: value for name, value in opts.items() if isinstance(value, str)}
         texts = opts["arguments"] if isinstance(opts.get("arguments"), tuple) else ()
         config, *overrides = [*filter(None, [named.get("config")]), *texts] or [""]

@@ -13,22 +13,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _DeviceType(click.Choice[str]):
-    """Where to compute; a number of GPUs is asked for by another option, where there is one."""
+    """The value of ``--device``; a number is an error that suggests ``--devices`` if the command has it."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value[:1].isdecimal() and ctx is not None and any(p.name == "devices" for p in ctx.command.params):
             raise UsageError(
-                "is auto, cpu or cuda", setting="--device", received=value, fix=f"write --devices {value}"
+                "must be auto, cpu or cuda",
+                setting="--device",
+                received=value,
+                fix=f"write --devices {value}",
             )
         return super().convert(value, param, ctx)
 
 
 def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
-    """Adds both options to a command, which gets what was asked by `take_device`.
+    """Adds ``--device`` and ``-CPU`` to a command, which reads them by `take_device`.
 
     Args:
-        otherwise: What happens without them, for the help.
-        verb: What happens on the device, likewise.
+        otherwise: The default, for the help.
+        verb: The work on the device, for the help.
     """
 
     def add(command: F) -> F:
@@ -36,17 +39,17 @@ def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
         return click.option(
             "--device",
             type=_DeviceType(["auto", "cpu", "cuda"]),
-            help=f"Where to {verb}; auto: on the GPU if there is one. Without it: {otherwise}.",
+            help=f"Where to {verb}; auto: on the GPU if there is one. Default: {otherwise}.",
         )(short(command))
 
     return add
 
 
 def take_device(options: dict[str, Any]) -> str | None:
-    """Replaces ``cpu`` and ``device`` among a command's options by the device; None when none was asked for.
+    """Removes ``cpu`` and ``device`` from a command's options and returns the requested device, or None.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: The two contradict each other.
     """
     cpu, device = options.pop("cpu"), options.pop("device")
     if cpu and device not in (None, "cpu"):

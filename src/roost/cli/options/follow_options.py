@@ -1,4 +1,4 @@
-"""`--detach` and `--pdb` of the commands that start a session, and what follows from them."""
+"""`--detach` and `--pdb` of the commands that start a session, and following that session."""
 
 from __future__ import annotations
 
@@ -18,33 +18,38 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def terminal_options(command: F) -> F:
-    """Adds both options to a command, which takes them out again by `take_terminal`."""
+    """Adds ``--detach`` and ``--pdb`` to a command, which reads them by `take_terminal`."""
     pdb = click.option(
-        "--pdb", is_flag=True, help="Give this terminal to the run: breakpoint() works, an error opens pdb."
+        "--pdb",
+        is_flag=True,
+        help="Give this terminal to the run: breakpoint() works, and an error opens pdb.",
     )
     return click.option(
-        "--detach", is_flag=True, help="Start it and return; see it again with roost attach."
+        "--detach", is_flag=True, help="Start the run in the background; watch it with roost attach."
     )(pdb(command))
 
 
 def take_terminal(options: dict[str, Any]) -> tuple[bool, str]:
-    """Takes both out of a command's options: whether to detach, and the terminal that the run gets, if any.
+    """Removes both from a command's options; returns whether to detach, and the terminal that the run gets or
+    "".
 
     Raises:
-        UsageError: They contradict each other, or there is no terminal to give.
+        UsageError: The two contradict each other, or this is no terminal.
     """
     detach, pdb = options.pop("detach"), options.pop("pdb")
     if not pdb:
         return detach, ""
     if detach:
-        raise UsageError("--pdb needs somebody at the terminal", fix="leave out --detach")
+        raise UsageError("--pdb is interactive, and --detach is not", fix="leave out --detach")
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        raise UsageError("--pdb needs a terminal, and stdin or stdout is none", fix="type it at a prompt")
+        raise UsageError(
+            "--pdb needs a terminal as stdin and stdout", fix="run it without pipes in a terminal"
+        )
     return detach, os.ttyname(sys.stdin.fileno())
 
 
 def follow_or_detach(started: StartedSession, *, detach: bool) -> int:
-    """Leaves a session alone or shows it to its end; gives the exit code of the program."""
+    """Detaches from a session, or shows it until it ends; returns the exit code of the program."""
     from roost.cli import live_run
 
     return live_run.report_detached(started) if detach else live_run.show_started(started)

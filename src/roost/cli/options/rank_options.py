@@ -1,4 +1,5 @@
-"""`--devices`, `-DDP` and what else says how many processes train, of the commands that start a session."""
+"""`--devices`, `-DDP` and the other options about the processes of a training, of the commands that start a
+session."""
 
 from __future__ import annotations
 
@@ -16,43 +17,61 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STRATEGY = (
-    click.option("--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How they share the work."),
-    click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: one process for each GPU."),
-    click.option("-FSDP", "fsdp", is_flag=True, help="Short for --strategy fsdp: each holds its part."),
-    click.option("-mc", "several_cards", is_flag=True, help="Several GPUs for one process, which uses them."),
+    click.option(
+        "--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How the processes share the work."
+    ),
+    click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: one process per GPU."),
+    click.option(
+        "-FSDP",
+        "fsdp",
+        is_flag=True,
+        help="Short for --strategy fsdp: each process holds a shard of the model.",
+    ),
+    click.option(
+        "-mc",
+        "several_cards",
+        is_flag=True,
+        help="Short for --strategy single: several GPUs for one process.",
+    ),
 )
 _TIME_LIMIT = click.option(
-    "--time-limit", metavar="TIME", help="Save and end by then, as 11h30m; short for limits.wall_time."
+    "--time-limit",
+    metavar="TIME",
+    help="Save and stop after this time, e.g. 11h30m; short for limits.wall_time.",
 )
 _OPTIONS = (
     click.option(
         "--devices",
         metavar="2|0,2|auto",
-        help="How many GPUs, or which; one process for each. With -CPU: how many processes.",
+        help="How many GPUs, or which ones; one process per GPU. With -CPU: how many processes.",
     ),
     *_STRATEGY,
-    click.option("--num-nodes", type=click.IntRange(1), default=1, help="Machines that train together."),
-    click.option("--rendezvous", metavar="HOST:PORT", help="Where they meet; roost join on the others."),
+    click.option("--num-nodes", type=click.IntRange(1), default=1, help="How many machines train together."),
+    click.option(
+        "--rendezvous",
+        metavar="HOST:PORT",
+        help="Address of the first machine; use roost join on the others.",
+    ),
     click.option(
         "--restart",
         type=click.IntRange(0),
         default=0,
         metavar="N",
-        help="When it fails, go on from its last checkpoint, N times in a row at most; on one machine.",
+        help="After a failure, resume from the last checkpoint, at most N times in a row; one machine only.",
     ),
     _TIME_LIMIT,
 )
 
 
 def ranks_options(command: F) -> F:
-    """Adds the options to a command, which takes them out again by `take_ranks` and `take_time_limit`."""
+    """Adds all of them to a command, which reads them by `take_ranks` and `take_time_limit`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def strategy_options(command: F) -> F:
-    """Adds those alone that do not say which devices; they are taken out by `take_strategy` and
+    """Adds the strategy and the time limit only; the command reads them by `take_strategy` and
     `take_time_limit`."""
     for option in reversed((*_STRATEGY, _TIME_LIMIT)):
         command = option(command)
@@ -60,14 +79,10 @@ def strategy_options(command: F) -> F:
 
 
 def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
-    """Takes them out of a command's options, but for ``--time-limit``.
-
-    Args:
-        options: Of the command.
-        device: That was asked for.
+    """Removes all but ``--time-limit`` from a command's options and returns them as a request.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: Options contradict each other.
     """
     from roost.operations.sessions.rank_layout import RankRequest
 
@@ -82,14 +97,10 @@ def take_ranks(options: dict[str, Any], *, device: str | None) -> RankRequest:
 
 
 def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
-    """Takes the strategy out of a command's options; None where none is asked for.
-
-    Args:
-        options: Of the command.
-        device: That was asked for.
+    """Removes the strategy from a command's options and returns it; None if none was given.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: Options contradict each other.
     """
     given = {
         "-DDP": "ddp" if options.pop("ddp") else None,
@@ -103,21 +114,21 @@ def take_strategy(options: dict[str, Any], *, device: str | None) -> str | None:
             f"{' and '.join(named)} are several strategies: {', '.join(named.values())}", fix="leave out one"
         )
     if given["-mc"] and device == "cpu":
-        raise UsageError("-mc gives one process several GPUs, and -CPU none", fix="leave out one")
+        raise UsageError("-mc gives one process several GPUs, and -CPU uses no GPU", fix="leave out one")
     return next(iter(named.values()), None)
 
 
 def take_time_limit(options: dict[str, Any]) -> tuple[str, ...]:
-    """Takes ``--time-limit`` out of a command's options: as an override of its setting."""
+    """Removes ``--time-limit`` from a command's options and returns it as an override of its setting."""
     limit = options.pop("time_limit")
     return () if limit is None else (f"limits.wall_time={limit}",)
 
 
 def parse_time_limit(text: str) -> float:
-    """The seconds of a ``--time-limit``.
+    """Returns the seconds of a ``--time-limit``.
 
     Raises:
-        UsageError: It is no duration.
+        UsageError: The text is no duration.
     """
     from roost.base.interval import parse_duration
 
@@ -128,26 +139,26 @@ def parse_time_limit(text: str) -> float:
 
 
 def _parse_devices(text: str | None) -> Devices | None:
-    """``2`` is a number of them, ``0,2`` are these two, and ``0,`` is the first."""
+    """``2`` is a number of devices, ``0,2`` are two given devices, and ``0,`` is the first one."""
     if text is None or text == "auto":
         return text  # type: ignore[return-value]
     parts = [part.strip() for part in text.removesuffix(",").split(",")]
     if text == "0":
-        fix = "write 0, for the first GPU, or 1 for one of them"
-        said = "is a number of them, and none is too few"
-        raise UsageError(said, setting="--devices", received=text, fix=fix)
+        fix = "write `0,` for the first GPU, or 1 for one GPU"
+        problem = "is the number of devices and must be at least 1"
+        raise UsageError(problem, setting="--devices", received=text, fix=fix)
     if not all(part.isdecimal() and part.isascii() for part in parts):
         raise UsageError(
             "is neither a number of devices nor a list of them",
             setting="--devices",
             received=text,
-            fix="write 2 for two of them, 0,2 for these two, 0, for the first, or auto for all",
+            fix="write 2 for two devices, `0,2` for these two, `0,` for the first, or auto for all",
         )
     if "," in text:
         return [int(part) for part in parts]
     from roost.config.settings import MAX_DEVICES
 
     if int(text) > MAX_DEVICES:
-        fix = f"ask for at most {MAX_DEVICES}"
+        fix = f"request at most {MAX_DEVICES}"
         raise UsageError("are too many", setting="--devices", received=int(text), fix=fix)
     return int(text)

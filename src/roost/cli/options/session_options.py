@@ -1,4 +1,4 @@
-"""What the commands that start a session have in common."""
+"""The options that all commands have which start a session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from roost.cli.options.rank_options import take_ranks
 
 
 def take_session_options(options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Takes the options of device, ranks and terminal out of a command's: whether to detach, and what the
-    operation's request says of them.
+    """Removes the options of device, ranks and terminal from a command's options.
+
+    Returns:
+        Whether to detach, and the fields of the operation's request.
 
     Raises:
-        UsageError: They contradict each other.
+        UsageError: Options contradict each other.
     """
     device = take_device(options)
     ranks = take_ranks(options, device=device)

@@ -18,8 +18,8 @@ from roost.devices.card import Card
 from roost.devices.lease_files import CardLease
 from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.queue import database
-from roost.lab.queue.history import RULES
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import RULES_KEY
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, Task
 from roost.lab.scheduling.scheduler import without_leased_processes
 from roost.lab.scheduling.site_rules import read_rules
@@ -119,10 +119,10 @@ def show() -> DeviceList:
     """
     cards = inventory.read_cards()
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
-    if database.was_made(state_folder.lab_folder()):
+    if database.has_existed(state_folder.lab_folder()):
         with lab.opened() as store:
             rules, live = read_rules(store), store.tasks(states=LIVE)
-            short = store.beginnings(task.id for task in live)
+            short = store.unique_prefixes(task.id for task in live)
     found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
     return DeviceList(found, rules.most_per_card, rules.foreign, rules.safety_mb, rules.cores)
 
@@ -206,12 +206,12 @@ def _edit_rules(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         with state_folder.exclusive_lock(
             store.folder
         ):  # two changes of different rules at the same time must both take effect
-            _write_rules(store, edited(store.settings().get(RULES, {})))
-        store.wake()
+            _write_rules(store, edited(store.settings().get(RULES_KEY, {})))
+        store.wake_daemon()
 
 
-def _write_rules(store: Store, rules: dict[str, Any]) -> None:
-    store.set(RULES, {name: value for name, value in rules.items() if value is not None} or None)
+def _write_rules(store: QueueStore, rules: dict[str, Any]) -> None:
+    store.set_setting(RULES_KEY, {name: value for name, value in rules.items() if value is not None} or None)
 
 
 def _parse_cards(text: str, setting: str) -> list[Card]:

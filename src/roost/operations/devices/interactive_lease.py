@@ -25,7 +25,7 @@ from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import RESERVATION, reason_code
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, Need, Task
+from roost.lab.queue.task import PENDING, ResourceRequest, Task
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.scheduler import all_without_leased_processes, without_leased_processes
 from roost.lab.sessions.session_start import CARDS_VARIABLE
@@ -118,7 +118,7 @@ class _QueuedLease:
             package="",
             user=lease_files.user_name(os.geteuid()),
             state=PENDING,
-            need=Need(
+            need=ResourceRequest(
                 cards=request.count,
                 memory_mb=request.mb,
                 whole=request.mb is None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from roost.lab.sessions.session_control import ask
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.reading import package_schema
 from roost.operations.sessions.running_session import newest_session
 from roost.package import live_progress
@@ -60,7 +60,7 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
         state = session.state if session else "new"
         yield StopResult(session.number if session else None, state, _step(opened), False)
         return
-    ask(session, now=now)
+    request_stop(session, now=now)
     requested_at = time.monotonic()
     number = session.number
     while _is_running(session := next(one for one in opened.sessions() if one.number == number)):

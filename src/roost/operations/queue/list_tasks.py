@@ -17,7 +17,7 @@ from roost.base.system import state_folder
 from roost.lab.background import daemon_presence
 from roost.lab.policy.reason_codes import HELD
 from roost.lab.queue import database
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import live_progress
@@ -147,14 +147,14 @@ def list_tasks(
     Raises:
         Refused: The queue cannot be opened.
     """
-    if not database.was_made(state_folder.lab_folder()):
+    if not database.has_existed(state_folder.lab_folder()):
         return []
-    with Store.open() as store:
+    with QueueStore.open() as store:
         if all_tasks or states:
             found = store.tasks(states=states or None, user=user)
         else:
             found = _recent_tasks(store, user, max_pending)
-        short = store.beginnings(id for task in found for id in (task.id, task.sweep) if id)
+        short = store.unique_prefixes(id for task in found for id in (task.id, task.sweep) if id)
         labels = TaskLabels(store, (task.reason for task in found))
     now = time.time()
     return [_row(task, short, labels.replace_ids(task.reason) if task.reason else "", now) for task in found]
@@ -170,8 +170,8 @@ def count_hidden(rows: Sequence[TaskRow], user: str | None = None) -> tuple[int,
     Raises:
         Refused: The queue cannot be opened.
     """
-    with Store.open() as store:
-        counts = store.counts(user=user)
+    with QueueStore.open() as store:
+        counts = store.state_counts(user=user)
     waiting, ended = (
         sum(counts.get(state, 0) for state in states) - sum(row.state in states for row in rows)
         for states in ((PENDING,), ENDED)
@@ -207,8 +207,8 @@ def group_sweeps(rows: Sequence[TaskRow]) -> list[TaskRow | Sweep]:
     sweeps = {sweep: tasks for sweep, tasks in sweeps.items() if len(tasks) > 1}
     if not sweeps:
         return list(rows)
-    with Store.open() as store:
-        short, sizes = store.beginnings(sweeps), store.sizes()
+    with QueueStore.open() as store:
+        short, sizes = store.unique_prefixes(sweeps), store.sweep_sizes()
     found: list[TaskRow | Sweep] = []
     for row in rows:
         if row.sweep is None or row.sweep not in sweeps:
@@ -228,7 +228,7 @@ def needs_daemon(rows: Sequence[TaskRow]) -> bool:
     )
 
 
-def _recent_tasks(store: Store, user: str | None, max_pending: int | None) -> list[Task]:
+def _recent_tasks(store: QueueStore, user: str | None, max_pending: int | None) -> list[Task]:
     ended = store.tasks(states=ENDED, user=user, newest=_MAX_ENDED_READ)
     last: dict[str, Task] = {}
     for task in sorted(ended, key=lambda task: task.ended or 0.0, reverse=True):

@@ -9,14 +9,14 @@ from pathlib import PurePath
 
 from roost.config import layers
 from roost.lab.memory import memory_prediction
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 
 _CODE_SUFFIXES = frozenset([".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"])
 """Other files that matter are named by the config, whose settings are in the profile."""
 
 
-def profile_of(package: PackageFolder, plan: Plan) -> tuple[str, float | None]:
+def profile_of(package: PackageFolder, plan: SessionPlan) -> tuple[str, float | None]:
     """Returns the memory profile of a planned session (`memory_prediction.memory_profile`). It is
     empty for a command, whose memory use is not measured.
 

@@ -17,7 +17,7 @@ from roost.base.errors import Refused, RoostError
 from roost.devices.lease_files import user_name
 from roost.lab.queue import task_file
 from roost.lab.queue.task import LIVE, PENDING, Task, new_id
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
@@ -38,7 +38,7 @@ class NewTasks:
 
 def new_task(
     package: PackageFolder,
-    plan: Plan,
+    plan: SessionPlan,
     options: TaskOptions,
     *,
     sweep: str | None = None,
@@ -136,7 +136,7 @@ def require_unqueued(package: Path) -> None:
         Refused: There is such a task.
     """
     with lab.opened() as store:
-        unended = store.packages([PENDING, *LIVE])
+        unended = store.task_packages([PENDING, *LIVE])
     this, links_in = package.resolve(), functools.cache(_symlinks_in)  # many packages are in one folder
     for id, state, path in unended:
         folder, _, name = path.rpartition("/")

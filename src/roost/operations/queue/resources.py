@@ -20,9 +20,9 @@ from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import parse_timestamp
 from roost.devices import inventory
 from roost.lab.queue import admission
-from roost.lab.queue.history import RULES
-from roost.lab.queue.queue_store import Store
-from roost.lab.queue.task import Need, Task
+from roost.lab.queue.history import RULES_KEY
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import ResourceRequest, Task
 from roost.operations import lab
 from roost.operations.queue.task_labels import TaskLabels
 
@@ -39,7 +39,7 @@ _EXAMPLES = 'write 22:30, tomorrow, "tomorrow 08:00", +2h, or 2026-11-22T08:00'
 class TaskOptions:
     """The options of a task: the resources that it needs, and when the lab may start it."""
 
-    need: Need = field(default_factory=Need)
+    need: ResourceRequest = field(default_factory=ResourceRequest)
     """The resource request. The time limit of a training is taken from its settings."""
     cards_from_settings: bool = False
     """Whether the caller gave no number of cards: then the settings decide, or one card if the machine has
@@ -90,7 +90,7 @@ class TaskOptions:
             with lab.opened() as store:
                 states, labels = store.states(list(self.after)), TaskLabels(store, self.after)
             for other in self.after:
-                admission.require_hope(labels.replace_ids(other), states.get(other))
+                admission.require_can_succeed(labels.replace_ids(other), states.get(other))
 
     def with_card_count(self, devices: Devices | None) -> TaskOptions:
         """Returns the options with the number of cards filled in where the caller gave none.
@@ -124,7 +124,7 @@ class TaskOptions:
         return replace(self, need=need, cards_from_settings=False)
 
 
-def require_satisfiable(needs: Sequence[Need]) -> None:
+def require_satisfiable(needs: Sequence[ResourceRequest]) -> None:
     """Checks that this machine is large enough for each request, whatever is running on it now.
 
     Raises:
@@ -132,7 +132,7 @@ def require_satisfiable(needs: Sequence[Need]) -> None:
     """
     with lab.opened() as store:
         has_amounts = any(need.cards or need.cores for need in needs)
-        if not store.settings().get(RULES) and not has_amounts:
+        if not store.settings().get(RULES_KEY) and not has_amounts:
             return  # the default rules let every such task run, and the imports below take 20 ms
         from roost.lab.policy.wait_reasons import impossible
         from roost.lab.scheduling.site_rules import read_rules
@@ -165,7 +165,7 @@ def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOption
         return options, []
     if not need.cards and before.cores is not None:
         need = msgspec.structs.replace(need, cores=before.cores)
-        share, option = before.cores_in_words, "--cpus"
+        share, option = before.cores_text, "--cpus"
     elif need.cards and (before.whole or before.memory_mb is not None):
         need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
         share = "whole cards" if need.memory_mb is None else f"{format_memory(need.memory_mb)} of each card"
@@ -188,7 +188,7 @@ def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[st
         return tuple(dict.fromkeys(task.id for text in texts for task in _find_tasks(store, text, setting)))
 
 
-def _find_tasks(store: Store, text: str, setting: str) -> list[Task]:
+def _find_tasks(store: QueueStore, text: str, setting: str) -> list[Task]:
     try:
         return store.find_all(text)
     except NotFound as error:

@@ -19,5 +19,5 @@ def change_delay(seconds: int) -> None:
         fix = f"give {LEAST_SECONDS} to {MOST_SECONDS} seconds"
         raise UsageError("is not a valid delay", setting="new_delay", received=seconds, fix=fix)
     with lab.changed() as store:
-        store.set(SETTING, seconds)
-        store.wake()
+        store.set_setting(SETTING, seconds)
+        store.wake_daemon()

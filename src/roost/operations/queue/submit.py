@@ -18,7 +18,7 @@ from roost.config import layers
 from roost.config.layers import Config
 from roost.config.settings import Settings
 from roost.lab.queue.task import Task, new_id
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.lifecycle.check import CheckRequest
 from roost.operations.lifecycle.continue_ import (
@@ -67,7 +67,7 @@ class PreparedTask:
     plan: TrainingDraft
     name: str | None
     options: TaskOptions
-    session: Plan
+    session: SessionPlan
 
 
 def _ignore(_: str) -> None:

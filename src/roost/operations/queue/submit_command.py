@@ -14,7 +14,7 @@ import msgspec
 
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.lab.queue.task import Task
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, require_unused_name
 from roost.operations.queue.resources import TaskOptions, require_satisfiable
@@ -130,7 +130,7 @@ def require_program(command: Sequence[str], folder: Path) -> None:
     raise NotFound("there is no such program", setting="--", received=program, fix=fix)
 
 
-def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Path) -> Plan:
+def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Path) -> SessionPlan:
     """Returns the session plan of a command of the user, with the caller's environment.
 
     Args:
@@ -138,7 +138,7 @@ def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Pa
         time_limit: Seconds.
         folder: The working directory.
     """
-    return Plan(
+    return SessionPlan(
         request={"kind": "command", "command": list(command)},
         argv=list(command),
         is_command=True,

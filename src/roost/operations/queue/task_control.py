@@ -14,7 +14,7 @@ from roost.base.errors import NotFound, Refused
 from roost.base.system import state_folder
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_lookup
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
 from roost.operations.lifecycle.stop import StopPending, StopResult, stop
@@ -106,13 +106,13 @@ def change(
     """
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.tasks(one), one)}
     _require_current_daemon()
-    with lab.changed() as store, store.together():
+    with lab.changed() as store, store.transaction():
         changed = [_change_task(store, id, held, priority) for id in tasks]
     lab.ensure()
     return changed
 
 
-def _change_task(store: Store, id: str, held: bool | None, priority: int | None) -> TaskChange:
+def _change_task(store: QueueStore, id: str, held: bool | None, priority: int | None) -> TaskChange:
     task = store.task(id)
     is_so = held in (None, task.held) and priority in (None, task.priority)
     if is_so and task.state not in ENDED:
@@ -161,21 +161,21 @@ def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None
     _require_current_daemon()
     with lab.changed() as store:
         requested_at: dict[str, float] = {}
-        with store.together():  # or pending tasks would start on the cards of those that end
+        with store.transaction():  # or pending tasks would start on the cards of those that end
             for task in tasks:
                 with suppress(Refused):  # the task has ended meanwhile
-                    store.ask(task.id, how)
+                    store.request_stop(task.id, how)
                 requested_at[task.id] = time.monotonic()
     with lab.opened() as store:
         if any(task.state in LIVE for task in tasks):
             lab.ensure()
         else:
-            store.wake()
+            store.wake_daemon()
         yield from _wait_for_end(store, {task.id: task for task in tasks}, requested_at)
 
 
 def _wait_for_end(
-    store: Store, tasks: dict[str, Task], requested_at: dict[str, float]
+    store: QueueStore, tasks: dict[str, Task], requested_at: dict[str, float]
 ) -> Iterator[StopProgress]:
     while requested_at:
         states = store.states(list(requested_at))

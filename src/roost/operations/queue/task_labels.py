@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.package import package_name
 
 _ID_PATTERN = r"\b[0-9a-hjkmnp-tv-z]{26}\b"
@@ -25,10 +25,10 @@ class TaskLabels:
         texts: Texts with ids of tasks.
     """
 
-    def __init__(self, store: Store, texts: Iterable[str]) -> None:
+    def __init__(self, store: QueueStore, texts: Iterable[str]) -> None:
         ids = {id for text in set(texts) for id in _ID.findall(text)}
-        short = store.beginnings(ids) if ids else {}
-        names = store.called(ids) if ids else {}
+        short = store.unique_prefixes(ids) if ids else {}
+        names = store.task_names(ids) if ids else {}
         self._names = {id: name for id, (name, package, _) in names.items() if _is_user_name(name, package)}
         unique = {id: name for id, name in self._names.items() if names[id][2] == 1}
         self._labels = {id: unique.get(id, f"{name} ({short[id]})") for id, name in self._names.items()}

@@ -17,10 +17,10 @@ from roost.base.text.timestamps import format_clock
 from roost.base.text.word_list import join_names
 from roost.lab.background import daemon_presence
 from roost.lab.policy.start_conditions import can_never_start
-from roost.lab.queue.history import Event
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import QueueEvent
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, PENDING, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
-from roost.lab.queue.task_states import ASKED
+from roost.lab.queue.task_states import STOP_REQUESTS
 from roost.operations import resolve
 from roost.operations.queue.list_tasks import card_numbers
 from roost.operations.queue.task_labels import TaskLabels
@@ -69,7 +69,7 @@ def why(text: str) -> list[TaskExplanation]:
     tasks = resolve.tasks(text)
     is_watched = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
     numbers = card_numbers(tasks)
-    with Store.open() as store:
+    with QueueStore.open() as store:
         events = {task.id: store.events(task=task.id) for task in tasks}
         texts = [text for task in tasks for text in (task.reason, *(event.text for event in events[task.id]))]
         labels = TaskLabels(store, [*texts, *(task.id for task in tasks)])
@@ -88,7 +88,7 @@ def why(text: str) -> list[TaskExplanation]:
     ]
 
 
-def _find_task(store: Store, id: str) -> Task | None:
+def _find_task(store: QueueStore, id: str) -> Task | None:
     try:
         return store.task(id)
     except NotFound:
@@ -96,7 +96,7 @@ def _find_task(store: Store, id: str) -> Task | None:
 
 
 def _explanation(
-    task: Task, events: list[Event], labels: TaskLabels, state_line: str, *, is_watched: bool
+    task: Task, events: list[QueueEvent], labels: TaskLabels, state_line: str, *, is_watched: bool
 ) -> TaskExplanation:
     line = labels.replace_ids(state_line) + _guard_note(task)
     if task.need.opportunistic and task.state not in ENDED:
@@ -144,12 +144,12 @@ def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = 
     if task.state in ENDED:
         return _end_line(task)
     cards = [f"GPU {numbers[card]}" if card in numbers else card for card in task.cards]
-    on = join_names(cards) or task.need.cores_in_words
+    on = join_names(cards) or task.need.cores_text
     where = f"on {on}" if on else "without a card"
     if task.reserved_mb is not None:
         where = f"with {format_memory(task.reserved_mb)} {where}"
     if task.stop_asked:
-        return f"{task.state} {where}: it was requested {ASKED[task.stop_asked]}"
+        return f"{task.state} {where}: it was requested {STOP_REQUESTS[task.stop_asked]}"
     if task.state in (STARTING, RUNNING):
         since = f" since {format_clock(task.started)}" if task.started is not None else ""
         return f"{task.state} {where}{since}, attempt {task.attempt}"

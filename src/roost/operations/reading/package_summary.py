@@ -74,13 +74,13 @@ def _reason(ended: Session) -> str | None:
     return reason if ended.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT) else None
 
 
-def _unbegun(tickets: Sequence[task_file.Ticket]) -> str:
+def _unbegun(tickets: Sequence[task_file.StoredTask]) -> str:
     """A task may end before its first session, when somebody stops it while it waits."""
     states = [one.task.state for one in tickets]
     return states[-1] if states and all(state in ENDED for state in states) else "new"
 
 
-def _group(path: Path, tickets: Sequence[task_file.Ticket]) -> str | None:
+def _group(path: Path, tickets: Sequence[task_file.StoredTask]) -> str | None:
     sweeps = [one.task.sweep for one in tickets if one.task.sweep is not None]
     if not sweeps:
         return None

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.lab.sessions.session_control import ask
+from roost.lab.sessions.session_control import request_stop
 from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
@@ -68,7 +68,7 @@ def killed_at_exit(started: StartedWorker) -> Iterator[StartedWorker]:
         yield started
     finally:
         if started.process.poll() is None:
-            ask(started.running.session(), now=True)
+            request_stop(started.running.session(), now=True)
             started.process.wait()
 
 

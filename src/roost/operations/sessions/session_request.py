@@ -22,7 +22,7 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions import session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.caller_environment import callers_environment
 from roost.operations.sessions.foreground_lease import SessionCards
@@ -127,7 +127,7 @@ def _start_with_leases(
         deadline.notes.append(_join_note(num_nodes, package))
     plan.limits["wall_seconds"] = deadline.seconds_left()
     offset = output_size(package.output)
-    begun = session_start.begin(
+    begun = session_start.start_session(
         package,
         lock_fd,
         plan,
@@ -173,14 +173,14 @@ def first_request(
     }
 
 
-def session_plan(body: Mapping[str, Any], settings: Settings) -> Plan:
+def session_plan(body: Mapping[str, Any], settings: Settings) -> SessionPlan:
     """Returns the session plan of a training.
 
     Args:
         body: The request of the session, including its layout of ranks.
         settings: The effective settings.
     """
-    return Plan(
+    return SessionPlan(
         request=dict(body),
         argv=list(_WORKER),
         env=callers_environment(),

@@ -17,7 +17,7 @@ from roost.devices import simulated_cards
 from roost.devices.card import Card
 from roost.lab.memory.memory_prediction import percentile
 from roost.lab.policy.policy_state import Rules
-from roost.lab.queue.task import PENDING, Need, Task
+from roost.lab.queue.task import PENDING, ResourceRequest, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 
 MAX_BYTES = 256 * 2**20
@@ -265,7 +265,7 @@ def generate_history(count: int, cards: Sequence[Card], seed: int) -> list[Histo
 
 
 def _job(number: int, entry: HistoryTask) -> Job:
-    need = Need(
+    need = ResourceRequest(
         cards=entry.cards,
         memory_mb=entry.memory_mb,
         cores=entry.cores,

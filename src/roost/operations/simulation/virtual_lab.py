@@ -90,7 +90,7 @@ class VirtualLab:
         """Of all that were submitted."""
         self.ended = 0
         """So many have."""
-        self._waited_for = {other for job in self.jobs.values() for other in job.task.others}
+        self._waited_for = {other for job in self.jobs.values() for other in job.task.dependencies}
         self.ledger = VirtualLedger()
         self._rates: defaultdict[str, float] = defaultdict(float)
         self._events = [(job.task.submitted, job.task.id) for job in self.jobs.values()]

@@ -10,7 +10,7 @@ from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
 from roost.lab.policy.card_capacity import capacity_mb, usable
-from roost.lab.queue.task import Need
+from roost.lab.queue.task import ResourceRequest
 from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
@@ -51,11 +51,11 @@ def wanted(asked: Shared) -> TaskOptions:
         return TaskOptions()  # no cards: what memory it takes of them does not matter
     several = "ddp" if asked.DDP else "single" if asked.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
-        need = Need(memory_mb=asked_mb if asked_mb > 0 else None)
+        need = ResourceRequest(memory_mb=asked_mb if asked_mb > 0 else None)
         return TaskOptions(need=need, cards_from_settings=True)
     num, each_mb = _cards(asked_mb)
     strategy = several if num > 1 or several == "ddp" else None
-    return TaskOptions(need=Need(cards=num, memory_mb=each_mb), strategy=strategy)
+    return TaskOptions(need=ResourceRequest(cards=num, memory_mb=each_mb), strategy=strategy)
 
 
 def name(description: str, *, no_save: bool, use_description: bool) -> str | None:

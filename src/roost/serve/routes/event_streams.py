@@ -14,8 +14,8 @@ from msgspec import Meta
 
 from roost.base.errors import NotFound
 from roost.lab.background import daemon_presence
-from roost.lab.queue.history import Event as Remembered
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.history import QueueEvent
+from roost.lab.queue.queue_store import QueueStore
 from roost.operations import lab
 from roost.operations.reading.output_reader import Output as Reader
 from roost.operations.responses import Event, LogPage, LogPiece, Piece
@@ -157,7 +157,7 @@ class Happenings:
         if self._after is None:
             self._after = 0
             return [Piece(f"{self._queue}-0", "event", _anew(self._queue))]
-        found = self._store.events(after=self._after, most=_MOST_EVENTS)
+        found = self._store.events(after=self._after, limit=_MOST_EVENTS)
         if found:
             self._after = found[-1].seq
         elif daemon_presence.identity(self._store.path) not in (self._file, ""):
@@ -180,15 +180,15 @@ def events(asked: Events) -> list[Event]:
     with lab.opened() as store:
         queue = store.identity()
         after = _after(store, asked.cursor)
-        found = [_event(queue, one) for one in store.events(after=after or 0, most=_MOST_EVENTS)]
+        found = [_event(queue, one) for one in store.events(after=after or 0, limit=_MOST_EVENTS)]
         return found if after is not None else [_anew(queue), *found[: _MOST_EVENTS - 1]]
 
 
-def _after(store: Store, cursor: str) -> int | None:
+def _after(store: QueueStore, cursor: str) -> int | None:
     """The number of the event that a cursor means; None if it is of another queue."""
     of, _, number = cursor.rpartition("-")
     seq = int(number)
-    is_there = not seq or bool(store.events(after=seq - 1, most=1))
+    is_there = not seq or bool(store.events(after=seq - 1, limit=1))
     return seq if is_there and of in (store.identity(), "") else None
 
 
@@ -197,7 +197,7 @@ def _anew(queue: str) -> Event:
     return Event(f"{queue}-0", time.time(), None, "anew", text)
 
 
-def _event(queue: str, one: Remembered) -> Event:
+def _event(queue: str, one: QueueEvent) -> Event:
     return Event(f"{queue}-{one.seq}", one.at, one.task, one.kind, one.text)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from roost.base.errors import UsageError
-from roost.lab.queue.task import Need
+from roost.lab.queue.task import ResourceRequest
 from roost.operations.queue.resources import HIGHEST_PRIORITY, TaskOptions, find_task_ids, parse_begin
 from roost.serve.http.route import Asked
 
@@ -51,7 +51,7 @@ def of(asked: Resources) -> TaskOptions:
         NotFound: It waits for a task that is not there.
         UsageError: It means nothing.
     """
-    need = Need(
+    need = ResourceRequest(
         cards=asked.gpus or 0,
         memory_mb=asked.memory_mb,
         whole=asked.whole,
