@@ -13,9 +13,9 @@ from roost.package import sessions
 
 WATCHED = """
 import json, sys, threading
-from roost.worker.caller_watch import end_with
+from roost.worker.caller_watch import end_with_caller
 caller = json.loads(sys.argv[1])
-end_with(caller)
+end_with_caller(caller)
 print("watching", flush=True)
 threading.Event().wait()
 """

@@ -124,7 +124,7 @@ class StageHooks:
                         trainer.runner, loader, forward=trainer.autocast()
                     )
                     for key in left_out:
-                        self._reporter.warn(f"{name}/{key} becomes no metric", is_printed=True)
+                        self._reporter.warn(f"{name}/{key} is not a metric", is_printed=True)
 
     def _before_step(self, trainer: Trainer) -> None:
         if trainer.progress.step == 0:
