@@ -2,8 +2,8 @@
 
     python bench/supervisor.py [--rounds 25] [--seconds 20]
 
-1. Start: from the call of `start_session` to the recorded session with a running worker, and to the worker's first
-   line, beside a bare `subprocess` of the same program. Medians, wall clock.
+1. Start: from the call of `start_session` to the recorded session with a running worker, and to the
+   worker's first line, beside a bare `subprocess` of the same program. Medians, wall clock.
 2. Memory of guard and supervisor: RSS of each (pages of the interpreter that they share with each other count
    twice) and PSS of both (shared pages count in parts; less still where other Python programs run).
 3. Processor time of both, as a share of one core, over some seconds of: a worker that takes a step every 10
