@@ -1,7 +1,7 @@
-"""The lab's daemon: it starts what waits, and writes down what has ended. It owns no process: killed and
-started anew, it finds everything as it is.
+"""The lab's daemon: it starts pending tasks and records ended ones. It owns no process: after a kill and a
+restart it finds the state of all tasks in the queue and in their packages.
 
-Started as ``python -m roost.lab.daemon`` by whoever submits first (`roost.operations.lab`).
+Started as ``python -m roost.lab.daemon`` by the first command that submits a task (`roost.operations.lab`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from roost.base.errors import RoostError
 from roost.devices import inventory
 from roost.lab.background import background_process, daemon_presence
 from roost.lab.executors.local_executor import LocalExecutor
-from roost.lab.notices.notice_dispatch import Errand
+from roost.lab.notices.notice_dispatch import NoticeDispatcher
 from roost.lab.queue import wakeup
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.scheduling import max_sleep, scheduler
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler
@@ -33,44 +33,44 @@ from roost.supervisor.forkserver.forked_guard import GuardTemplate
 from roost.supervisor.forkserver.warm_templates import WarmTemplates
 
 _POLL_SECONDS = 0.5
-"""How often tasks are looked at that cannot be waited for."""
+"""The interval at which tasks are polled that have no descriptor to wait for."""
 _LEASE_RELEASE_MS = 10
-"""A lease is told to end just before it has, and before the guard of ours that held it: one pass for both."""
+"""The event of a lease comes just before its end and before the end of the guard that holds it: one pass for
+both."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 60.0
-"""After something went wrong; twice as long each time that it does again."""
+"""The pause after an error; doubled each time that one follows."""
 
 
 class Daemon:
-    """Sees to one queue until it is told to end.
+    """Runs one queue until a signal ends it.
 
     ::
 
-        adopt   whatever runs already
-        again   start what may start; then wait for the end of a task, for a call, or for the time
+        adopt the tasks that run already
+        repeat: start the tasks that may start; wait for the end of a task, a wake-up, or the time
 
     Args:
-        folder: Of the lab.
+        folder: The folder of the lab.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._is_told_to_end = False
+        self._end_requested = False
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until SIGTERM or SIGINT, or until its queue is no more the one that others find.
+        """Runs until SIGTERM or SIGINT, or until another queue has replaced the opened one.
 
         Args:
-            ready: Called when everything that stands has been adopted.
+            ready: Called when all running tasks have been adopted.
 
         Raises:
-            Refused: Another daemon has this queue, or it cannot be opened.
-            OSError: There is no room for what it needs.
+            Refused: Another daemon has this queue, or the queue cannot be opened.
+            OSError: The disk is full, or no descriptor is free.
         """
-        lock_fd = daemon_presence.lock(
-            self._folder
-        )  # first: what is opened before may be made anew meanwhile
+        # First: a file that was opened before the lock may have been replaced meanwhile.
+        lock_fd = daemon_presence.lock(self._folder)
         try:
-            with Store.open(self._folder) as store:
+            with QueueStore.open(self._folder) as store:
                 daemon_presence.write_record(self._folder)
                 queue = daemon_presence.identity(store.path)
                 is_in_place = functools.partial(daemon_presence.is_in_place, self._folder, lock_fd, queue)
@@ -78,57 +78,59 @@ class Daemon:
         finally:
             os.close(lock_fd)
 
-    def _run(self, store: Store, is_in_place: Callable[[], bool], ready: Callable[[], None]) -> None:
+    def _run(self, store: QueueStore, is_in_place: Callable[[], bool], ready: Callable[[], None]) -> None:
         wakeup_fd = self._listen()
         with (
-            closing(wakeup.listen(self._folder)) as bell,
-            inventory.open_inventory() as ask,
+            closing(wakeup.listen(self._folder)) as wakeup_socket,
+            inventory.open_inventory() as read_cards,
             closing(GuardTemplate()) as template,
-            closing(WarmTemplates()) as warm,
+            closing(WarmTemplates()) as warm_templates,
         ):
-            template.open()  # it loads itself while what stands is adopted
-            executor = LocalExecutor(template, warm)
-            capacities = functools.partial(scheduler.card_capacities, store, ask)
+            template.open()  # it imports its modules while running tasks are adopted
+            executor = LocalExecutor(template, warm_templates)
+            capacities = functools.partial(scheduler.card_capacities, store, read_cards)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,
-                closing(Scheduler(store, executor, attempts, ask)) as decides,
-                closing(Errand(store)) as errand,
+                closing(Scheduler(store, executor, attempts, read_cards)) as queue_scheduler,
+                closing(NoticeDispatcher(store)) as notices,
             ):
-                attempts.settle()
+                attempts.refresh()
                 ready()
-                longest = functools.partial(max_sleep.longest_sleep, store)
-                self._serve(_EventWait(bell, wakeup_fd), attempts, decides, errand, is_in_place, longest)
+                max_seconds = functools.partial(max_sleep.longest_sleep, store)
+                event_wait = _EventWait(wakeup_socket, wakeup_fd)
+                self._serve(event_wait, attempts, queue_scheduler, notices, is_in_place, max_seconds)
 
     def _serve(
         self,
-        sleep: _EventWait,
+        event_wait: _EventWait,
         attempts: Attempts,
         scheduler: Scheduler,
-        errand: Errand,
+        notices: NoticeDispatcher,
         is_in_place: Callable[[], bool],
         longest_sleep: Callable[[], float],
     ) -> None:
         ended: list[str] | None = []
-        troubles = _ErrorLog()
-        while not self._is_told_to_end:
+        error_log = _ErrorLog()
+        while not self._end_requested:
             if not is_in_place():
-                what = "the queue was removed or replaced, so this daemon ends; what runs goes on"
-                _log(f"{self._folder}: {what}\n")
+                message = "the queue was removed or replaced, so this daemon ends; running tasks continue"
+                _log(f"{self._folder}: {message}\n")
                 return
             try:
-                attempts.settle(ended)
+                attempts.refresh(ended)
                 wait = scheduler.run()
-                errand.run()
-                longest = longest_sleep() if attempts.are_watched else _POLL_SECONDS
-                troubles.forget()
-                seconds = min(wait if wait is not None else longest, longest)
-                ended = sleep.until(attempts.fds | errand.fds, seconds, scheduler.fd)
-            except Exception as error:  # noqa: BLE001  - told; what runs is to be seen to all the same
-                sleep.until({}, troubles.note(error))  # not for what has ended: nothing may come of it yet
+                notices.run()
+                max_seconds = longest_sleep() if attempts.all_watched else _POLL_SECONDS
+                error_log.reset()
+                seconds = min(wait if wait is not None else max_seconds, max_seconds)
+                ended = event_wait.wait(attempts.fds | notices.fds, seconds, scheduler.fd)
+            except Exception as error:  # noqa: BLE001  - logged; running tasks still need the daemon
+                # Without the descriptors of ended tasks: recording their ends may fail again at once.
+                event_wait.wait({}, error_log.record(error))
                 ended = None
 
     def _listen(self) -> int:
-        """Notes orders and the ends of children; gives the descriptor that becomes readable then."""
+        """Installs the signal handlers. Returns a descriptor that becomes readable at a signal."""
         read_fd, write_fd = os.pipe()
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
@@ -139,30 +141,30 @@ class Daemon:
         return read_fd
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
-        self._is_told_to_end = True
+        self._end_requested = True
 
 
 class _EventWait:
-    """Waits until something has happened.
+    """Waits for events.
 
     Args:
-        bell: By which others wake us.
+        wakeup_socket: By which other processes wake the daemon.
         wakeup_fd: Becomes readable at a signal.
     """
 
-    def __init__(self, bell: socket, wakeup_fd: int) -> None:
-        self._bell, self._wakeup_fd = bell, wakeup_fd
+    def __init__(self, wakeup_socket: socket, wakeup_fd: int) -> None:
+        self._wakeup_socket, self._wakeup_fd = wakeup_socket, wakeup_fd
 
-    def until(self, attempts: Mapping[int, str], seconds: float, cards_fd: int | None = None) -> list[str]:
-        """Gives the tasks that have ended meanwhile, of those that can tell.
+    def wait(self, attempts: Mapping[int, str], seconds: float, cards_fd: int | None = None) -> list[str]:
+        """Returns the tasks that have ended meanwhile, of those with a descriptor.
 
         Args:
-            attempts: By descriptor.
-            seconds: After which it wakes by itself.
-            cards_fd: Readable when somebody leaves a card.
+            attempts: The tasks by descriptor.
+            seconds: The longest wait.
+            cards_fd: Readable when a lease of a card ends.
         """
         poller = select.poll()
-        for fd in (self._bell.fileno(), self._wakeup_fd, *attempts):
+        for fd in (self._wakeup_socket.fileno(), self._wakeup_fd, *attempts):
             poller.register(fd, select.POLLIN)
         if cards_fd is not None:
             poller.register(cards_fd, select.POLLIN)
@@ -171,7 +173,7 @@ class _EventWait:
             poller.unregister(cards_fd)
             ready = [fd for fd, _ in poller.poll(_LEASE_RELEASE_MS)]
         found = [attempts[fd] for fd in ready if fd in attempts]
-        wakeup.drain(self._bell)
+        wakeup.drain(self._wakeup_socket)
         with suppress(BlockingIOError):
             while os.read(self._wakeup_fd, 4096):
                 pass
@@ -179,34 +181,34 @@ class _EventWait:
 
 
 class _ErrorLog:
-    """What keeps the daemon from its work: told in its log, once as long as it is the same."""
+    """The errors of the daemon: logged once as long as they are the same, with growing pauses."""
 
     def __init__(self) -> None:
-        self._told, self._seconds = "", _PAUSE_SECONDS
+        self._last_logged, self._seconds = "", _PAUSE_SECONDS
 
-    def note(self, error: Exception) -> float:
-        """Gives in how many seconds it is worth to try again."""
+    def record(self, error: Exception) -> float:
+        """Logs an error. Returns the seconds until the next try."""
         is_defect = not isinstance(error, RoostError | OSError)
         text = "".join(traceback.format_exception(error)) if is_defect else f"{error}\n"
-        if text != self._told:
+        if text != self._last_logged:
             _log(text)
-        self._told, seconds = text, self._seconds
+        self._last_logged, seconds = text, self._seconds
         self._seconds = min(2 * seconds, _LONGEST_PAUSE_SECONDS)
         return seconds
 
-    def forget(self) -> None:
-        """It works again."""
-        self._told, self._seconds = "", _PAUSE_SECONDS
+    def reset(self) -> None:
+        """The pass succeeded."""
+        self._last_logged, self._seconds = "", _PAUSE_SECONDS
 
 
 def _log(text: str) -> None:
-    with suppress(OSError):  # the log may be what there is no room for
+    with suppress(OSError):  # the disk of the log may be full
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
         sys.stderr.flush()
 
 
 def main() -> int:
-    """``daemon.py FOLDER [READY_FD]``."""
+    """Runs ``daemon.py FOLDER [READY_FD]``."""
     starter = background_process.Starter(int(sys.argv[2]) if len(sys.argv) > 2 else None)
     try:
         Daemon(Path(sys.argv[1])).run(starter.ready)

@@ -120,24 +120,24 @@ def test_what_was_found_is_remembered_until_somebody_comes_or_goes() -> None:
         return ends[one.id]
 
     release_times, shape = ReleaseTimes(free_capacity, end), Shape.from_need(task("h").need)
-    assert release_times.release_times(shape, ends_are_fixed=True) == [
+    assert release_times.when_free(shape, ends_are_fixed=True) == [
         NOW + 900,
         NOW + 300,
         -math.inf,
     ] and asked == ["0", "1"]
     free_capacity.allocate([free_capacity.occupancies[2]], shape, task("new"))
-    assert release_times.release_times(shape, ends_are_fixed=True) == [
+    assert release_times.when_free(shape, ends_are_fixed=True) == [
         NOW + 900,
         NOW + 300,
         NOW + 50,
     ] and asked[2:] == ["new"]
     assert free_capacity.update([live[0]], [])
     ends["1"] = NOW + 301
-    assert release_times.release_times(shape, ends_are_fixed=True) == [-math.inf, NOW + 300, -math.inf], (
+    assert release_times.when_free(shape, ends_are_fixed=True) == [-math.inf, NOW + 300, -math.inf], (
         "nobody asked again"
     )
-    assert release_times.release_times(shape, ends_are_fixed=False) == [-math.inf, NOW + 301, -math.inf]
+    assert release_times.when_free(shape, ends_are_fixed=False) == [-math.inf, NOW + 301, -math.inf]
     ends["1"] = NOW + 302
-    assert release_times.release_times(shape, ends_are_fixed=True)[1] == NOW + 302, (
+    assert release_times.when_free(shape, ends_are_fixed=True)[1] == NOW + 302, (
         "what was not steady was forgotten"
     )

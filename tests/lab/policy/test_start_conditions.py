@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from roost.base.text.timestamps import format_clock
 from roost.lab.policy.policy_state import PolicyState
-from roost.lab.policy.start_conditions import StartConditions, is_conditional
-from roost.lab.queue.task import FAILED, RUNNING, SUCCEEDED
+from roost.lab.policy.start_conditions import StartConditions, can_never_start, is_conditional
+from roost.lab.queue.task import FAILED, PENDING, RUNNING, SUCCEEDED
 from tests.lab.policy.made import NOW, says, task
 from tests.messages import Messages
 
@@ -71,3 +73,28 @@ def test_another_dependency_of_the_same_task_is_another_one(messages: Messages) 
     after_any = conditions.reasons([task("a", after_any=("x",))], state(x=RUNNING, y=RUNNING))
     assert says(after_any["a"], "dependency", "x", "running")
     messages.check(after_any["a"])
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({"a": FAILED}, True),
+        ({}, True),
+        ({"a": RUNNING}, False),
+        ({"a": SUCCEEDED, "b": FAILED}, True),
+        ({"a": RUNNING, "b": FAILED}, False),
+        ({"a": PENDING, "x": PENDING, "y": FAILED}, True),
+        ({"a": PENDING, "x": PENDING, "y": RUNNING}, False),
+        ({"a": PENDING, "x": PENDING, "y": PENDING}, False),
+    ],
+    ids=["failed", "unknown", "running", "second", "not the first", "chain", "running chain", "circle"],
+)
+def test_a_dependency_that_cannot_succeed_is_recognised_by_states(
+    states: dict[str, str], expected: bool
+) -> None:
+    after = {"a": ("x",), "x": ("y",), "y": ("a",)}
+    others = {id: task(id, state=state, after=after.get(id, ())) for id, state in states.items()}
+    for text in ("dependency: a has failed, so it never starts", "dependency: in other words"):
+        assert can_never_start(task("t", after=("a", "b"), reason=text), others.get) is expected
+    for text in ("held: until it is released", "begin: not before 12:00, and a has failed", ""):
+        assert not can_never_start(task("t", after=("a", "b"), reason=text), others.get)

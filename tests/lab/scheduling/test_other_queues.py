@@ -51,7 +51,7 @@ class Daemon:
     def __init__(self, user: str, users: Users, rules: Rules) -> None:
         self.user, self.rules = user, rules
         self.other_queues = OtherQueues()
-        users.give(self.other_queues._post, user)
+        users.give(self.other_queues._demand_file, user)
         self.pending: dict[str, Task] = {}
         self.live: dict[str, Task] = {}
 
@@ -268,7 +268,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
     bob.look(PolicyState(now=NOW, pending=()), [])  # it has seen no card yet
-    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
+    bob.other_queues._demand_file.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])
@@ -291,7 +291,7 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     assert machine.starts[2:] == ["b"], "and is believed again once he has taken something"
     bob.live.clear()
     bob.add(task("b2"))
-    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.other_queues._demand_file.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     machine.ledger.decayed["ann"] = 1e6
     machine.settle(without=["bob"])
     assert machine.starts[3:] == []
@@ -303,7 +303,7 @@ def test_a_clock_that_is_put_back_keeps_no_card_free_for_days(users: Users) -> N
     machine = Machine(users, ["ann", "bob"], 1)
     machine.ledger.decayed["ann"] = 50.0
     bob, ann = machine.daemons["bob"], machine.daemons["ann"]
-    bob.other_queues._post.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
+    bob.other_queues._demand_file.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))
     ann.add(*many("ann", 1, since=NOW - 2 * 86400))
     machine.settle(without=["bob"])
     machine.now -= 86400

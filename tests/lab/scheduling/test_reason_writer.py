@@ -39,7 +39,7 @@ class Queue:
             self.rows += len(reasons)
             explain(reasons)
 
-        monkeypatch.setattr(store, "explain", counted)
+        monkeypatch.setattr(store, "set_wait_reasons", counted)
 
     def tell(self, reason: str, *, now: float, **others: str) -> list[str]:
         """To all, or to some others; gives the different ones of those that stand."""
@@ -93,7 +93,7 @@ def test_a_pass_that_leaves_some_untold_plans_the_next_one(store: QueueStore) ->
     with closing(Attempts(store, executor, alike)) as attempts:
         scheduler = Scheduler(store, executor, attempts, inventory.read_cards)
         for _ in range(4):
-            attempts.settle()
+            attempts.refresh()
             patience.append(scheduler.run())
             executor.over |= {one.id: SUCCEEDED for one in store.tasks(states=LIVE)}
             told.append({one.reason.partition("(")[2] for one in store.tasks(states=[PENDING])})

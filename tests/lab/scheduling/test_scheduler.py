@@ -395,7 +395,7 @@ def test_what_waits_is_grouped_once(store: QueueStore, monkeypatch: pytest.Monke
             made.append(len(state.pending))
             super().__init__(state)
 
-    monkeypatch.setattr(deciding, "Kinds", Counted)
+    monkeypatch.setattr(deciding, "TaskGroups", Counted)
     store.set_setting("rules", {"cores": 1})
     executor = Feigned()
     store.submit([task(need=ResourceRequest(cores=1)) for _ in range(30)])

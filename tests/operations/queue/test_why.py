@@ -157,3 +157,17 @@ def test_each_of_a_sweep(lab: Lab) -> None:
 def test_no_such_task(lab: Lab) -> None:
     with pytest.raises(NotFound):
         why("nothing")
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_task_that_can_never_start_can_be_removed(lab: Lab, is_stopped: bool) -> None:
+    """Whether it can start is read from the states, through other pending tasks, whatever the reason says."""
+    first = task()
+    middle = task(after=(first.id,))
+    last = task(after=(middle.id,), reason="dependency: written by another version")
+    with lab.store() as store:
+        store.submit([first, middle, last])
+        if is_stopped:
+            store.request_stop(first.id, "stop")
+    (found,) = why(last.id)
+    assert ("`roost stop" in found.why) == is_stopped

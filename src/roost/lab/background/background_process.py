@@ -1,10 +1,10 @@
-"""A process of a user's own in the background, of which there is one: the lab's daemon, the server.
+"""A background process of a user, of which at most one runs: the lab's daemon, the server.
 
-It holds a lock, tells in a file beside who it is, and gives a line to whoever starts it: that it is ready, or
-why it is not.
+It holds a lock, writes a record of itself next to it, and sends one line to the command that starts it: that
+it is ready, or why it is not.
 """
 
-# Not durable: a lock, and the log of a process of ours; nothing resumes from their files
+# Not durable: a lock, and the log of a background process; nothing resumes from these files
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ _WATCHDOG_COMMAND = (sys.executable, "-I", "-S", str(Path(watchdog.__file__).res
 
 
 class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One of this machine."""
+    """A process of this machine, identified beyond its pid."""
 
     pid: int
     start_ticks: int | None
     boot_id: str
 
     @property
-    def lives(self) -> bool:
-        """Whether exactly this process is still there."""
+    def is_alive(self) -> bool:
+        """Whether exactly this process still runs."""
         return process_identity.is_alive(self.pid, self.start_ticks, self.boot_id)
 
 
 class ProcessRecord(RecordedProcess, frozen=True, kw_only=True):
-    """Who it is."""
+    """The record that a background process writes of itself."""
 
     version: str
-    """Of roost."""
+    """The version of roost."""
     started: float
     """Unix seconds."""
 
     @classmethod
-    def own(cls, **more: Any) -> Self:
-        """Of this process, which begins now.
+    def of_this_process(cls, **more: Any) -> Self:
+        """Returns the record of this process, started now.
 
         Args:
-            **more: What this kind of process tells beside.
+            **more: The further fields of the subclass.
         """
         pid = os.getpid()
         return cls(
@@ -76,29 +76,32 @@ class ProcessRecord(RecordedProcess, frozen=True, kw_only=True):
 
 
 class _WatchdogRecord(msgspec.Struct, frozen=True):
-    keeper: RecordedProcess | None = None
+    """The part of the record about the watchdog; its key in the file is `keeper`."""
+
+    watchdog: RecordedProcess | None = msgspec.field(default=None, name="keeper")
 
 
 T = TypeVar("T", bound=ProcessRecord)
 
 
-def write_record(path: Path, own: ProcessRecord) -> None:
-    """Writes down who we are, and who starts us anew. Who was about to start the one before us anew is
-    ended: we are here now.
+def write_record(path: Path, record: ProcessRecord) -> None:
+    """Writes the record of this process, with its watchdog. The watchdog of the process before is ended, as
+    it would start that one again.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The record cannot be written.
     """
-    kept, keeper = _read_record(path, _WatchdogRecord), _own_watchdog()
-    durable.write(path, msgspec.json.encode({**msgspec.structs.asdict(own), "keeper": keeper}), mode=0o600)
-    if kept is not None and kept.keeper is not None and kept.keeper != keeper and kept.keeper.lives:
-        process_identity.send_signal(
-            signal.SIGTERM, kept.keeper.pid, kept.keeper.start_ticks, kept.keeper.boot_id
-        )
+    before, own_watchdog = _read_record(path, _WatchdogRecord), _own_watchdog()
+    former = before.watchdog if before is not None else None
+    durable.write(
+        path, msgspec.json.encode({**msgspec.structs.asdict(record), "keeper": own_watchdog}), mode=0o600
+    )
+    if former is not None and former != own_watchdog and former.is_alive:
+        process_identity.send_signal(signal.SIGTERM, former.pid, former.start_ticks, former.boot_id)
 
 
 def _own_watchdog() -> RecordedProcess | None:
-    """Our parent, if it starts us anew; None: nobody does."""
+    """Returns the parent of this process if it is a watchdog."""
     pid = os.getppid()
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -112,9 +115,9 @@ def _own_watchdog() -> RecordedProcess | None:
 
 
 def find_running(path: Path, kind: type[T]) -> T | None:
-    """The one that lives, by what it has told; None if there is none."""
+    """Returns the record of the running process; None if there is none."""
     found = _read_record(path, kind)
-    return found if found is not None and found.lives else None
+    return found if found is not None and found.is_alive else None
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -123,15 +126,15 @@ S = TypeVar("S", bound=msgspec.Struct)
 def _read_record(path: Path, kind: type[S]) -> S | None:
     try:
         return msgspec.json.decode(safe_read.read(path), type=kind)
-    except (OSError, msgspec.MsgspecError, RecursionError):  # damaged, it tells of nobody
+    except (OSError, msgspec.MsgspecError, RecursionError):  # a damaged record names no process
         return None
 
 
 def lock(path: Path) -> int | None:
-    """Makes us the one that there is, until the descriptor that it gives is closed; None: another one is.
+    """Takes the lock until the returned descriptor is closed; returns None if another process has it.
 
     Raises:
-        OSError: The lock cannot be made.
+        OSError: The lock file cannot be opened.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -143,41 +146,41 @@ def lock(path: Path) -> int | None:
 
 
 class Starter:
-    """Whoever has started us by `start`, and waits until we are ready.
+    """The command that started this process by `start` and waits until it is ready.
 
     Args:
-        fd: The number of the descriptor for our line, as `start` gave it; None: nobody waits.
+        fd: The descriptor for the line of this process, as `start` passed it; None: no command waits.
     """
 
     def __init__(self, fd: int | None) -> None:
-        # Its keeper gives no pipe to one that it has started anew.
+        # The watchdog passes no pipe to a process that it has restarted.
         self._fd = fd if fd is not None and stat.S_ISFIFO(os.fstat(fd).st_mode) else None
 
     def ready(self) -> None:
-        """Tells that we are. From here on nobody but the log hears of our errors."""
+        """Reports that this process is ready. From here on its errors go to the log only."""
         if self._fd is not None:
             os.dup2(1, 2)
-            self._tell(self._fd, _READY)
+            self._send(self._fd, _READY)
 
     def failed(self, error: RoostError | OSError) -> int:
-        """Tells why we end, to our stderr if nobody waits; gives the exit code."""
+        """Reports why this process ends, on stderr if no command waits. Returns the exit code."""
         code = error.exit_code if isinstance(error, RoostError) else RoostError.exit_code
         if self._fd is None:
-            with contextlib.suppress(OSError):  # the log may be what there is no room for
+            with contextlib.suppress(OSError):  # the disk of the log may be full
                 print(f"roost: {error}", file=sys.stderr, flush=True)
         else:
-            self._tell(self._fd, f"{json.dumps(_Failure.of(error))}\n".encode())
+            self._send(self._fd, f"{json.dumps(_Failure.from_error(error))}\n".encode())
         return code
 
-    def _tell(self, fd: int, line: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # he has ended meanwhile
+    def _send(self, fd: int, line: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the command has ended meanwhile
             os.write(fd, line)
         os.close(fd)
         self._fd = None
 
 
 class _Failure(NamedTuple):
-    """Why one is not ready, as it tells that itself."""
+    """Why a process is not ready, as it reported itself."""
 
     what: str
     is_refusal: bool = False
@@ -185,51 +188,52 @@ class _Failure(NamedTuple):
     fix: str | None = None
 
     @classmethod
-    def of(cls, error: RoostError | OSError) -> _Failure:
+    def from_error(cls, error: RoostError | OSError) -> _Failure:
         if isinstance(error, OSError):
             return cls(str(error))
         where = None if error.where is None else str(error.where)
         return cls(error.summary, isinstance(error, Refused), where, error.fix)
 
-    def error(self, what: str, log: Path) -> RoostError:
-        """For whoever has started it: a refusal is one here, too, word for word.
+    def to_error(self, what: str, log: Path) -> RoostError:
+        """Returns the error for the command that started it; a refusal stays a refusal with the same text.
 
         Args:
-            what: It is, for people: ``the server``.
-            log: Where it may have told more.
+            what: The process, for people: ``the server``.
+            log: The log, which may say more.
         """
         if self.is_refusal:
             return Refused(self.what, where=self.where, fix=self.fix)
         return RoostError(
             f"{what} did not start: {self.what}",
             where=self.where or log,
-            fix=self.fix or "try again; its log may tell more",
+            fix=self.fix or "try again; its log may say more",
         )
 
 
 def start(command: Sequence[str], log: Path, *, what: str, seconds: float) -> RoostError | None:
-    """Starts one that outlives us, and waits until it is ready, or has ended. Gives why it is not ready; None
-    if it is. From then on it is started anew whenever it is killed (`lab.keeper`).
+    """Starts a process that outlives this one, and waits until it is ready or has ended. Returns None if it
+    is ready, else the error that says why not. From then on it is restarted whenever it is killed
+    (`watchdog`).
 
     Args:
-        command: A program's whole path, and its arguments; it gets the number of the descriptor for its line
-            as the last one (`Starter`).
-        log: What it prints is added there; its owner's alone, and no link is followed.
-        what: It is, for people: ``the server``.
-        seconds: How long it may take.
+        command: The absolute path of a program, and its arguments; the number of the descriptor for its line
+            is appended (`Starter`).
+        log: Its output is appended there; readable by the owner only, and no link is followed.
+        what: The process, for people: ``the server``.
+        seconds: How long it may take to be ready.
 
     Raises:
         OSError: The log cannot be written, or no process can be started.
     """
     failed, was_killed = _start_once(command, log, seconds)
-    if was_killed:  # whatever that was: a second one may come through
+    if was_killed:  # whatever killed it may spare the second one
         failed, _ = _start_once(command, log, seconds)
-    return None if failed is None else failed.error(what, log)
+    return None if failed is None else failed.to_error(what, log)
 
 
 def _start_once(command: Sequence[str], log: Path, seconds: float) -> tuple[_Failure | None, bool]:
-    """Why it is not ready, and whether somebody has killed it."""
-    import subprocess  # who only looks for a daemon is spared its 5 ms
+    """Returns why it is not ready, and whether it was killed."""
+    import subprocess  # 5 ms, saved by commands that only look for a daemon
 
     read_fd, its_fd = os.pipe()
     with open(read_fd, "rb") as line:
@@ -250,73 +254,75 @@ def _start_once(command: Sequence[str], log: Path, seconds: float) -> tuple[_Fai
         poller = select.poll()
         poller.register(line, select.POLLIN)
         is_late = not poller.poll(seconds * 1000)
-        told = b"" if is_late else line.readline()
+        line_read = b"" if is_late else line.readline()
     assert child.stderr is not None
     with child.stderr:
-        if told == _READY:
-            child.returncode = 0  # it outlives us: nobody here waits for its end
+        if line_read == _READY:
+            child.returncode = 0  # it outlives this process, which does not wait for its end
             return None, False
-        if not is_late:  # it has closed its end, as its process does that ends
+        if not is_late:  # it has closed its end of the pipe, so it is about to end
             with contextlib.suppress(subprocess.TimeoutExpired):  # then it is killed
                 child.wait(_END_SECONDS)
         code = child.returncode
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        said = _read_stderr(child)
-    if told:
-        return _Failure(*json.loads(told)), False
+        stderr = _read_stderr(child)
+    if line_read:
+        return _Failure(*json.loads(line_read)), False
     was_killed, how = False, f"it was not ready within {seconds:g} s" if is_late else ""
     if code is not None and code < 0:
         was_killed, how = True, f"it was killed by {status_name(code)}"
-    return _Failure(": ".join(filter(None, [how, said])) or "it said nothing"), was_killed
+    return _Failure(": ".join(filter(None, [how, stderr])) or "it printed nothing"), was_killed
 
 
 def _read_stderr(child: Any) -> str:
-    """What it has written to its stderr, which a process of its own may still hold."""
+    """Returns what it wrote to stderr, which a child of it may still have open."""
     from subprocess import TimeoutExpired
 
     try:
-        said = child.communicate(timeout=_STDERR_SECONDS)[1]
+        stderr = child.communicate(timeout=_STDERR_SECONDS)[1]
     except TimeoutExpired as error:
-        said = error.stderr or b""
-    return str(said, errors="replace").strip()
+        stderr = error.stderr or b""
+    return str(stderr, errors="replace").strip()
 
 
 def stop(path: Path, kind: type[T], what: str) -> T | None:
-    """Ends the one that lives, or that its keeper is about to start anew, and waits for that. Gives which it
-    was; None if there was none.
+    """Ends the running process, or one that its watchdog is about to restart, and waits for its end. Returns
+    its record; None if there was none.
 
     Args:
-        path: Where it has told of itself.
-        kind: What it has told.
-        what: It is, for people: ``the server``.
+        path: The file of its record.
+        kind: The type of its record.
+        what: The process, for people: ``the server``.
 
     Raises:
         RoostError: It does not end.
     """
-    found, kept = _read_record(path, kind), _read_record(path, _WatchdogRecord)
-    keeper = kept.keeper if kept is not None else None
-    there = [one for one in (found, keeper) if one is not None and one.lives]
-    if keeper in there:  # first: it is to start nobody
-        process_identity.send_signal(signal.SIGTERM, keeper.pid, keeper.start_ticks, keeper.boot_id)
-    for one in there:
+    found, with_watchdog = _read_record(path, kind), _read_record(path, _WatchdogRecord)
+    watchdog_process = with_watchdog.watchdog if with_watchdog is not None else None
+    running = [one for one in (found, watchdog_process) if one is not None and one.is_alive]
+    if watchdog_process in running:  # first, so that it restarts nothing
+        process_identity.send_signal(
+            signal.SIGTERM, watchdog_process.pid, watchdog_process.start_ticks, watchdog_process.boot_id
+        )
+    for one in running:
         end(one, what)
-    return found if there else None
+    return found if running else None
 
 
 def end(one: RecordedProcess, what: str) -> None:
-    """Ends one, and waits for that.
+    """Ends a process by SIGTERM and waits for its end.
 
     Args:
-        one: As it told of itself.
-        what: For people: ``the server``.
+        one: The process.
+        what: Its description for people: ``the server``.
 
     Raises:
         RoostError: It does not end.
     """
     process_identity.send_signal(signal.SIGTERM, one.pid, one.start_ticks, one.boot_id)
     deadline = time.monotonic() + _END_SECONDS
-    while one.lives:
+    while one.is_alive:
         if time.monotonic() > deadline:
             fix = f"kill -9 {one.pid}: nothing is lost"
             raise RoostError(f"{what} (pid {one.pid}) does not end", fix=fix)

@@ -1,4 +1,4 @@
-"""Whether a lab's daemon is there: it holds a lock, and tells beside who it is."""
+"""Whether the daemon of a lab runs: it holds a lock, and writes a record of itself next to it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _RECORD_SECONDS, _TICK_SECONDS = 2.0, 0.005
 
 
 class DaemonRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
-    """A daemon."""
+    """The record of a daemon."""
 
     queue: str = ""
-    """The file of the queue that it has opened, as `identity` tells it; empty where there was none."""
+    """The `identity` of the queue file that it has opened; empty if there was none."""
 
 
 def write_record(folder: Path) -> None:
-    """Tells who the daemon of a lab is: we, who hold its `lock` and have opened its queue.
+    """Records this process as the daemon of a lab; it holds the `lock` and has opened the queue.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The record cannot be written.
     """
     background_process.write_record(
-        folder / _RECORD, DaemonRecord.own(queue=identity(folder / database.NAME))
+        folder / _RECORD, DaemonRecord.of_this_process(queue=identity(folder / database.FILE_NAME))
     )
 
 
 def identity(path: Path) -> str:
-    """Which file stands at a path now; empty if none does."""
+    """Returns which file is at a path now, by device and inode; empty if there is none."""
     try:
         return _identity(path.stat())
     except OSError:
@@ -46,35 +46,35 @@ def _identity(found: os.stat_result) -> str:
 
 
 def is_in_place(folder: Path, lock_fd: int, queue: str) -> bool:
-    """Whether the lock and the queue that a daemon has opened are still those that others find in its folder:
-    else a second daemon comes up beside it.
+    """Whether the lock and the queue that a daemon has opened are still those in its folder. If not, a second
+    daemon can start there.
 
     Args:
-        folder: The lab's.
-        lock_fd: As `lock` gave it.
-        queue: The `identity` of its queue.
+        folder: The folder of the lab.
+        lock_fd: The descriptor from `lock`.
+        queue: The `identity` of the opened queue.
     """
     own = _identity(os.fstat(lock_fd))
-    return identity(folder / _LOCK) == own and identity(folder / database.NAME) == queue
+    return identity(folder / _LOCK) == own and identity(folder / database.FILE_NAME) == queue
 
 
 def lock(folder: Path) -> int:
-    """Keeps every daemon from a lab, until the descriptor that it gives is closed.
+    """Takes the lock of the daemon of a lab, until the returned descriptor is closed.
 
     Raises:
-        Refused: There is a daemon, or the folder will not do.
-        OSError: The lock cannot be made.
+        Refused: A daemon runs, or the folder is not usable.
+        OSError: The lock file cannot be opened.
     """
     state_folder.prepare(folder)
     if (fd := background_process.lock(folder / _LOCK)) is not None:
         return fd
     found = _wait_for_record(folder)
     who = f" (pid {found.pid})" if found is not None else ""
-    raise Refused(f"this lab has a daemon already{who}", where=folder, fix="`roost lab status` tells of it")
+    raise Refused(f"this lab has a daemon already{who}", where=folder, fix="see `roost lab status`")
 
 
 def _wait_for_record(folder: Path) -> DaemonRecord | None:
-    """Who has the lock; it may have it so newly that it has yet to tell."""
+    """Returns the record of the process that has the lock; it may take a moment to write it."""
     deadline = time.monotonic() + _RECORD_SECONDS
     while (found := find_daemon(folder)) is None and time.monotonic() < deadline:
         time.sleep(_TICK_SECONDS)
@@ -82,10 +82,10 @@ def _wait_for_record(folder: Path) -> DaemonRecord | None:
 
 
 def find_daemon(folder: Path) -> DaemonRecord | None:
-    """The daemon that lives; None if there is none."""
+    """Returns the record of the running daemon; None if there is none."""
     return background_process.find_running(folder / _RECORD, DaemonRecord)
 
 
 def stop(folder: Path) -> DaemonRecord | None:
-    """Ends the daemon, as `background.stop` does. Raises RoostError if it does not end."""
+    """Ends the daemon, as `background_process.stop` does. Raises RoostError if it does not end."""
     return background_process.stop(folder / _RECORD, DaemonRecord, "the lab's daemon")

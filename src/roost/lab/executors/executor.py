@@ -1,4 +1,4 @@
-"""What starts tasks, and is asked what has become of them: the machine itself, or a cluster."""
+"""The protocol of executors, which start attempts and report their status: this machine, or a cluster."""
 
 from __future__ import annotations
 
@@ -11,54 +11,55 @@ from roost.lab.queue.task import Task
 
 
 class AttemptStatus(NamedTuple):
-    """What has become of an attempt."""
+    """The status of an attempt."""
 
     state: str
-    """As of a task: starting, running, or ended."""
+    """A state of a task: starting, running, or ended; pending: it never started."""
     session: int | None = None
-    """The package's session that it is now."""
+    """The number of its session in the package."""
     reason: str = ""
-    """Of one that has ended: why, in a line."""
+    """Why it ended, in one line."""
     started: float | None = None
     ended: float | None = None
     exit_code: int | None = None
-    is_accident: bool = False
-    """Whether it ended by no fault of its own: the machine went down, or somebody killed what watched over
-    it."""
-    in_vain: int = 0
-    """How many attempts in a row have ended by no fault of their own, and saved nothing."""
-    taken: MemoryUse | None = None
-    """What it took of its cards, if that was measured."""
+    is_lost: bool = False
+    """Whether it is a lost attempt: ended by no fault of its own, as the machine went down or its supervisor
+    was killed."""
+    lost_in_a_row: int = 0
+    """How many attempts in a row have ended by no fault of their own and saved no checkpoint."""
+    memory: MemoryUse | None = None
+    """Its memory use on its cards, if it was measured."""
 
 
 NEVER_STARTED = AttemptStatus("pending")
-"""Nothing of the attempt is there, and nothing will come any more."""
+"""No session of the attempt exists, and none will be started."""
 
 
 class Executor(Protocol):
-    """One kind of place where tasks run. What it starts belongs to nobody: it outlives this object, and any
-    other one of its kind can be asked about it."""
+    """Starts tasks on one kind of machine. A started attempt outlives this object, and any other executor of
+    the kind can report on it."""
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
-        """Starts the attempt that ``task`` tells of; gives what waits until it stands. That is to be called
-        once; others may be started before. Which session it is tells `poll`.
+        """Starts the current attempt of a task. Returns a function that waits until the attempt has started;
+        it is called once, possibly after other starts. `poll` gives the number of the session.
 
         Raises:
-            Refused: Somebody else has taken the cards, or writes to the package.
-            RoostError: It could not be started; nothing of it is left. Both raise this.
-            OSError: Likewise.
+            Refused: Another process has taken the cards, or writes to the package.
+            RoostError: The attempt could not be started, and nothing of it remains. The returned function
+                raises the same errors.
+            OSError: The same, because of the system.
         """
 
     def poll(self, task: Task) -> AttemptStatus:
-        """What has become of its newest attempt."""
+        """Returns the status of the newest attempt."""
 
     def watch(self, task: Task) -> int | None:
-        """A descriptor that becomes readable when the attempt has ended, which the caller closes; None where
-        there is none: then it is to be asked from time to time."""
+        """Returns a descriptor that becomes readable when the attempt has ended, for the caller to close;
+        None if there is none: then the attempt has to be polled."""
 
-    def ask(self, task: Task, *, now: bool) -> None:
-        """Asks it to save and end, or ends it at once; nothing if it does not run.
+    def request_stop(self, task: Task, *, now: bool) -> None:
+        """Requests the attempt to save and end, or ends it at once; does nothing if it does not run.
 
         Raises:
-            RoostError: It cannot be reached.
+            RoostError: The attempt cannot be reached.
         """

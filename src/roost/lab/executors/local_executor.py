@@ -1,4 +1,4 @@
-"""Tasks on this machine, each under a supervisor of its own."""
+"""The executor of this machine: each task runs under its own supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
 from roost.lab.sessions import session_control, session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session, unix_seconds
 from roost.supervisor import guard_start
@@ -34,44 +34,51 @@ _ATTEMPT = "attempt"
 
 
 class LocalExecutor:
-    """An `Executor` of this machine. The truth about a task is its package: whoever holds the package's lock
-    is, or is about to be, its newest session.
+    """An `Executor` of this machine. The package holds the truth about its task: the process that has the
+    lock of the package is its newest session, or is about to be.
 
     Args:
-        template: What guards are forked from, if they can be.
-        warm: What they are forked from together with their workers; is told which were started.
+        template: The template process from which guards are forked, if possible.
+        warm_templates: The template processes for warm starts of workers; prepared for each started session.
     """
 
-    def __init__(self, template: GuardTemplate | None = None, warm: WarmTemplates | None = None) -> None:
-        self._template, self._warm = template, warm
+    def __init__(
+        self, template: GuardTemplate | None = None, warm_templates: WarmTemplates | None = None
+    ) -> None:
+        self._template, self._warm_templates = template, warm_templates
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
-        self._seen: dict[str, Session] = {}
+        self._last_running: dict[str, Session] = {}
 
     def start(self, task: Task, cards: Sequence[Card]) -> Callable[[], None]:
-        """As `Executor.start`: adds a session to the package, and gives it a supervisor that outlives us. An
-        attempt whose session stands already is not started again."""
+        """Implements `Executor.start`: adds a session to the package, with a supervisor that outlives this
+        process. An attempt that has a session already is not started again."""
         package = PackageFolder.open(task.package)
-        if not task_file.stands(task):
-            fix = "put its own back, or submit it again"
-            raise NotFound("another package stands in the place of its own", received=task.package, fix=fix)
+        if not task_file.exists(task):
+            fix = "put its own package back, or submit the task again"
+            raise NotFound(
+                "another package is at the path of this task's package", received=task.package, fix=fix
+            )
         if _has_started(package, task):
             return lambda: None
-        plan = msgspec.convert(task.plan, Plan)
+        plan = msgspec.convert(task.plan, SessionPlan)
         end_abandoned(package)
         if safe_read.is_locked(
             package.path / "lock"
-        ):  # `lock` would wait for it, and with us every other task
-            raise Refused("somebody writes to its package", where=package.path, fix="it starts after that")
+        ):  # `lock` would wait for it, and so would all other tasks
+            raise Refused(
+                "another process writes to its package", where=package.path, fix="wait: it starts after that"
+            )
         lock_fd = package.lock()
         held = None
         try:
-            # Room that is nobody's was left by whoever chose the cards: others see it as they look.
+            # The scheduler has left the memory that must stay free; other users do the same when they choose
+            # cards.
             held = (
                 lease.take(cards, task.reserved_mb, LeaseHolder.this_process(task.id, task.package))
                 if cards
                 else None
             )
-            spec = session_start.add(
+            spec = session_start.add_session(
                 package,
                 plan,
                 cards=[card.id for card in cards],
@@ -98,84 +105,87 @@ class LocalExecutor:
                 coming.guard.close()
             else:
                 self._guards[task.id] = coming.guard
-            if self._warm is not None:
-                self._warm.ensure_template(spec)  # for the next one
+            if self._warm_templates is not None:
+                self._warm_templates.ensure_template(spec)  # for the next one
 
         return finish
 
     def poll(self, task: Task) -> AttemptStatus:
-        """As `Executor.poll`, by the records of the package."""
-        seen = self._look(task)
+        """Implements `Executor.poll`, by the records of the package."""
+        status = self._read_status(task)
         self._reap(task)
-        return seen
+        return status
 
-    def _look(self, task: Task) -> AttemptStatus:
+    def _read_status(self, task: Task) -> AttemptStatus:
         try:
             package = PackageFolder.open(task.package)
         except NotFound:
-            return self._without_package(task, "its package is gone, and with it how it ended")
+            return self._without_package(task, "its package was removed, and with it the record of its end")
         found = self._session(package, task)
-        if found is None and not task_file.stands(task):
-            return self._without_package(task, "another package stands in the place of its own")
+        if found is None and not task_file.exists(task):
+            return self._without_package(task, "another package is at the path of its package")
         if found is None or found.record is None:
-            if safe_read.is_locked(package.path / "lock"):  # its supervisor is coming up
+            if safe_read.is_locked(package.path / "lock"):  # its supervisor is starting
                 return AttemptStatus(STARTING, found.number if found else None)
-            found = self._session(package, task)  # or it has come and gone meanwhile
+            found = self._session(package, task)  # or it has started and ended meanwhile
             if found is None or found.record is None:
                 return NEVER_STARTED
-        seen = _attempt_status(found)
-        if seen.state == RUNNING:
-            self._seen[task.id] = found
+        status = _attempt_status(found)
+        if status.state == RUNNING:
+            self._last_running[task.id] = found
         else:
-            self._seen.pop(task.id, None)
-        if seen.is_accident:
+            self._last_running.pop(task.id, None)
+        if status.is_lost:
             end_abandoned(package)
-        if seen.state in ENDED:
-            in_vain = 0 if seen.state == SUCCEEDED else memory_use.count_lost_in_a_row(package, task.id)
-            return seen._replace(in_vain=in_vain, taken=memory_use.session_memory_use(found))
-        return seen
+        if status.state in ENDED:
+            lost_in_a_row = (
+                0 if status.state == SUCCEEDED else memory_use.count_lost_in_a_row(package, task.id)
+            )
+            return status._replace(lost_in_a_row=lost_in_a_row, memory=memory_use.session_memory_use(found))
+        return status
 
     def watch(self, task: Task) -> int | None:
-        """As `Executor.watch`: of the guard, else of the supervisor."""
+        """Implements `Executor.watch`, by the guard, else the supervisor."""
         found = self._running(task)
         record = found.record if found is not None else None
         if not record or not hasattr(os, "pidfd_open"):
             return None
         boot_id = str(record.get("boot_id"))
-        for who in ("guard_", ""):  # a supervisor goes on whose guard was killed
-            fd = _open_process(record.get(f"{who}pid"), record.get(f"{who}start_ticks"), boot_id)
+        for prefix in ("guard_", ""):  # a supervisor continues if its guard is killed
+            fd = _open_process(record.get(f"{prefix}pid"), record.get(f"{prefix}start_ticks"), boot_id)
             if fd is not None:
                 return fd
         return None
 
-    def ask(self, task: Task, *, now: bool) -> None:
-        """As `Executor.ask`, by a signal."""
+    def request_stop(self, task: Task, *, now: bool) -> None:
+        """Implements `Executor.request_stop`, by a signal."""
         found = self._running(task)
         if found is not None:
-            session_control.ask(found, now=now)
+            session_control.request_stop(found, now=now)
 
     def _running(self, task: Task) -> Session | None:
-        """Its session as it was seen last, if it ran then; its package may be gone by now."""
-        if task.id not in self._seen:
+        """Returns the session as last read, if it ran then; the package may be removed by now."""
+        if task.id not in self._last_running:
             self.poll(task)
-        return self._seen.get(task.id)
+        return self._last_running.get(task.id)
 
     def _without_package(self, task: Task, reason: str) -> AttemptStatus:
-        """What is known of an attempt whose package was removed: it goes on until it wants to write."""
-        found = self._seen.get(task.id)
+        """Returns the status of an attempt whose package was removed: it runs until it writes to the
+        package."""
+        found = self._last_running.get(task.id)
         if found is not None and found.guard_is_alive:
             return AttemptStatus(RUNNING, found.number, started=task.started)
-        self._seen.pop(task.id, None)
+        self._last_running.pop(task.id, None)
         return AttemptStatus(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
 
     def _reap(self, task: Task) -> None:
-        """Takes the exit code of a guard that we have started: what became of the task says its package."""
+        """Reaps a guard that this process has started; the result of the task is in its package."""
         guard = self._guards.get(task.id)
         if guard is not None and guard.poll() is not None:
             del self._guards[task.id]
 
     def _session(self, package: PackageFolder, task: Task) -> Session | None:
-        """That of the newest attempt, or what was begun by itself after it."""
+        """Returns the session of the newest attempt, or the one that restarted automatically after it."""
         for found in reversed(package.sessions()):
             if found.request.get("task") == task.id:
                 return found if found.request.get(_ATTEMPT) == task.attempt else None
@@ -183,11 +193,11 @@ class LocalExecutor:
 
 
 def _has_started(package: PackageFolder, task: Task) -> bool:
-    """Whether another daemon has begun this attempt: it had this task in a queue that was lost. It is seen
-    like any other.
+    """Whether another daemon has started this attempt: it had the task in a queue that was lost. Such an
+    attempt is read like any other.
 
     Raises:
-        RoostError: It has begun a later one.
+        RoostError: The other daemon has started a later attempt.
     """
     own = [one for one in package.sessions() if one.request.get("task") == task.id]
     if not own or own[-1].record is None:
@@ -195,17 +205,17 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
     attempt = own[-1].request.get(_ATTEMPT)
     if isinstance(attempt, int) and attempt > task.attempt:
         what = f"another queue knows this task, and has started its attempt {attempt}"
-        fix = f"go on with `roost submit continue {shlex.quote(str(package.path))}`"
+        fix = f"continue it with `roost submit continue {shlex.quote(str(package.path))}`"
         raise RoostError(what, where=package.path, fix=fix)
     return bool(attempt == task.attempt)
 
 
 def _attempt_status(found: Session) -> AttemptStatus:
     record: Mapping[str, Any] = found.record or {}
-    # The guard ends last: until then the package is locked and the cards are taken.
+    # The guard ends last: until then the package is locked and the cards are leased.
     if found.state == "running" or found.guard_is_alive:
         return AttemptStatus(RUNNING, found.number, started=unix_seconds(record.get("started")))
-    unrecorded = record.get("state") == "running"  # nobody was left who could have written down its end
+    unrecorded = record.get("state") == "running"  # no process was left to record its end
     ended, code = unix_seconds(record.get("ended")), record.get("exit_code")
     is_known = found.state in ENDED
     return AttemptStatus(
@@ -215,7 +225,7 @@ def _attempt_status(found: Session) -> AttemptStatus:
         started=unix_seconds(record.get("started")),
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
-        is_accident=unrecorded,
+        is_lost=unrecorded,
     )
 
 
@@ -237,7 +247,8 @@ def _open_process(pid: object, start_ticks: int | None, boot_id: str) -> int | N
 
 
 def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
-    """What was asked of an attempt that counts holds for all that follow."""
+    """Returns the request of an attempt after an effective one, whose overrides and checkpoint are in effect
+    already."""
     records = package.path / "records"
     has_begun = any(
         one.is_effective(records) for one in package.sessions() if one.request.get("task") == task.id
@@ -245,6 +256,6 @@ def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 
-def _deadline(plan: Plan) -> float | None:
+def _deadline(plan: SessionPlan) -> float | None:
     seconds = plan.limits.get("wall_seconds")
     return time.time() + seconds if seconds is not None else None

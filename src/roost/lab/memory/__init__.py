@@ -1,0 +1,6 @@
+"""The memory of cards: what attempts used, and what later tasks will need.
+
+memory_use: the memory use of an attempt, from the record of its session
+memory_prediction: the memory for a task, from the peaks of earlier runs
+expectations: memory and run time of all pending tasks, cached between scheduling passes
+"""

@@ -1,4 +1,4 @@
-"""What earlier runs tell of those that wait: how much memory they take, and how long."""
+"""Predictions for pending tasks from earlier runs: how much memory they need, and how long they take."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from roost.devices.card import Card
 from roost.lab.memory.memory_prediction import predict_memory
 from roost.lab.policy.card_capacity import capacity_mb, usable
 from roost.lab.policy.policy_state import Expectation, Rules
-from roost.lab.queue.history import MOST_PEAKS, Peak, Remembered
+from roost.lab.queue.history import MAX_PEAKS_PER_KEY, MemoryPeak, QueueHistory
 from roost.lab.queue.task import Task
 
 _LEAST_RUNS = 3
-"""Of fewer runs nobody knows how long the next one takes."""
+"""With fewer runs the run time of the next one is not predicted."""
 
 _Key = tuple[str, float | None, int, str | None]
 _SpanKey = tuple[str, str, float | None]
 
 
 class Expectations:
-    """Of the tasks of one queue. A pass costs a look at what was measured since the last one, and a look-up a
-    task.
+    """The predictions for the tasks of one queue. A pass costs one query for new measurements, and one
+    look-up for each task.
 
     Args:
-        remembered: Where it stands.
+        history: The measurements in the queue.
     """
 
-    def __init__(self, remembered: Remembered) -> None:
-        self._remembered = remembered
+    def __init__(self, history: QueueHistory) -> None:
+        self._history = history
         self._peak_seq = self._event_seq = 0
-        self._peaks: defaultdict[str, deque[Peak]] = defaultdict(lambda: deque(maxlen=MOST_PEAKS))
+        self._peaks: defaultdict[str, deque[MemoryPeak]] = defaultdict(
+            lambda: deque(maxlen=MAX_PEAKS_PER_KEY)
+        )
         self._spans: defaultdict[_SpanKey, list[float]] = defaultdict(list)
         self._known: dict[_Key, Expectation | None] = {}
         self._models: Mapping[str, int] = {}
 
-    def of(self, tasks: Sequence[Task], cards: Sequence[Card], rules: Rules) -> dict[str, Expectation]:
-        """By task, where something is known.
+    def for_tasks(self, tasks: Sequence[Task], cards: Sequence[Card], rules: Rules) -> dict[str, Expectation]:
+        """Returns the predictions by task id, where there are any.
 
         Args:
-            tasks: Those that are asked for.
-            cards: Of the machine.
-            rules: Which of them tasks may have, and how much of each.
+            tasks: The tasks.
+            cards: The cards of the machine.
+            rules: Which cards tasks may have, and how much of each.
         """
         models: dict[str, int] = {}
         for card in usable(cards, rules):
             models[card.name] = max(capacity_mb(card, rules), models.get(card.name, 0))
-        self._look(models)
+        self._refresh(models)
         found: dict[str, Expectation] = {}
         if not self._peaks and not self._spans:
             return found
@@ -62,11 +64,11 @@ class Expectations:
                 found[task.id] = expected
         return found
 
-    def _look(self, models: Mapping[str, int]) -> None:
-        self._peak_seq, peaks = self._remembered.learned_since(self._peak_seq)
+    def _refresh(self, models: Mapping[str, int]) -> None:
+        self._peak_seq, peaks = self._history.peaks_since(self._peak_seq)
         for peak in peaks:
             self._peaks[peak.key].append(peak)
-        self._event_seq, spans = self._remembered.spans_since(self._event_seq)
+        self._event_seq, spans = self._history.durations_since(self._event_seq)
         for span in spans:
             self._spans[span.sweep, span.profile, span.scale].append(span.seconds)
         if peaks or spans or models != self._models:
@@ -81,8 +83,8 @@ class Expectations:
         return Expectation(memory_mb, seconds) if (memory_mb, seconds) != (None, None) else None
 
     def _memory_mb(self, profile: str, scale: float | None, ranks: int) -> int | None:
-        """Which card it gets is not known yet: so the most that it would take on one of the models here. What
-        it takes on a model that it never ran on is taken to be that, too."""
+        """Returns the largest prediction over the card models here, as the card is not chosen yet. It is used
+        for models on which the task never ran, too."""
         peaks = self._peaks[profile]
         given = [
             predict_memory(peaks, scale=scale, device=model, ranks=ranks, declared_mb=None).mb
@@ -94,7 +96,8 @@ class Expectations:
         return max(known) if max(known) <= max(self._models.values()) else 0
 
     def _seconds(self, profile: str, scale: float | None, sweep: str) -> float | None:
-        """As long as the longest of its sweep so far that is like it; a profile alone does not tell how many
-        epochs there are. Whoever is thought too quick would hold up the head of the queue."""
+        """Returns the longest run time of equal tasks of its sweep; a profile alone does not determine the
+        number of epochs. The longest, because a task that takes longer than predicted delays the first
+        blocked task."""
         spans = self._spans.get((sweep, profile, scale), [])
         return max(spans) if len(spans) >= _LEAST_RUNS else None

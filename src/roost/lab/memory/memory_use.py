@@ -1,4 +1,4 @@
-"""What an attempt has taken of its cards, as its session tells."""
+"""The memory use of an attempt on its cards, read from the record of its session."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from roost.package.sessions import Session
 
 _MODEL, _TOTAL = "card_model", "card_mb"
 _NEIGHBOUR_MB = 256.0
-"""What others have of a card at least if it is to be their fault that no more was there."""
+"""With at least so much used by other processes, they are the cause of an out-of-memory failure."""
 _MAX_MB = 1e12
 _LONG_RUN_SECONDS = 600.0
-"""A run that was stopped tells of others if it ran so long: by then it has probably validated, too."""
+"""The use of a stopped run is representative if it ran so long: by then it has probably validated, too."""
 
 
 class MemoryUse(NamedTuple):
-    """The memory that the largest rank of an attempt has taken of its card."""
+    """The card memory of the rank of an attempt that used most."""
 
     peak_mb: float
-    """What torch's allocator has held at most."""
+    """The peak of torch's allocator."""
     driver_mb: float
-    """What the driver took beside."""
+    """The memory of the driver in addition."""
     model: str
-    """Of the cards."""
-    is_whole: bool
-    """Whether other runs take as much: it went as far as it was to go, and was never refused any."""
+    """The model of the cards."""
+    is_representative: bool
+    """Whether other runs will use as much: it ran to its end, and no allocation failed."""
     ran_out: OutOfMemory | None = None
-    """How it ran out of memory, if that is what it ended by."""
+    """The facts of an out-of-memory failure, if it ended by one."""
 
 
 ReadCapacities = Callable[[int], tuple[int, int]]
-"""Asks what tasks may have of a card of so many MB, and of the largest card."""
+"""Returns the memory that tasks may have of a card of so many MB, and of the largest card."""
 
 
 def card_fields(cards: Sequence[Card]) -> dict[str, Any]:
-    """What the request of a session tells of its cards, so that the session tells all; of several models the
-    smallest card."""
+    """Returns the fields about the cards in the request of a session, so that its memory use can be read from
+    the session alone; of several models the smallest card."""
     if not cards:
         return {}
     card = min(cards, key=lambda one: one.total_mb)
@@ -50,7 +50,7 @@ def card_fields(cards: Sequence[Card]) -> dict[str, Any]:
 
 
 def session_memory_use(session: Session) -> MemoryUse | None:
-    """What a session of the lab has taken, once it has ended; None where it did not tell."""
+    """Returns the memory use of an ended session of the lab; None if it was not recorded."""
     record, request = session.record or {}, session.request
     memory, model, card_mb = record.get("memory"), request.get(_MODEL), request.get(_TOTAL)
     if not isinstance(memory, Mapping) or not isinstance(model, str) or not isinstance(card_mb, int):
@@ -63,7 +63,7 @@ def session_memory_use(session: Session) -> MemoryUse | None:
         ran_out = OutOfMemory(
             reserved_mb if isinstance(reserved_mb, int) else None,
             card_mb,
-            card_mb,  # as far as the session knows, see `with_card_capacities`
+            card_mb,  # the session does not know more, see `with_card_capacities`
             peak_mb + driver_mb,
             asked_mb=_number(memory, "asked_mb"),
             alone=_number(memory, "others_mb") < _NEIGHBOUR_MB,
@@ -71,12 +71,12 @@ def session_memory_use(session: Session) -> MemoryUse | None:
     went_far = record.get("state") == "succeeded" or (
         record.get("state") == "stopped" and _number(record, "seconds") >= _LONG_RUN_SECONDS
     )
-    is_whole = went_far and peak_mb > 0 and not ooms
-    return MemoryUse(peak_mb, driver_mb, model, is_whole, ran_out)
+    is_representative = went_far and peak_mb > 0 and not ooms
+    return MemoryUse(peak_mb, driver_mb, model, is_representative, ran_out)
 
 
 def with_card_capacities(taken: MemoryUse | None, capacities: ReadCapacities) -> MemoryUse | None:
-    """With what tasks may have of the cards, where it ran out of memory."""
+    """Completes an out-of-memory failure with the memory that tasks may have of the cards."""
     if taken is None or taken.ran_out is None:
         return taken
     card_mb, largest_mb = capacities(taken.ran_out.card_mb)
@@ -85,21 +85,21 @@ def with_card_capacities(taken: MemoryUse | None, capacities: ReadCapacities) ->
 
 def _number(memory: Mapping[str, Any], name: str, unknown: float = 0.0) -> float:
     found = memory.get(name)
-    if not isinstance(found, int | float) or not 0 <= found < _MAX_MB:  # whoever has written it
+    if not isinstance(found, int | float) or not 0 <= found < _MAX_MB:  # another program may have written it
         return unknown
     return float(found)
 
 
 def count_lost_in_a_row(package: PackageFolder, task: str) -> int:
-    """How many of a task's newest sessions have ended by no fault of their own, one after the other, and have
-    saved nothing: what watched over them is gone, or a neighbour took the memory that was theirs."""
-    unlucky = []
+    """Returns how many of a task's newest sessions in a row ended by no fault of their own and saved no
+    checkpoint: their supervisor was killed, or another process took memory that was promised to them."""
+    lost = []
     for session in reversed(package.sessions()):
         if session.request.get("task") != task or not _is_lost(session):
             break
-        unlucky.append(session.number)
-    saved = {info.session for info in checkpoint.read_manifests(package.checkpoints)} if unlucky else set()
-    return next((count for count, number in enumerate(unlucky) if number in saved), len(unlucky))
+        lost.append(session.number)
+    saved = {info.session for info in checkpoint.read_manifests(package.checkpoints)} if lost else set()
+    return next((count for count, number in enumerate(lost) if number in saved), len(lost))
 
 
 def _is_lost(session: Session) -> bool:

@@ -10,7 +10,7 @@ from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import DRAINED, FOREIGN, TROUBLE
-from roost.lab.queue.task import Need, Task
+from roost.lab.queue.task import ResourceRequest, Task
 
 _UNKNOWN_MB = 1 << 40
 """The assumed memory of a card whose driver does not report it: tasks get it only as a whole."""
@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     whole: bool
 
     @classmethod
-    def from_need(cls, need: Need, learned_mb: int | None = None) -> Shape:
+    def from_need(cls, need: ResourceRequest, learned_mb: int | None = None) -> Shape:
         """Returns the shape of a resource request; memory learned from earlier runs replaces the
         request's."""
         mb = (need.memory_mb if learned_mb is None else learned_mb) or 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from roost.lab.policy import wait_reasons
-from roost.lab.queue.task import Need, Task
+from roost.lab.queue.task import ResourceRequest, Task
 
 
-def num_cores(need: Need) -> int:
+def num_cores(need: ResourceRequest) -> int:
     """Returns how many cores a task takes; one if it names no number."""
     return 1 if need.cores is None else need.cores
 

@@ -64,7 +64,7 @@ class StartConditions:
         for task in tasks:
             facts: Hashable = None
             if not task.held and task.begin is None:
-                others = task.others
+                others = task.dependencies
                 facts = task.after, others, (*map(states.get, others),), (*map(causes.get, others),)
             known = self._known.get(task.id)
             if facts is None or known is None or known[0] != facts:

@@ -27,7 +27,7 @@ from roost.lab.policy.reason_codes import (
     reason_code,
 )
 from roost.lab.policy.reservation import Reservation
-from roost.lab.queue.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Need, Task
+from roost.lab.queue.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, ResourceRequest, Task
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _NEVER_SUCCEEDS = {
 _MOST_HOLDERS, _LONGEST_NAME = 3, 24
 
 
-def impossible(need: Need, cards: Sequence[Card], rules: Rules) -> str | None:
+def impossible(need: ResourceRequest, cards: Sequence[Card], rules: Rules) -> str | None:
     """Returns why a task can never start on this machine, with the numbers; None if it can.
 
     Cards that are drained, in trouble or in use count: they may come back.

@@ -1,4 +1,4 @@
-"""One pass over the queue: what the machine has, what the policy says of it, and doing that."""
+"""The scheduling pass: reads the state of queue and cards, decides by the policy, and starts tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from roost.lab.policy.card_capacity import capacity_mb, shared_mb, spare_mb, usa
 from roost.lab.policy.decision import Policy
 from roost.lab.policy.policy_state import Placement, PolicyState, Rules
 from roost.lab.policy.reason_codes import CARDS, DISK, MACHINE, RACE, TAKEN, reason_code
-from roost.lab.queue.queue_store import Raced, Store
+from roost.lab.queue.queue_store import ConcurrentChange, QueueStore
 from roost.lab.queue.task import EVICT, FAILED, PENDING, Task
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.other_queues import OtherQueues
@@ -31,119 +31,122 @@ from roost.lab.scheduling.site_rules import read_rules
 from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache, UnfinishedTasks
 
 _MACHINE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
-"""What the machine has too little of, whatever the task is."""
+"""The machine lacks a resource for any task."""
 _DISK_ERRORS = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
-"""A disk that may come back: that of the task's package, others may be on another one."""
+"""The disk of the task's package may come back; packages of other tasks may be on other disks."""
 _RETRY_SECONDS, _SOON_SECONDS = 5.0, 0.05
 
 
-def card_capacities(store: Store, ask: Callable[[], list[Card]], card_mb: int) -> tuple[int, int]:
-    """What tasks may have of a card of so many MB, and of the largest that they may have; where the driver
-    does not tell, no card is larger."""
+def card_capacities(store: QueueStore, read_cards: Callable[[], list[Card]], card_mb: int) -> tuple[int, int]:
+    """Returns the memory that tasks may have of a card of so many MB, and of the largest card; without a
+    driver the former is taken for both."""
     rules = read_rules(store)
     own_mb = shared_mb(card_mb, rules)
     with suppress(RoostError, OSError):
-        return own_mb, max((capacity_mb(card, rules) for card in usable(ask(), rules)), default=own_mb)
+        return own_mb, max((capacity_mb(card, rules) for card in usable(read_cards(), rules)), default=own_mb)
     return own_mb, own_mb
 
 
 class Scheduler:
-    """Starts what the policy lets start.
+    """Runs scheduling passes over a queue.
 
     Args:
         store: The queue.
         executor: Starts the tasks.
-        attempts: Takes those that were started.
-        ask: The cards as they are now.
+        attempts: Watches the started tasks.
+        read_cards: Reads the current state of the cards.
     """
 
     def __init__(
-        self, store: Store, executor: Executor, attempts: Attempts, ask: Callable[[], list[Card]]
+        self, store: QueueStore, executor: Executor, attempts: Attempts, read_cards: Callable[[], list[Card]]
     ) -> None:
-        self._store, self._executor, self._attempts, self._ask = store, executor, attempts, ask
-        self._standing, self._policy = UnfinishedTaskCache(store), Policy()
-        self._neighbours = OtherQueues()
+        self._store, self._executor, self._attempts, self._read_cards = store, executor, attempts, read_cards
+        self._unfinished_tasks, self._policy = UnfinishedTaskCache(store), Policy()
+        self._other_queues = OtherQueues()
         self._expectations = Expectations(store)
-        self._explained = ReasonWriter(store)
-        self._deaf_until = 0.0
+        self._reason_writer = ReasonWriter(store)
+        self._ignore_events_until = 0.0
 
     def run(self) -> float | None:
-        """One pass; gives in how many seconds another one may find more room although nobody wakes us. None:
-        nobody waits."""
-        tasks = self._standing.look()
+        """Runs one pass. Returns the seconds after which another one may start more tasks without any event;
+        None: no task waits."""
+        tasks = self._unfinished_tasks.refresh()
         if not tasks.pending:
-            self._explained.rest()
-            self._neighbours.rest()
-            self._policy = Policy()  # the last one keeps those of which it has decided
+            self._reason_writer.clear()
+            self._other_queues.withdraw()
+            self._policy = Policy()  # the old one holds the tasks of its last decision
             return None
-        state, unseen = self._state(tasks)
-        whole = self._policy.decide(state)
-        decision = self._neighbours.ours(whole)
+        state, unreadable = self._state(tasks)
+        decision_of_all = self._policy.decide(state)
+        decision = self._other_queues.own_decision(decision_of_all)
         by_id = {task.id: task for task in tasks.pending}
         cards = {card.id: card for card in state.cards}
-        reasons = {**decision.reasons, **unseen}
-        self._explained.tell(reasons, now=time.monotonic())  # before the starts, which take their time
+        reasons = {**decision.reasons, **unreadable}
+        self._reason_writer.write(reasons, now=time.monotonic())  # before the starts, which take time
         waits, has_ended = self._start(decision.placements, by_id, cards, state.rules)
-        for id in decision.evictions:
+        for id in decision.preemptions:
             with suppress(Refused):  # it has ended meanwhile
-                self._store.ask(id, EVICT)
-        if decision.evictions:
-            self._attempts.settle([])  # which passes it on
+                self._store.request_stop(id, EVICT)
+        if decision.preemptions:
+            self._attempts.refresh([])  # passes the requests on
         if waits:
             reasons |= waits
-            self._explained.tell(reasons, now=time.monotonic())
-        patience = min(self._neighbours.answer(state, whole), self._explained.left(time.monotonic()))
-        return (
-            0.0 if has_ended else min(patience, _seconds_until_next_pass(tasks.pending, reasons, state.now))
+            self._reason_writer.write(reasons, now=time.monotonic())
+        seconds = min(
+            self._other_queues.publish_demand(state, decision_of_all),
+            self._reason_writer.seconds_until_write(time.monotonic()),
         )
+        return 0.0 if has_ended else min(seconds, _seconds_until_next_pass(tasks.pending, reasons, state.now))
 
     @property
     def fd(self) -> int | None:
-        """Readable when another pass may find more room, because of others; None: nobody tells, or a start
-        has failed just now, as what it has touched would wake us for the next one, and so on."""
-        return self._neighbours.fd if time.monotonic() >= self._deaf_until else None
+        """Readable when other processes have changed leases or demand; None: there are no such events, or a
+        start has failed just now, whose own changes would cause the next pass at once, and so on."""
+        return self._other_queues.fd if time.monotonic() >= self._ignore_events_until else None
 
     def close(self) -> None:
-        """What waits, waits for another daemon."""
-        self._neighbours.rest()
+        """Withdraws the demand; pending tasks wait for another daemon."""
+        self._other_queues.withdraw()
 
     def _state(self, tasks: UnfinishedTasks) -> tuple[PolicyState, dict[str, str]]:
-        """What is decided on; and why of those tasks that it leaves out, because nobody can tell now what
-        the cards are like."""
+        """Returns the input of the decision, and the reasons of the tasks that it leaves out because the
+        cards cannot be read now."""
         pending, live = tasks
         cards: list[Card] = []
         leases: list[lease_files.CardLease] = []
         used: dict[str, float] = {}
-        unseen: dict[str, str] = {}
-        wants_cards = any(task.need.cards for task in pending)
+        unreadable: dict[str, str] = {}
+        needs_cards = any(task.need.cards for task in pending)
         now, rules = time.time(), read_rules(self._store)
-        if wants_cards:
+        if needs_cards:
             try:
-                self._neighbours.watch()
-                cards = self._ask()
+                self._other_queues.watch()
+                cards = self._read_cards()
                 leases = lease_files.all_leases(
                     lease_files.leases_folder(), first=[card.id for card in cards]
                 )
                 used = usage_ledger.decayed_usage(now, leases=leases)
-            except (RoostError, OSError) as error:  # tasks of the CPU do not wait for that
-                unseen = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
+            except (RoostError, OSError) as error:  # tasks without a card do not wait for that
+                unreadable = {task.id: f"{CARDS}: {error}" for task in pending if task.need.cards}
                 pending = [task for task in pending if not task.need.cards]
-                cards, wants_cards = [], False
+                cards, needs_cards = [], False
         state = PolicyState(
             now=now,
             pending=pending,
             live=live,
             cards=all_without_leased_processes(cards, leases),
             usage=used,
-            expected=self._expectations.of([*pending, *live], cards, rules) if wants_cards else {},
-            saved={task.id: at for task in live if task.need.opportunistic and (at := _last_saved(task))},
-            states=self._store.states([id for task in pending for id in task.others]),
+            expected=self._expectations.for_tasks([*pending, *live], cards, rules) if needs_cards else {},
+            last_saved={
+                task.id: at for task in live if task.need.opportunistic and (at := _last_saved(task))
+            },
+            dependency_states=self._store.states([id for task in pending for id in task.dependencies]),
             rules=rules,
         )
-        if wants_cards:
-            return self._neighbours.joined(state, leases), unseen
-        self._neighbours.rest()
-        return state, unseen
+        if needs_cards:
+            return self._other_queues.with_other_queues(state, leases), unreadable
+        self._other_queues.withdraw()
+        return state, unreadable
 
     def _start(
         self,
@@ -152,44 +155,48 @@ class Scheduler:
         cards: Mapping[str, Card],
         rules: Rules,
     ) -> tuple[dict[str, str], bool]:
-        """Starts what was placed: all of it before one is waited for. Gives why those wait that could not be
-        started, and whether another one has ended already."""
+        """Starts the placed tasks, all of them before one is waited for. Returns the reasons of those that
+        could not be started, and whether a started one has ended already."""
         waits: dict[str, str] = {}
-        coming: list[tuple[Task, Callable[[], None]]] = []
+        starting: list[tuple[Task, Callable[[], None]]] = []
         started: list[Task] = []
         why = ""
-        for task in self._begun(placements, tasks, cards, rules, waits):
-            if reason_code(why) == MACHINE:  # the next one would fare no better
+        for task in self._mark_started(placements, tasks, cards, rules, waits):
+            if reason_code(why) == MACHINE:  # the next one would fail for the same reason
                 waits[task.id] = self._put_back(task, why)
                 continue
             chosen = [cards[id] for id in task.cards]
             try:
                 try:
-                    coming.append((task, self._executor.start(task, chosen)))
+                    starting.append((task, self._executor.start(task, chosen)))
                 except OSError:
-                    if not coming:
+                    if not starting:
                         raise
-                    started += self._stand(coming, waits)  # what these have taken to come up is free then
-                    coming = [(task, self._executor.start(task, chosen))]
-            except Exception as error:  # noqa: BLE001  - one task that cannot be started holds up no other
-                why = waits[task.id] = self._not_started(task, error)
-        started += self._stand(coming, waits)
-        return {id: why for id, why in waits.items() if why}, self._attempts.look_at(started)
+                    started += self._wait_until_started(
+                        starting, waits
+                    )  # what these have taken to come up is free then
+                    starting = [(task, self._executor.start(task, chosen))]
+            except Exception as error:  # noqa: BLE001  - a task that cannot be started delays no other
+                why = waits[task.id] = self._handle_start_error(task, error)
+        started += self._wait_until_started(starting, waits)
+        return {id: why for id, why in waits.items() if why}, self._attempts.refresh_tasks(started)
 
-    def _stand(self, coming: list[tuple[Task, Callable[[], None]]], waits: dict[str, str]) -> list[Task]:
-        """Waits for those that come up, and leaves none in ``coming``; gives those that stand. Why others
-        wait is added to ``waits``."""
+    def _wait_until_started(
+        self, starting: list[tuple[Task, Callable[[], None]]], waits: dict[str, str]
+    ) -> list[Task]:
+        """Waits for the tasks in ``starting`` and empties it. Returns those that have started; the reasons of
+        the others are added to ``waits``."""
         started = []
-        while coming:
-            task, stands = coming.pop(0)
+        while starting:
+            task, finish = starting.pop(0)
             try:
-                stands()
+                finish()
                 started.append(task)
             except Exception as error:  # noqa: BLE001  - as above
-                waits[task.id] = self._not_started(task, error)
+                waits[task.id] = self._handle_start_error(task, error)
         return started
 
-    def _begun(
+    def _mark_started(
         self,
         placements: Sequence[Placement],
         tasks: Mapping[str, Task],
@@ -197,57 +204,61 @@ class Scheduler:
         rules: Rules,
         waits: dict[str, str],
     ) -> list[Task]:
-        """The placed tasks as they are with their cards, in one transaction; why others wait is added to
-        ``waits``."""
-        begun: list[Task] = []
+        """Marks the placed tasks as starting, with their cards, in one transaction. Returns them; the reasons
+        of tasks that were changed meanwhile are added to ``waits``."""
+        marked: list[Task] = []
         if not placements:
-            return begun
-        with self._store.together():
+            return marked
+        with self._store.transaction():
             for placement in placements:
                 chosen = [cards[id] for id in placement.cards]
-                self._explained.forget(placement.task)  # to start takes it away, whatever follows
+                self._reason_writer.forget(
+                    placement.task
+                )  # the start clears it in the queue, whatever follows
                 spare = max((spare_mb(card, rules) for card in chosen), default=0)
                 most = rules.most_per_card
                 try:
                     task = tasks[placement.task]
-                    begun.append(
+                    marked.append(
                         self._store.start(task, chosen, placement.mb, most_per_card=most, spare_mb=spare)
                     )
-                except Raced:
-                    waits[placement.task] = f"{RACE}: somebody was quicker; it is looked at again at once"
-        return begun
+                except ConcurrentChange:
+                    waits[placement.task] = (
+                        f"{RACE}: another process has changed it meanwhile; it is considered again at once"
+                    )
+        return marked
 
-    def _not_started(self, begun: Task, error: Exception) -> str:
-        """Writes down that a task was not started; gives why it waits, empty if it does not."""
+    def _handle_start_error(self, marked: Task, error: Exception) -> str:
+        """Records that a task was not started. Returns why it waits; empty if it does not."""
         if not isinstance(error, CardsBusy):
-            self._deaf_until = time.monotonic() + _RETRY_SECONDS
+            self._ignore_events_until = time.monotonic() + _RETRY_SECONDS
         if isinstance(error, Refused):
-            return self._put_back(begun, f"{TAKEN}: {error}")
+            return self._put_back(marked, f"{TAKEN}: {error}")
         if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
-            return self._put_back(begun, f"{MACHINE}: {error}")
+            return self._put_back(marked, f"{MACHINE}: {error}")
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-            return self._put_back(begun, f"{DISK}: {error}")
+            return self._put_back(marked, f"{DISK}: {error}")
         if not isinstance(error, RoostError | OSError):
             traceback.print_exception(error)
         try:
             why = f"it could not be started: {error}"
-            self._store.move(begun, FAILED, reason=why, ended=time.time())
-        except Raced:  # as below
-            self._attempts.look_at([begun])
+            self._store.transition(marked, FAILED, reason=why, ended=time.time())
+        except ConcurrentChange:  # as below
+            self._attempts.refresh_tasks([marked])
         return ""
 
-    def _put_back(self, begun: Task, why: str) -> str:
-        """Lets a task wait of which nothing has begun: that was no attempt."""
+    def _put_back(self, marked: Task, why: str) -> str:
+        """Returns a task to the pending ones; nothing of it was started, so this was no attempt."""
         try:
-            self._store.move(begun, PENDING, attempt=begun.attempt - 1)
-        except Raced:  # it is asked to end: that it has never begun is seen at the next look, which is soon
-            self._attempts.look_at([begun])
+            self._store.transition(marked, PENDING, attempt=marked.attempt - 1)
+        except ConcurrentChange:  # its end was requested: the refresh finds that it never started
+            self._attempts.refresh_tasks([marked])
         return why
 
 
 def without_leased_processes(card: Card, leases: Sequence[lease_files.CardLease]) -> Card:
-    """The card with those processes alone that no lease of their owner speaks for; in trouble, if nobody can
-    look at its leases."""
+    """Returns the card with only the processes whose user holds no lease of it; with trouble, if its leases
+    cannot be read."""
     owners = {one.user for one in leases if not one.blocked}
     users = tuple(user for user in card.users if user.name not in owners)
     trouble = card.trouble or next((one.blocked for one in leases if one.blocked), "")
@@ -255,10 +266,10 @@ def without_leased_processes(card: Card, leases: Sequence[lease_files.CardLease]
 
 
 def _last_saved(task: Task) -> float | None:
-    """When it saved last, in this attempt: a checkpoint comes into its folder by a rename."""
+    """Returns the time of the last checkpoint of this attempt: a commit is a rename in its folder."""
     try:
         at = (Path(task.package) / "Checkpoints").stat().st_mtime
-    except OSError:  # its package is gone
+    except OSError:  # its package was removed
         return None
     return at if task.started is not None and at > task.started else None
 
@@ -266,7 +277,7 @@ def _last_saved(task: Task) -> float | None:
 def all_without_leased_processes(
     cards: Iterable[Card], leases: Iterable[lease_files.CardLease]
 ) -> list[Card]:
-    """The same of all cards, with what was found in their folders."""
+    """Returns the same for all cards."""
     found: defaultdict[str, list[lease_files.CardLease]] = defaultdict(list)
     for lease in leases:
         if lease.is_live:

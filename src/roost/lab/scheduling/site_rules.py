@@ -1,4 +1,4 @@
-"""What a machine's owner has laid down, as it stands in the queue's settings."""
+"""The rules of the machine's owner, read from the settings of the queue."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 from roost.base.system import cpu_cores
 from roost.lab.policy.policy_state import Rules
-from roost.lab.queue.history import RULES, Remembered
+from roost.lab.queue.history import RULES_KEY, QueueHistory
 
 
-def read_rules(queue: Remembered) -> Rules:
-    """Those of the settings, on what is usual: a task of the CPU for each core.
+def read_rules(queue: QueueHistory) -> Rules:
+    """Returns the rules in the settings, over the defaults; by default tasks may have all CPU cores.
 
     Raises:
-        Refused, RoostError: The queue cannot be read.
+        RoostError: The queue cannot be read.
     """
-    return msgspec.convert({"cores": cpu_cores.usable_cores(), **queue.settings().get(RULES, {})}, Rules)
+    return msgspec.convert({"cores": cpu_cores.usable_cores(), **queue.settings().get(RULES_KEY, {})}, Rules)

@@ -1,4 +1,4 @@
-"""Stalls of live tasks, as their sessions tell them, become events of the queue."""
+"""Adds the stalls that sessions of live tasks have recorded to the events of the queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, Task
 from roost.package import sessions
 
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 20.0
 
 
 class _Stall(msgspec.Struct, frozen=True):
-    """What is read of a `stall.Stall`."""
+    """The fields that are read of a recorded stall."""
 
     time: float
     idle_seconds: float
@@ -28,52 +28,52 @@ class _Stall(msgspec.Struct, frozen=True):
 
 
 class StallEvents:
-    """Looks for them from time to time: only where a record has changed is it read.
+    """Reads the stalls of live tasks from their session records, but only from changed files.
 
     Args:
         store: The queue.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self._store = store
-        self._looked_at = float("-inf")
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._last_read = float("-inf")
+        self._file_versions: dict[str, tuple[int, int]] = {}
 
-    def look(self, now: float) -> None:
-        """Notes what is new, at most every 20 s.
+    def record_new(self, now: float) -> None:
+        """Adds new stalls as events, at most every 20 s.
 
         Args:
             now: Monotonic seconds.
         """
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._last_read < _LOOK_SECONDS:
             return
-        self._looked_at = now
-        before, self._seen = self._seen, {}
+        self._last_read = now
+        before, self._file_versions = self._file_versions, {}
         for task in self._store.tasks(states=LIVE):
             path = Path(task.package) / "sessions" / f"{task.session}.json"
             try:
                 found = path.stat()
-            except OSError:  # it has not begun, or was moved: nothing is known of it
+            except OSError:  # it has not started, or was moved
                 continue
-            self._seen[task.id] = (found.st_ino, found.st_mtime_ns)
-            if before.get(task.id) != self._seen[task.id]:
+            self._file_versions[task.id] = (found.st_ino, found.st_mtime_ns)
+            if before.get(task.id) != self._file_versions[task.id]:
                 self._note(task, (sessions.load_json(path) or {}).get("stalls"))
 
     def _note(self, task: Task, stalls: object) -> None:
         if not isinstance(stalls, list) or not stalls:
             return
-        told = {event.text for event in self._store.events(task=task.id, kind=STALLED)}
+        recorded = {event.text for event in self._store.events(task=task.id, kind=STALLED)}
         for text in dict.fromkeys(filter(None, map(describe_stall, stalls))):
-            if text not in told:  # else by the daemon before this one
-                self._store.note(STALLED, text, task=task.id)
+            if text not in recorded:  # a former daemon may have added it
+                self._store.add_event(STALLED, text, task=task.id)
 
 
 def describe_stall(given: Any) -> str:
-    """One stall in words, as the record of a session tells it; empty if it makes no sense."""
+    """Describes a stall from the record of a session; empty if the record is not valid."""
     try:
         stall = msgspec.convert(given, _Stall)
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stall.time))
-    except (msgspec.ValidationError, ValueError, OverflowError, OSError):  # it is no record of ours
+    except (msgspec.ValidationError, ValueError, OverflowError, OSError):  # another program has written it
         return ""
     phase = f", {stall.phase}" if stall.phase else ""
     step = f", at step {stall.step}{phase}" if stall.step is not None else ""

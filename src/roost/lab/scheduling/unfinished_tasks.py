@@ -1,52 +1,52 @@
-"""What waits and what lives, read again only where it has changed."""
+"""The pending and live tasks of a queue; of a repeated read only the changed ones are read again."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from roost.lab.queue.queue_store import Store
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
 
 
 class UnfinishedTasks(NamedTuple):
-    """Of one moment, without their plans, in the order in which they were submitted."""
+    """The tasks at one time, without their session plans, in the order of submission."""
 
     pending: list[Task]
     live: list[Task]
 
 
 class UnfinishedTaskCache:
-    """The tasks of one queue that have not ended, for who looks again and again. One that has not changed is
-    the same object as before. Its reason, which no transition goes with, may be an older one.
+    """The tasks of one queue that have not ended, for repeated reads. A task that has not changed is the same
+    object as before. Its reason may be older, as a new reason is no transition.
 
-    Each transition is noted as an event in the same transaction (`Store`). So what was committed since the
-    last look is found whoever did it, and what was taken back is not.
+    Each transition is recorded as an event in the same transaction (`QueueStore`). So every committed change
+    of any process is found, and a rolled back one is not.
 
     Args:
         store: The queue.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self._store = store
         self._seq = 0
-        self._unended: dict[str, Task] = {}
-        """In the order in which they were submitted: what has ended never comes back."""
+        self._tasks: dict[str, Task] = {}
+        """In the order of submission; an ended task never comes back."""
 
-    def look(self) -> UnfinishedTasks:
-        """As they are now."""
+    def refresh(self) -> UnfinishedTasks:
+        """Returns the tasks as they are now."""
         seq, changed = self._store.tasks_since(self._seq)
-        unended = self._unended
-        if changed is None:  # read after ``seq``: what comes in between is seen at the next look, too
+        unfinished = self._tasks
+        if changed is None:  # read after ``seq``: changes in between are read again next time
             changed = self._store.tasks(states=[PENDING, *LIVE])
-            unended.clear()
+            unfinished.clear()
         self._seq = seq
         for task in changed:
-            before = unended.get(task.id)
+            before = unfinished.get(task.id)
             if task.state in ENDED:
-                unended.pop(task.id, None)
+                unfinished.pop(task.id, None)
             elif before is None or before.version != task.version:
-                unended[task.id] = task
-        tasks = unended.values()
+                unfinished[task.id] = task
+        tasks = unfinished.values()
         return UnfinishedTasks(
             [task for task in tasks if task.state == PENDING], [task for task in tasks if task.state in LIVE]
         )
