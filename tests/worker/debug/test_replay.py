@@ -252,7 +252,10 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
         )
     package, hook = PackageAsOfSession(made.path, 1), StopBefore(7)
     start = replay.find_start(package, target(7), None)
-    with package_code(made), replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer:
+    with (
+        package_code(made),
+        replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer,
+    ):
         assert trainer.recovery.passed_over == {5}
         (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
         assert not validate.probes, "a validation set's first batch may fail as the step does"

@@ -115,7 +115,9 @@ class CheckRun:
         self._reporter.begin("data")
         made = native_project.dataset_class(self._settings, self._package.path, self._where)
         data = native_project.build_data(made(self._values), self._settings)
-        sizes = {name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()}
+        sizes = {
+            name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()
+        }
         self._reporter.done(", ".join(f"{name} {size}" for name, size in sizes.items()))
         return data
 

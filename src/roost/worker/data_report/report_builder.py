@@ -70,7 +70,9 @@ class DataReportBuilder:
                 batches_per_step=self._settings.gradient_accumulation_steps,
                 where=self._where,
             )
-        sets = {name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()}
+        sets = {
+            name: data_loaders.format_set_size(one) for name, one in data_loaders.named_sets(data).items()
+        }
         self._reporter.done(", ".join(f"{name} {size}" for name, size in sets.items()))
         for name, batches in splits.items():
             self._reporter.begin(name)
@@ -117,7 +119,9 @@ class DataReportBuilder:
         if isinstance(batches, Loader):
             # With several joined sets the plan's indices are not indices into one column of lengths.
             lengths = (
-                sample_column(batches.dataset, "lengths") if descriptions[0].lengths and len(sets) == 1 else None
+                sample_column(batches.dataset, "lengths")
+                if descriptions[0].lengths and len(sets) == 1
+                else None
             )
             found = batch_sizes(batches.plan, lengths)
         return SplitReport(
