@@ -110,7 +110,7 @@ class _QueuedLease:
     """A waiting lease among all tasks that wait for cards of this machine, in any queue."""
 
     def __init__(self, request: LeaseRequest) -> None:
-        self._neighbours = OtherQueues()
+        self._other_queues = OtherQueues()
         self._rules = Rules(allowed=tuple(card.id for card in visible_cards.cards()))
         self._task = Task(
             id="lease",
@@ -129,7 +129,7 @@ class _QueuedLease:
 
     def is_next(self) -> bool:
         """Whether the free cards, if there are any, are not reserved for other waiting tasks."""
-        self._neighbours.watch()
+        self._other_queues.watch()
         cards, now = inventory.read_cards(), time.time()
         found = lease_files.all_leases(lease_files.leases_folder(), first=[card.id for card in cards])
         state = PolicyState(
@@ -139,21 +139,21 @@ class _QueuedLease:
             usage=usage_ledger.decayed_usage(now, leases=found),
             rules=self._rules,
         )
-        joined = self._neighbours.joined(state, found)
+        joined = self._other_queues.with_other_queues(state, found)
         whole = decide(joined)
-        self._neighbours.answer(joined, whole)
-        if self._neighbours.ours(whole).placements:
+        self._other_queues.publish_demand(joined, whole)
+        if self._other_queues.own_decision(whole).placements:
             return True
         return not whole.placements and reason_code(whole.reasons[self._task.id]) != RESERVATION
 
     def wait(self) -> None:
         """Waits until more cards may be free."""
-        fd = self._neighbours.fd
+        fd = self._other_queues.fd
         select.select([fd] if fd is not None else [], [], [], _POLL_SECONDS)
 
     def close(self) -> None:
         """Leaves the queue of waiting leases."""
-        self._neighbours.rest()
+        self._other_queues.withdraw()
 
 
 def run_command(
