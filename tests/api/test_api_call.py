@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from roost.api.api_call import Call, Following, followed, get, operation, part, post, stream
+from roost.api.api_call import (
+    ApiRequest,
+    StreamRequest,
+    get,
+    operation,
+    path_segment,
+    post,
+    stream,
+    stream_request,
+)
 from roost.base.errors import UsageError
 from roost.operations.responses import Piece
 from tests.messages import Messages
@@ -14,29 +23,29 @@ from tests.messages import Messages
 
 class Table:
     @operation
-    def double(self, number: int, *, name: str | None = None) -> Call[int]:
+    def double(self, number: int, *, name: str | None = None) -> ApiRequest[int]:
         """Twice."""
         return get(f"/{number}", int, number=number, name=name)
 
     @stream
-    def count(self) -> Following[int]:
+    def count(self) -> StreamRequest[int]:
         """On and on."""
-        return followed("/count", int)
+        return stream_request("/count", int)
 
 
 class Blocks(Table):
-    def do(self, call: Call[Any]) -> Any:
+    def do(self, call: ApiRequest[Any]) -> Any:
         return call.given["number"] * 2
 
-    def follow(self, following: Following[Any]) -> Iterator[Piece[Any]]:
+    def follow(self, following: StreamRequest[Any]) -> Iterator[Piece[Any]]:
         yield Piece("1", following.path, 1)
 
 
 class Awaits(Table):
-    async def do(self, call: Call[Any]) -> Any:
+    async def do(self, call: ApiRequest[Any]) -> Any:
         return call.given["number"] * 2
 
-    async def follow(self, following: Following[Any]) -> AsyncIterator[Piece[Any]]:
+    async def follow(self, following: StreamRequest[Any]) -> AsyncIterator[Piece[Any]]:
         yield Piece("1", following.path, 1)
 
 
@@ -55,13 +64,13 @@ def test_a_method_tells_what_it_does_on_the_class_too() -> None:
 
 
 def test_what_nobody_has_said_is_not_sent() -> None:
-    assert Table.double.asks(None, 3) == Call("GET", "/3", {"number": 3}, int)
-    assert post("/x", int, a=None, b=False, c=()) == Call("POST", "/x", {"b": False, "c": ()}, int)
+    assert Table.double.build_request(None, 3) == ApiRequest("GET", "/3", {"number": 3}, int)
+    assert post("/x", int, a=None, b=False, c=()) == ApiRequest("POST", "/x", {"b": False, "c": ()}, int)
 
 
 def test_a_part_of_a_path_stays_one(messages: Messages) -> None:
-    assert part("a/b?c#d%2F é") == "a%2Fb%3Fc%23d%252F%20%C3%A9"
-    assert [part(text) for text in (".", "..", "...", "a.b")] == ["%2E", "%2E%2E", "...", "a.b"]
+    assert path_segment("a/b?c#d%2F é") == "a%2Fb%3Fc%23d%252F%20%C3%A9"
+    assert [path_segment(text) for text in (".", "..", "...", "a.b")] == ["%2E", "%2E%2E", "...", "a.b"]
     with pytest.raises(UsageError, match=r"'\\ud800'") as refused:
-        part("\ud800")
+        path_segment("\ud800")
     messages.check(refused.value)

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from roost.api import AsyncClient, Client
-from roost.api.api_call import Call, Following, operation, stream
-from roost.api.client_methods import Operations, Resources
+from roost.api.api_call import ApiRequest, StreamRequest, operation, stream
+from roost.api.client_methods import ClientMethods, ResourceArguments
 from roost.serve.app import ROUTES
 from roost.serve.http.route import Content, Route, Stream
 
@@ -26,7 +26,7 @@ def name_of(route: Route) -> str:
 
 
 def asks(name: str) -> Any:
-    return vars(Operations)[name].asks
+    return vars(ClientMethods)[name].build_request
 
 
 def plain(hint: Any) -> Any:
@@ -40,11 +40,11 @@ def plain(hint: Any) -> Any:
 
 
 def test_there_is_a_method_for_every_route_and_no_other() -> None:
-    methods = {name for name, one in vars(Operations).items() if isinstance(one, operation | stream)}
+    methods = {name for name, one in vars(ClientMethods).items() if isinstance(one, operation | stream)}
     assert methods == {name_of(route) for route in ROUTES}
-    assert {name_of(route) for route in ROUTES if isinstance(vars(Operations)[name_of(route)], stream)} == {
-        name_of(route) for route in ROUTES if route.answer is Stream
-    }
+    assert {
+        name_of(route) for route in ROUTES if isinstance(vars(ClientMethods)[name_of(route)], stream)
+    } == {name_of(route) for route in ROUTES if route.answer is Stream}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -58,7 +58,7 @@ def test_a_method_takes_what_its_route_takes(route: Route) -> None:
     theirs = get_type_hints(route.asked)
     if resources is not None:
         parameters.pop("resources")
-        theirs_of_resources = {name: plain(hint) for name, hint in get_type_hints(Resources).items()}
+        theirs_of_resources = {name: plain(hint) for name, hint in get_type_hints(ResourceArguments).items()}
         assert {name: plain(theirs[name]) for name in theirs_of_resources} == theirs_of_resources
         fields = {name: one for name, one in fields.items() if name not in theirs_of_resources}
     assert parameters.keys() == fields.keys()
@@ -81,9 +81,9 @@ def test_a_method_asks_its_route_and_understands_the_answer(route: Route) -> Non
     assert {key: call.given[key] for key in given if key not in route.in_path} == {
         key: value for key, value in given.items() if key not in route.in_path
     }
-    if isinstance(call, Following):
+    if isinstance(call, StreamRequest):
         return
-    assert isinstance(call, Call) and call.method == route.method
+    assert isinstance(call, ApiRequest) and call.method == route.method
     assert call.answer == (bytes if route.answer is Content else route.answer)
 
 
@@ -91,4 +91,5 @@ def test_methods_tell_what_they_do() -> None:
     for route in ROUTES:
         for kind in (Client, AsyncClient):
             assert getattr(kind, name_of(route)).__doc__
-    assert inspect.signature(Client.read_log.asks).parameters.keys() >= {"run", "offset", "limit", "rank"}
+    parameters = inspect.signature(Client.read_log.build_request).parameters
+    assert parameters.keys() >= {"run", "offset", "limit", "rank"}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from roost.api import resumed_stream
-from roost.api.api_call import Following
-from roost.api.resumed_stream import Followed
+from roost.api.api_call import StreamRequest
+from roost.api.resumed_stream import ResumedStream
 from roost.base.errors import Refused, RoostError
 from roost.operations.responses import Piece
 from tests.messages import Messages
@@ -13,8 +13,8 @@ ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n
 END = b"event: end\ndata: {}\n\n"
 
 
-def stream(patience: float = 60.0) -> Followed[int]:
-    return Followed(Following("/x", {"run": "r", "cursor": "0"}, int), patience)
+def stream(patience: float = 60.0) -> ResumedStream[int]:
+    return ResumedStream(StreamRequest("/x", {"run": "r", "cursor": "0"}, int), patience)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])

@@ -21,7 +21,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_url_it_is_the_socket_of_this_user(state: Path, messages: Messages) -> None:
-    assert server_address.find(None, None) == server_address.Place(
+    assert server_address.find(None, None) == server_address.ServerAddress(
         "http://roost", state / "server.sock", None
     )
     assert (server_address.SOCKET, server_address.TOKEN) == (listening_sockets.NAME, access_token.NAME)
@@ -40,7 +40,7 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
     messages.check(refused.value)
     made = tokens.token(state)
     server_presence.tell(state, 9999)
-    assert server_address.find(url, None) == server_address.Place("http://localhost:9999", None, made)
+    assert server_address.find(url, None) == server_address.ServerAddress("http://localhost:9999", None, made)
     monkeypatch.setenv("ROOST_SERVER_TOKEN", "environment")
     assert server_address.find(url, None).token == "environment"
     assert server_address.find(url, "given").token == "given"

@@ -1,4 +1,4 @@
-"""What a method asks of the server, apart from who waits for the answer: each is said once, for both."""
+"""Requests to the server, declared once for the blocking and the asynchronous client."""
 
 from __future__ import annotations
 
@@ -16,122 +16,126 @@ P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
-    """One request."""
+class ApiRequest(Generic[T]):
+    """A request and the type of its answer."""
 
     method: str
     path: str
     given: Mapping[str, Any]
-    """The query of a GET, else the body; without what nobody has said."""
+    """The query of a GET, otherwise the body; arguments that are None are left out."""
     answer: type[T]
-    """``bytes``: as it comes."""
+    """The type that the answer is decoded to; ``bytes`` is the undecoded body."""
 
 
 @dataclass(frozen=True)
-class Following(Generic[T]):
-    """A stream."""
+class StreamRequest(Generic[T]):
+    """A request for a stream of events."""
 
     path: str
     given: Mapping[str, Any]
     data: type[T]
 
 
-class Blocking(Protocol):
-    """Who waits for an answer."""
+class BlockingTransport(Protocol):
+    """A client whose calls block until the answer arrives."""
 
-    def do(self, call: Call[T]) -> T: ...
+    def do(self, call: ApiRequest[T]) -> T: ...
 
-    def follow(self, following: Following[T]) -> Generator[Piece[T], None, None]: ...
+    def follow(self, following: StreamRequest[T]) -> Generator[Piece[T], None, None]: ...
 
 
-class Awaiting(Protocol):
-    """Who goes on meanwhile."""
+class AsyncTransport(Protocol):
+    """A client whose calls are awaited."""
 
-    def do(self, call: Call[T]) -> Coroutine[Any, Any, T]: ...
+    def do(self, call: ApiRequest[T]) -> Coroutine[Any, Any, T]: ...
 
-    def follow(self, following: Following[T]) -> AsyncGenerator[Piece[T], None]: ...
+    def follow(self, following: StreamRequest[T]) -> AsyncGenerator[Piece[T], None]: ...
 
 
 class operation(Generic[P, T]):
-    """Makes a method of both clients from a function that says what is asked."""
+    """Decorator: makes a function that builds an `ApiRequest` a method of both clients."""
 
-    def __init__(self, asks: Callable[Concatenate[Any, P], Call[T]]) -> None:
-        self.asks = asks
-        functools.update_wrapper(self, asks)  # type: ignore[arg-type]
+    def __init__(self, build_request: Callable[Concatenate[Any, P], ApiRequest[T]]) -> None:
+        self.build_request = build_request
+        functools.update_wrapper(self, build_request)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, client: None, owner: type) -> operation[P, T]: ...
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
+    def __get__(self, client: BlockingTransport, owner: type) -> Callable[P, T]: ...
 
     @overload
-    def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: AsyncTransport, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _method(self.asks, client, client.do)
+        return self if client is None else _method(self.build_request, client, client.do)
 
 
 class stream(Generic[P, T]):
-    """The same for what is followed."""
+    """Decorator: makes a function that builds a `StreamRequest` a method of both clients."""
 
-    def __init__(self, asks: Callable[Concatenate[Any, P], Following[T]]) -> None:
-        self.asks = asks
-        functools.update_wrapper(self, asks)  # type: ignore[arg-type]
+    def __init__(self, build_request: Callable[Concatenate[Any, P], StreamRequest[T]]) -> None:
+        self.build_request = build_request
+        functools.update_wrapper(self, build_request)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, client: None, owner: type) -> stream[P, T]: ...
 
     @overload
-    def __get__(self, client: Blocking, owner: type) -> Callable[P, Generator[Piece[T], None, None]]: ...
+    def __get__(
+        self, client: BlockingTransport, owner: type
+    ) -> Callable[P, Generator[Piece[T], None, None]]: ...
 
     @overload
-    def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncGenerator[Piece[T], None]]: ...
+    def __get__(self, client: AsyncTransport, owner: type) -> Callable[P, AsyncGenerator[Piece[T], None]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _method(self.asks, client, client.follow)
+        return self if client is None else _method(self.build_request, client, client.follow)
 
 
-def get(path: str, answer: type[T], **given: Any) -> Call[T]:
-    """A question."""
-    return Call("GET", path, _said(given), answer)
+def get(path: str, answer: type[T], **given: Any) -> ApiRequest[T]:
+    """Returns a GET request."""
+    return ApiRequest("GET", path, _without_none(given), answer)
 
 
-def post(path: str, answer: type[T], **given: Any) -> Call[T]:
-    """An order."""
-    return Call("POST", path, _said(given), answer)
+def post(path: str, answer: type[T], **given: Any) -> ApiRequest[T]:
+    """Returns a POST request."""
+    return ApiRequest("POST", path, _without_none(given), answer)
 
 
-def followed(path: str, data: type[T], **given: Any) -> Following[T]:
-    """What comes from now on."""
-    return Following(path, _said(given), data)
+def stream_request(path: str, data: type[T], **given: Any) -> StreamRequest[T]:
+    """Returns a request for a stream."""
+    return StreamRequest(path, _without_none(given), data)
 
 
-def part(text: str) -> str:
-    """A text as one part of a path.
+def path_segment(text: str) -> str:
+    """Returns a text quoted as one segment of a URL's path.
 
     Raises:
-        UsageError: It holds half of a character.
+        UsageError: The text has a lone surrogate.
     """
     try:
         quoted = quote(text, safe="")
     except UnicodeEncodeError:
-        raise half_of_a_character(text) from None
-    return quoted.replace(".", "%2E") if text in (".", "..") else quoted  # else it would be another path
+        raise lone_surrogate_error(text) from None
+    return quoted.replace(".", "%2E") if text in (".", "..") else quoted  # unquoted it would change the path
 
 
-def half_of_a_character(text: str) -> UsageError:
-    """That a text cannot be sent."""
-    return UsageError("a text holds half of a character", received=text, fix="write it anew")
+def lone_surrogate_error(text: str) -> UsageError:
+    """Returns the error about a text that has no UTF-8 encoding."""
+    return UsageError(
+        "the text has a lone surrogate, which UTF-8 cannot encode", received=text, fix="type it again"
+    )
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _method(asks: Callable[..., Any], client: Any, do: Callable[[Any], Any]) -> Callable[..., Any]:
-    @functools.wraps(asks)
+def _method(build_request: Callable[..., Any], client: Any, do: Callable[[Any], Any]) -> Callable[..., Any]:
+    @functools.wraps(build_request)
     def method(*args: Any, **kwargs: Any) -> Any:
-        return do(asks(client, *args, **kwargs))
+        return do(build_request(client, *args, **kwargs))
 
     return method

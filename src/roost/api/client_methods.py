@@ -1,4 +1,4 @@
-"""The methods of both clients: the operations of the server by their names, each said once."""
+"""The methods of both clients, one for each operation of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
-from roost.api.api_call import Call, Following, followed, get, operation, part, post, stream
+from roost.api.api_call import (
+    ApiRequest,
+    StreamRequest,
+    get,
+    operation,
+    path_segment,
+    post,
+    stream,
+    stream_request,
+)
 from roost.operations.curves.curve import Recorded
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import Status
@@ -33,23 +42,23 @@ from roost.operations.responses import (
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
 
 
-class Resources(TypedDict, total=False):
-    """What a task needs, and when it may begin; what is left out is as `roost submit` has it."""
+class ResourceArguments(TypedDict, total=False):
+    """The resource request of a task; arguments that are left out have the defaults of `roost submit`."""
 
     gpus: int | None
     cpus: int | None
-    """Cores, of a task without cards."""
+    """Cores of a task without cards."""
     memory_mb: int | None
-    """Of each card, which it then shares."""
+    """Memory on each card in MB; the card is then shared."""
     whole: bool
     strategy: Literal["single", "ddp", "fsdp"] | None
     priority: int
     after: Sequence[str]
-    """Tasks that must have succeeded before."""
+    """Tasks that must succeed first."""
     after_any: Sequence[str]
-    """Tasks that must have ended before, however."""
+    """Tasks that must end first, in any state."""
     begin: str | None
-    """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
+    """The earliest start: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
     time_limit: float | None
     """Seconds."""
     opportunistic: bool
@@ -57,29 +66,29 @@ class Resources(TypedDict, total=False):
     max_parallel: int | None
 
 
-class Operations:
-    """All that can be asked. Every method raises what the operation does, as `roost.api.error_mapping`
-    tells."""
+class ClientMethods:
+    """The operations of the server. Every method raises the errors of its operation, mapped by
+    `roost.api.error_mapping`."""
 
     def _path(self, given: Path | str) -> str:
-        """A path as the server is told it."""
+        """Returns a path in the form in which it is sent to the server."""
         raise NotImplementedError
 
     # --- the machine and its lab
 
     @operation
-    def about(self) -> Call[About]:
-        """Who answers."""
+    def about(self) -> ApiRequest[About]:
+        """Returns the version and the process of the server."""
         return get("", About)
 
     @operation
-    def lab(self) -> Call[Status]:
-        """The daemon, and how many tasks are in each state."""
+    def lab(self) -> ApiRequest[Status]:
+        """Returns the daemon and the number of tasks in each state."""
         return get("/lab", Status)
 
     @operation
-    def devices(self) -> Call[Cards]:
-        """The cards, and who is on them."""
+    def devices(self) -> ApiRequest[Cards]:
+        """Returns the cards and the processes on them."""
         return get("/devices", Cards)
 
     @operation
@@ -91,15 +100,15 @@ class Operations:
         foreign: Literal["avoid", "fit", "ignore"] | None = None,
         keep_free_mb: int | None = None,
         cores: int | Literal["any"] | None = None,
-    ) -> Call[Cards]:
-        """Changes how the lab uses them; what is left out stays as it is.
+    ) -> ApiRequest[Cards]:
+        """Changes how the lab uses the cards; arguments that are left out change nothing.
 
         Args:
             allowed: ``0,2``, or ``all``.
-            most_per_card: How many tasks may share a card.
-            foreign: What is done with cards on which somebody computes without a lease.
-            keep_free_mb: So much of each card is given to no task.
-            cores: For tasks of the CPU.
+            most_per_card: The maximum number of tasks on a card.
+            foreign: How cards with foreign processes, which have no lease, are used.
+            keep_free_mb: Memory of each card that no task gets, in MB.
+            cores: The number of cores for tasks without cards.
         """
         return post(
             "/devices", Cards, allowed=allowed, most_per_card=most_per_card, foreign=foreign,
@@ -109,52 +118,52 @@ class Operations:
     @operation
     def drain(
         self, cards: str, *, off: bool = False, begin: str | None = None, until: str | None = None
-    ) -> Call[Drained]:
-        """Lets nothing more begin on cards, or takes that back.
+    ) -> ApiRequest[Drained]:
+        """Drains cards, so that no more tasks start on them, or ends that.
 
         Args:
             cards: ``0,2``, or ``all``.
-            off: Take it back.
-            begin: From then on, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now.
-            until: What may not have ended before does not begin; None: until it is taken back.
+            off: Ends the drain.
+            begin: Its start, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now.
+            until: Its end; a task that may still run when the drain begins does not start. None: no end.
         """
         return post("/devices/drain", Drained, cards=cards, off=off, begin=begin, until=until)
 
     @operation
-    def leases(self) -> Call[list[Lease]]:
-        """Cards that others hold."""
+    def leases(self) -> ApiRequest[list[Lease]]:
+        """Returns the leases of cards."""
         return get("/leases", list[Lease])
 
     @operation
-    def events(self, *, cursor: str = "0") -> Call[list[Event]]:
-        """What happened in the lab after an event, at most a thousand of them."""
+    def events(self, *, cursor: str = "0") -> ApiRequest[list[Event]]:
+        """Returns the lab's events after a cursor, at most a thousand."""
         return get("/events", list[Event], cursor=cursor)
 
     @stream
-    def follow_events(self, *, cursor: str = "0") -> Following[Event]:
-        """What happens in the lab, as it comes."""
-        return followed("/events/follow", Event, cursor=cursor)
+    def follow_events(self, *, cursor: str = "0") -> StreamRequest[Event]:
+        """Yields the lab's events as they happen."""
+        return stream_request("/events/follow", Event, cursor=cursor)
 
     @operation
-    def notices(self) -> Call[Notices]:
-        """Who is told when tasks end, fail or stall; without what is secret."""
+    def notices(self) -> ApiRequest[Notices]:
+        """Returns the receivers of notices about tasks that end, fail or stall, without secrets."""
         return get("/notices", Notices)
 
     @operation
-    def try_notices(self) -> Call[Notices]:
-        """Sends one to each of them, and tells what came of it."""
+    def try_notices(self) -> ApiRequest[Notices]:
+        """Sends a test notice to each receiver and returns the results."""
         return post("/notices/test", Notices)
 
     # --- runs
 
     @operation
-    def list_runs(self, query: str = "", *, offset: int = 0, limit: int = 100) -> Call[RunPage]:
-        """The runs, the newest first.
+    def list_runs(self, query: str = "", *, offset: int = 0, limit: int = 100) -> ApiRequest[RunPage]:
+        """Returns runs, newest first.
 
         Args:
-            query: Which, in which order, as of `roost ls`: ``status:running lr<1e-3 sort:-valid/accuracy``.
-            offset: So many are left out.
-            limit: At most so many.
+            query: Filter and order, as of `roost ls`: ``status:running lr<1e-3 sort:-valid/accuracy``.
+            offset: The number of runs to skip.
+            limit: The maximum number of runs.
         """
         return get("/runs", RunPage, query=query, offset=offset, limit=limit)
 
@@ -167,17 +176,17 @@ class Operations:
         overrides: Sequence[str] = (),
         description: str | None = None,
         name: str | None = None,
-        **resources: Unpack[Resources],
-    ) -> Call[Submitted]:
-        """Queues a training, or a sweep.
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[Submitted]:
+        """Queues a training or a sweep.
 
         Args:
-            config: Its path, absolute for a client with a URL.
-            tuning: The path of a second config, above the first.
-            overrides: As typed after ``roost submit CONFIG``.
-            description: A few words about it.
-            name: The package's.
-            **resources: `Resources`.
+            config: The path of the config, absolute for a client with a URL.
+            tuning: The path of a second config that overrides the first.
+            overrides: Settings as typed after ``roost submit CONFIG``.
+            description: A few words about the run.
+            name: The name of the package.
+            **resources: `ResourceArguments`.
         """
         return post(
             "/runs", Submitted, config=self._path(config), tuning=tuning and self._path(tuning),
@@ -192,16 +201,16 @@ class Operations:
         folder: Path | str,
         description: str | None = None,
         name: str | None = None,
-        **resources: Unpack[Resources],
-    ) -> Call[Submitted]:
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[Submitted]:
         """Queues a command.
 
         Args:
-            command: And its arguments.
-            folder: Where it runs: its path, as for `submit`.
-            description: A few words about it.
-            name: The package's.
-            **resources: `Resources`.
+            command: The command and its arguments.
+            folder: The path of its working folder, as for `submit`.
+            description: A few words about the run.
+            name: The name of the package.
+            **resources: `ResourceArguments`.
         """
         return post(
             "/commands", Submitted, command=command, folder=self._path(folder), description=description,
@@ -209,9 +218,9 @@ class Operations:
         )  # fmt: skip
 
     @operation
-    def show_run(self, run: str) -> Call[Shown]:
-        """All that is known of a run."""
-        return get(f"/runs/{part(run)}", Shown)
+    def show_run(self, run: str) -> ApiRequest[Shown]:
+        """Returns everything known about a run."""
+        return get(f"/runs/{path_segment(run)}", Shown)
 
     @operation
     def continue_(
@@ -222,42 +231,44 @@ class Operations:
         overrides: Sequence[str] = (),
         description: str | None = None,
         force: bool = False,
-        **resources: Unpack[Resources],
-    ) -> Call[Submitted]:
+        **resources: Unpack[ResourceArguments],
+    ) -> ApiRequest[Submitted]:
         """Queues the next session of a run.
 
         Args:
-            run: Its id.
-            checkpoint: Go on from this one; None: the newest good one.
-            overrides: As typed after ``roost continue PACKAGE``.
-            description: A few words about it.
-            force: Though config or code differ.
-            **resources: `Resources`.
+            run: The id of the run.
+            checkpoint: The checkpoint to continue from; None: the newest undamaged one.
+            overrides: Settings as typed after ``roost continue PACKAGE``.
+            description: A few words about the session.
+            force: Continues even if config or code differ.
+            **resources: `ResourceArguments`.
         """
         return post(
-            f"/runs/{part(run)}/continue", Submitted, checkpoint=checkpoint, overrides=overrides,
+            f"/runs/{path_segment(run)}/continue", Submitted, checkpoint=checkpoint, overrides=overrides,
             description=description, force=force, **resources,
         )  # fmt: skip
 
     @operation
-    def stop_run(self, run: str, *, now: bool = False) -> Call[OrderedRun]:
-        """Asks a run to save and end, or ends it at once."""
-        return post(f"/runs/{part(run)}/stop", OrderedRun, now=now)
+    def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[OrderedRun]:
+        """Requests a run to save and stop, or kills it."""
+        return post(f"/runs/{path_segment(run)}/stop", OrderedRun, now=now)
 
     @operation
-    def checkpoints(self, run: str) -> Call[list[CheckpointShown]]:
-        """Its checkpoints."""
-        return get(f"/runs/{part(run)}/checkpoints", list[CheckpointShown])
+    def checkpoints(self, run: str) -> ApiRequest[list[CheckpointShown]]:
+        """Returns the checkpoints of a run."""
+        return get(f"/runs/{path_segment(run)}/checkpoints", list[CheckpointShown])
 
     @operation
-    def read_log(self, run: str, *, offset: int = 0, limit: int = 1 << 16, rank: int = 0) -> Call[LogPage]:
-        """What a run printed, from an offset on; at most so many bytes."""
-        return get(f"/runs/{part(run)}/log", LogPage, offset=offset, limit=limit, rank=rank)
+    def read_log(
+        self, run: str, *, offset: int = 0, limit: int = 1 << 16, rank: int = 0
+    ) -> ApiRequest[LogPage]:
+        """Returns the output of a run from an offset, at most ``limit`` bytes."""
+        return get(f"/runs/{path_segment(run)}/log", LogPage, offset=offset, limit=limit, rank=rank)
 
     @stream
-    def follow_log(self, run: str, *, cursor: str = "0", rank: int = 0) -> Following[LogPiece]:
-        """What a run prints, as it comes; it ends with the run."""
-        return followed(f"/runs/{part(run)}/log/follow", LogPiece, cursor=cursor, rank=rank)
+    def follow_log(self, run: str, *, cursor: str = "0", rank: int = 0) -> StreamRequest[LogPiece]:
+        """Yields the output of a run as it is printed, until the run ends."""
+        return stream_request(f"/runs/{path_segment(run)}/log/follow", LogPiece, cursor=cursor, rank=rank)
 
     @operation
     def read_records(
@@ -268,42 +279,42 @@ class Operations:
         from_step: int | None = None,
         to_step: int | None = None,
         width: int = 1000,
-    ) -> Call[Recorded]:
-        """A run's curves: in each column of pixels the exact first, least, greatest and last value.
+    ) -> ApiRequest[Recorded]:
+        """Returns a run's curves: for each column of pixels the exact first, least, greatest and last value.
 
         Args:
-            run: Its id.
-            name: Of metrics; without one only their names are told.
-            from_step: The first one that counts.
-            to_step: The last one.
-            width: Pixels.
+            run: The id of the run.
+            name: The names of metrics; without them only the available names are returned.
+            from_step: The first step.
+            to_step: The last step.
+            width: The number of columns of pixels.
         """
         return get(
-            f"/runs/{part(run)}/records", Recorded, name=name, from_step=from_step, to_step=to_step,
+            f"/runs/{path_segment(run)}/records", Recorded, name=name, from_step=from_step, to_step=to_step,
             width=width,
         )  # fmt: skip
 
     @stream
-    def follow_records(self, run: str, *, cursor: str = "0:0") -> Following[RowPiece]:
-        """What a run records, as it comes; it ends with the run."""
-        return followed(f"/runs/{part(run)}/records/follow", RowPiece, cursor=cursor)
+    def follow_records(self, run: str, *, cursor: str = "0:0") -> StreamRequest[RowPiece]:
+        """Yields the rows of a run as they are recorded, until the run ends."""
+        return stream_request(f"/runs/{path_segment(run)}/records/follow", RowPiece, cursor=cursor)
 
     @operation
-    def list_files(self, run: str) -> Call[list[Entry]]:
-        """Its files."""
-        return get(f"/runs/{part(run)}/files", list[Entry])
+    def list_files(self, run: str) -> ApiRequest[list[Entry]]:
+        """Returns the files of a run."""
+        return get(f"/runs/{path_segment(run)}/files", list[Entry])
 
     @operation
-    def read_file(self, run: str, path: str) -> Call[bytes]:
-        """One of its files."""
-        return get(f"/runs/{part(run)}/files/{'/'.join(map(part, path.split('/')))}", bytes)
+    def read_file(self, run: str, path: str) -> ApiRequest[bytes]:
+        """Returns the content of a file of a run."""
+        return get(f"/runs/{path_segment(run)}/files/{'/'.join(map(path_segment, path.split('/')))}", bytes)
 
     @operation
-    def new_project(self, folder: Path | str, *, template: str = "digits") -> Call[Project]:
-        """Makes a project from a template, in a folder given by its path, as for `submit`."""
+    def new_project(self, folder: Path | str, *, template: str = "digits") -> ApiRequest[Project]:
+        """Creates a project from a template in a folder, whose path is as for `submit`."""
         return post("/projects", Project, folder=self._path(folder), template=template)
 
-    # --- tasks: by an id, the beginning of one, a name; or a sweep
+    # --- tasks, given by an id, a prefix of one, a name, or a sweep
 
     @operation
     def list_tasks(
@@ -314,44 +325,44 @@ class Operations:
         user: str | None = None,
         offset: int = 0,
         limit: int = 100,
-    ) -> Call[TaskPage]:
-        """What waits, runs, and has ended.
+    ) -> ApiRequest[TaskPage]:
+        """Returns tasks that wait, run, or ended recently.
 
         Args:
-            all: Those too that have ended long ago.
-            state: Those in one of these.
-            user: His.
-            offset: So many are left out.
-            limit: At most so many.
+            all: Includes tasks that ended long ago.
+            state: Only tasks in one of these states.
+            user: Only tasks of this user.
+            offset: The number of tasks to skip.
+            limit: The maximum number of tasks.
         """
         return get("/tasks", TaskPage, all=all, state=state, user=user, offset=offset, limit=limit)
 
     @operation
-    def why(self, task: str) -> Call[list[TaskExplanation]]:
-        """Why it waits, or how it ended; what happened to it."""
-        return get(f"/tasks/{part(task)}/why", list[TaskExplanation])
+    def why(self, task: str) -> ApiRequest[list[TaskExplanation]]:
+        """Returns why a task waits or how it ended, with its history."""
+        return get(f"/tasks/{path_segment(task)}/why", list[TaskExplanation])
 
     @operation
-    def stop(self, task: str) -> Call[Ordered]:
-        """Asks it to save and end."""
-        return post(f"/tasks/{part(task)}/stop", Ordered)
+    def stop(self, task: str) -> ApiRequest[Ordered]:
+        """Requests a task to save and stop."""
+        return post(f"/tasks/{path_segment(task)}/stop", Ordered)
 
     @operation
-    def kill(self, task: str) -> Call[Ordered]:
-        """Ends it at once."""
-        return post(f"/tasks/{part(task)}/kill", Ordered)
+    def kill(self, task: str) -> ApiRequest[Ordered]:
+        """Kills a task."""
+        return post(f"/tasks/{path_segment(task)}/kill", Ordered)
 
     @operation
-    def hold(self, task: str) -> Call[Ordered]:
-        """Holds it back."""
-        return post(f"/tasks/{part(task)}/hold", Ordered)
+    def hold(self, task: str) -> ApiRequest[Ordered]:
+        """Holds a pending task, so that it does not start."""
+        return post(f"/tasks/{path_segment(task)}/hold", Ordered)
 
     @operation
-    def release(self, task: str) -> Call[Ordered]:
-        """Lets it go."""
-        return post(f"/tasks/{part(task)}/release", Ordered)
+    def release(self, task: str) -> ApiRequest[Ordered]:
+        """Releases a held task."""
+        return post(f"/tasks/{path_segment(task)}/release", Ordered)
 
     @operation
-    def set_priority(self, task: str, priority: int) -> Call[Ordered]:
-        """Gives it another priority; higher comes first."""
-        return post(f"/tasks/{part(task)}/priority", Ordered, priority=priority)
+    def set_priority(self, task: str, priority: int) -> ApiRequest[Ordered]:
+        """Changes the priority of a task; higher starts first."""
+        return post(f"/tasks/{path_segment(task)}/priority", Ordered, priority=priority)

@@ -1,4 +1,4 @@
-"""What the server does not do, as roost's own exceptions."""
+"""From errors of the server to the exceptions of roost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roost.base.errors import ConfigError, ContractError, NotFound, Refused, Roo
 from roost.operations.responses import Failed
 
 BUSY = 503
-_KINDS: dict[str, type[RoostError]] = {
+_ERROR_CLASSES: dict[str, type[RoostError]] = {
     "usage": UsageError,
     "invalid": UsageError,
     "malformed": UsageError,
@@ -24,42 +24,44 @@ _KINDS: dict[str, type[RoostError]] = {
     "origin": Refused,
     "no_rights": Refused,
 }
-"""By code; all others are a plain `RoostError`."""
-_TO_MEND = {"token": "give token=…, or set ROOST_SERVER_TOKEN, with what `roost server token` prints"}
-"""By code, where it is another thing for a client than for who writes requests by hand."""
+"""The exception of each error code; others become a plain `RoostError`."""
+_FIXES = {"token": "give token=…, or set ROOST_SERVER_TOKEN, with what `roost server token` prints"}
+"""Fixes by code that differ for a client from those for handwritten requests."""
 
 
-def of(status: int, body: bytes) -> RoostError:
-    """The exception that an answer stands for.
+def response_error(status: int, body: bytes) -> RoostError:
+    """Returns the exception for an error response.
 
     Args:
-        status: Of HTTP.
-        body: As it came.
+        status: The HTTP status.
+        body: The body of the response.
     """
     try:
         problem = msgspec.json.decode(body, type=Failed).error
     except msgspec.MsgspecError:
         if status == BUSY:
             return RoostError("the server has too many connections", fix="try again")
-        fix = "make sure that a roost server listens there"
-        return RoostError(f"something answered {status}, and it is no roost server", fix=fix)
+        fix = "check that a roost server listens there"
+        return RoostError(f"the answer {status} is not from a roost server", fix=fix)
     text = problem.message
     is_named = problem.field is None or text.startswith(f"{problem.field}: ")
     named = None if is_named else problem.field
-    mend = _TO_MEND.get(problem.code) or problem.fix
-    error = _KINDS.get(problem.code, RoostError)(text, setting=named, where=problem.where, fix=mend)
+    advice = _FIXES.get(problem.code) or problem.fix
+    error = _ERROR_CLASSES.get(problem.code, RoostError)(text, setting=named, where=problem.where, fix=advice)
     error.setting = problem.field
     return error
 
 
-def silent(seconds: float, *, is_question: bool) -> RoostError:
-    """Nothing was answered in time."""
+def timeout_error(seconds: float, *, is_read: bool) -> RoostError:
+    """Returns the error about a request without an answer in time."""
     what = f"the server did not answer within {seconds:g} s"
-    if is_question:
+    if is_read:
         return RoostError(what, fix="try again, or give the client more timeout_seconds")
-    return RoostError(f"{what}, and may do what was asked all the same", fix="look before it is asked again")
+    return RoostError(
+        f"{what}, but may still carry out the request", fix="check its effect before trying again"
+    )
 
 
-def gone(where: str, why: str) -> RoostError:
-    """Nobody answers."""
+def unreachable_error(where: str, why: str) -> RoostError:
+    """Returns the error about an address without a server."""
     return NotFound(f"no server answers at {where} ({why})", fix="`roost server --detach` starts one")

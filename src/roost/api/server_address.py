@@ -1,4 +1,4 @@
-"""Where the server is, and what lets a client in."""
+"""The address of the server and the token that authenticates a client."""
 
 from __future__ import annotations
 
@@ -18,84 +18,85 @@ SOCKET, TOKEN, ABOUT = "server.sock", "server.token", "server.json"
 PREFIX = "/api/v1"
 _MOST_BYTES = 1024
 _USUAL_PORT = 80
-"""Of HTTP, where a URL names none."""
+"""The port of HTTP, for a URL without one."""
 _OWN_HOSTS = ("localhost", "127.0.0.1")
-"""Where a server of this user may be; at another address of the loopback others may listen at its port."""
+"""Hosts of this user's own server; at other loopback addresses another user may listen at its port."""
 _TOKEN = re.compile(rf"[!-~]{{1,{_MOST_BYTES}}}")
 
 
-class _Served(background_process.ProcessRecord, frozen=True, kw_only=True):
-    """What a server tells of itself."""
+class _ServerRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
+    """The record of a running server."""
 
     port: int
 
 
-class Place(NamedTuple):
-    """A server."""
+class ServerAddress(NamedTuple):
+    """The address of a server."""
 
     url: str
     socket: Path | None = None
-    """Of this user; nobody else can reach it, and it wants no token."""
+    """The socket of this user's server; only this user can connect, without a token."""
     token: str | None = None
 
     def __str__(self) -> str:
         return str(self.socket or self.url)
 
     def __repr__(self) -> str:
-        return f"Place({self!s})"  # a token must not get into a log
+        return f"Place({self!s})"  # the token must not get into a log
 
 
-def find(url: str | None, token: str | None) -> Place:
-    """The server that is meant.
+def find(url: str | None, token: str | None) -> ServerAddress:
+    """Returns the address of the server.
 
     Args:
-        url: None: that of this user, on this machine.
-        token: None: that in ``ROOST_SERVER_TOKEN``, else that of this user's own server, if it is meant.
+        url: None: this user's server on this machine.
+        token: None: ``ROOST_SERVER_TOKEN``, otherwise the token of this user's own server if the URL is its.
 
     Raises:
-        UsageError: It is no URL of a server, or no token.
-        Refused: The token would cross a network in the clear; or its file may be read by others.
+        UsageError: The URL or the token is malformed.
+        Refused: The token would cross a network unencrypted, or its file is readable by others.
         NotFound: There is no token.
     """
     folder = state_folder.lab_folder()
     if url is None:
         if token is not None:
             raise UsageError("a token is for a server that is reached by its URL", fix="give the url, too")
-        return Place("http://roost", folder / SOCKET)
+        return ServerAddress("http://roost", folder / SOCKET)
     try:
         parts = urlsplit(url)
         is_port = parts.port != 0
     except ValueError as error:
-        raise no_url(str(error)) from None
+        raise invalid_url(str(error)) from None
     is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
     is_typed = url.isprintable() and " " not in url and is_port
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or not is_typed:
-        raise no_url()
+        raise invalid_url()
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         fix = f"ssh -L 9999:localhost:9999 {parts.hostname}, and Client('http://localhost:9999')"
-        raise Refused("the token would cross the network where others can read it", received=url, fix=fix)
+        raise Refused("the token would be sent unencrypted over the network", received=url, fix=fix)
     found = token or os.environ.get("ROOST_SERVER_TOKEN")
     is_own = parts.scheme == "http" and parts.hostname in _OWN_HOSTS
-    found = found or _own(folder, (parts.port or _USUAL_PORT) if is_own else None)
-    if not _TOKEN.fullmatch(found):  # and it is told to nobody, as its mistake may be a small one
+    found = found or _own_token(folder, (parts.port or _USUAL_PORT) if is_own else None)
+    if not _TOKEN.fullmatch(found):  # not shown: it may be almost right
         fix = "give what `roost server token` prints, and nothing more"
-        raise UsageError("this is no token of a server", setting="token", fix=fix)
-    base = url.rstrip("/").removesuffix(PREFIX)  # `roost server status` shows it with that
-    return Place(base, None, found)
+        raise UsageError("is not a token of a server", setting="token", fix=fix)
+    base = url.rstrip("/").removesuffix(PREFIX)  # `roost server status` shows the URL with the prefix
+    return ServerAddress(base, None, found)
 
 
-def no_url(why: str = "") -> UsageError:
-    """That no server is meant; without the URL, in which a password may stand.
+def invalid_url(why: str = "") -> UsageError:
+    """Returns the error about a malformed URL. It does not show the URL, which may contain a password.
 
     Args:
-        why: What is wrong with it.
+        why: The reason.
     """
-    what = "is no URL of a server" + (f" ({why})" if why else "")
+    what = "is not a URL of a server" + (f" ({why})" if why else "")
     return UsageError(what, setting="url", fix="write http://localhost:9999")
 
 
-def _own(folder: Path, port: int | None) -> str:
-    """That of this user's own server, if it listens at this port: whoever else does would get his account."""
+def _own_token(folder: Path, port: int | None) -> str:
+    """Returns the token of this user's own server if it listens at this port: any other listener could use
+    the token to act as this user."""
     try:
         state_folder.require_owner_and_mode(folder / TOKEN, 0o600)
         found = (
@@ -103,7 +104,7 @@ def _own(folder: Path, port: int | None) -> str:
         )
     except FileNotFoundError:
         found = ""
-    own = background_process.find_running(folder / ABOUT, _Served)
+    own = background_process.find_running(folder / ABOUT, _ServerRecord)
     if found and own is not None and own.port == port:
         return found
     what = "there is no token for this server"
