@@ -95,7 +95,7 @@ class Terminal:
             return False
         try:
             piece = os.read(self.fd, 1 << 16)
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             return False
         self.seen += piece.decode(errors="replace")
         return bool(piece)

@@ -61,7 +61,7 @@ def changed(**given: Any) -> SplitReport:
 
 def test_all_that_is_known(messages: Messages) -> None:
     found = drawn(TRAIN)
-    for line, told in zip(
+    for line, parts in zip(
         found,
         [
             ("train  Speech", "map-style", "1,400"),
@@ -83,7 +83,7 @@ def test_all_that_is_known(messages: Messages) -> None:
         ],
         strict=True,
     ):
-        assert line.startswith(told[0]) and all(one in line for one in told), line
+        assert line.startswith(parts[0]) and all(one in line for one in parts), line
     messages.check("\n".join(found))
 
 
@@ -98,14 +98,14 @@ def test_what_is_not_known_is_left_out(messages: Messages) -> None:
     messages.check("\n".join(found))
 
 
-def test_several_sets_are_told_one_by_one() -> None:
+def test_several_sets_have_a_line_each() -> None:
     small = SetReport(name="train/b", class_name="list", kind="map-style", num_samples=3)
     found = drawn(changed(sets=[msgspec.structs.replace(SPEECH, name="train/a"), small]))
     assert found[0] == "train" and any(line.startswith("  classes  train/a: 12 ") for line in found)
-    for line, told in zip(
+    for line, parts in zip(
         found[1:3], (("train/a: Speech, ", "1,400"), ("train/b: list, ", "3")), strict=True
     ):
-        assert line.lstrip().startswith(told[0]) and told[1] in line
+        assert line.lstrip().startswith(parts[0]) and parts[1] in line
 
 
 def test_one_batch_of_one_size(messages: Messages) -> None:

@@ -66,7 +66,7 @@ def test_a_failed_run(tmp_path: Path) -> None:
     said = roost("run", config)
     assert said.returncode == 1
     assert re.search(r"^failed\b.* 0\b.* [\d.]+s$", said.stderr, re.MULTILINE)
-    assert "no good" not in said.stderr, "it is told once, by the run itself"
+    assert "no good" not in said.stderr, "only the run itself prints it"
     assert said.stdout.splitlines()[-2] == "ValueError: no good"
     assert "sessions/1.traceback.txt" in said.stdout.splitlines()[-1]
     (row,) = json.loads(roost("ls", tmp_path / "p", "--json").stdout)
@@ -92,8 +92,8 @@ def test_what_is_mended_after_a_failure_is_the_packages_own_code(tmp_path: Path)
     assert again.returncode == 1 and "Model/Runner.py" in again.stderr
     (made / "Model" / "Runner.py").write_text(whole)
     assert roost("continue", made, "--force").returncode == 0
-    told = roost("verify", made)
-    assert told.returncode == 0 and "inexact" in told.stdout
+    result = roost("verify", made)
+    assert result.returncode == 0 and "inexact" in result.stdout
 
 
 def test_what_is_mended_is_what_the_failed_rank_names(
@@ -108,7 +108,9 @@ def test_what_is_mended_is_what_the_failed_rank_names(
     assert "Model/Runner.py" in said and "Dataset.py" not in said
 
 
-def test_ctrl_c_counts_anew_in_a_restarted_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_counted_from_one_in_a_restarted_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = package(tmp_path / "runs", state="failed", restarted_as=2)
     session(made, "succeeded")
     made.output.write_bytes(b"x")  # something to show of the first
@@ -156,9 +158,9 @@ def test_skipped_steps_are_counted_over_the_whole_run(
             made.path / skipped_steps.NAME,
             SkippedStep(session=1, step=step, epoch=0, batch=0, kind="error", error="x", samples=[]),
         )
-    told = _newest_metrics(made)
-    assert told.startswith("valid/loss 1  3 ")
-    messages.check(told)
+    result = _newest_metrics(made)
+    assert result.startswith("valid/loss 1  3 ")
+    messages.check(result)
 
 
 def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
@@ -201,7 +203,9 @@ def test_a_second_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGKILL to the program", "the terminal is gone"])
-def test_a_run_survives_whoever_watches_it(tmp_path: Path, how: str, terminals: list[Terminal]) -> None:
+def test_a_run_survives_the_program_that_watches_it(
+    tmp_path: Path, how: str, terminals: list[Terminal]
+) -> None:
     config = project(tmp_path / "p", max_epochs="2")
     terminal = Terminal("run", config, cwd=tmp_path)
     terminals.append(terminal)
@@ -231,7 +235,7 @@ def test_sigterm_saves_and_stops(tmp_path: Path) -> None:
     assert made.state() == "stopped"
 
 
-def test_whoever_reads_the_output_may_go(tmp_path: Path) -> None:
+def test_the_reader_of_the_output_may_close_it(tmp_path: Path) -> None:
     config = project(tmp_path / "p", max_epochs="1")
     command = f"{' '.join(ROOST)} run {config} | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)

@@ -1,4 +1,4 @@
-"""One package, drawn for a person."""
+"""The text of one package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_everything_has_its_place(tmp_path: Path) -> None:
     assert "\x1b[2J" not in shown
 
 
-def test_ranks_are_told_where_there_were_several(tmp_path: Path) -> None:
+def test_ranks_are_shown_if_there_were_several(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert "RANKS" not in text(made.path)
     made.new_session({"overrides": [], "strategy": "ddp", "ranks": 3, "num_nodes": 2})
@@ -45,7 +45,7 @@ def test_ranks_are_told_where_there_were_several(tmp_path: Path) -> None:
     assert first[at:].startswith("1 single") and second[at:].startswith("6 ddp")
 
 
-def test_a_warm_start_is_told(tmp_path: Path) -> None:
+def test_a_warm_start_is_shown(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
     assert "WARM" not in text(made.path)
     session(made, "succeeded", warm=True, reason="early stop")
@@ -55,7 +55,7 @@ def test_a_warm_start_is_told(tmp_path: Path) -> None:
     assert second[header.index("REASON") :].startswith("early stop")
 
 
-def test_a_guard_that_was_killed_is_told(tmp_path: Path, messages: Messages) -> None:
+def test_a_killed_guard_is_shown(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path / "runs")
     assert "  session 2: " not in text(made.path)
     session(made, "succeeded", guard_lost=1_700_000_000.0)
@@ -76,10 +76,10 @@ def test_skipped_steps_have_one_line(tmp_path: Path, messages: Messages) -> None
     made = package(tmp_path / "runs")
     assert "ValueError" not in text(made.path)
     for count, step in ((1, 7), (2, 9)):
-        told = SkippedStep(
+        skipped = SkippedStep(
             session=1, step=step, epoch=0, batch=6, kind="error", error="ValueError: \x1b[2J", samples=[3]
         )
-        skipped_steps.append(made.path / skipped_steps.NAME, told)
+        skipped_steps.append(made.path / skipped_steps.NAME, skipped)
         (line,) = (one for one in text(made.path).splitlines() if "ValueError" in one)
         assert line.startswith(f"{count} ") and line.endswith(f" {step}, ValueError: \\x1b[2J")
         messages.check(line)

@@ -33,7 +33,7 @@ def test_the_newest_value_of_every_metric(tmp_path: Path) -> None:
 
 
 def test_what_a_rollback_undid_is_not_shown(tmp_path: Path) -> None:
-    """Values from before it stay, the others come anew."""
+    """Values from before the rollback stay; later ones are recorded again."""
     path = tmp_path / "1.jsonl"
     rows = NewestMetrics(path)
     header = '{"session": 1, "start_step": %d, "time": 1}\n'
@@ -67,6 +67,6 @@ def test_the_time_that_is_left() -> None:
     assert left is not None and 300 < left < 320
 
 
-def test_a_run_that_stands_still() -> None:
+def test_a_run_without_progress() -> None:
     eta = Eta()
     assert [eta.seconds(float(second), 0.5) for second in range(5)] == [None] * 5

@@ -1,4 +1,4 @@
-"""Talking to the person."""
+"""Output to the terminal."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Came:
         (Came("stopped", "data"), False),
     ],
 )
-def test_not_finished(came: Came, is_printed: bool, messages: Messages) -> None:
+def test_format_unfinished(came: Came, is_printed: bool, messages: Messages) -> None:
     text = click.unstyle(format_unfinished(came, is_printed=is_printed, what="check"))
     place, _, why = text.partition(": ")
     assert place.startswith(came.state) and place.endswith(came.failed or came.state)
@@ -41,7 +41,7 @@ def test_not_finished(came: Came, is_printed: bool, messages: Messages) -> None:
     messages.check(text)
 
 
-def test_a_terminal_is_told_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_the_current_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pty.openpty()
     now = [10.0]
     with os.fdopen(ours, "rb", buffering=0) as terminal, os.fdopen(theirs, "w") as stream:

@@ -1,0 +1,16 @@
+"""The command line: the program ``roost``. A command parses its arguments, calls one operation and prints the
+result.
+
+commands: one module for each command
+options: options that several commands share
+__main__: the program: the list of commands, errors and exit codes
+terminal: output to stdout and stderr, tables, escaping
+live_run: follows a running session, and handles Ctrl-C
+plain_output: the screen of a followed session in a pipe or file
+progress_bar: the screen of a followed session on a terminal
+wait_progress: screens that show the stage of other work
+package_view: text of `roost show`
+data_view: text of `roost show --data`
+analysis_value: text of the value of `roost analyze`
+task_changes: `hold`, `release` and `priority`
+"""

@@ -97,14 +97,14 @@ def _batch(batch: FirstBatch | None) -> Iterator[str]:
 def _times(times: LoadingTimes | None) -> str:
     if times is None:
         return ""
-    came = _count(times.num_batches, "batch", "batches")
+    batches_read = _count(times.num_batches, "batch", "batches")
     empty = f", {times.num_empty:,} of them empty" if times.num_empty else ""
-    said = f"the first batch after {format_short_duration(times.first)}"
+    summary = f"the first batch after {format_short_duration(times.first)}"
     if times.batch is not None and times.slowest is not None:
-        said += f", then {format_short_duration(times.batch)} a batch"
-        said += f", {_format_seconds(times.sample)} a sample" if times.sample is not None else ""
-        said += f", the slowest {format_short_duration(times.slowest)}"
-    return f"{said} ({came} drawn{empty})"
+        summary += f", then {format_short_duration(times.batch)} a batch"
+        summary += f", {_format_seconds(times.sample)} a sample" if times.sample is not None else ""
+        summary += f", the slowest {format_short_duration(times.slowest)}"
+    return f"{summary} ({batches_read} read{empty})"
 
 
 def _format_seconds(seconds: float) -> str:

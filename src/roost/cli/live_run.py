@@ -312,15 +312,15 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
     """
     if _is_misfit_fork(package, session):
         return (
-            "this fork cannot continue: fork again without the change, or start a new run with the weights that fit: "
-            "init_from: {path: PACKAGE, strict: false}"
+            "this fork cannot continue: fork again without the change, or start a new run with the weights "
+            "that fit: init_from: {path: PACKAGE, strict: false}"
         )
     if checkpoint.ids(package.checkpoints):
         if (session.record or {}).get("reason") not in ("exception", OUT_OF_MEMORY):
             return f"after fixing the cause: roost continue {shown}"
         return (
-            f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, then "
-            f"roost continue {shown} --force; or fix the project and start a new run"
+            f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, "
+            f"then roost continue {shown} --force; or fix the project and start a new run"
         )
     return (
         "no checkpoint yet: fix the project and `roost run` it again; "

@@ -39,8 +39,8 @@ def format_package(shown: Shown) -> Iterator[str]:
         for key, value in _flatten_settings(shown.settings, "")
     ]
     yield from _section("settings", terminal.format_table(["SETTING", "VALUE"], sorted(settings))[1:])
-    for title, said in _remarks(shown):
-        yield from _section(title, map(terminal.escape_text, said))
+    for title, remarks in _remarks(shown):
+        yield from _section(title, map(terminal.escape_text, remarks))
     yield ""
     yield f"output: {terminal.format_path(Path(shown.output))}"
     if shown.model is not None:

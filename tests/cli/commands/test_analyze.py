@@ -62,7 +62,7 @@ def test_output_then_the_value_then_the_files(made: PackageFolder) -> None:
     assert f" {format_duration(seconds)}" in end
 
 
-def test_an_error_is_told_once(made: PackageFolder) -> None:
+def test_an_error_is_shown_once(made: PackageFolder) -> None:
     said = roost("analyze", "run", "-s", "fails", "-CPU", cwd=made.path.parent)
     assert said.returncode == 1 and (said.stdout + said.stderr).count("ValueError: no good") == 1
     found = show(made.path).analyses[-1]

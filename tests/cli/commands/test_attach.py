@@ -75,7 +75,7 @@ def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: PackageFolder, att
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_where_nobody_can_answer_it_detaches(endless: PackageFolder, number: signal.Signals) -> None:
+def test_without_a_terminal_it_detaches(endless: PackageFolder, number: signal.Signals) -> None:
     child = subprocess.Popen(
         [*ROOST, "attach", str(endless.path)],
         stdin=subprocess.DEVNULL,

@@ -57,7 +57,7 @@ def test_ready(messages: Messages) -> None:
 
 
 def test_ready_with_warnings(messages: Messages) -> None:
-    """Those of the worker stand above already, that of the disk is not known to it."""
+    """The worker has printed its own warnings; it does not know the one about the disk."""
     assert _ready_lines(came(said=["a"]), ESTIMATE)[0].startswith("ready (with 1 ")
     warning, ready, *_ = _ready_lines(came(said=["a"], warnings=["a", "the disk"]), ESTIMATE)
     assert warning == "warning: the disk" and ready.startswith("ready (with 2 ")

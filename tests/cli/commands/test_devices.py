@@ -51,7 +51,7 @@ def test_a_card_and_everybody_on_it(messages: Messages) -> None:
     first, *others = rows
     assert first[:-1] == ["0", "H100", "10.0 GB", "80.0 GB", "93%", "61 C", ""]
     who = [row[-1] for row in (first, *others)]
-    for line, told in zip(
+    for line, parts in zip(
         who,
         [
             ("01ab", "mnist", "3.9 GB", "running"),
@@ -64,7 +64,7 @@ def test_a_card_and_everybody_on_it(messages: Messages) -> None:
         ],
         strict=True,
     ):
-        assert all(one in line for one in told), line
+        assert all(one in line for one in parts), line
     for line in (*who[:2], *who[5:]):
         messages.check(line)
     assert all(not any(row[:-1]) for row in others)

@@ -28,8 +28,8 @@ def test_the_file_on_stdout_and_the_rest_beside_it(
     said = roost("export", made.path, "--weights", "net.pt", "--prefix", "net.", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     assert said.stdout == "net.pt\n"
-    told, prefix = said.stderr.splitlines()
-    assert told.startswith("checkpoint 2 (step 6): 4 tensors, 19 ")
+    summary, prefix = said.stderr.splitlines()
+    assert summary.startswith("checkpoint 2 (step 6): 4 tensors, 19 ")
     assert prefix.startswith("net. ") and "0 weights" in prefix
     messages.check(prefix)
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1))

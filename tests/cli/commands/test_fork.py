@@ -1,4 +1,4 @@
-"""`roost fork`, and what tells of it afterwards."""
+"""`roost fork`, and the commands that show it afterwards."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_the_last_lines_of_the_log(here: Lab, messages: Messages) -> None:
     assert roost("lab", "log", "-n", "2").stdout.splitlines() == ["two\\x1b[2J", "three"]
 
 
-def test_a_rebuild_tells_what_was_found(here: Lab) -> None:
+def test_a_rebuild_shows_the_tasks_found(here: Lab) -> None:
     here.wait_for(here.submit("exit 0"))
     assert roost("lab", "stop").returncode == 0
     done = roost("lab", "rebuild")

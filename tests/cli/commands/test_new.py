@@ -55,7 +55,9 @@ def test_ways_to_say_it(tmp_path: Path, arguments: list[str], mark: str) -> None
         (["p", "-d", "q"], "'p, q'"),
     ],
 )
-def test_contradictions_are_told(tmp_path: Path, arguments: list[str], says: str, messages: Messages) -> None:
+def test_contradictions_are_refused(
+    tmp_path: Path, arguments: list[str], says: str, messages: Messages
+) -> None:
     said = roost("new", *arguments, cwd=tmp_path)
     assert said.returncode == 2 and says in said.stderr and list(tmp_path.iterdir()) == []
     messages.check(said.stderr)

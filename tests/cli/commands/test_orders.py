@@ -22,7 +22,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.close()
 
 
-def test_what_is_asked_is_done_and_told(lab: Lab, messages: Messages) -> None:
+def test_each_change_is_made_and_reported(lab: Lab, messages: Messages) -> None:
     blocker, task = (lab.queue("exec sleep 1000") for _ in range(2))
     with lab.store() as store:
         store.change(blocker.id, held=True)  # before the first order starts the daemon

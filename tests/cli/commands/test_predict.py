@@ -37,7 +37,7 @@ def test_the_files_on_stdout_and_the_rest_beside_it(made: PackageFolder) -> None
     assert line[:4] == ["1", "valid", "2", "40"]
 
 
-def test_json_and_an_error_told_once(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
+def test_json_and_an_error_shown_once(made: PackageFolder, tmp_path: Path, messages: Messages) -> None:
     said = roost("predict", made.path, "--data", "valid", "-o", "out", "--limit", "3", "--json", cwd=tmp_path)
     found = json.loads(said.stdout)
     assert found["meta"]["count"] == 3 and found["folder"] == str(tmp_path / "out")

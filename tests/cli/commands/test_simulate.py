@@ -9,7 +9,7 @@ from tests.cli.programs import roost
 from tests.messages import Messages
 
 
-def test_it_tells_of_waits_and_shares(tmp_path: Path, messages: Messages) -> None:
+def test_waits_and_shares_are_shown(tmp_path: Path, messages: Messages) -> None:
     path = tmp_path / "history.jsonl"
     lines = [{"submitted": 0, "seconds": 60, "user": user} for user in ("ann", "b\x1b[2Jb")]
     lines.append({"submitted": 0, "seconds": 60, "cards": 9})

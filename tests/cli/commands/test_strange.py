@@ -1,4 +1,4 @@
-"""Reading commands on packages whose JSON somebody has torn or edited: one clear line, never a traceback."""
+"""Reading commands on packages whose JSON is torn or was edited: one clear line, never a traceback."""
 
 from __future__ import annotations
 

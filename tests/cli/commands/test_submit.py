@@ -1,4 +1,4 @@
-"""What `roost submit` takes and prints; tests/operations/queue/test_submit.py tells what it does."""
+"""What `roost submit` takes and prints; tests/operations/queue/test_submit.py tests what it does."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_one_task_is_one_line(here: Lab, capsys: pytest.CaptureFixture[str]) -> 
     options = ["--name", "one", "-m", "4GB", "--whole", "--priority", "-3", "--retry", "2", "--opportunistic"]
     assert submit("p/config.yaml", "max_epochs=1", *options, "--time-limit", "1h30m") == 0
     (task,) = here.tasks()
-    told = capsys.readouterr()
-    assert told.out == f"{task.id}  p/runs/one\n"
+    output = capsys.readouterr()
+    assert output.out == f"{task.id}  p/runs/one\n"
     when = time.strftime("%A %Y-%m-%d %H:%M:%S", time.localtime(task.begin))
-    assert when in told.err
+    assert when in output.err
     need = task.need
     assert (need.cards, need.memory_mb, need.whole, need.opportunistic) == (1, 4096, True, True)
     assert (need.time_limit, task.priority, task.retries) == (5400.0, -3, 2)
@@ -95,9 +95,9 @@ def test_at_a_terminal_no_means_no(here: Lab) -> None:
 def test_json(here: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit("--json", "--gpus", "2", "--", "sh", "-c", "true", "--json") == 0
     (task,) = here.tasks()
-    (told,) = json.loads(capsys.readouterr().out)
+    (output,) = json.loads(capsys.readouterr().out)
     without_sweep = {"sweep": None, "begin": task.begin}
-    assert told == {"id": task.id, "name": task.name, "package": task.package, **without_sweep}
+    assert output == {"id": task.id, "name": task.name, "package": task.package, **without_sweep}
     assert task.plan == {} and task.need.cards == 2
     assert here.one(task.id).plan["argv"] == ["sh", "-c", "true", "--json"]
 
@@ -140,7 +140,7 @@ def test_a_check_that_fails_lets_nothing_wait(here: Lab, capfd: pytest.CaptureFi
     assert here.tasks() == [] and not (config.parent / "runs").exists()
 
 
-def test_an_option_of_a_command_without_its_dashes_tells_of_them(here: Lab, messages: Messages) -> None:
+def test_an_option_of_a_command_without_dashes_suggests_them(here: Lab, messages: Messages) -> None:
     with pytest.raises(click.UsageError) as caught:
         submit("python", "train.py", "--epochs", "3")
     assert "--epochs" in caught.value.format_message()

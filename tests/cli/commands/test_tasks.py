@@ -31,7 +31,7 @@ def cells(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line) for line in text.splitlines()]
 
 
-def test_what_waits_is_told_with_what_for(lab: Lab, messages: Messages) -> None:
+def test_pending_tasks_are_shown_with_their_reason(lab: Lab, messages: Messages) -> None:
     sweep = [
         task(
             name=f"try_lr-1e-{n}_seed-0", sweep="7sweep", need=ResourceRequest(cards=1), reason="cards: none"
@@ -94,7 +94,7 @@ def test_which_tasks_make_room_for_others(lab: Lab) -> None:
     assert "yields" not in rows[2]
 
 
-def test_nothing_to_tell_of(lab: Lab, messages: Messages) -> None:
+def test_no_tasks(lab: Lab, messages: Messages) -> None:
     messages.check(roost("tasks").stderr)
     assert roost("tasks", "--json").stdout == "[]\n"
     assert "--all" in roost("tasks", "--user", "nobody").stderr
@@ -124,7 +124,7 @@ def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None
     assert cells(roost("tasks").stdout)[1][3] == "GPU 1,GPU-01234567"
 
 
-def test_that_more_have_ended_is_told(lab: Lab, messages: Messages) -> None:
+def test_the_number_of_further_ended_tasks_is_shown(lab: Lab, messages: Messages) -> None:
     with lab.store() as store:
         tasks = [task() for _ in range(57)]
         store.submit(tasks)

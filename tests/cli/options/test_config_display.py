@@ -1,4 +1,4 @@
-"""What `--explain` and `--print-config` print."""
+"""The output of `--explain` and `--print-config`."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_explanations(tmp_path: Path, messages: Messages) -> None:
     config = project(tmp_path / "p")
     messages.check(roost("run", config, "--explain", "max_steps").stdout)
     messages.check(roost("run", config, "~model", "--explain", "model.features").stdout)
-    told = roost("run", config, "--explain", "step_mode").stdout
-    assert re.search("\n  .*'eager' .*'compile' .*'dry' .*'no_optim'\n", told)
+    explained = roost("run", config, "--explain", "step_mode").stdout
+    assert re.search("\n  .*'eager' .*'compile' .*'dry' .*'no_optim'\n", explained)
     said = json.loads(roost("run", config, "seed=2", "--explain", "seed", "--json").stdout)
     assert " >= 0" in said["values"]
     assert said["key"] == "seed" and said["layers"][-1] == {"layer": "command line", "value": 2, "set": True}

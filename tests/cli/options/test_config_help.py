@@ -20,9 +20,7 @@ def config(folder: Path, options: str = OPTIONS) -> Path:
 
 
 @pytest.mark.parametrize("command", ["run", "check"])
-def test_options_stand_beneath_the_help_of_the_command(
-    command: str, tmp_path: Path, messages: Messages
-) -> None:
+def test_options_follow_the_help_of_the_command(command: str, tmp_path: Path, messages: Messages) -> None:
     path = config(tmp_path / "p")
     for arguments in ([path, "--help"], ["-h", path, "seed=3"], ["-CPU", "seed=3", "-c", path, "--help"]):
         said = roost(command, *arguments)
@@ -72,7 +70,7 @@ def test_one_that_is_missing(tmp_path: Path, messages: Messages) -> None:
     messages.check(said.stdout.splitlines()[-1])
 
 
-def test_explain_tells_them(tmp_path: Path) -> None:
+def test_explain_shows_them(tmp_path: Path) -> None:
     head, values, *layers = roost("run", config(tmp_path / "p"), "--explain", "channels").stdout.splitlines()
     assert head == "channels: channels of the first convolution" and values.endswith(" >= 1")
     assert [line.split() for line in layers] == [["option", "32"]]

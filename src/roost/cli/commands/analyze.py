@@ -21,27 +21,32 @@ _MAX_NONFINITE = 10
 @click.option(
     "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
 )
-@click.option("-s", "--script", required=True, help="A file, or the name of one of the AnalyzeScripts.")
+@click.option("-s", "--script", required=True, help="A file, or the name of a script in AnalyzeScripts.")
 @click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="Look at this checkpoint, not the newest good one."
+    "-c", "--checkpoint", type=int, metavar="ID", help="The checkpoint to load; default: the newest good one."
 )
-@click.option("--untrained", is_flag=True, help="Look at the weights as the Runner builds them.")
-@device_options("auto", verb="look at it")
-@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Store the results below this folder.")
-@click.option("--json", "as_json", is_flag=True, help="JSON; what the script prints then goes to stderr.")
+@click.option("--untrained", is_flag=True, help="Use the weights as the Runner builds them, before training.")
+@device_options("auto", verb="run the script")
+@click.option(
+    "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
+)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Store the results in a new folder below this one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the script's output goes to stderr.")
 def command(package: Path | None, record: Path | None, as_json: bool, **options: Any) -> int:
-    """Runs the `experience` of a script on a trained package, whose training may still go on.
+    """Runs the function `experience` of a script on a trained package. The training may still be running.
 
-    What it prints, gives back and saves is kept in the package, under analysis/. Ctrl-C ends it.
+    The script's output, return value and saved files are stored in the package, under analysis/. Ctrl-C ends
+    it.
 
     \b
-    roost analyze runs/NAME -s accuracy            # AnalyzeScripts/accuracy.py
-    roost analyze -r runs/NAME -s ~/look.py -c 3   # a script from elsewhere, on checkpoint 3
+    roost analyze runs/NAME -s accuracy            # runs AnalyzeScripts/accuracy.py
+    roost analyze -r runs/NAME -s ~/look.py -c 3   # another script, on checkpoint 3
     roost analyze runs/NAME -s accuracy --json | jq .result.value
     """
     if (package is None) == (record is None):
-        raise UsageError("name one package", fix="roost analyze runs/NAME -s SCRIPT")
+        raise UsageError("name one package", fix="type `roost analyze runs/NAME -s SCRIPT`")
     from roost.cli import live_run
     from roost.cli.plain_output import PlainScreen
     from roost.operations.models.analyze import AnalyzeRequest, analyze, outcome

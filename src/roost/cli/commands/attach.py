@@ -10,13 +10,18 @@ import click
 @click.command("attach")
 @click.argument("package", type=click.Path(path_type=Path), metavar="PACKAGE|TASK")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Lines to begin with."
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Earlier lines to show first.",
 )
 def command(package: Path, lines: int) -> int:
-    """Shows a run that somebody started, from where it is, until it ends.
+    """Shows the output and progress of a running session until it ends.
 
-    It may have been started with --detach, or on a terminal that is gone. Ctrl-C asks whether to detach or to
-    stop it. The exit code is that of the run, 0 after detaching.
+    The session may have been started with --detach, by the lab, or on a terminal that is closed. Ctrl-C asks
+    whether to detach or to stop the run. The exit code is that of the run, 0 after detaching.
 
     \b
     roost attach runs/NAME

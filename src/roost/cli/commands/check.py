@@ -27,15 +27,18 @@ if TYPE_CHECKING:
 @click.option(
     "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
 )
-@click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
-@device_options("auto", verb="do it")
-@click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
+@click.option(
+    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
+)
+@device_options("auto", verb="check")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> int:
-    """Does in seconds all that a run does: what would fail hours later fails now.
+    """Tests all parts of a run in seconds: an error that would come after hours comes now.
 
-    The project is copied as by `roost run`. Then: one sample of each set, the first and the last step of an
-    epoch, row, save, validation on the first and the last batch, visualize, test, load, the same step again.
-    Nothing of it stays, nothing is written into save_root. Exits with 0 when ready, else as the run would.
+    The project is copied as by `roost run`. The check then reads one sample of each set, takes the first and
+    the last step of an epoch, writes a row, saves, validates on the first and the last batch, visualizes,
+    tests, loads the checkpoint, and repeats the step. No file remains, and save_root is not touched. Exit
+    code 0 means ready; otherwise it is the one that the run would have.
 
     \b
     roost check config.yaml
@@ -87,9 +90,9 @@ def _ready_lines(outcome: CheckOutcome, estimate: RunEstimate) -> list[str]:
             f"{format_bytes(estimate.disk_bytes)} of the {format_bytes(estimate.free_bytes)} that are free"
         )
     lines += _memory_lines(outcome.findings.measured)
-    # The worker's own warnings stand above already.
-    untold = outcome.warnings[len(outcome.findings.warnings) :]
-    return [*(f"warning: {text}" for text in untold), *lines]
+    # The worker's own warnings were printed before.
+    not_printed = outcome.warnings[len(outcome.findings.warnings) :]
+    return [*(f"warning: {text}" for text in not_printed), *lines]
 
 
 def _count(number: int, what: str) -> str:

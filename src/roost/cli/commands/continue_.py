@@ -20,27 +20,30 @@ from roost.cli.options.session_options import take_session_options
     "-r", "--record", "package", type=click.Path(path_type=Path), help="The package, if not given first."
 )
 @click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="Go on from this checkpoint, not the newest."
+    "-c", "--checkpoint", type=int, metavar="ID", help="Resume from this checkpoint, not the newest."
 )
-@click.option("--iter", "step", type=int, metavar="STEP", help="Go on from the checkpoint of this step.")
-@click.option("-d", "--description", help="A few words about this session.")
-@device_options("as the session before")
+@click.option("--iter", "step", type=int, metavar="STEP", help="Resume from the checkpoint of this step.")
+@click.option("-d", "--description", help="A short text about this session.")
+@device_options("as in the previous session")
 @ranks_options
 @terminal_options
-@click.option("--force", is_flag=True, help="Go on though config or code differ; recorded as inexact.")
-@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
+@click.option("--force", is_flag=True, help="Resume even if config or code differ; recorded as inexact.")
+@click.option(
+    "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
+)
 def command(arguments: tuple[str, ...], package: Path | None, **options: Any) -> int:
-    """Goes on with a package from its newest good checkpoint, bit for bit.
+    """Resumes a package from its newest good checkpoint, with the same bits as without the interruption.
 
-    Settings that do not change what is learned may be changed: limits, checkpoints kept, loader workers. The
-    others need --force. It may go on with other devices or another strategy: that is inexact, and is said.
+    Settings that do not influence the result can be changed: limits, kept checkpoints, loader workers. Other
+    settings need --force. With other devices or another strategy the run is inexact; a line says so, and it
+    is recorded.
 
     \b
     roost continue runs/2026-11-20_07-33-13_481
-    roost continue runs/NAME max_epochs=20     # further than planned
-    roost continue runs/NAME -c 3              # from checkpoint 3, on a new line
-    roost continue runs/NAME --iter 1200       # from the checkpoint of step 1200, likewise
-    roost continue runs/NAME --devices 3       # on three GPUs, whatever it was before
+    roost continue runs/NAME max_epochs=20     # train longer than planned
+    roost continue runs/NAME -c 3              # from checkpoint 3, as a new branch
+    roost continue runs/NAME --iter 1200       # from the checkpoint of step 1200
+    roost continue runs/NAME --devices 3       # on three GPUs, whatever the last session used
     """
     if package is None:
         package, arguments = package_and_overrides(arguments, example="roost continue runs/NAME")
@@ -55,18 +58,18 @@ def command(arguments: tuple[str, ...], package: Path | None, **options: Any) ->
 
 
 def package_and_overrides(arguments: tuple[str, ...], *, example: str) -> tuple[Path, tuple[str, ...]]:
-    """The first argument names a package, or its task; the rest are overrides.
+    """Splits the arguments of a command into the package (or its task) and the overrides.
 
     Args:
-        arguments: As they were typed.
-        example: What to type, for the message.
+        arguments: The arguments as typed.
+        example: A correct command line, for the message.
 
     Raises:
-        UsageError: None is named.
+        UsageError: The first argument is no package.
     """
     from roost.operations.resolve import is_package
 
     first = arguments[0] if arguments else ""
     if not first or (("=" in first or first[0] in "~+") and not is_package(first)):
-        raise UsageError("no package is named", fix=example)
+        raise UsageError("no package is named", fix=f"type `{example}`")
     return Path(first), arguments[1:]

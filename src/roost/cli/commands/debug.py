@@ -21,26 +21,31 @@ from roost.cli.options.device_option import device_options, take_device
     "--checkpoint",
     type=int,
     metavar="ID",
-    help="Replay the steps from this checkpoint, not the newest.",
+    help="Replay from this checkpoint, not the newest one before the step.",
 )
-@click.option("--replay", is_flag=True, help="Take the steps before it once more, whatever was kept.")
-@click.option("--begin", is_flag=True, help="Stop before the step, at the first line of your own.")
-@device_options("where it trained", verb="do it")
-@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
+@click.option(
+    "--replay", is_flag=True, help="Replay from a checkpoint even if the black box has the failed step."
+)
+@click.option("--begin", is_flag=True, help="Stop before the step, at the first line of your own code.")
+@device_options("as in training", verb="replay")
+@click.option(
+    "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
+)
 def command(**options: Any) -> NoReturn:
-    """Stops in pdb at the step that failed, with the batch, the weights and the random numbers it had.
+    """Opens pdb at the step that failed, with its batch, weights and random states.
 
-    Without STEP it is the last one that failed; what that needs lies in the package, under blackbox/. Any
-    other STEP is reached by taking the steps since the newest checkpoint before it once more. The package
-    stays as it is.
+    Without STEP it is the last step that failed, from the black box in the package (blackbox/). Any other
+    STEP is reached by replaying the steps since the newest checkpoint before it. The package is not changed.
 
     \b
-    roost debug runs/NAME              # where it failed
-    roost debug runs/NAME --begin      # before it fails
-    roost debug runs/NAME 813          # any step, also of a run that is well
+    roost debug runs/NAME              # where the step failed
+    roost debug runs/NAME --begin      # before the step fails
+    roost debug runs/NAME 813          # any step, also of a run that did not fail
     """
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        raise UsageError("debug needs a terminal, and stdin or stdout is none", fix="type it at a prompt")
+        raise UsageError(
+            "debug needs a terminal as stdin and stdout", fix="run it without pipes in a terminal"
+        )
     from roost.operations.lifecycle.debug import DebugRequest, debug
 
     device = take_device(options)

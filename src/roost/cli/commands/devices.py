@@ -19,7 +19,7 @@ _HEADER = ("GPU", "MODEL", "USED", "OF", "BUSY", "TEMP", "STATE", "WHO")
 
 
 class _TaskCountType(click.IntRange):
-    """How many tasks: a number, or any."""
+    """The type of an option that is a number, or any."""
 
     name = "number or any"
 
@@ -28,7 +28,7 @@ class _TaskCountType(click.IntRange):
 
 
 def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
-    """Of an option that comes twice the last one would hold, in silence."""
+    """Refuses a repeated option: click would silently use the last one only."""
     if len(value) > 1:
         fix = f"write all in one list: -d {','.join(dict.fromkeys(value))}"
         raise UsageError("is given several times", setting="-d", received=" ".join(value), fix=fix)
@@ -43,66 +43,66 @@ def _require_once(ctx: click.Context, param: click.Parameter, value: tuple[str, 
     multiple=True,
     callback=_require_once,
     metavar="LIST",
-    help="Let the lab use these alone: 0,2 or all.",
+    help="Let the lab use only these: 0,2 or all.",
 )
 @click.option(
-    "--most-per-card", type=_TaskCountType(1), metavar="N", help="So many tasks may share a card, or any."
+    "--most-per-card", type=_TaskCountType(1), metavar="N", help="How many tasks may share a card, or any."
 )
 @click.option(
     "--foreign",
     type=click.Choice(["avoid", "fit", "ignore"]),
-    help="On cards that somebody uses without a lease: nothing begins, what fits beside, or anything.",
+    help="On cards with a process without a lease: start no task, one that fits in free memory, or any.",
 )
-@click.option("--keep-free", metavar="MB", help="So much of each card is given to no task: 2000, or 2GB.")
+@click.option("--keep-free", metavar="MB", help="Memory of each card that no task gets: 2000, or 2GB.")
 @click.option(
     "--cores",
     type=_TaskCountType(0),
     metavar="N",
-    help="Cores for tasks of the CPU, one each without --cpus; any: all.",
+    help="Cores for CPU tasks, which take one each without --cpus; any: all cores.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     allowed: str | None, most_per_card: Any, foreign: Any, keep_free: str | None, cores: Any, as_json: bool
 ) -> int:
-    """Lists the GPUs of this machine and who is on them; changes how the lab uses them.
+    """Lists the GPUs of this machine and what uses them; changes how the lab uses them.
 
-    A change holds from now on; what runs goes on.
+    A change applies to tasks that start from now on. Running tasks continue.
 
     \b
     roost devices
-    roost devices -d 0,2            # the lab uses these two
+    roost devices -d 0,2            # the lab uses only these two
     roost devices -d all --most-per-card 2 --foreign avoid
-    roost devices --keep-free 2GB   # for drivers and desktops
-    roost devices --cores 4         # so many cores for tasks without a card
+    roost devices --keep-free 2GB   # for the desktop and other programs
+    roost devices --cores 4         # four cores for tasks without a card
     """
     from roost.operations.devices import devices
 
     free_mb = parse_memory(keep_free, setting="--keep-free") if keep_free is not None else None
-    asked = devices.DeviceChange(
+    change = devices.DeviceChange(
         allowed=allowed, most_per_card=most_per_card, foreign=foreign, keep_free_mb=free_mb, cores=cores
     )
-    if asked != devices.DeviceChange():
-        devices.change(asked)
+    if change != devices.DeviceChange():
+        devices.change(change)
     shown = devices.show()
     if as_json:
         terminal.print_json(shown)
         return 0
-    of_cpu = f"cores for tasks of the CPU: {shown.cores}"
+    cores_text = f"cores for CPU tasks: {shown.cores}"
     if not shown.cards:
-        terminal.print_status(f"no GPUs; {of_cpu}")
+        terminal.print_status(f"no GPUs; {cores_text}")
         return 0
     for line in terminal.format_table(_HEADER, [row for card in shown.cards for row in _rows(card)]):
         click.echo(line)
     most = "any number" if shown.most_per_card is None else str(shown.most_per_card)
     terminal.print_status(
-        f"tasks on a card: {most}; beside processes without a lease: {shown.foreign}; "
-        f"{format_memory(shown.keep_free_mb)} of each stay free; {of_cpu}"
+        f"tasks per card: {most}; cards with processes without a lease: {shown.foreign}; "
+        f"kept free on each card: {format_memory(shown.keep_free_mb)}; {cores_text}"
     )
     return 0
 
 
 def _rows(card: CardStatus) -> Iterator[list[str]]:
-    """One row, and one more for each further one who is on it."""
+    """Yields the row of a card, and one more row for each further task, lease or process on it."""
     first, *others = [*_users(card)] or [""]
     total = card.total_mb
     yield [
@@ -125,8 +125,14 @@ def _state(card: CardStatus) -> str:
         for one in card.windows
     ]
     alone = "one process at a time" * card.exclusive
-    said = (card.trouble, "drained" * card.drained, *times, "not for the lab" * (not card.allowed), alone)
-    return ", ".join(filter(None, said))
+    reasons = (
+        card.trouble,
+        "drained" * card.drained,
+        *times,
+        "not used by the lab" * (not card.allowed),
+        alone,
+    )
+    return ", ".join(filter(None, reasons))
 
 
 def _users(card: CardStatus) -> Iterator[str]:
@@ -139,7 +145,7 @@ def _users(card: CardStatus) -> Iterator[str]:
         yield f"{who}: {_format_share(lease.mb)} since {format_clock(lease.since)}{what}"
     for one in card.processes:
         used = "" if one.mb is None else f": {format_memory(one.mb)}"
-        yield f"{one.user or 'somebody'}, pid {one.pid}, without a lease{used}"
+        yield f"{one.user or 'unknown user'}, pid {one.pid}, without a lease{used}"
 
 
 def _format_share(mb: int | None) -> str:

@@ -9,16 +9,17 @@ from roost.cli import terminal
 
 @click.command("drain")
 @click.argument("card")
-@click.option("--off", is_flag=True, help="Let tasks begin there again, also where a time was said.")
-@click.option("--from", "begin", metavar="TIME", help="From then on: 22:00, 2026-11-22T08:00, or +2h.")
+@click.option("--off", is_flag=True, help="Let tasks start again; removes a planned window too.")
+@click.option("--from", "begin", metavar="TIME", help="Start of a window: 22:00, 2026-11-22T08:00, or +2h.")
 @click.option(
-    "--until", "end", metavar="TIME", help="Until then, likewise; +2h counts from --from, or else from now."
+    "--until", "end", metavar="TIME", help="End of the window; +2h counts from --from, or from now."
 )
 def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
-    """Lets no more tasks begin on a GPU, or on all; what runs there goes on.
+    """Keeps new tasks off GPUs; tasks that run there continue.
 
-    For a time alone, with --until: tasks that end before by their limit still begin. A clock that --until
-    names is the next one after --from, which may be that of the next day.
+    CARD is a GPU, a list of GPUs, or all. With --until it is for a window of time: before it, tasks still
+    start whose time limit ends them in time. A time of day in --until is the first one after --from, possibly
+    on the next day.
 
     \b
     roost drain 0
@@ -33,9 +34,9 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
     drained = drain(card, off=off, window=window)
     names = ", ".join(f"GPU {one.number}" for one in drained)
     if off:
-        terminal.print_status(f"{names}: tasks begin there again")
+        terminal.print_status(f"{names}: tasks can start again")
     elif window is None:
-        terminal.print_status(f"{names}: no more tasks begin there")
+        terminal.print_status(f"{names}: no more tasks start")
     else:
         from_, until = map(terminal.format_time, window)
         is_one_day = from_.partition(" ")[0] == until.partition(" ")[0]
@@ -43,6 +44,6 @@ def command(card: str, off: bool, begin: str | None, end: str | None) -> int:
             "" if is_one_day else f", over midnight, {terminal.format_duration(window[1] - window[0])} in all"
         )
         terminal.print_status(
-            f"{names}: nothing runs there from {from_} to {until}{more}, but what runs already"
+            f"{names}: no tasks from {from_} to {until}{more}; tasks that already run continue"
         )
     return 0

@@ -20,22 +20,24 @@ _MAX_TIED = 3
 @click.command("export")
 @click.argument("package", type=click.Path(path_type=Path))
 @click.option("--weights", type=click.Path(path_type=Path), help="The file: .pt, .pth or .safetensors.")
-@click.option("--records", metavar="KIND", help="csv, parquet or tensorboard, into what -o names.")
+@click.option("--records", metavar="KIND", help="Write the records as csv, parquet or tensorboard.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="With --records: the file or folder.")
-@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (without this), best, or an id.")
-@click.option("--average", metavar="best:K", help="The mean of the best K, or with last:K of the newest K.")
-@click.option("--monitor", metavar="NAME", help="What best goes by; without it the first of checkpoint.best.")
+@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (default), best, or an id.")
+@click.option(
+    "--average", metavar="best:K", help="The mean of the best K checkpoints, or with last:K of the newest."
+)
+@click.option("--monitor", metavar="NAME", help="The metric of best; default: the first of checkpoint.best.")
 @click.option(
     "--mode",
     type=click.Choice(["min", "max"]),
-    help="With --monitor; without it as in checkpoint.best, else min.",
+    help="With --monitor; default: as in checkpoint.best, or min.",
 )
+@click.option("--averaged", metavar="NAME", help="The weights of this average, one of the setting averages.")
 @click.option(
-    "--averaged", metavar="NAME", help="The weights of this average, one of the settings' averages."
+    "--prefix", metavar="net.", help="Only weights with this prefix, which is removed from the names."
 )
-@click.option("--prefix", metavar="net.", help="Only weights whose names begin so, and without it.")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 def command(
     package: Path,
     weights: Path | None,
@@ -44,10 +46,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Writes the weights of a package into a plain file, or what it recorded.
+    """Writes the weights or the records of a package to a plain file.
 
-    Weights are a dict of tensors by the names of the Runner's state_dict. Neither the project nor its code is
-    needed, and the package's training may go on.
+    Weights are a dict of tensors with the names of the Runner's state_dict. The project and its code are not
+    needed, and the training may still be running.
 
     \b
     roost export runs/NAME --weights net.pt              # torch.load("net.pt", weights_only=True)
@@ -57,7 +59,7 @@ def command(
     roost export runs/NAME --records csv -o curves.csv
     """
     if (weights is None) == (records is None):
-        fix = "roost export runs/NAME --weights net.pt, or --records csv -o curves.csv"
+        fix = "write `roost export runs/NAME --weights net.pt`, or `--records csv -o curves.csv`"
         raise UsageError("give either --weights or --records", fix=fix)
     if weights is not None:
         if output is not None:
@@ -69,7 +71,7 @@ def command(
                 "is for --weights", setting=f"--{name}", received=options[name], fix="leave it out"
             )
     if output is None:
-        raise UsageError("no file is named", setting="-o", fix=f"-o curves.{records}")
+        raise UsageError("no file is named", setting="-o", fix=f"add -o curves.{records}")
     return _export_records(package, str(records), output, overwrite=options["overwrite"], as_json=as_json)
 
 
@@ -80,7 +82,7 @@ def _export_records(package: Path, kind: str, output: Path, *, overwrite: bool, 
     if torn := exported.torn:
         lines = "1 line could not be read and is" if torn == 1 else f"{torn} lines could not be read and are"
         terminal.print_status(
-            f"{lines} left out; a kill may leave one for each session, its last, which does no harm"
+            f"{lines} left out; a kill can leave an incomplete last line in each session, which is harmless"
         )
     if as_json:
         terminal.print_json(exported)
@@ -95,14 +97,14 @@ def _export_weights(package: Path, file: Path, *, as_json: bool, **options: Any)
     from roost.operations.models.export_weights import ExportWeightsRequest, export_weights
 
     with export_weights(ExportWeightsRequest(package=package, output=file, **options)) as started:
-        found, is_printed = live_run.wait_for_outcome(started, StageScreen(lambda: "the weights are read"))
+        found, is_printed = live_run.wait_for_outcome(started, StageScreen(lambda: "reading the weights"))
     if as_json:
         terminal.print_json(found)
     for note in found.notes:
         terminal.print_status(terminal.escape_text(note))
     if found.state != "succeeded":
         why = "" if is_printed else f": {terminal.escape_text(found.error or 'no reason is known')}"
-        terminal.print_status(f"{terminal.format_state(found.state)}{why}; nothing was written")
+        terminal.print_status(f"{terminal.format_state(found.state)}{why}; no file was written")
         return found.exit_code
     for line in _summary_lines(found):
         terminal.print_status(terminal.escape_text(line))
@@ -121,14 +123,10 @@ def _summary_lines(found: ExportedWeights) -> list[str]:
     lines = [f"{mean} {of}{average}: {size}"]
     if found.prefix is not None:
         others = len(found.left_out)
-        lines.append(f"{found.prefix} taken from the names; {others} weight{'s' * (others != 1)} left out")
+        lines.append(f"{found.prefix} removed from the names; {others} weight{'s' * (others != 1)} left out")
     if found.tied:
         tied = [f"{name} = {of}" for name, of in list(found.tied.items())[:_MAX_TIED]]
         more = " …" if len(found.tied) > _MAX_TIED else ""
-        kept = (
-            "written under each name"
-            if found.path.endswith(".safetensors")
-            else "one tensor in the file, too"
-        )
+        kept = "stored under each name" if found.path.endswith(".safetensors") else "stored as one tensor"
         lines.append(f"tied: {', '.join(tied)}{more}; {kept}")
     return lines

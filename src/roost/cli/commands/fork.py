@@ -17,24 +17,26 @@ from roost.cli.options.session_options import take_session_options
 
 @click.command("fork")
 @click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK [a.b=c]...")
-@click.option("--at", "step", type=int, metavar="STEP", help="The step of the checkpoint to go on from.")
+@click.option("--at", "step", type=int, metavar="STEP", help="The step of the checkpoint to resume from.")
 @click.option(
-    "-c", "--checkpoint", type=int, metavar="ID", help="That checkpoint by its number, not by its step."
+    "-c", "--checkpoint", type=int, metavar="ID", help="The checkpoint by its id instead of its step."
 )
-@click.option("--name", help="The new package's name; the time if left out.")
-@click.option("-d", "--description", help="A few words about it.")
+@click.option("--name", help="The new package's name; default: the current time.")
+@click.option("-d", "--description", help="A short text about the new run.")
 @click.option(
-    "--save-root", type=click.Path(path_type=Path), help="The folder for it; beside PACKAGE if left out."
+    "--save-root",
+    type=click.Path(path_type=Path),
+    help="The folder of the new package; default: that of PACKAGE.",
 )
-@device_options("as PACKAGE's newest session")
+@device_options("as in PACKAGE's newest session")
 @ranks_options
 @terminal_options
 def command(arguments: tuple[str, ...], **options: Any) -> int:
-    """Goes on from a checkpoint of PACKAGE in a new package, and leaves PACKAGE as it is.
+    """Resumes from a checkpoint of PACKAGE in a new package. PACKAGE is not changed, and may be running.
 
-    It takes PACKAGE's own code and settings, its newest good checkpoint or the one that is named, and what
-    was recorded up to there. With the same settings it computes the same bits; each setting may be changed
-    that the checkpoint fits. PACKAGE may be running.
+    The fork has the code and settings of PACKAGE, its newest good checkpoint or the given one, and its
+    records up to there. With the same settings it computes the same bits; every setting can be changed as
+    long as the checkpoint fits.
 
     \b
     roost fork runs/NAME --at 1200 optimizers.main.lr=1e-4

@@ -10,9 +10,9 @@ from roost.cli import task_changes
 @click.command("hold")
 @click.argument("named", nargs=-1, required=True, metavar="TASK...")
 def command(named: tuple[str, ...]) -> int:
-    """Holds tasks back: they do not start before `roost release`.
+    """Keeps tasks from starting until `roost release`.
 
-    A task that runs goes on; it is held back if it is to start again.
+    A running task continues; it is held if it has to start again.
 
     \b
     roost hold 01m7ybz8bp

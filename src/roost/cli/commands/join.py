@@ -9,12 +9,12 @@ import click
 
 @click.command("join")
 @click.argument("package", type=click.Path(path_type=Path))
-@click.option("--detach", is_flag=True, help="Start it and return.")
+@click.option("--detach", is_flag=True, help="Start the session in the background.")
 def command(package: Path, detach: bool) -> int:
-    """Lets this machine take part in a run that was begun on another with --num-nodes.
+    """Adds this machine to a run that was started on another machine with --num-nodes.
 
-    The package lies on a disk that all machines share, at the same place. What the ranks of this machine
-    print is in _output_node_1.txt, and so on. Ctrl-C saves and stops the whole run.
+    The package must be on a disk that all machines share, at the same path. The output of this machine's
+    ranks is written to _output_node_1.txt, and so on. Ctrl-C saves and stops the whole run.
 
     \b
     roost run config.yaml -DDP --num-nodes 2 --rendezvous node1:29500     # on the first machine

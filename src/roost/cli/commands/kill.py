@@ -8,9 +8,9 @@ import click
 @click.command("kill")
 @click.argument("named", nargs=-1, required=True, metavar="TASK|PACKAGE...")
 def command(named: tuple[str, ...]) -> int:
-    """Ends tasks at once, as `roost stop --now` does, and waits until they have.
+    """Ends runs or tasks at once, as `roost stop --now` does, and waits until they have ended.
 
-    What was trained since the newest checkpoint is trained again on continue.
+    Steps since the newest checkpoint are lost; `roost continue` trains them again.
 
     \b
     roost kill 01m7ybz8bp

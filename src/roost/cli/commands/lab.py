@@ -12,10 +12,10 @@ from roost.cli import terminal
 
 @click.group("lab", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Sees to the lab itself: its daemon, and its queue.
+    """Controls the lab itself: its daemon and its queue.
 
-    `roost submit`, and an order to a task, start the daemon when there is none. Stopped or killed it loses
-    nothing, and what runs goes on.
+    `roost submit` and the commands that change a task start the daemon if none runs. If the daemon is stopped
+    or killed, no task is lost, and running tasks continue.
 
     \b
     roost lab status
@@ -25,7 +25,7 @@ def command() -> None:
 
 @command.command("start")
 def start() -> int:
-    """Starts the daemon, unless it runs.
+    """Starts the daemon if none runs.
 
     \b
     roost lab start
@@ -39,7 +39,7 @@ def start() -> int:
 
 @command.command("stop")
 def stop() -> int:
-    """Ends the daemon; what runs goes on, and what waits waits.
+    """Ends the daemon. Running tasks continue; pending tasks stay in the queue.
 
     \b
     roost lab stop
@@ -55,7 +55,7 @@ def stop() -> int:
 
 @command.command("restart")
 def restart() -> int:
-    """Ends the daemon and starts another one, as after an update of roost; what runs goes on.
+    """Ends the daemon and starts a new one, e.g. after an update of roost. Running tasks continue.
 
     \b
     roost lab restart
@@ -67,9 +67,11 @@ def restart() -> int:
 
 
 @command.command("log")
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="So many.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="How many lines."
+)
 def log(lines: int) -> int:
-    """Prints the last lines of what the daemon wrote down.
+    """Prints the last lines of the daemon's log.
 
     \b
     roost lab log -n 100
@@ -80,14 +82,14 @@ def log(lines: int) -> int:
     for line in found:
         click.echo(terminal.escape_line(line))
     if not found and lines:
-        click.echo("nothing was written down: the daemon tells its log of troubles alone", err=True)
+        click.echo("the log is empty: the daemon logs only problems", err=True)
     return 0
 
 
 @command.command("status")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> int:
-    """Tells of the daemon, the tasks and the folder. The exit code is 3 where no daemon runs.
+    """Shows the daemon, the number of tasks and the folder. The exit code is 3 if no daemon runs.
 
     \b
     roost lab status
@@ -100,7 +102,7 @@ def status(as_json: bool) -> int:
     if as_json:
         terminal.print_json(found)
         return code
-    runs = "none runs; `roost lab start`, the next `roost submit` or order to a task starts one"
+    runs = "none runs; `roost lab start`, `roost submit` or a change of a task starts one"
     if daemon is not None:
         runs = f"pid {daemon.pid}, roost {daemon.version}, since {terminal.format_time(daemon.started)}"
     click.echo(f"daemon  {runs}")
@@ -119,13 +121,13 @@ def status(as_json: bool) -> int:
     "lost",
     type=click.Path(path_type=Path),
     metavar="STATE",
-    help="The tasks of a lab that is no more, too, whose ROOST_STATE this was.",
+    help="Also take the tasks of a lab that no longer exists; STATE was its ROOST_STATE.",
 )
 def rebuild(folders: tuple[Path, ...], lost: Path | None) -> int:
-    """Makes a damaged or lost queue anew from the packages.
+    """Rebuilds a damaged or lost queue from the packages.
 
-    They are looked for where tasks were ever submitted from, and in the FOLDERS. The old queue is kept aside.
-    Tasks of other labs (another ROOST_STATE, another machine) are passed over.
+    Packages are searched for in all folders from which tasks were submitted, and in FOLDERS. The old queue is
+    kept under another name. Tasks of other labs (another ROOST_STATE or machine) are skipped.
 
     \b
     roost lab stop && roost lab rebuild
@@ -143,5 +145,5 @@ def rebuild(folders: tuple[Path, ...], lost: Path | None) -> int:
 
 
 def format_counts(tasks: dict[str, int]) -> str:
-    """``3 running, 12 pending``."""
+    """Returns ``3 running, 12 pending``."""
     return ", ".join(f"{count} {state}" for state, count in tasks.items()) or "none"

@@ -13,20 +13,18 @@ from roost.cli.options.rank_options import parse_time_limit
 @click.command("lease", context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="How many.")
-@click.option("-m", "--memory", "memory", metavar="MB", help="So much of each alone: 8000, 8GB.")
-@click.option("--wait", "waits", is_flag=True, help="If too few are free, wait, in turn with the tasks.")
-@click.option(
-    "--time-limit", "limit", metavar="DURATION", help="It is to end by then, from its start on: 2h."
-)
+@click.option("-m", "--memory", "memory", metavar="MB", help="Only this much memory of each: 8000, 8GB.")
+@click.option("--wait", "waits", is_flag=True, help="If too few are free, wait in the queue with the tasks.")
+@click.option("--time-limit", "limit", metavar="DURATION", help="End the command after this time: 2h.")
 def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool, limit: str | None) -> int:
-    """Runs a command, or a shell, with GPUs that nobody else gets meanwhile.
+    """Runs a command, or a shell, with GPUs that no other task gets in the meantime.
 
-    The command sees these GPUs alone (CUDA_VISIBLE_DEVICES). They are free again when it, and what it has
-    started, has ended. The exit code is that of the command. With a time limit it is asked to end then
-    (SIGTERM), and killed after another minute.
+    The command sees only these GPUs (CUDA_VISIBLE_DEVICES). They are free again when the command and all
+    processes that it started have ended. The exit code is that of the command. At the time limit the command
+    gets SIGTERM, and is killed one minute later.
 
-    What is free is taken at once, with --wait, too, as by roost run; also a card that is kept for a task that
-    waits for several. Only if too few are free it waits (--wait), and then leaves to others what is theirs.
+    Free cards are taken at once, as by roost run, even a card that is reserved for a task that waits for
+    several. Only if too few are free the command waits (--wait), and then respects reservations.
 
     \b
     roost lease --gpus 1 -- jupyter lab
@@ -42,7 +40,9 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     seconds = parse_time_limit(limit) if limit is not None else None
 
     def at_limit() -> None:
-        terminal.print_status(f"its time ({terminal.format_duration(seconds)}) is over: it was asked to end")
+        terminal.print_status(
+            f"the time limit ({terminal.format_duration(seconds)}) is reached: the command got SIGTERM"
+        )
 
     for event in interactive_lease.lease_cards(
         interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)
@@ -51,7 +51,7 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
             terminal.print_status(f"{event.why}; waiting")
         else:
             terminal.print_status(
-                f"with {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}"
+                f"using {', '.join(f'GPU {card.number} ({card.name})' for card in event.cards)}"
             )
             return interactive_lease.run_command(program, event, time_limit=seconds, at_limit=at_limit)
     return 0

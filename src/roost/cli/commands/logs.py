@@ -11,19 +11,26 @@ from roost.cli import terminal
 
 @click.command("logs")
 @click.argument("package", metavar="PACKAGE|TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until what runs has ended; a task, for good.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last so many lines.")
-@click.option("--rank", type=click.IntRange(min=0), default=0, help="What this rank printed; else rank 0.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Print new output until the session ends; of a task, until the task ends.",
+)
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last N lines.")
+@click.option(
+    "--rank", type=click.IntRange(min=0), default=0, help="The output of this rank; default: rank 0."
+)
 def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
-    """Prints what a package printed: bytes into a pipe, without control sequences onto a terminal.
+    """Prints the output of a package or task: unchanged to a pipe, without control sequences on a terminal.
 
-    A package is given by its path, a task by its id, the beginning of that, or its name.
+    A package is given by its path; a task by its id, the beginning of its id, or its name.
 
     \b
     roost logs runs/NAME -n 50
     roost logs runs/NAME -f
-    roost logs 01m7ybz8bp -f           # a task, from its start on, through all attempts
-    roost logs runs/NAME --rank 1    # of a run of several processes
+    roost logs 01m7ybz8bp -f           # a task from its start, with all its attempts
+    roost logs runs/NAME --rank 1    # one rank of a run with several
     """
     from roost.operations.reading.logs import logs, silence
 

@@ -32,27 +32,27 @@ _DROPPED_COLUMNS = (
     ("TIME",),
     ("METRIC", "LAST"),
 )
-"""Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
+"""Columns that are left out on a narrow terminal, in this order, until the rest fits."""
 _MIN_ABOUT = 16
-"""Of the last column, which is cut, so much is to be seen."""
+"""Characters of the last column that stay visible when it is truncated."""
 _OPERATORS = frozenset(" :=<>")
 
 
 @click.command("ls")
 @click.argument("words", nargs=-1, metavar="[DIRECTORY] [QUERY]...")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(words: tuple[str, ...], as_json: bool) -> int:
-    """Lists the packages of a folder; of ./runs, where the current one holds none.
+    """Lists the packages of the current folder, or of ./runs if it has none, or of DIRECTORY.
 
-    QUERY: those that are meant. All terms must hold: a word (part of the name or description), KEY:TEXT,
-    KEY=VALUE, and != < <= > >=; sort:KEY and sort:-KEY. A KEY is a column (status, step, best, seconds,
-    started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). What has no
-    value is not meant, and comes last. Put < and > into quotes.
+    QUERY selects packages. All its terms must hold: a word (part of the name or description), KEY:TEXT,
+    KEY=VALUE, or != < <= > >=. sort:KEY and sort:-KEY sort the list. A KEY is a column (status, step, best,
+    seconds, started), a setting (optimizers.main.lr, or its end: lr) or a metric (its newest value). Packages
+    without a value do not match, and are sorted last. Put < and > into quotes.
 
-    FROM names what a fork goes on from, and the step. ABOUT is the description, after early stop or time
-    limit where that ended the run; or the last error of one that failed. Where the terminal is too narrow for
-    them, columns are left out. Below stand mean and standard deviation of the runs of a sweep (`roost submit
-    CONFIG seed=0..4`) that differ in their seed alone, and have succeeded.
+    FROM is the parent of a fork, and the step. ABOUT is the description, with early stop or time limit if
+    that ended the run, or the last error of a failed run. On a narrow terminal columns are left out. Below
+    the table are mean and standard deviation over the succeeded runs of a sweep that differ only in their
+    seed (`roost submit CONFIG seed=0..4`).
 
     \b
     roost ls
@@ -67,7 +67,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         raise NotFound(
             "no package has this in its name or description, and there is no such folder",
             received=query,
-            fix="`roost ls` lists all of this folder",
+            fix="run `roost ls` to list all packages of this folder",
         )
     if as_json:
         import msgspec
@@ -78,14 +78,12 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
             "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"
         )
     else:
-        terminal.print_status(
-            f"no packages in {looked_in(directory)}" + (f" are meant by {query}" if query else "")
-        )
+        terminal.print_status(f"no packages in {looked_in(directory)}" + (f" match {query}" if query else ""))
     return 0
 
 
 def _folder_and_query(words: Sequence[str]) -> tuple[Path | None, str]:
-    """The folder, and the query. The first word is a folder if it is there, or can be nothing else."""
+    """Returns the folder and the query. The first word is a folder if it exists, or looks like a path."""
     first = words[0] if words else ""
     is_path = first.startswith((".", "/", "~")) and not set(first) & _OPERATORS
     if first and (is_path or Path(first).is_dir()):
@@ -110,7 +108,7 @@ def _table(rows: list[list[str]]) -> list[str]:
 
 
 def _seed_statistics_lines(rows: Sequence[Row]) -> list[str]:
-    """The lines of a second table, below the first."""
+    """Returns the lines of the second table, with mean and standard deviation over seeds."""
     if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
         return []
     from roost.operations.queue.seed_statistics import statistics_over_seeds
@@ -131,7 +129,7 @@ def _terminal_width() -> int | None:
 
 
 def _truncate(lines: list[str], width: int | None) -> list[str]:
-    """A line that wraps makes a table unreadable; --json has everything."""
+    """Truncates lines, as a line that wraps makes a table unreadable; --json has everything."""
     return lines if width is None else [terminal.truncate(line, width) for line in lines]
 
 

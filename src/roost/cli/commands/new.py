@@ -16,31 +16,35 @@ _TEMPLATE_HELP = "; ".join(f"{name}: {words}" for name, words in TEMPLATES.items
 
 @click.command("new")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
-@click.option("-d", "option", type=click.Path(path_type=Path), help="The folder, if not given first.")
+@click.option(
+    "-d", "option", type=click.Path(path_type=Path), help="The folder, if not given as the argument."
+)
 @click.option("-t", "--template", help=f"{_TEMPLATE_HELP}.  [default: digits]")
-@click.option("-MNIST", "mnist", is_flag=True, help="The same as -t mnist.")
+@click.option("-MNIST", "mnist", is_flag=True, help="Short for -t mnist.")
 def command(directory: Path | None, option: Path | None, template: str | None, mnist: bool) -> int:
-    """Makes a project in a new or empty folder.
+    """Creates a project in a new or empty folder.
 
     \b
     roost new digits
     roost new mine --template clean
-    roost new mine -t experiment          # YAML alone, with variations
+    roost new mine -t experiment          # a project of YAML files only
     roost new -d mnist -MNIST
     """
     if directory and option:
-        raise UsageError("two folders are named", received=f"{directory}, {option}", fix="name one")
+        raise UsageError("two folders are named", received=f"{directory}, {option}", fix="name one folder")
     target = directory or option
     if target is None:
-        raise UsageError("no folder is named", fix="roost new mine")
+        raise UsageError("no folder is named", fix="type `roost new mine`")
     if mnist and template not in (None, "mnist"):
-        raise UsageError("-MNIST asks for another template", setting="-t", received=template, fix="give one")
+        raise UsageError("-MNIST is short for -t mnist", setting="-t", received=template, fix="leave out one")
     created = new_project(target, template="mnist" if mnist else template or "digits")
     click.echo(f"{terminal.format_path(created.path)}/")
     for line in _short_tree(created.files):
         click.echo(f"  {line}")
     if created.missing:
-        terminal.print_status(f"it imports what is not installed here: {', '.join(created.missing)}")
+        terminal.print_status(
+            f"the project imports packages that are not installed: {', '.join(created.missing)}"
+        )
     click.echo("next:")
     for line in created.next_commands:
         click.echo(f"  {line}")
@@ -48,7 +52,7 @@ def command(directory: Path | None, option: Path | None, template: str | None, m
 
 
 def _short_tree(files: Sequence[str]) -> list[str]:
-    """A line for each file, and one for each folder with the files in it."""
+    """Returns a line for each file, and one for each folder with the names of its files."""
     folders: dict[str, list[str]] = {}
     for file in files:
         folder, _, name = file.rpartition("/")

@@ -10,16 +10,16 @@ from roost.cli import terminal
 
 
 @click.command("notices")
-@click.option("--test", is_flag=True, help="Send one to each, and say what came of it.")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--test", is_flag=True, help="Send a test notice to each receiver, and show the results.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(test: bool, as_json: bool) -> int:
-    """Shows who is told when tasks and runs end, fail or stall; what is secret is not shown.
+    """Shows the receivers that are notified when tasks and runs end, fail or stall. Secrets are not shown.
 
-    They stand in ~/.config/roost/notices.yaml, which you alone may read (chmod 600):
+    Receivers are configured in ~/.config/roost/notices.yaml, which only you may read (chmod 600):
 
     \b
     receivers:
-      phone: {kind: ntfy, url: https://ntfy.sh/a-topic-that-nobody-guesses}
+      phone: {kind: ntfy, url: https://ntfy.sh/a-topic-that-is-hard-to-guess}
 
     Kinds: mail, ntfy, slack, dingtalk, lark, wecom, webhook.
 
@@ -34,7 +34,7 @@ def command(test: bool, as_json: bool) -> int:
     if as_json:
         terminal.print_json(found)
         return code
-    least = f", after {found.least_minutes:g} minutes at least" if found.least_minutes else ""
+    least = f", only after {found.least_minutes:g} minutes" if found.least_minutes else ""
     terminal.print_status(
         f"{terminal.format_path(Path(found.file))}: {', '.join(found.events) or 'no events'}{least}"
     )

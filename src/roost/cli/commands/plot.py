@@ -22,18 +22,23 @@ if TYPE_CHECKING:
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="The picture: .png, .svg, .pdf."
 )
 @click.option(
-    "-m", "--metric", "names", multiple=True, metavar="NAME", help="This one only: loss, 'valid/*', 'perf/*'."
+    "-m",
+    "--metric",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Only this metric: loss, 'valid/*', 'perf/*'.",
 )
-@click.option("--follow", is_flag=True, help="Redraw it while they train; ends with them.")
-@click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; 5s if left out.")
+@click.option("--follow", is_flag=True, help="Redraw the picture until all runs have ended.")
+@click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; default: 5s.")
 def command(
     packages: tuple[Path, ...], output: Path, names: tuple[str, ...], follow: bool, every: str | None
 ) -> int:
-    """Draws every metric: train, valid and test of one name in one panel; several packages overlaid.
+    """Draws the metrics of packages: one panel for train, valid and test of a metric; packages are overlaid.
 
-    Checkpoints are ticks on the step axis, the best a diamond; a dashed line is where a session went on. A
-    fork is pale up to where it was forked.
-    Times and memory, which each row has too, are drawn when they are named: perf/...
+    Checkpoints are ticks on the step axis, the best one is a diamond; a dashed line is the start of a later
+    session. The curve of a fork is pale up to the step where it was forked. Times and memory (perf/...) are
+    drawn only if named by -m.
 
     \b
     roost plot runs/NAME -o curves.png
@@ -44,9 +49,9 @@ def command(
     if follow:
         return _follow(packages, output, names, every or "5s")
     if every is not None:
-        raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave it out")
+        raise UsageError("--every is for --follow", received=every, fix="add --follow, or leave out --every")
     if sys.stderr.isatty():
-        terminal.print_status("drawing …")  # what draws takes seconds to be imported
+        terminal.print_status("drawing …")  # importing the drawing library takes seconds
     from roost.operations.curves.plot import plot
 
     drawn = plot(packages, output=output, names=names)
@@ -82,5 +87,5 @@ def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], ev
 
 def _report_left_out(drawn: Plotted, names: tuple[str, ...]) -> None:
     if drawn.left_out:
-        why = "nothing of that name is recorded" if names else "nothing is recorded yet"
+        why = "no metric of this name is recorded" if names else "nothing is recorded yet"
         terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))

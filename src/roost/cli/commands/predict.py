@@ -22,33 +22,37 @@ if TYPE_CHECKING:
 @click.option(
     "-r", "--record", type=click.Path(path_type=Path), help="The package, if not given as the argument."
 )
-@click.option("--data", "source", required=True, help="A set (test, valid/NAME), or what the Dataset reads.")
-@click.option("-c", "--checkpoint", metavar="ID", help="Whose weights: last (without this), best, or an id.")
-@click.option(
-    "--averaged", metavar="NAME", help="The weights of this average, one of the settings' averages."
-)
+@click.option("--data", "source", required=True, help="A set (test, valid/NAME), or a path for the Dataset.")
+@click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (default), best, or an id.")
+@click.option("--averaged", metavar="NAME", help="The weights of this average, one of the setting averages.")
 @device_options("auto", verb="predict")
-@click.option("--project", type=click.Path(path_type=Path), help="Where the project is now, for its data.")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Make this folder, not one in the package."
+    "--project", type=click.Path(path_type=Path), help="The current path of the project, to find its data."
 )
-@click.option("--batch-size", type=int, metavar="N", help="Samples a batch; without it as in the settings.")
-@click.option("--num-workers", type=int, metavar="N", help="Loader processes; likewise.")
-@click.option("--limit", type=int, metavar="N", help="The first N samples alone.")
-@click.option("--json", "as_json", is_flag=True, help="JSON; everything else goes to stderr.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write to this new folder, not to one in the package.",
+)
+@click.option("--batch-size", type=int, metavar="N", help="Samples per batch; default: as in the settings.")
+@click.option("--num-workers", type=int, metavar="N", help="Loader workers; default: as in the settings.")
+@click.option("--limit", type=int, metavar="N", help="Only the first N samples.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 def command(package: Path | None, record: Path | None, as_json: bool, **options: Any) -> int:
-    """Runs the Runner's `predict` over data, in evaluation mode; the training may still go on.
+    """Runs the Runner's `predict` on data, in evaluation mode. The training may still be running.
 
-    DATA is the name of a set, or goes to the Dataset's `predict`; without that method it is a .npy, .npz or
-    .csv file. The results come in the order of the set: a line for each sample in predictions.jsonl, and what
-    is more than a few numbers a sample in NAME.npy. Ctrl-C ends it, and nothing is kept.
+    --data is the name of a set, or an argument for the Dataset's `predict`; without that method it is a .npy,
+    .npz or .csv file. The results are in the order of the set: a line for each sample in predictions.jsonl;
+    values with more than a few numbers per sample in NAME.npy. Ctrl-C ends the command, and no results are
+    kept.
 
     \b
     roost predict -r runs/NAME --data test
     roost predict -r runs/NAME --data photos/ -c best -o labels
     """
     if (package is None) == (record is None):
-        raise UsageError("name one package", fix="roost predict -r runs/NAME --data test")
+        raise UsageError("name one package", fix="type `roost predict -r runs/NAME --data test`")
     from roost.cli import live_run
     from roost.operations.models.predict import PredictRequest, predict
 
@@ -74,7 +78,7 @@ def _report(found: PredictOutcome, *, is_printed: bool, is_plain: bool) -> None:
             if is_printed
             else f": {terminal.escape_text(found.error or found.reason or 'no reason is known')}"
         )
-        terminal.print_status(f"{state}{why}; nothing of it is kept")
+        terminal.print_status(f"{state}{why}; no results are kept")
         return
     place = Path(found.folder)
     files = [predictions.PREDICTIONS_FILE, *(one["file"] for one in found.meta.values.values() if one)]

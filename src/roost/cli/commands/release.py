@@ -10,7 +10,7 @@ from roost.cli import task_changes
 @click.command("release")
 @click.argument("named", nargs=-1, required=True, metavar="TASK...")
 def command(named: tuple[str, ...]) -> int:
-    """Lets tasks go that were held back.
+    """Lets held tasks start.
 
     \b
     roost release 01m7ybz8bp

@@ -19,45 +19,51 @@ from roost.cli.options.session_options import take_session_options
 @click.command("run", cls=ConfigCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
 @click.option(
-    "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
+    "-c",
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="The config, if not given as the first argument.",
 )
-@click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
-@click.option("-d", "--description", help="A few words about the run.")
-@click.option("--name", help="The package's name; the same command again goes on with it.")
+@click.option(
+    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
+)
+@click.option("-d", "--description", help="A short text about the run.")
+@click.option("--name", help="The package's name; the same command again continues it.")
 @click.option(
     "--iter",
     "step",
     type=int,
     metavar="STEP",
-    help="With --name of one that stands: from that step's checkpoint.",
+    help="With --name of an existing package: resume from the checkpoint of this step.",
 )
+@click.option("-ns", "no_save", is_flag=True, help="Name the package NOSAVE: a trial that can be deleted.")
+@click.option("-sd", "use_description", is_flag=True, help="Name the package by its description.")
 @click.option(
-    "-ns", "no_save", is_flag=True, help="Call the package NOSAVE: a trial that may be thrown away."
-)
-@click.option("-sd", "use_description", is_flag=True, help="Call the package by its description.")
-@click.option(
-    "--initialize", is_flag=True, help="Build everything, save step 0, show the model; continue trains it."
+    "--initialize",
+    is_flag=True,
+    help="Only build everything, save step 0 and show the model; roost continue trains it.",
 )
 @device_options("auto")
 @ranks_options
 @terminal_options
-@click.option("--explain", metavar="KEY", help="Tell where a setting comes from, and run nothing.")
-@click.option("--print-config", is_flag=True, help="Print all settings as merged, and run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, for --explain and --print-config.")
+@click.option("--explain", metavar="KEY", help="Show where a setting comes from; nothing is run.")
+@click.option("--print-config", is_flag=True, help="Print all merged settings; nothing is run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with --explain and --print-config.")
 def command(arguments: tuple[str, ...], **options: Any) -> int:
     """Copies the project into a new package and trains it there.
 
-    The code is copied before the run starts, so you may go on editing. a.b=c sets a setting, +a.b=c adds one,
-    ~a.b takes one away.
+    The code is copied before the run starts, so you can continue editing. a.b=c changes a setting, +a.b=c
+    adds one, ~a.b removes one.
 
     \b
     roost run config.yaml
     roost run config.yaml max_epochs=5 model.dropout=0.5 -d "more dropout"
-    roost run config.yaml --name baseline      # typed again, it goes on
-    roost run config.yaml --name baseline --iter 1200   # from its checkpoint of step 1200
-    roost run config.yaml --detach             # goes on by itself; roost attach shows it
-    roost run config.yaml --initialize         # step 0 and no further; roost continue trains it
-    roost run config.yaml -DDP                 # one process for each GPU; --devices 2 or 0,2 for some
+    roost run config.yaml --name baseline      # the same command again continues the run
+    roost run config.yaml --name baseline --iter 1200   # resume from its checkpoint of step 1200
+    roost run config.yaml --detach             # in the background; roost attach shows it
+    roost run config.yaml --initialize         # only step 0; roost continue trains it
+    roost run config.yaml -DDP                 # one process per GPU; --devices 2 or 0,2 for some
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3
     roost run config.yaml --explain optimizers.main.lr
@@ -66,7 +72,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     overrides += take_time_limit(options)
     if options["step"] is not None and options["name"] is None:
         raise UsageError(
-            "--iter goes on with a package", fix="name it: --name NAME; or roost continue PACKAGE"
+            "--iter resumes an existing package", fix="add --name NAME, or use `roost continue PACKAGE`"
         )
     detach, session = take_session_options(options)
     explain, print_config, as_json = (options.pop(name) for name in ("explain", "print_config", "as_json"))
@@ -76,7 +82,7 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
         return print_settings(config, options["tuning"], overrides, key=explain, as_json=as_json)
     if as_json:
         raise UsageError(
-            "--json is for --explain and --print-config", fix="look at a run with roost show --json"
+            "--json is for --explain and --print-config", fix="show a run with `roost show PACKAGE --json`"
         )
     from roost.operations.lifecycle.run import RunRequest, run
 
@@ -87,17 +93,17 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
 def config_and_overrides(
     config: Path | None, arguments: tuple[str, ...], *, command: str = "run"
 ) -> tuple[Path, tuple[str, ...]]:
-    """The config and the overrides: the first argument is the config, unless -c gave it.
+    """Returns the config and the overrides. The first argument is the config, unless -c gave it.
 
     Raises:
-        UsageError: None is named.
-        NotFound: It is not there.
+        UsageError: No config is named.
+        NotFound: The config does not exist.
     """
     if config is None:
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-            raise UsageError("no config is named", fix=f"roost {command} config.yaml")
+            raise UsageError("no config is named", fix=f"type `roost {command} config.yaml`")
         config, arguments = Path(arguments[0]), arguments[1:]
     if not os.path.lexists(config):
-        fix = "go into the folder of the project, or begin one: roost new my-project"
+        fix = "change to the folder of the project, or create one: roost new my-project"
         raise NotFound("there is no such config", received=str(config), fix=fix)
     return config, arguments

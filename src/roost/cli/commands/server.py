@@ -18,17 +18,18 @@ _PORT = click.IntRange(1, 65535)
 
 
 @click.group("server", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--port", type=_PORT, help="Of this machine; without it 9999, or the next free one.")
-@click.option("--detach", is_flag=True, help="Run it in the background.")
+@click.option("--port", type=_PORT, help="The port on this machine; default: 9999, or the next free one.")
+@click.option("--detach", is_flag=True, help="Run the server in the background.")
 @click.option(
     "--root", "roots", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of packages to show, beside those of the lab; may come again.",
+    help="A folder of packages to show in addition to those of the lab; can be repeated.",
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Path, ...]) -> int:
-    """Serves all that roost can do over HTTP, to you alone.
+    """Serves the operations of roost over HTTP, to you only.
 
-    It listens on this machine only, and wants the token that `roost server token` prints. From another
+    The server listens on this machine only, and requires the token that `roost server token` prints. From
+    another
     machine: ssh -L 9999:localhost:9999 HOST.
 
     \b
@@ -43,7 +44,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
 
     def begins(port: int) -> None:
         lab.ensure()
-        terminal.print_status(f"serving {_url(port)}; Ctrl-C ends it, and what runs goes on")
+        terminal.print_status(f"serving {_url(port)}; Ctrl-C ends the server, running tasks continue")
 
     if detach:
         found = server_control.start(port, roots)
@@ -67,7 +68,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
 
 @command.command("stop")
 def stop() -> int:
-    """Ends the server; the lab and all that runs go on.
+    """Ends the server. The lab and running tasks continue.
 
     \b
     roost server stop
@@ -80,9 +81,9 @@ def stop() -> int:
 
 
 @command.command("status")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> int:
-    """Tells whether a server runs, and where. The exit code is 3 where none does.
+    """Shows whether a server runs, and its address. The exit code is 3 if none runs.
 
     \b
     roost server status
@@ -121,9 +122,9 @@ def _to_json(found: About, folder: Path) -> dict[str, Any]:
 
 
 @command.command("token")
-@click.option("--renew", is_flag=True, help="Make a new one; the old one opens nothing any more.")
+@click.option("--renew", is_flag=True, help="Create a new token; the old one becomes invalid.")
 def token(renew: bool) -> int:
-    """Prints the token that clients send: whoever has it can do all that you can.
+    """Prints the token that clients send. It gives access to everything that you can do with roost.
 
     \b
     roost server token

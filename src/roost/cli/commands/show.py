@@ -13,37 +13,41 @@ from roost.cli import terminal
 
 @click.command("show")
 @click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK | --data CONFIG [a.b=c]...")
-@click.option("--data", is_flag=True, help="Show the data of a project, or of a package.")
+@click.option("--data", is_flag=True, help="Show the data of a project or package.")
 @click.option(
     "-f",
     "--tuning",
     type=click.Path(path_type=Path),
-    help="With --data: a second config, above the first.",
+    help="With --data: a second config, which overrides the first.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON; with --data everything else goes to stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; with --data everything else goes to stderr."
+)
 def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json: bool) -> int:
-    """Shows one package: its sessions, newest metrics, checkpoints, settings, and what was left out.
+    """Shows one package: its sessions, newest metrics, checkpoints, settings, and files that were not copied.
 
-    With --data: what each set holds, its plan, its first batch, and how long batches take. The project is
-    copied as by `roost run`, and its data are built; no model is, and nothing of it stays.
+    With --data: the content of each set, its batch plan, its first batch, and loading times. The project is
+    copied as by `roost run` and its data are built, but no model. No file remains.
 
     \b
     roost show runs/NAME
-    roost show 01m7ybz8bp                      # of a task of the lab
+    roost show 01m7ybz8bp                      # the package of a task
     roost show runs/NAME --json | jq .metrics
     roost show --data config.yaml
     roost show --data config.yaml data.num_workers=4 data.max_tokens=6000
-    roost show --data runs/NAME                # with the package's own code and settings
+    roost show --data runs/NAME                # with the package's code and settings
     """
     if data:
         return _show_data(arguments, tuning, as_json=as_json)
     if tuning is not None:
-        fix = "roost show --data config.yaml -f tuning.yaml"
+        fix = "type `roost show --data config.yaml -f tuning.yaml`"
         raise UsageError("-f is for --data", received=str(tuning), fix=fix)
     if not arguments:
-        raise UsageError("no package is named", fix="roost show runs/NAME")
+        raise UsageError("no package is named", fix="type `roost show runs/NAME`")
     if len(arguments) > 1:
-        raise UsageError("shows one package", received=" ".join(arguments), fix="roost show runs/NAME")
+        raise UsageError(
+            "`roost show` shows one package", received=" ".join(arguments), fix="type `roost show runs/NAME`"
+        )
     return _show_package(Path(arguments[0]), as_json=as_json)
 
 
@@ -79,5 +83,5 @@ def _show_data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool
         for line in format_splits(shown.splits):
             click.echo(line, color=terminal.allows_colours(sys.stdout))
     if shown.state != "succeeded":
-        terminal.print_status(format_unfinished(shown, is_printed=is_printed, what="look"))
+        terminal.print_status(format_unfinished(shown, is_printed=is_printed, what="inspection"))
     return shown.exit_code

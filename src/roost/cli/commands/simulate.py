@@ -19,14 +19,16 @@ _MAX_NEVER_STARTED = 10
 
 @click.command("simulate")
 @click.argument("history", required=False, type=click.Path(path_type=Path))
-@click.option("--cards", default="4x24GB", show_default=True, help="As 4x24GB, or 2x80GB:H100,2x24GB.")
-@click.option("--tasks", type=int, metavar="N", help="Make up so many; 500 if left out.")
-@click.option("--seed", type=int, default=0, metavar="S", help="Of what is made up.")
-@click.option("--most-per-card", type=click.IntRange(1), metavar="N", help="So many tasks may share a card.")
 @click.option(
-    "--cores", type=click.IntRange(0), default=8, metavar="N", help="So many cores for tasks of the CPU."
+    "--cards", default="4x24GB", show_default=True, help="The cards: 4x24GB, or 2x80GB:H100,2x24GB."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--tasks", type=int, metavar="N", help="How many tasks to generate; default: 500.")
+@click.option("--seed", type=int, default=0, metavar="S", help="The seed of the generated tasks.")
+@click.option("--most-per-card", type=click.IntRange(1), metavar="N", help="How many tasks may share a card.")
+@click.option(
+    "--cores", type=click.IntRange(0), default=8, metavar="N", help="How many cores CPU tasks may use."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     history: Path | None,
     cards: str,
@@ -36,10 +38,11 @@ def command(
     cores: int,
     as_json: bool,
 ) -> int:
-    """Shows what the lab would make of a history of tasks: waits, use of the cards, shares.
+    """Simulates the lab on a history of tasks: waiting times, use of the cards, shares of the users.
 
-    The history is a file with one JSON object a line (docs/lab.md), or what `roost tasks --all --json` has
-    printed; without one it is made up. Nothing is started: time is virtual, decisions are those of the lab.
+    The history is a file with one JSON object per line (docs/lab.md), or the output of `roost tasks --all
+    --json`; without it tasks are generated. No task is started: time is virtual, and the decisions are made
+    by the lab's policy.
 
     \b
     roost tasks --all --json > mine.json && roost simulate mine.json --cards 6x24GB
@@ -48,7 +51,9 @@ def command(
     """
     if history is not None and tasks is not None:
         fix = "leave out --tasks, or the history"
-        raise UsageError("a history is not made up", setting="--tasks", received=tasks, fix=fix)
+        raise UsageError(
+            "is for generated tasks, and a history is given", setting="--tasks", received=tasks, fix=fix
+        )
     from roost.cli.wait_progress import progress_reports
     from roost.operations.simulation.simulate import SimulateRequest, simulate
 
@@ -68,7 +73,7 @@ def command(
         for line in _result_lines(shown):
             click.echo(terminal.escape_line(line))
         if shown.left_out:
-            terminal.print_status(f"left out: {shown.left_out} that have not run to an end")
+            terminal.print_status(f"left out: {shown.left_out} tasks that have not ended")
     return 0
 
 

@@ -11,20 +11,19 @@ from roost.cli import terminal
 
 if TYPE_CHECKING:
     from roost.operations.lifecycle.stop import StopResult
-    from roost.operations.queue.task_control import StopProgress
 
 _REPORT_SECONDS = 5.0
 
 
 @click.command("stop")
 @click.argument("named", nargs=-1, required=True, metavar="PACKAGE|TASK...")
-@click.option("--now", is_flag=True, help="End it at once, without saving.")
+@click.option("--now", is_flag=True, help="End at once, without saving.")
 def command(named: tuple[str, ...], now: bool) -> int:
-    """Asks what runs to save at its next step edge and end, and waits until it has.
+    """Saves and stops runs or tasks at the end of their current step, and waits until they have ended.
 
-    A package is given by its path, a task by its id, the beginning of that, or its name; a sweep by its id or
-    its name. A task that waits never begins. Ctrl-C ends the waiting, not the stopping. A package that does
-    not run is fine: exit code 0.
+    A package is given by its path; a task by its id, the beginning of its id, or its name; a sweep by its id
+    or name. A pending task is taken from the queue. Ctrl-C ends the waiting, not the stopping. If a package
+    does not run, the exit code is 0.
 
     \b
     roost stop runs/NAME
@@ -35,31 +34,29 @@ def command(named: tuple[str, ...], now: bool) -> int:
 
 
 def stop_and_report(named: tuple[str, ...], *, now: bool) -> int:
-    """Asks tasks and packages to end, and tells how that goes."""
+    """Stops or ends tasks and packages, and reports the progress."""
     from roost.operations.lifecycle.stop import StopPending
-    from roost.operations.queue.task_control import stop_all as events
+    from roost.operations.queue.task_control import stop_all
 
-    said: dict[Path, float] = {}
-    for told in events(named, now=now):
-        event = told.event
-        name = f"{told.task.name}: " if told.task is not None else f"{_shown(told)}: " if named[1:] else ""
+    reported: dict[Path, float] = {}
+    for progress in stop_all(named, now=now):
+        event = progress.event
+        shown = terminal.quote_path(progress.package)
+        name = f"{progress.task.name}: " if progress.task is not None else f"{shown}: " if named[1:] else ""
         if not isinstance(event, StopPending):
-            began = told.task is None or told.task.attempt > 0
-            is_task = told.task is not None
-            _report_result(
-                event, _shown(told), name, began=began, can_go_on=told.can_continue, is_task=is_task
-            )
-        elif told.package not in said or event.seconds - said[told.package] >= _REPORT_SECONDS:
-            said[told.package] = event.seconds
-            trains = told.can_continue
-            asked = "ended at once" if now else "asked to save and end" if trains else "asked to end"
+            began = progress.task is None or progress.task.attempt > 0
+            is_task = progress.task is not None
+            resumable = progress.can_continue
+            _report_result(event, shown, name, began=began, resumable=resumable, is_task=is_task)
+        elif (
+            progress.package not in reported or event.seconds - reported[progress.package] >= _REPORT_SECONDS
+        ):
+            reported[progress.package] = event.seconds
+            trains = progress.can_continue
+            request = "ended at once" if now else "asked to save and stop" if trains else "asked to stop"
             step = f"; step {event.step}, {event.phase}" if trains else ""
-            terminal.print_status(f"{name}session {event.session}: {asked}{step}")
+            terminal.print_status(f"{name}session {event.session}: {request}{step}")
     return 0
-
-
-def _shown(told: StopProgress) -> str:
-    return terminal.quote_path(told.package)
 
 
 def _report_result(
@@ -68,20 +65,20 @@ def _report_result(
     name: str = "",
     *,
     began: bool = True,
-    can_go_on: bool = True,
+    resumable: bool = True,
     is_task: bool = False,
 ) -> None:
     state = terminal.format_state(event.state)
     step = "" if event.step is None else f" at step {event.step}"
     if not began:
-        terminal.print_status(f"{name}{state} before it began")
+        terminal.print_status(f"{name}{state} before it started")
     elif not event.was_running:
         terminal.print_status(
-            f"{name}{state} while it waited to go on" if is_task else f"{shown} does not run: {state}"
+            f"{name}{state} while it waited to continue" if is_task else f"{shown} is not running: {state}"
         )
     elif event.state == "succeeded":
         terminal.print_status(f"{name}{state}{step}, before it could be stopped")
     else:
         terminal.print_status(
-            f"{name}{state}{step}" + (f"; to go on: roost continue {shown}" if can_go_on else "")
+            f"{name}{state}{step}" + (f"; to continue: roost continue {shown}" if resumable else "")
         )

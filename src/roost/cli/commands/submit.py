@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _COMMAND_ARGUMENTS = f"{__name__}.command"
 _MAX_SHOWN = 5
 _CONFIRM_ABOVE = 1000
-"""More tasks at once are asked about: `seed=0..4000` may have been meant to be 0..4."""
+"""A larger sweep must be confirmed: `seed=0..4000` may be a typing error for 0..4."""
 
 _FORM_OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
-"""Those that one of the three forms does not have."""
+"""The options that not all of the three forms (new run, continue, command) have."""
 
 
 class _SubmitCommand(ConfigCommand):
-    """What follows ``--`` is a command, with all that looks like an option of ours."""
+    """Takes everything after ``--`` as a command line, even if it looks like options of `roost submit`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -49,7 +49,7 @@ class _SubmitCommand(ConfigCommand):
 
 
 def _refuse_devices(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """The lab chooses which; only how many is asked."""
+    """Refuses ``--devices``: a task requests a number of cards, and the lab chooses which."""
     if value is not None:
         fix = "write --gpus N; on the CPU: -CPU devices=N"
         what = "is not for submit: the lab chooses the cards"
@@ -59,41 +59,65 @@ def _refuse_devices(ctx: click.Context, param: click.Parameter, value: str | Non
 @click.command("submit", cls=_SubmitCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG|continue PACKAGE] [a.b=c]... [-- COMMAND...]")
 @click.option(
-    "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
+    "-c",
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="The config, if not given as the first argument.",
 )
-@click.option("-f", "--tuning", type=click.Path(path_type=Path), help="A second config, above the first.")
-@click.option("-d", "--description", help="A few words about the task.")
-@click.option("--name", help="The package's name; of a sweep its own, and the beginning of all of them.")
-@click.option("--gpus", type=click.IntRange(0), metavar="N", help="How many cards; without it as the config.")
+@click.option(
+    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
+)
+@click.option("-d", "--description", help="A short text about the task.")
+@click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
+@click.option(
+    "--gpus", type=click.IntRange(0), metavar="N", help="How many cards; default: as in the config."
+)
 @click.option("--devices", hidden=True, expose_value=False, callback=_refuse_devices)
-@click.option("-m", "memory", metavar="MB", help="Memory of each card, as 20000 or 20GB; it may be shared.")
-@click.option("--whole", is_flag=True, help="Share the cards with nobody.")
+@click.option(
+    "-m", "memory", metavar="MB", help="Memory of each card: 20000, or 20GB; the card can be shared."
+)
+@click.option("--whole", is_flag=True, help="Do not share the cards.")
 @click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
-@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Cores, of a task without cards; else one.")
+@click.option(
+    "--cpus", type=click.IntRange(1), metavar="N", help="Cores of a task without cards; default: 1."
+)
 @strategy_options
-@click.option("--priority", type=int, default=0, metavar="N", help="Higher comes first; 0 without it.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first; default: 0.")
 @click.option(
     "--after",
     multiple=True,
     metavar="TASK",
-    help="Once it, or all of a sweep, has succeeded; may come again.",
+    help="Start after this task or sweep has succeeded; can be repeated.",
 )
-@click.option("--after-any", multiple=True, metavar="TASK", help="Likewise, once it has ended, however.")
-@click.option("--begin", metavar="TIME", help='Not before 22:30, "tomorrow 08:00", 2026-11-22T08:00, +2h.')
-@click.option("--opportunistic", is_flag=True, help="Make room for others: save, end, and wait to go on.")
-@click.option("--retry", type=click.IntRange(0, 1000), default=0, metavar="N", help="When it fails, again.")
 @click.option(
-    "--max-parallel", type=click.IntRange(1), metavar="K", help="How many of a sweep may run at once."
+    "--after-any", multiple=True, metavar="TASK", help="Start after this task has ended, in any state."
 )
-@click.option("--check", is_flag=True, help="Run roost check first; of a sweep, each value but the seeds.")
-@click.option("--force", is_flag=True, help="With continue: though config or code differ.")
-@click.option("--yes", is_flag=True, help=f"Of a sweep of more than {_CONFIRM_ABOVE:,} tasks: do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="JSON; everything else then goes to stderr.")
+@click.option(
+    "--begin", metavar="TIME", help='Do not start before 22:30, "tomorrow 08:00", 2026-11-22T08:00, +2h.'
+)
+@click.option(
+    "--opportunistic", is_flag=True, help="Give way to other tasks: save, stop, and wait to continue."
+)
+@click.option(
+    "--retry",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Restart up to N times after a failure.",
+)
+@click.option(
+    "--max-parallel", type=click.IntRange(1), metavar="K", help="How many tasks of a sweep may run at once."
+)
+@click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
+@click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
+@click.option("--yes", is_flag=True, help=f"Do not ask before a sweep of more than {_CONFIRM_ABOVE:,} tasks.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Puts a training, a sweep, or any command into the queue of this machine.
+    """Queues a training, a sweep, or any command on this machine.
 
-    The package is there when this returns: edit on at once. roost tasks shows what has become of it.
+    The package exists when this command returns, so you can continue editing. `roost tasks` shows the queue.
 
     \b
     roost submit config.yaml max_epochs=5
@@ -122,7 +146,7 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], as_json: bool, **
 def _submit(
     typed: Sequence[str] | None, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> NewTasks | int:
-    """What waits now; or the exit code of a check that failed."""
+    """Queues the tasks; returns them, or the exit code of a check that failed."""
     _require_quoted_begin(options["begin"], arguments)
     limit = options["time_limit"]
     seconds = parse_time_limit(limit) if limit is not None else None
@@ -131,8 +155,8 @@ def _submit(
     if typed is not None:
         _require_absent(options, ["config", "tuning", "check", "force"], "a command")
         if arguments or not typed:
-            what = f"before -- stands {arguments[0]!r}" if arguments else "no command is named after --"
-            raise UsageError(what, fix="roost submit --gpus 1 -- python train.py")
+            what = f"{arguments[0]!r} is written before --" if arguments else "no command is given after --"
+            raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
         from roost.operations.queue.submit_command import submit_command
 
         return submit_command(typed, task_options, name=options["name"], description=options["description"])
@@ -165,10 +189,10 @@ def _submit(
 
 
 def _confirm_large_sweep(request: SubmitRequest) -> bool:
-    """Whether so many tasks are; who sits at a terminal is asked where there are many.
+    """Asks the user to confirm a large sweep; returns whether to queue it.
 
     Raises:
-        Refused: Nobody can be asked.
+        Refused: The sweep is large, and this is no terminal to ask on.
     """
     from roost.operations.queue import sweep
 
@@ -180,26 +204,26 @@ def _confirm_large_sweep(request: SubmitRequest) -> bool:
         raise Refused(what, fix="add --yes, or name fewer values")
     if click.confirm(f"{what}. Queue them?", err=True):
         return True
-    terminal.print_status("nothing was queued")
+    terminal.print_status("no task was queued")
     return False
 
 
 def _require_quoted_begin(begin: str | None, arguments: Sequence[str]) -> None:
-    """A day and a time without quotes are two words, of which the second is taken for something else."""
+    """Refuses a day and a time without quotes: the second word would be taken as a config or an override."""
     clock = next((one for one in arguments if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", one)), None)
     if begin is not None and ":" not in begin and clock is not None:
         what = "a day and a time are written in quotes, as one word"
-        raise UsageError(what, setting="--begin", received=begin, fix=f'--begin "{begin} {clock}"')
+        raise UsageError(what, setting="--begin", received=begin, fix=f'write --begin "{begin} {clock}"')
 
 
 def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
-    """Whoever types a command without ``--`` hears of that, not of a config that is not there."""
+    """Refuses a command that is typed without ``--``: 'no such config' would be misleading."""
     is_script = config.suffix in (".py", ".sh")
     if is_script or (not config.exists() and shutil.which(config)):
         program = ["python"] if config.suffix == ".py" else ["sh"] if is_script else []
         typed = shlex.join([*program, *arguments])
-        what = "is no config; a command is written after --"
-        raise UsageError(what, received=str(config), fix=f"roost submit -- {typed}")
+        what = "is not a config; a command is written after --"
+        raise UsageError(what, received=str(config), fix=f"type `roost submit -- {typed}`")
 
 
 def _submit_continue(
@@ -258,17 +282,17 @@ def _require_absent(options: dict[str, Any], names: Sequence[str], form: str) ->
 
 
 def _run_checks(request: SubmitRequest) -> int:
-    """Runs `roost check`, of a sweep as often as need be; 0 when it is ready."""
+    """Runs the checks of `--check`; returns 0 if all of them are ready, otherwise an exit code."""
     from roost.cli import live_run
     from roost.cli.plain_output import PlainScreen
     from roost.cli.wait_progress import format_unfinished
     from roost.operations.lifecycle.check import check
     from roost.operations.queue.submit import check_requests
 
-    asked = check_requests(request)
-    for number, one in enumerate(asked, 1):
-        if len(asked) > 1:
-            terminal.print_status(f"check {number} of {len(asked)}: {' '.join(one.overrides)}")
+    requests = check_requests(request)
+    for number, one in enumerate(requests, 1):
+        if len(requests) > 1:
+            terminal.print_status(f"check {number} of {len(requests)}: {' '.join(one.overrides)}")
         with check(one) as started:
             outcome, is_printed = live_run.wait_for_outcome(started, PlainScreen(sys.stderr))
         if not outcome.is_ready:
@@ -278,12 +302,12 @@ def _run_checks(request: SubmitRequest) -> int:
 
 
 def _task_lines(found: NewTasks) -> list[str]:
-    """One line for each task; of a long sweep the first ones."""
+    """Returns a line for each task; of a long sweep only for the first ones."""
     tasks = found.tasks
     more = len(tasks) - _MAX_SHOWN
     shown = tasks[:_MAX_SHOWN] if more > 1 else tasks
     lines = [f"{task.id}  {terminal.format_path(Path(task.package))}" for task in shown]
     if tasks[0].sweep is not None:
-        called = f"{tasks[0].sweep_name}, " if tasks[0].sweep_name is not None else ""
-        lines.insert(0, f"{tasks[0].sweep}  {called}a sweep of {len(tasks)} tasks")
+        name = f"{tasks[0].sweep_name}, " if tasks[0].sweep_name is not None else ""
+        lines.insert(0, f"{tasks[0].sweep}  {name}a sweep of {len(tasks)} tasks")
     return [*lines, *([f"and {more} more: roost tasks"] if more > 1 else [])]

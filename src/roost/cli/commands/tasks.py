@@ -18,33 +18,40 @@ if TYPE_CHECKING:
 
 _HEADER = ("ID", "NAME", "STATE", "CARDS", "MEMORY", "TIME", "PROGRESS", "PRIORITY", "REASON")
 _DROPPED_COLUMNS = (("MEMORY",), ("PRIORITY",), ("TIME",), ("CARDS",), ("PROGRESS",))
-"""Columns that are left out on a narrow terminal, one after the other, so that the rest fits."""
+"""Columns that are left out on a narrow terminal, in this order, until the rest fits."""
 _MIN_REASON = 40
-"""Of the last column, which is cut, so much is to be seen."""
+"""Characters of the last column that stay visible when it is truncated."""
 _CARD_CHARACTERS = 12
-"""Of the id of a card that is gone: as much of a UUID as tells it from the others of a machine."""
+"""Characters of the UUID of a card that no longer exists: enough to distinguish the cards of a machine."""
 _MAX_PENDING = 50
 _STATES = ("pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed")
 
 
 @click.command("tasks")
-@click.option("--all", "all_of_them", is_flag=True, help="All that wait, and those that have ended long ago.")
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only those in this state."
+    "--all", "all_of_them", is_flag=True, help="All tasks: also more pending ones, and older ended ones."
 )
-@click.option("--user", help="Only those of this user.")
-@click.option("--each", is_flag=True, help="The tasks of a sweep one by one, not in one line.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, each task of its own.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only tasks in this state; can be repeated.",
+)
+@click.option("--user", help="Only tasks of this user.")
+@click.option("--each", is_flag=True, help="A line for each task of a sweep, not one for the sweep.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with each task separately.")
 def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: bool, as_json: bool) -> int:
-    """Lists the tasks of the lab: the first 50 that wait, what runs, and the last few that have ended.
+    """Lists the tasks of the lab: all running ones, the first 50 pending ones, and the last few that ended.
 
-    NAME is that of the package; of a command without --name the command. TIME is how long a task has waited,
-    runs, or ran; of a sweep, from its submission to the end of its last task. PROGRESS is where a training
-    is, and how long it still takes by its pace. ID is as much of it as tells the task from all others.
-    CARDS are those that it has, as `roost devices` counts them, or how many it asks for; of a task of the CPU
-    the cores of --cpus. Where the terminal is too narrow for them, columns are left out, but never REASON.
-    PRIORITY also says of an opportunistic task that it yields, to others that want its cards.
-    A sweep is one of the 50. --json has all that wait.
+    ID is the beginning of the id that identifies the task. NAME is the name of the package, or the command
+    line. CARDS are the cards of a running task, with the numbers of `roost devices`, or how many a pending
+    task requests; of a CPU task, its cores. TIME is how long a task has waited or run; of a sweep, from
+    submission to the end of its last task. PROGRESS is the step of a training and its remaining time.
+    PRIORITY also shows that an opportunistic task yields its cards to others.
+
+    On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has
+    all pending tasks.
 
     \b
     roost tasks
@@ -68,17 +75,17 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         return 0
     if not rows:
         some = bool(states or user) and not all_of_them
-        terminal.print_status("no tasks of this kind; --all lists all" if some else "no tasks")
+        terminal.print_status("no such tasks; --all lists all tasks" if some else "no tasks")
         return 0
     now = time.time()
     sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
     if not all_of_them and not states:
-        counts = zip(count_hidden(rows, user), ("wait", "have ended"), strict=True)
-        more = [f"{count:,} more that {what}" for count, what in counts if count > 0]
+        counts = zip(count_hidden(rows, user), ("pending", "ended"), strict=True)
+        more = [f"{count:,} more {what}" for count, what in counts if count > 0]
         if more:
             terminal.print_status(f"… and {' and '.join(more)}: --all")
     if needs_daemon(rows):
-        terminal.print_status("nobody looks after them: roost lab start")
+        terminal.print_status("no daemon runs, so no task is started: roost lab start")
     return 0
 
 
@@ -139,9 +146,10 @@ def _count(sweep: Sweep) -> str:
 
 
 def _priority(row: TaskRow) -> str:
-    """An opportunistic task comes after all others, and is stopped for them."""
-    said = [str(row.priority)] if row.priority else []
-    return ", ".join([*said, *(["yields"] if row.opportunistic else [])])
+    """The priority; ``yields`` marks an opportunistic task, which starts after all others and is stopped for
+    them."""
+    parts = [str(row.priority)] if row.priority else []
+    return ", ".join([*parts, *(["yields"] if row.opportunistic else [])])
 
 
 def _cards(row: TaskRow, numbers: Mapping[str, int]) -> str:

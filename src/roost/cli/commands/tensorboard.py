@@ -14,13 +14,20 @@ from roost.cli import terminal
 
 @click.command("tensorboard")
 @click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65535), help="6006 or the next one that is free; 0: any.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Whoever reaches it sees everything.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The port; default: 6006, or the next free one; 0: any."
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address; every user who can reach it sees all.",
+)
 def command(packages: tuple[Path, ...], port: int | None, host: str) -> int:
-    """Shows packages in TensorBoard, and what they record meanwhile; Ctrl-C ends it.
+    """Shows packages in TensorBoard, with new records as they arrive; Ctrl-C ends it.
 
-    No mirror is needed: the event files are written from the records into a folder for a while, and nothing
-    into the packages.
+    No mirror is needed: event files are written from the records to a temporary folder. The packages are not
+    changed.
 
     \b
     roost tensorboard runs/NAME

@@ -12,11 +12,11 @@ from roost.cli import terminal
 
 @click.command("verify")
 @click.argument("package", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(package: Path, as_json: bool) -> int:
-    """Reads every byte of a package's checkpoints and code, and compares it with what was written.
+    """Reads all checkpoints and code of a package, and compares them with the recorded digests.
 
-    Exit code 1 if something is damaged. Changes nothing.
+    The exit code is 1 if a file is damaged. No file is changed.
 
     \b
     roost verify runs/NAME

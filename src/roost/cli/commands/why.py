@@ -12,12 +12,12 @@ from roost.cli import terminal
 
 @click.command("why")
 @click.argument("task")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(task: str, as_json: bool) -> int:
-    """Says why a task waits, or how it ended, and what happened to it, and when.
+    """Shows why a task waits or how it ended, and its events with their times.
 
-    The task is named by its id, the beginning of that, its name, or the path of its package; a sweep by its
-    id. Of a command it prints the command line, too; of a training that did not succeed how to go on.
+    A task is given by its id, the beginning of its id, its name, or the path of its package; a sweep by its
+    id. For a command, its command line is shown; for a training that did not succeed, how to continue it.
 
     \b
     roost why 01m7ybz8bp
@@ -37,7 +37,7 @@ def command(task: str, as_json: bool) -> int:
         if one.can_go_on:
             typed = terminal.quote_path(Path(one.package))
             click.echo(
-                terminal.escape_line(f"  go on    roost continue {typed}, or roost submit continue {typed}")
+                terminal.escape_line(f"  resume   roost continue {typed}, or roost submit continue {typed}")
             )
         rows = [(terminal.format_time(event.at), event.kind, event.text) for event in one.events]
         for line in terminal.format_table(("", "", ""), rows)[1:] if rows else ():

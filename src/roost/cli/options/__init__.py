@@ -1,0 +1,10 @@
+"""Options that several commands share. Each module adds options to a command, and reads them from its
+arguments.
+
+device_option: `--device` and `-CPU`
+rank_options: `--devices`, `-DDP` and other options about processes, and `--time-limit`
+follow_options: `--detach` and `--pdb`
+session_options: all of these, for the commands that start a session
+config_help: `CONFIG --help` with the options that the config declares
+config_display: `--explain` and `--print-config`
+"""

@@ -63,11 +63,11 @@ def to_yaml(values: Any) -> str:
 
 
 def _to_json(found: SettingExplanation) -> dict[str, Any]:
-    said = [
+    layers = [
         {"layer": layer, "value": None if v is ABSENT else v, "set": v is not ABSENT}
         for layer, v in found.layers
     ]
-    return {"key": found.key, "help": found.help, "values": found.values, "layers": said}
+    return {"key": found.key, "help": found.help, "values": found.values, "layers": layers}
 
 
 def _format_explanation(found: SettingExplanation) -> str:

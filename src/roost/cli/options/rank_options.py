@@ -37,7 +37,7 @@ _STRATEGY = (
 _TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",
-    help="Save and stop after this time, e.g. 11h30m; short for limits.wall_time.",
+    help="Save and stop within this time, e.g. 11h30m; short for limits.wall_time.",
 )
 _OPTIONS = (
     click.option(
