@@ -45,7 +45,7 @@ def by_step(rows: Sequence[tuple[int, Mapping[str, float]]]) -> dict[int, dict[s
 
 
 class Log:
-    """A sink that keeps what it is given in memory, and fails when it is told to."""
+    """A sink that keeps what it is given in memory, and fails when `error` is set."""
 
     def __init__(self, *, can_rewind: bool = True, held: SinkPosition | None = None) -> None:
         self.can_rewind = can_rewind
@@ -53,11 +53,11 @@ class Log:
         self.rows: list[Row] = []
         self.media_: list[tuple[int, str]] = []
         self.calls: list[str] = []
-        self.told: dict[str, Any] = {}
+        self.connected_with: dict[str, Any] = {}
         self.error: Exception | None = None
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
-        self.told = dict(state)
+        self.connected_with = dict(state)
         return self.held
 
     def rewind(self, step: int) -> None:

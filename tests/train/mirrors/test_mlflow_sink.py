@@ -41,7 +41,7 @@ def feed_of(package: Path, uri: str | None, experiment: str | None = None) -> Re
     return RecordFeed(package, sink, package / "mirrors" / "mlflow.json")
 
 
-def save_position(package: Path) -> dict[str, Any]:
+def note(package: Path) -> dict[str, Any]:
     return dict(json.loads((package / "mirrors" / "mlflow.json").read_bytes()))
 
 
@@ -95,7 +95,7 @@ def test_sessions_share_a_run_and_nothing_is_doubled(server: MlflowServer, tmp_p
     second.open()
     assert client_of(server.uri).get_run(run_id).info.status == "RUNNING"
     writer.row(40, 4, {"test/loss": 1.0})
-    second.pump()
+    second.send_new()
     # Killed here: nothing was noted since the run's id. The server is asked what it has.
     session(tmp_path, 3, 40, [50])
     feed_of(tmp_path, server.uri).open()

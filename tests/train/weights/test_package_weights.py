@@ -56,8 +56,8 @@ RULES = [{"monitor": "valid/loss", "mode": "min"}]
 def test_the_newest_the_best_or_one_by_its_id(tmp_path: Path, messages: Messages) -> None:
     made = package(tmp_path, best=RULES)
     newest = package_weights.read(made.path)
-    assert first(newest) == 2 and "checkpoint 2 " in newest.about and "step 10" in newest.about
-    messages.check(newest.about)
+    assert first(newest) == 2 and "checkpoint 2 " in newest.description and "step 10" in newest.description
+    messages.check(newest.description)
     stored = checkpoint.read_manifest(made.checkpoints / "state_2.ckpt").files["model.safetensors"]
     assert (newest.sha256, newest.size) == (stored["sha256"], stored["bytes"])
     assert first(package_weights.read(made.path, checkpoint="best")) == 1

@@ -20,7 +20,7 @@ from roost.train.mirrors.sink import Sink
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedRecords:
     """What was written."""
 
     path: str
@@ -33,7 +33,7 @@ class Exported:
     """Lines that could not be read, and are left out."""
 
 
-def export_records(package: Path | str, *, kind: str, output: Path, overwrite: bool = False) -> Exported:
+def export_records(package: Path | str, *, kind: str, output: Path, overwrite: bool = False) -> ExportedRecords:
     """Writes all rows that count, of all sessions. The package may be running; it is only read.
 
     Args:
@@ -54,18 +54,18 @@ def export_records(package: Path | str, *, kind: str, output: Path, overwrite: b
     write = _WRITERS.get(kind)
     if write is None:
         raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
-    opened = package_schema.opened(package)
-    _check(output, is_folder=kind == "tensorboard", overwrite=overwrite)
+    opened = package_schema.open_checked(package)
+    _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)
     columns = opened.records()
     if not columns.rows:
         no_row = f"no row can be read: {columns.torn} of its lines are torn"
         raise NotFound(no_row if columns.torn else "nothing is recorded yet", where=opened.path)
     names = list(dict.fromkeys(name for row in columns.rows for name in records.values(row)))
     rows = write(opened, columns, names, output)
-    return Exported(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn)
+    return ExportedRecords(str(output.absolute()), kind, str(opened.path), rows, names, columns.torn)
 
 
-def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
+def _check_output(output: Path, *, is_folder: bool, overwrite: bool) -> None:
     parent = output.absolute().parent
     if not parent.is_dir():
         raise NotFound("there is no such folder", setting="-o", received=str(parent), fix="make it first")
@@ -81,33 +81,33 @@ def _check(output: Path, *, is_folder: bool, overwrite: bool) -> None:
     )
 
 
-def _csv(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+def _write_csv(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     from roost.train.mirrors.csv_sink import CsvSink
 
     staging = durable.staging_name(output)
     try:
-        rows = _fed(package, CsvSink(staging))
+        rows = _feed(package, CsvSink(staging))
         durable.write(output, staging.read_bytes())
     finally:
         durable.discard(staging)
     return rows
 
 
-def _tensorboard(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+def _write_tensorboard(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     require_library("tensorboard", "--records")
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
-    return _fed(package, TensorBoardSink(output))
+    return _feed(package, TensorBoardSink(output))
 
 
-def _fed(package: PackageFolder, sink: Sink) -> int:
+def _feed(package: PackageFolder, sink: Sink) -> int:
     feed = RecordFeed(package.path, sink)
     rows = feed.open()
     feed.close("finished")
     return rows
 
 
-def _parquet(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
+def _write_parquet(package: PackageFolder, columns: Columns, names: list[str], output: Path) -> int:
     require_library("pyarrow", "--records", extra="data")
     import pyarrow
     from pyarrow import parquet
@@ -129,7 +129,7 @@ def _float(value: Any) -> float | None:
 
 
 _WRITERS: dict[str, Callable[[PackageFolder, Columns, list[str], Path], int]] = {
-    "csv": _csv,
-    "parquet": _parquet,
-    "tensorboard": _tensorboard,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+    "tensorboard": _write_tensorboard,
 }

@@ -22,15 +22,15 @@ from roost.supervisor.processes import session_processes
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """Between two looks at the packages, and at most between those of TensorBoard at the files."""
-_END_SECONDS = 5.0
-_URL = re.compile(rb"TensorBoard \S+ at (http\S+)")
-_MOST_BYTES = 4000
+_STOP_SECONDS = 5.0
+_URL_PATTERN = re.compile(rb"TensorBoard \S+ at (http\S+)")
+_MAX_BYTES = 4000
 
 
 @dataclass(frozen=True)
-class Serving:
+class TensorBoardAddress:
     """TensorBoard answers."""
 
     url: str
@@ -40,7 +40,7 @@ class Serving:
 
 def tensorboard(
     packages: Sequence[Path | str], *, host: str = "127.0.0.1", port: int | None = None
-) -> Iterator[Serving]:
+) -> Iterator[TensorBoardAddress]:
     """Writes event files of some packages into a folder for a while, serves it, and follows what is recorded
     meanwhile. The packages are only read.
 
@@ -59,30 +59,30 @@ def tensorboard(
         RoostError: TensorBoard has ended.
         OSError: The folder cannot be written.
     """
-    opened = [package_schema.opened(path) for path in packages]
+    opened = [package_schema.open_checked(path) for path in packages]
     require_library("tensorboard", "roost tensorboard")
     remove_abandoned()
     with scratch_folder() as (folder, _):
-        runs = _named(opened)
-        feeds = [_feed(package, folder / "runs" / name) for name, package in runs.items()]
+        runs = _unique_names(opened)
+        feeds = [_make_feed(package, folder / "runs" / name) for name, package in runs.items()]
         for feed in feeds:
             feed.open()
-        process = _started(folder, host, port)
+        process = _start_server(folder, host, port)
         try:
-            url = _url(process)
-            yield Serving(url, {name: str(package.path) for name, package in runs.items()})
+            url = _wait_for_url(process)
+            yield TensorBoardAddress(url, {name: str(package.path) for name, package in runs.items()})
             while process.poll() is None:
                 for feed in feeds:
                     feed.send_new()
-                _read(process, _LOOK_SECONDS)
+                _read_output(process, _POLL_SECONDS)
             raise RoostError(f"TensorBoard has ended with {process.returncode}")
         finally:
-            _end(process)
+            _stop_server(process)
             for feed in feeds:
                 feed.discard()
 
 
-def _named(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:
+def _unique_names(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:
     """Each by a name of its own, in their order."""
     named: dict[str, PackageFolder] = {}
     for package in packages:
@@ -94,13 +94,13 @@ def _named(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:
     return named
 
 
-def _feed(package: PackageFolder, folder: Path) -> RecordFeed:
+def _make_feed(package: PackageFolder, folder: Path) -> RecordFeed:
     from roost.train.mirrors.tensorboard_sink import TensorBoardSink
 
     return RecordFeed(package.path, TensorBoardSink(folder))
 
 
-def _started(folder: Path, host: str, port: int | None) -> subprocess.Popen[bytes]:
+def _start_server(folder: Path, host: str, port: int | None) -> subprocess.Popen[bytes]:
     """TensorBoard's own server; it ends with us, whatever ends us."""
     command = [
         sys.executable,
@@ -112,7 +112,7 @@ def _started(folder: Path, host: str, port: int | None) -> subprocess.Popen[byte
         "--host",
         host,
     ]
-    command += ["--reload_interval", str(_LOOK_SECONDS)]
+    command += ["--reload_interval", str(_POLL_SECONDS)]
     command += ["--port", str(port)] if port is not None else []
     return subprocess.Popen(
         command,
@@ -125,37 +125,37 @@ def _started(folder: Path, host: str, port: int | None) -> subprocess.Popen[byte
     )
 
 
-def _url(process: subprocess.Popen[bytes]) -> str:
+def _wait_for_url(process: subprocess.Popen[bytes]) -> str:
     """Waits until it says where it listens.
 
     Raises:
         RoostError: It has ended instead, for example because the port is taken.
     """
     said = b""
-    while (found := _URL.search(said)) is None:
-        said = (said + _read(process, _LOOK_SECONDS))[-_MOST_BYTES:]
+    while (found := _URL_PATTERN.search(said)) is None:
+        said = (said + _read_output(process, _POLL_SECONDS))[-_MAX_BYTES:]
         if process.poll() is not None:
-            said = (said + _read(process, 0.0))[-_MOST_BYTES:]
+            said = (said + _read_output(process, 0.0))[-_MAX_BYTES:]
             lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
             why = " ".join(lines[-1].split()) if lines else f"it ended with {process.returncode}"
             raise RoostError(f"TensorBoard did not start: {why}", fix="give another --port or --host")
     return found[1].decode()
 
 
-def _read(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+def _read_output(process: subprocess.Popen[bytes], seconds: float) -> bytes:
     """What it prints within that time; once it has closed its output, only the time."""
     assert process.stdout is not None
     if select.select([process.stdout], [], [], seconds)[0]:
-        if piece := process.stdout.read1(_MOST_BYTES):  # type: ignore[attr-defined]
+        if piece := process.stdout.read1(_MAX_BYTES):  # type: ignore[attr-defined]
             return bytes(piece)
         time.sleep(min(seconds, 0.1))
     return b""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop_server(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(_END_SECONDS)
+        process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,4 +1,23 @@
-"""The hooks that come with roost, one file each."""
+"""The hooks that come with roost, one file each, and two modules that they share.
+
+weight_averaging: keeps an average of the weights.
+statistics: records norms and histograms of gradients, weights and updates.
+lr_schedule: steps the learning-rate schedulers.
+validation: evaluates the validation sets.
+visualization: stores the media of `Runner.visualize`.
+best_checkpoint: saves when a metric is among the best so far.
+early_stopping: ends a run that no longer improves.
+records: writes rows of metrics.
+checkpoint_save: saves checkpoints.
+console: prints the progress.
+mirrors: runs the processes that copy rows and media to TensorBoard, W&B, MLflow or CSV.
+time_limit: ends a session before its time limit.
+profiler: profiles a few steps.
+unsaved_attributes: reports attributes that no checkpoint holds.
+test_at_end: evaluates the test set at the end of a finished run.
+monitor: the metric by which a hook decides.
+wall_clock: intervals of wall-clock time, which make a run inexact.
+"""
 
 from roost.train.hooks.best_checkpoint import Best as Best
 from roost.train.hooks.checkpoint_save import Save as Save

@@ -1,4 +1,4 @@
-"""Saves a checkpoint whenever a metric is among the best so far."""
+"""The hook that saves a checkpoint whenever a metric is among the best so far."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Best(Hook):
-    """Asks for a save at the step of every new best, so that the best track holds exactly those weights.
+    """Requests a save at the step of every new best value, so that the best track has exactly those weights.
 
     Args:
-        rules: What to look at; the same rules belong in the retention policy, which keeps them.
+        rules: The metrics to monitor; the retention policy must have the same rules to keep the checkpoints.
     """
 
     phase = Phase.DECIDE
@@ -25,7 +25,7 @@ class Best(Hook):
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = list(rules)
         self.best: list[list[tuple[float, int]]] = [[] for _ in rules]
-        """Per rule its (value, step), the best first, at most ``top_k``."""
+        """For each rule its pairs (value, step), the best first, at most ``top_k``."""
 
     def monitors(self, trainer: Trainer) -> dict[str, str]:
         return {_setting(number): rule.monitor for number, rule in enumerate(self.rules)}
@@ -33,10 +33,10 @@ class Best(Hook):
     def on_eval(self, trainer: Trainer, results: Mapping[str, float]) -> None:
         for number, (rule, found) in enumerate(zip(self.rules, self.best, strict=True)):
             value = monitored_value(results, rule.monitor, setting=_setting(number))
-            bar = found[-1][0] if len(found) == rule.top_k else worst_value(rule.mode)
-            if is_better(value, bar, mode=rule.mode):
+            threshold = found[-1][0] if len(found) == rule.top_k else worst_value(rule.mode)
+            if is_better(value, threshold, mode=rule.mode):
                 found.append((value, trainer.progress.step))
-                # Sorting is stable, so of equal values the earlier one stays in front.
+                # The sort is stable, so of equal values the earlier one remains first.
                 found.sort(key=lambda entry: entry[0], reverse=rule.mode == "max")
                 del found[rule.top_k :]
                 trainer.request_save(best=True)
@@ -48,7 +48,7 @@ class Best(Hook):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         known = {(monitor, mode): found for monitor, mode, found in state["best"]}
-        # What was the best by another rule says nothing about this one.
+        # The best values by another rule do not apply to this one.
         self.best = [known.get(_rule_key(rule), [])[: rule.top_k] for rule in self.rules]
 
 

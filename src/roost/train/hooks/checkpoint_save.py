@@ -1,4 +1,4 @@
-"""Saves checkpoints."""
+"""The hook that saves checkpoints."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class Save(Hook):
-    """Saves at its intervals, on request (`Best`, `Trainer.request_save`) and in the run's last step.
+    """Saves at its intervals, on request (`Best`, `Trainer.request_save`) and in the last step of the run.
 
-    Scheduled saves are counted apart: the slow track takes every n-th of them, whatever lies between.
+    Scheduled saves are counted separately: the slow track keeps every n-th of them, however many other saves
+    come between.
     """
 
     phase = Phase.SAVE
@@ -27,7 +28,7 @@ class Save(Hook):
     def on_step(self, trainer: Trainer) -> None:
         if trainer.due_now:
             number = self._scheduled
-            self._scheduled += 1  # before the save, whose checkpoint holds this count
+            self._scheduled += 1  # before the save, because the checkpoint has this count
             trainer.save("scheduled", scheduled=number)
         else:
             trainer.save(_reason(trainer))

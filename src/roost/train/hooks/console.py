@@ -1,4 +1,4 @@
-"""Tells in plain lines how the training goes."""
+"""The hook that prints the progress of training in plain lines."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 _LONG_WAIT_SHARE = 0.2
 _SHORT_WAIT_SECONDS = 0.002
-"""Of waiting a step. Worker processes need half a millisecond to hand over a batch: below this they bring
-little."""
+"""Seconds of waiting per step. Loader workers need half a millisecond to pass a batch, so below this limit
+more of them help little."""
 
 
 class Console(Hook):
-    """Prints a line per validation, and at most one every ``seconds`` between them; where the time went after
-    an epoch, at most as often, and at the end of the run."""
+    """Prints a line for each validation, and at most one every ``seconds`` between them; a breakdown of the
+    time after an epoch, at most as often, and at the end of the run."""
 
     phase = Phase.REPORT
-    every = ()  # no interval: a row asks for it
+    every = ()  # no interval: each row requests it
     serves = "report"
 
     def __init__(self, seconds: float = 10.0) -> None:
         self._seconds = seconds
         self._last = 0.0
-        self._told, self._epoch = TimeBreakdown(), 0
-        """What the last line about the time went to, and how many epochs were finished then."""
+        self._reported, self._epoch = TimeBreakdown(), 0
+        """The time breakdown up to the last printed one, and the number of epochs at that time."""
         self._resumed = self._hinted = False
         self._has_indices = True
 
@@ -43,10 +43,10 @@ class Console(Hook):
         for optimizer in describe_optimizers(trainer.stepper.optimizers):
             print(optimizer, flush=True)
         progress = trainer.progress
-        self._told, self._epoch, self._resumed = TimeBreakdown(), progress.epoch, progress.step > 0
+        self._reported, self._epoch, self._resumed = TimeBreakdown(), progress.epoch, progress.step > 0
         numbers = sum(p.numel() for p in trainer.runner.parameters())
         plural = "s" * (trainer.steps_per_epoch != 1)
-        begin = f"going on from step {progress.step}" if progress.step else "training"
+        begin = f"continuing from step {progress.step}" if progress.step else "training"
         length = f"{trainer.steps_per_epoch} step{plural} per epoch"
         print(f"{begin}: {_format_goal(trainer)}, {length}, {numbers:,} parameters", flush=True)
 
@@ -61,36 +61,36 @@ class Console(Hook):
             _warn_of_unused_optimizers(trainer)
         now, last = _elapsed(trainer), trainer.progress.epoch
         first = min(self._epoch + 1, last)  # a rollback went back
-        took = now - self._told
-        is_all = trainer.finished and not self._told.steps  # then the run's own line tells the same
-        if took.seconds >= self._seconds and not is_all:
-            self._tell(f"epoch {last}" if first == last else f"epochs {first}-{last}", took)
-            self._told, self._epoch = now, last
+        span = now - self._reported
+        is_all = trainer.finished and not self._reported.steps  # the line of the whole run says the same
+        if span.seconds >= self._seconds and not is_all:
+            self._print_breakdown(f"epoch {last}" if first == last else f"epochs {first}-{last}", span)
+            self._reported, self._epoch = now, last
 
-    def _tell(self, what: str, took: TimeBreakdown) -> None:
-        """Where the time of a stretch went; once, what to do about a long wait for data."""
-        print(f"{what}: {took}", flush=True)
-        if not self._hinted and (found := data_wait_hint(took, has_indices=self._has_indices)):
+    def _print_breakdown(self, what: str, span: TimeBreakdown) -> None:
+        """Prints the time breakdown of a part of the run; once, a hint about a long wait for data."""
+        print(f"{what}: {span}", flush=True)
+        if not self._hinted and (found := data_wait_hint(span, has_indices=self._has_indices)):
             print(found, flush=True)
             self._hinted = True
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if trainer.has_failed:
-            return  # whoever catches the error tells it
+            return  # the error is printed where it is caught
         if trainer.finished and trainer.progress.epoch == 0:
             _warn_of_unused_optimizers(trainer)
-        if (took := _elapsed(trainer)).steps:
-            self._tell("this session" if self._resumed else "the run", took)
+        if (span := _elapsed(trainer)).steps:
+            self._print_breakdown("this session" if self._resumed else "the run", span)
         print(f"{reason} at step {trainer.progress.step}", flush=True)
 
 
 def unused_optimizers(trainer: Trainer) -> list[str]:
-    """A line for each optimizer that no step has used, in words for a warning."""
+    """Returns the text of a warning for each optimizer that no step has used."""
     lines = []
     for name in trainer.stepper.unused():
         number = sum(p.numel() for p in trainer.stepper.optimizers[name].parameters)
         steps = f"{trainer.progress.step} step{'s' * (trainer.progress.step != 1)}"
-        lines.append(f"optimizer {name} was never used in {steps}: its {number:,} parameters do not move")
+        lines.append(f"optimizer {name} was never used in {steps}: its {number:,} parameters do not change")
     return lines
 
 
@@ -103,20 +103,20 @@ def _elapsed(trainer: Trainer) -> TimeBreakdown:
     return trainer.stepper.timing.session_span(trainer.progress.step, trainer.progress.samples)
 
 
-def data_wait_hint(took: TimeBreakdown, *, has_indices: bool = True) -> str:
-    """What to do when training waits long for its data; empty when it does not, or would not train faster.
+def data_wait_hint(span: TimeBreakdown, *, has_indices: bool = True) -> str:
+    """The hint for a run that waits long for its data; empty if it does not, or would not be faster.
 
     Args:
-        took: The run so far.
-        has_indices: Whether the training set has; else the number of workers is not free.
+        span: The time breakdown of the run.
+        has_indices: Whether the training set has indices; otherwise the number of loader workers is fixed.
     """
-    waited, fetched = took.parts.get("data", 0.0), took.shares.get("data", 0.0)
-    trained = took.parts.get("forward", 0.0) > 0
-    if not trained or fetched < _LONG_WAIT_SHARE or waited < took.steps * _SHORT_WAIT_SECONDS:
+    waited, fetched = span.parts.get("data", 0.0), span.shares.get("data", 0.0)
+    trained = span.parts.get("forward", 0.0) > 0
+    if not trained or fetched < _LONG_WAIT_SHARE or waited < span.steps * _SHORT_WAIT_SECONDS:
         return ""
     ways = "a faster __getitem__, or more data.num_workers," if has_indices else "a faster training set"
     return (
-        f"training waits {fetched:.0%} of its time for data ({waited / took.steps * 1000:.1f} ms a step): "
+        f"training waits {fetched:.0%} of its time for data ({waited / span.steps * 1000:.1f} ms a step): "
         f"{ways} may help"
     )
 

@@ -1,4 +1,4 @@
-"""Ends a run that does not get better any more."""
+"""The hook that ends a run whose monitored metric no longer improves."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class EarlyStop(Hook):
     Args:
         monitor: The metric by full name, for example ``valid/loss``.
         mode: "min" or "max".
-        patience: Validations to wait.
-        min_delta: An improvement must be larger than this.
-        min_delta_mode: "absolute", or "relative": to the size of the best value.
+        patience: Number of validations to wait.
+        min_delta: The smallest change that is an improvement; it must be exceeded.
+        min_delta_mode: "absolute", or "relative" to the absolute value of the best one.
     """
 
     phase = Phase.DECIDE
@@ -43,7 +43,7 @@ class EarlyStop(Hook):
         self.waited = 0
 
     def on_start(self, trainer: Trainer) -> None:
-        # A run that was stopped by this stays finished, unless patience was raised.
+        # A run that this hook has finished remains finished, unless patience was raised.
         self._decide(trainer)
 
     def monitors(self, trainer: Trainer) -> dict[str, str]:
@@ -60,7 +60,7 @@ class EarlyStop(Hook):
     def _decide(self, trainer: Trainer) -> None:
         if self.waited >= self.patience and not trainer.finished:
             reason = (
-                f"{self.monitor} did not improve {self.waited} times in a row; its best is {self.best:.4g}"
+                f"{self.monitor} did not improve in {self.waited} validations; its best is {self.best:.4g}"
             )
             print(f"early stop: {reason}", flush=True)
             trainer.request_stop(reason, finished=True)
@@ -69,6 +69,6 @@ class EarlyStop(Hook):
         return {"monitor": self.monitor, "mode": self.mode, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # What was the best of another metric says nothing about this one.
+        # The best value of another metric does not apply to this one.
         if (state["monitor"], state["mode"]) == (self.monitor, self.mode):
             self.best, self.waited = state["best"], state["waited"]

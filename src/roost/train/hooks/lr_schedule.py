@@ -1,4 +1,4 @@
-"""Steps the learning-rate schedulers."""
+"""The hook that steps the learning-rate schedulers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Schedule(Hook):
-    """Steps each scheduler by its own unit, a warm-up by steps. Optimizers save the state of theirs."""
+    """Steps each scheduler by its own unit, a warm-up by steps. The schedulers' state is saved by their
+    optimizers."""
 
     phase = Phase.SCHEDULE
 

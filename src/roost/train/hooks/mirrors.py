@@ -1,4 +1,4 @@
-"""Copies rows and media to where people look at many runs."""
+"""Mirrors of rows and media in TensorBoard, W&B, MLflow and CSV files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 _SILENT_WAIT_SECONDS = 1.0
-"""A wait at the end that is not worth a word."""
+"""The wait at the end that is not announced."""
 
 
 class Mirrors(Hook):
-    """Keeps a process for each mirror, which reads records and media from their files while they grow. So the
-    training has nothing to do for it, and whatever happens to a mirror does nothing to the training.
+    """Runs a process for each mirror, which reads records and media from their files while they grow. So
+    mirrors cost training nothing, and a failure of a mirror does not affect training.
 
     Args:
-        package: The folder that has ``records`` and ``media``; the mirrors go there, too.
-        settings: Those of each kind: ``{"csv": CsvSettings()}``, or what
-        `roost.train.mirrors.mirror_kinds.enabled_mirrors`
-            makes of a section.
-        identity: How the run is called there; by its folder's name when None.
-        max_wait_seconds: How long the end waits for them. What is missing then is brought by the next session.
+        package: The folder with ``records`` and ``media``; the files of the mirrors are in it, too.
+        settings: The settings of each kind, such as ``{"csv": CsvSettings()}``; see
+            `roost.train.mirrors.mirror_kinds.enabled_mirrors`.
+        identity: The names under which mirrors show the run; named by its folder when None.
+        max_wait_seconds: How long the end of the run waits for the mirrors. The next session sends what is
+            missing then.
     """
 
     phase = Phase.REPORT
@@ -53,14 +53,15 @@ class Mirrors(Hook):
         self._package = Path(package).absolute()
         self._identity = identity or RunIdentity(name=self._package.name)
         self._max_wait_seconds = max_wait_seconds
-        self._wanted = dict(settings)
+        self._settings = dict(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def on_start(self, trainer: Trainer) -> None:
-        self._running = {kind: self._start(kind, settings) for kind, settings in self._wanted.items()}
+        self._running = {kind: self._start(kind, settings) for kind, settings in self._settings.items()}
 
     def _start(self, kind: str, settings: Any) -> subprocess.Popen[bytes]:
-        """In a session of its own, so that it can be ended with all that its library starts."""
+        """Starts a mirror in its own process session, so that it can be killed together with all processes
+        that its library starts."""
         task = {
             "package": str(self._package),
             "kind": kind,
@@ -77,12 +78,12 @@ class Mirrors(Hook):
     def on_epoch(self, trainer: Trainer) -> None:
         for kind, process in self._running.items():
             if process.poll() is not None:
-                print(f"mirror {kind}: {_describe_exit(process)}; it is started again", flush=True)
+                print(f"mirror {kind}: {_describe_exit(process)}; restarting it", flush=True)
                 _close_stdin(process)
-                self._running[kind] = self._start(kind, self._wanted[kind])
+                self._running[kind] = self._start(kind, self._settings[kind])
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        """Tells all mirrors how it has ended, and waits for them as long as it may."""
+        """Sends the end of the session to all mirrors and waits for them, at most `max_wait_seconds`."""
         end: SessionEnd = (
             "failed" if trainer.has_failed else "finished" if reason == "finished" else "stopped"
         )
@@ -97,9 +98,9 @@ class Mirrors(Hook):
             self._wait(running, began + self._max_wait_seconds)
         for kind, process in running.items():
             if process.poll() is None:
-                said = "has not taken all in time; what is missing is brought by the next session"
-                print(f"mirror {kind}: {said}", flush=True)
-                with contextlib.suppress(ProcessLookupError):  # it has not begun yet
+                text = "did not receive all rows in time; the next session sends the rest"
+                print(f"mirror {kind}: {text}", flush=True)
+                with contextlib.suppress(ProcessLookupError):  # it has not started yet
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
                 process.wait()
@@ -114,11 +115,11 @@ class Mirrors(Hook):
 
 
 def _unnamed_file(data: bytes) -> int:
-    """The descriptor of a file that holds this and has no name. A pipe takes 64 KiB; with more the training
-    would wait until the mirror has imported what it needs."""
+    """The descriptor of a file without a name that holds ``data``. A pipe takes only 64 KiB; with more data,
+    training would wait until the mirror has imported its library."""
     try:
         fd = os.memfd_create("roost-mirror")
-    except (AttributeError, OSError):  # not of Linux, an old C library, or a filter of calls
+    except (AttributeError, OSError):  # not Linux, an old C library, or a system call filter
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     durable.append(fd, data)

@@ -1,4 +1,4 @@
-"""Lets torch's profiler look at a few steps."""
+"""The hook that profiles a few steps with torch's profiler."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from roost.train.trainer import Trainer
 
 _TABLE_ROWS = 200
-"""Operators in the table."""
+"""Number of operators in the table."""
 _LOG_LEVEL = "6"
-"""Above all severities of libkineto."""
+"""Above all severities of libkineto, so it prints nothing."""
 _STEP_LABEL = "step "
 
 
 class Profile(Hook):
-    """Traces some steps of a session, with all that happens between them: ``trace.json`` (for
-    chrome://tracing or ui.perfetto.dev) and ``table.txt`` (the operators, those first that took longest by
-    themselves).
+    """Traces some steps of a session and everything between them: ``trace.json`` (for chrome://tracing or
+    ui.perfetto.dev) and ``table.txt`` (the operators, sorted by their own time).
 
-    What is trained is the same with and without it. Where the profiler fails, or the disk is full, that is
-    said once, and training goes on.
+    Training is the same with and without it. If the profiler fails, or the disk is full, that is printed once
+    and training continues.
 
     Args:
-        folder: Takes the two files; made when there is something to write, with the one above it and no more.
-        start_step: Steps of this session before the window.
-        steps: Steps in the window.
-        memory: Whether what is allocated is traced, too.
-        stacks: Whether the lines of code are kept, too.
+        folder: The folder of the two files; created when they are written, with its parent but no folder
+            above.
+        start_step: Steps of this session before the first traced one.
+        steps: Number of traced steps.
+        memory: Whether to trace memory allocations, too.
+        stacks: Whether to record the lines of code, too.
     """
 
     def __init__(
@@ -52,44 +52,45 @@ class Profile(Hook):
         self._first, self._end = start_step, start_step + steps
         self._memory, self._stacks = memory, stacks
         self._taken = -1
-        """Steps of this session before the one that runs."""
+        """Steps of this session before the current one."""
         self._profiler: Any = None
-        self._mark: Any = None
+        self._step_mark: Any = None
         self._is_over = False
 
     def on_start(self, trainer: Trainer) -> None:
         self._taken, self._is_over = -1, False
 
     def before_step(self, trainer: Trainer) -> None:
-        """Begins the profile before its first step, marks each one of it, and ends it after the last."""
+        """Starts the profile before its first step, marks each of its steps, and ends it after the last."""
         if self._is_over:
             return
         self._taken += 1
         if self._taken < self._first:
             return
         try:
-            self._unmark()
+            self._end_step_mark()
             if self._taken == self._end:
                 self._finish(trainer, self._end - self._first)
                 return
             if self._profiler is None:
                 self._begin(trainer)
-            self._mark = torch.profiler.record_function(f"{_STEP_LABEL}{trainer.progress.step + 1}")
-            self._mark.__enter__()
-        except Exception as error:  # noqa: BLE001  - of a tool for measuring: no reason to end a training
+            self._step_mark = torch.profiler.record_function(f"{_STEP_LABEL}{trainer.progress.step + 1}")
+            self._step_mark.__enter__()
+        except Exception as error:  # noqa: BLE001  - an error of a profiler must not end the training
             self._fail(error)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        """Writes what there is of a profile that the end has cut, or says that there is none."""
+        """Writes the profile of the steps so far if the session ends within it, or prints that there is
+        none."""
         if self._is_over:
             return
         taken = self._taken + 1
         if self._profiler is None:
-            said = f"the session took {taken} step{'' if taken == 1 else 's'}"
-            print(f"no profile: {said}, and profile.start_step is {self._first}", flush=True)
+            length = f"the session took {taken} step{'' if taken == 1 else 's'}"
+            print(f"no profile: {length}, and profile.start_step is {self._first}", flush=True)
             return
         try:
-            self._unmark()
+            self._end_step_mark()
             self._finish(trainer, taken - self._first)
         except Exception as error:  # noqa: BLE001  - as above
             self._fail(error)
@@ -97,7 +98,7 @@ class Profile(Hook):
     def _begin(self, trainer: Trainer) -> None:
         if torch._C._autograd._profiler_enabled():
             raise RuntimeError("another profiler is running, and torch would end it")
-        # Or libkineto, which reads it when it first starts, writes lines of its own to stderr.
+        # Otherwise libkineto, which reads it when it first starts, prints to stderr.
         os.environ.setdefault("KINETO_LOG_LEVEL", _LOG_LEVEL)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if trainer.runner.device.type == "cuda":
@@ -107,21 +108,21 @@ class Profile(Hook):
         )
         self._profiler.start()
 
-    def _unmark(self) -> None:
-        if self._mark is not None:
-            mark, self._mark = self._mark, None
+    def _end_step_mark(self) -> None:
+        if self._step_mark is not None:
+            mark, self._step_mark = self._step_mark, None
             mark.__exit__(None, None, None)
 
     def _finish(self, trainer: Trainer, num_steps: int) -> None:
-        """Writes what was traced in the last so many steps."""
+        """Writes the trace of the last ``num_steps`` steps."""
         profiler, self._profiler, self._is_over = self._profiler, None, True
         profiler.stop()
         averages = profiler.key_averages()
         key = "self_device_time_total" if trainer.runner.device.type == "cuda" else "self_cpu_time_total"
         durable.make_folders(self._folder, below=self._folder.parent.parent)
         trace = self._folder / "trace.json"
-        # The profiler writes by itself, and a trace may be larger than what should be held in memory.
-        # In a folder: where torch cannot write a trace it prints that, goes on, and leaves a file of its own.
+        # The profiler writes the file itself, as a trace may be too large to be held in memory. The staging
+        # is a folder: if torch cannot write a trace, it prints that, continues, and leaves another file.
         staging = durable.staging_name(trace)
         try:
             durable.make_folder(staging)
@@ -133,22 +134,22 @@ class Profile(Hook):
             durable.discard(staging)
         table = averages.table(sort_by=key, row_limit=_TABLE_ROWS, max_name_column_width=80)
         durable.write(self._folder / "table.txt", table.encode())
-        last, wanted = trainer.progress.step, self._end - self._first
-        cut = f" (the session ended after {num_steps} of {wanted})" if num_steps < wanted else ""
+        last, planned = trainer.progress.step, self._end - self._first
+        cut = f" (the session ended after {num_steps} of {planned})" if num_steps < planned else ""
         where = f"steps {last - num_steps + 1} to {last}{cut}"
-        print(f"profile of {where}: {trace}; dearest: {_slowest_operators(averages, key)}", flush=True)
+        print(f"profile of {where}: {trace}; slowest: {_slowest_operators(averages, key)}", flush=True)
 
     def _fail(self, error: Exception) -> None:
         profiler, self._profiler, self._is_over = self._profiler, None, True
         if profiler is not None:
-            with suppress(Exception):  # it may have ended, or never begun
+            with suppress(Exception):  # it may have ended, or never started
                 profiler.stop()
         text = str(error).partition("\n")[0]
-        print(f"no profile: {type(error).__name__}: {text}; training goes on", flush=True)
+        print(f"no profile: {type(error).__name__}: {text}; training continues", flush=True)
 
 
 def _slowest_operators(averages: Sequence[Any], key: str) -> str:
-    """The three operators that took longest by themselves, with their shares."""
+    """The three operators with the longest time of their own, with their shares of the total."""
     times = {one.key: getattr(one, key) for one in averages if _is_operator(one)}
     total = sum(times.values())
     if not total:
@@ -158,6 +159,7 @@ def _slowest_operators(averages: Sequence[Any], key: str) -> str:
 
 
 def _is_operator(one: Any) -> bool:
-    """Neither a kernel, whose time its operator has as well, nor a range, whose own time is Python's."""
+    """Whether an entry is an operator: not a kernel, whose time is also in its operator, and not a range,
+    whose own time is that of Python."""
     is_call = "::" in one.key and not one.key.startswith("autograd::engine")
     return bool(one.device_type == torch._C._autograd.DeviceType.CPU and is_call)

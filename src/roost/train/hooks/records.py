@@ -1,4 +1,4 @@
-"""Writes rows of metrics."""
+"""The hook that writes rows of metrics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class Records(Hook):
-    """Cuts a row at its interval, at each validation and in the last step: training and validation together,
-    at most one per step. Cutting is the one place where values are read back from the device. Every rank cuts
-    the same row, of the steps of all, and rank 0 writes it.
+    """Writes a row at its interval, at each validation and in the last step: metrics of training and
+    validation together, at most one row per step. This is the only place where training values are read back
+    from the device. Every rank computes the same row over all ranks, and rank 0 writes it.
 
     Args:
-        folder: Where the sessions' files lie; made if need be.
+        folder: The folder of the sessions' files; created if needed.
         every: The interval.
-        session: Number of the session of a package, which is there: the folder above is not made then. The
-            next free one when None.
+        session: Number of the session in a package; the parent of ``folder`` must exist then. When None, the
+            next free number.
     """
 
     phase = Phase.RECORD
@@ -40,7 +40,7 @@ class Records(Hook):
         self.every = every
         self._folder, self._session = Path(folder), session
         self._writer: RecordsWriter | None = None
-        self._said = False
+        self._has_warned = False
 
     def on_start(self, trainer: Trainer) -> None:
         note_wall_clock_interval(trainer, "a row", self.every)
@@ -55,24 +55,25 @@ class Records(Hook):
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.check_steps(trainer)
         row = row_values(trainer, trainer.events.row())
-        # What hooks decided by is among the results, too, even where this row has no such value.
+        # Hooks may have decided by values of the row; they are in the results, but only this row's count.
         results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
-        # After the values were read: that has waited for the device.
+        # After the values were read, which has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)
         self.write(trainer, {**row, **results}, times)
         bad = [n for n, value in row.items() if must_be_finite(n) and not math.isfinite(value)]
         if bad:
-            said = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
-            raise trainer.recovery.nonfinite_error(trainer, said, trainer.events.first_bad)
+            text = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
+            raise trainer.recovery.nonfinite_error(trainer, text, trainer.events.first_bad)
 
     def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
-        """Appends one row at the current step. A full disk is said once; the rows wait for space.
+        """Appends one row at the current step. A disk error is printed once; the rows are kept until they can
+        be written.
 
         Args:
-            trainer: Where it is.
+            trainer: The trainer, at that step.
             row: The metrics.
-            times: Written beside the metrics, but not given to `Trainer.report_row`: what is told is part of a
-                checkpoint, and two runs that are equal differ in their times.
+            times: Written with the metrics, but not passed to `Trainer.report_row`: the reported row is part
+                of checkpoints, and two equal runs differ in their times.
         """
         trainer.report_row(row)
         if self._writer is None:
@@ -80,19 +81,19 @@ class Records(Hook):
         try:
             self._writer.row(trainer.progress.step, trainer.progress.epoch, {**row, **times})
         except OSError as error:
-            self._say(error)
+            self._warn(error)
 
-    def _say(self, error: OSError) -> None:
-        if not self._said:
-            print(f"records not written: {error}; they are kept and tried again", flush=True)
-        self._said = True
+    def _warn(self, error: OSError) -> None:
+        if not self._has_warned:
+            print(f"records not written: {error}; they are kept and written later", flush=True)
+        self._has_warned = True
 
     def on_rollback(self, trainer: Trainer) -> None:
         if self._writer is not None:
             try:
                 self._writer.go_back(trainer.progress.step)
             except OSError as error:
-                self._say(error)
+                self._warn(error)
 
     def before_save(self, trainer: Trainer) -> None:
         if self._writer is not None:

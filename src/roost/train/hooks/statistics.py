@@ -1,4 +1,4 @@
-"""Records the sizes of gradients, weights and updates."""
+"""The hook that records norms and histograms of gradients, weights and updates."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _NORMS = {"gradients": "grad_norm", "weights": "weight_norm", "updates": "update
 
 class Statistics(Hook):
     """Records norms as ``stats/grad_norm/<parameter>``, ``stats/weight_norm/…``, ``stats/update_norm/…``, and
-    ``stats/grad_norm`` … of all these parameters together.
+    the norms of all these parameters together as ``stats/grad_norm`` and so on.
 
-    A gradient is the one that an optimizer moves with: of the whole window, unscaled, clipped; an update is
-    what that optimizer changes; weights are those after the step. Where several optimizers take turns, one
-    that does not move in this step has neither gradient nor update; of one that moves several times in a step
-    the last time counts. In the mode no_optim none moves, so there are weights alone. A step that is skipped
-    has no statistics.
+    The gradient is the one that the optimizer uses: of the whole window, unscaled, clipped. The update is the
+    change that this optimizer makes; weights are those after the step. If several optimizers take turns, one
+    that does not step in this step has neither gradient nor update; if an optimizer steps several times in
+    one step, the last time counts. In the mode no_optim no optimizer steps, so only weights are recorded. A
+    skipped step has no statistics.
 
-    The norms stay on their device until the row is cut. Only histograms are read back at once.
+    The norms stay on their device until the row is written. Only histograms are read back at once.
 
     Args:
-        every: The interval, in steps or epochs: it must be known before a step whether it is looked at.
+        every: The interval, in steps or epochs: before a step it must be known whether it is recorded.
         params: Globs over the names of the trainable parameters.
-        gradients: Whether gradients are looked at.
-        weights: Whether weights are.
-        updates: Whether updates are, which takes a copy of the weights in such a step.
-        histograms: The folder that takes a histogram of each, as ``<step>/gradients.<parameter>.json``;
-            made if need be, the one above it not.
-        where: Where a dotted key was set, for messages.
+        gradients: Whether to record gradients.
+        weights: Whether to record weights.
+        updates: Whether to record updates, which takes a copy of the weights in such a step.
+        histograms: The folder for a histogram of each tensor, ``<step>/gradients.<parameter>.json``; created
+            if needed, its parent is not.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
-        ConfigError: ``every`` is no interval, or a time.
+        ConfigError: ``every`` is not an interval, or is a time.
     """
 
     phase = Phase.MODEL
@@ -71,21 +71,21 @@ class Statistics(Hook):
         self._kinds = {"gradients": gradients, "weights": weights, "updates": updates}
         self._folder = Path(histograms) if histograms is not None else None
         self._chosen: dict[str, Tensor] = {}
-        self._looks = False
-        """Whether the step that runs is looked at."""
+        self._is_recorded = False
+        """Whether the current step is recorded."""
         self._found: dict[str, dict[str, Tensor]] = {}
-        """By kind and parameter: () the norm, of the step that runs."""
+        """By kind and parameter: () the norm in the current step."""
         self._values: dict[str, dict[str, Tensor]] = {}
-        """By kind and parameter: of what a histogram is drawn."""
+        """By kind and parameter: the tensor of a histogram."""
         self._before: dict[str, Tensor] = {}
         self._handles: list[RemovableHandle] = []
-        self._said = False
+        self._has_warned = False
 
     def on_start(self, trainer: Trainer) -> None:
         """Finds the parameters.
 
         Raises:
-            ConfigError: A glob matches none.
+            ConfigError: A glob matches no parameter.
         """
         found = Parameters(trainer.runner)
         names = found.matching(
@@ -95,48 +95,50 @@ class Statistics(Hook):
 
     def before_step(self, trainer: Trainer) -> None:
         step = trainer.progress.step
-        self._looks = self._interval.next_step(step, trainer.steps_per_epoch) == step + 1
-        self._forget()
-        if not self._looks:
+        self._is_recorded = self._interval.next_step(step, trainer.steps_per_epoch) == step + 1
+        self._clear()
+        if not self._is_recorded:
             return
         for optim in trainer.stepper.optimizers.values():
             moved = {id(parameter) for parameter in optim.parameters}
             mine = {name: p for name, p in self._chosen.items() if id(p) in moved}
             if mine:
-                self._listen(optim, mine)
+                self._register_hooks(optim, mine)
 
-    def _listen(self, optim: Optim, mine: Mapping[str, Tensor]) -> None:
-        """Looks just before the optimizer moves, and just after: when the step is over its gradients may have
-        got those of another loss, too."""
+    def _register_hooks(self, optim: Optim, mine: Mapping[str, Tensor]) -> None:
+        """Registers hooks that record just before and just after the optimizer steps: at the end of the
+        trainer's step, the gradients may include those of another loss."""
 
         def before(*_: Any) -> None:
             if self._kinds["gradients"] and not optim.needs_closure:
-                self._put("gradients", _gradients(mine))
+                self._record("gradients", _gradients(mine))
             if self._kinds["updates"]:
                 self._before |= {name: p.detach().clone() for name, p in mine.items()}
 
         def after(*_: Any) -> None:
-            if self._kinds["gradients"] and optim.needs_closure:  # it has computed them only now
-                self._put("gradients", _gradients(mine))
+            if self._kinds["gradients"] and optim.needs_closure:  # computed by the closure within the step
+                self._record("gradients", _gradients(mine))
             if self._kinds["updates"]:
-                self._put("updates", {name: p.detach() - self._before.pop(name) for name, p in mine.items()})
+                self._record(
+                    "updates", {name: p.detach() - self._before.pop(name) for name, p in mine.items()}
+                )
 
         self._handles.append(optim.optimizer.register_step_pre_hook(before))
         self._handles.append(optim.optimizer.register_step_post_hook(after))
 
     @torch.no_grad()
-    def _put(self, kind: str, tensors: Mapping[str, Tensor]) -> None:
+    def _record(self, kind: str, tensors: Mapping[str, Tensor]) -> None:
         self._found.setdefault(kind, {}).update(norms(tensors))
         if self._folder is not None:
             copies = {name: sharded_tensors.full_tensor(tensor).clone() for name, tensor in tensors.items()}
             self._values.setdefault(kind, {}).update(copies)
 
     def on_step(self, trainer: Trainer) -> None:
-        """Records the norms of what was seen in this step, if it is one that is due."""
-        if not self._looks:
-            return  # the run's last step counts as due
+        """Logs the norms of this step, if it is recorded."""
+        if not self._is_recorded:
+            return  # the agenda calls this also in the last step of the run
         if self._kinds["weights"]:
-            self._put("weights", {name: p.detach() for name, p in self._chosen.items()})
+            self._record("weights", {name: p.detach() for name, p in self._chosen.items()})
         values: dict[str, Tensor] = {}
         for kind, found in self._found.items():
             if found:
@@ -147,42 +149,42 @@ class Statistics(Hook):
             trainer.events.log(values, of_step=True)
         if self._folder is not None and trainer.ranks.is_main:
             self._draw(self._folder / str(trainer.progress.step))
-        self._forget()
+        self._clear()
 
     def _draw(self, folder: Path) -> None:
-        """Writes the histograms; waits for the device."""
+        """Writes the histograms. A sync point."""
         try:
             durable.make_folders(folder, below=folder.parent.parent)
-            durable.sweep(folder)  # what a session that was killed here has left
+            durable.sweep(folder)  # removes the partial files of a session that was killed here
             for kind, values in self._values.items():
                 for name, tensor in values.items():
                     suffix, data = encode(Media("histogram", tensor.abs() if tensor.is_complex() else tensor))
                     durable.write(folder / f"{kind}.{name}.{suffix}", data)
         except OSError as error:
-            if not self._said:
-                print(f"histograms not written: {error}; training goes on", flush=True)
-            self._said = True
+            if not self._has_warned:
+                print(f"histograms not written: {error}; training continues", flush=True)
+            self._has_warned = True
 
-    def _forget(self) -> None:
-        """Lets go of the tensors, and of the optimizers."""
+    def _clear(self) -> None:
+        """Frees the tensors and removes the hooks of the optimizers."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
         self._found, self._values, self._before = {}, {}, {}
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
-        self._forget()
+        self._clear()
 
 
 def _gradients(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those that there are; a sparse one with its doubles added up, for which a GPU is waited for."""
+    """The existing gradients; a sparse one is coalesced, which is a sync point on a GPU."""
     found = {name: p.grad.detach() for name, p in parameters.items() if p.grad is not None}
     return {name: one.coalesce().values() if one.is_sparse else one for name, one in found.items()}
 
 
 def norms(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """() the 2-norm of each, on its device, in float32 where the numbers are shorter. No synchronisation; of
-    sharded ones all ranks compute it together."""
+    """() the 2-norm of each tensor, on its device, in float32 for 16-bit types. No sync with the device. For
+    sharded tensors it is a collective of all ranks."""
     if sharded_tensors.any_sharded(tensors.values()):
         return dict(zip(tensors, sharded_tensors.norms(list(tensors.values())), strict=True))
     wide = [one.float() if one.dtype in (torch.bfloat16, torch.float16) else one for one in tensors.values()]
@@ -190,7 +192,7 @@ def norms(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _combined_norm(found: Iterable[Tensor]) -> Tensor:
-    """() the norm of all, from their norms."""
+    """() the norm of all tensors together, from their norms."""
     parts = list(found)
     widest = max((one.dtype for one in parts), key=lambda kind: kind.itemsize)
     norm: Tensor = torch.linalg.vector_norm(torch.stack([one.to(parts[0].device, widest) for one in parts]))

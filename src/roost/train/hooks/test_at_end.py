@@ -1,4 +1,4 @@
-"""Measures the test set once, at the end of a finished run."""
+"""The hook that evaluates the test set once, at the end of a finished run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Test(Hook):
-    """Evaluates "test" with the best weights, or with the last ones, and writes a row of ``test/<name>``;
-    their averages, those of the same checkpoint, give ``test/<average>/<name>``.
+    """Evaluates "test" with the best weights, or with the last ones, and writes a row of ``test/<name>``. The
+    averages of the same checkpoint give ``test/<average>/<name>``.
 
-    Afterwards the runner holds the weights that were tested, and the averages are those of that checkpoint.
-    One that is damaged or cannot be read is said and passed over: the run is finished, and the next best one
-    is tested, at last the last weights.
+    Afterwards the runner has the weights that were tested, and the averages are those of that checkpoint. A
+    checkpoint that is damaged or cannot be read is reported and skipped: the next best one is tested, and the
+    last weights if none can be read.
 
     Args:
-        records: Takes the row.
-        best: Chooses the weights; the last ones when None.
+        records: Writes the row.
+        best: The rule that chooses the weights; the last weights when None.
     """
 
     phase = Phase.EVAL  # before RECORD, where the records are closed
@@ -39,7 +39,7 @@ class Test(Hook):
     def __init__(self, records: Records, best: Rule | None = None) -> None:
         self._records, self._best = records, best
         self.report: Callable[[str], None] = functools.partial(print, flush=True)
-        """Is told what came of it."""
+        """Prints the results; the checks of `roost check` replace it."""
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
         if reason != "finished":
@@ -49,19 +49,20 @@ class Test(Hook):
             results = trainer.evaluate("test")
         except Interrupted:
             trainer.confirm_stop()
-            trainer.has_unfinished_step = True  # `continue` does it again
+            trainer.has_unfinished_step = True  # `continue` tests again
             return
         self._records.write(trainer, results)
         if trainer.ranks.is_main:
             self.report(format_row(f"with {which}", results))
 
     def _load_best(self, trainer: Trainer) -> str:
-        """Loads the best weights that can be read; names what the runner holds now."""
+        """Loads the best weights that can be read; returns the name of the weights that the runner has
+        now."""
         if trainer.checkpoints is None or self._best is None:
             return "the last weights"
         ranked = trainer.checkpoints.ranked(self._best)
         for info in ranked:
-            said, failure = f"checkpoint {info.id} of step {info.step}", None
+            name, failure = f"checkpoint {info.id} of step {info.step}", None
             try:
                 _load_weights(trainer, trainer.checkpoints, info.id)
             except (Damaged, NotFound, OSError) as error:
@@ -69,19 +70,19 @@ class Test(Hook):
             every = trainer.ranks.control.exchange([failure is None], "the best checkpoint")
             could = [one for [one] in every.wait()]
             if all(could):
-                return said
+                return name
             if any(could):
-                unlike = f"rank {could.index(1)} can read {said}, and rank {could.index(0)} cannot"
+                difference = f"rank {could.index(1)} can read {name}, but rank {could.index(0)} cannot"
                 raise CheckpointError(
-                    f"not tested: {unlike}", fix="put it where every rank sees it"
+                    f"not tested: {difference}", fix="put the package on a disk that every rank can read"
                 ) from failure
             if trainer.ranks.is_main:
-                print(f"not tested with {said}: {failure}", flush=True)
+                print(f"not tested with {name}: {failure}", flush=True)
         return "the last weights" + (", as no measured checkpoint can be read" if ranked else "")
 
 
 class _HookStates:
-    """Of a checkpoint's part "trainer", the states of the hooks."""
+    """Reads the states of the hooks from the part "trainer" of a checkpoint."""
 
     def __init__(self) -> None:
         self.states: Mapping[str, Any] = {}
@@ -94,7 +95,7 @@ class _HookStates:
 
 
 def _load_weights(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
-    """Loads the weights of a checkpoint and their averages; when it raises, all are as they were."""
+    """Loads the weights of a checkpoint and its averages; if it raises, nothing has changed."""
     hooks = _HookStates()
     if trainer.averages:
         checkpoints.load_part(id, "trainer", hooks)
@@ -102,6 +103,6 @@ def _load_weights(trainer: Trainer, checkpoints: Checkpoints, id: int) -> None:
     for name, average in trainer.averages.items():
         state = hooks.states.get(f"{HOOK_PREFIX}{name}")
         if state is None:
-            average.clear()  # at that step there was none yet: it is the weights
+            average.clear()  # the average did not exist at that step; it equals the weights
         else:
             average.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Ends a session before its deadline."""
+"""The hook that ends a session before its time limit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class TimeLimit(Hook):
-    """Asks the run to stop so early that it is saved and over by a moment, whatever it does then: it trains,
-    validates, or waits for data. A thread looks at the clock; the loop is not held up.
+    """Requests the stop early enough that the run has saved and ended by its time limit, whether it trains,
+    validates or waits for data. A thread watches the clock, so the loop is not slowed down.
 
-    How early is measured (`roost.train.deadline`). Where no save was made in the first tenth of the session
-    it asks for one, so that there is a checkpoint, and a measure.
+    How early is measured (`roost.train.deadline`). If no save was made in the first tenth of the session, it
+    requests one, so that there is a checkpoint and a measured time of a save.
 
-    Of several ranks the first of each machine looks, which may have an end of its own; the others hear of it
-    as of any stop.
+    With several ranks, the first rank of each machine watches, as machines may have different limits; the
+    other ranks stop by the agreement.
 
     Args:
-        ends: The moment, in unix seconds.
-        begun: When the session began.
+        ends: The time limit, in seconds since 1970.
+        begun: The start of the session, in seconds since 1970.
     """
 
-    phase = Phase.REPORT  # a save begins when the other hooks have done what they do before it
+    phase = Phase.REPORT  # its `before_save` is called last, when the other hooks have prepared the save
 
     def __init__(self, ends: float, begun: float) -> None:
         self._ends, self._begun = ends, begun
@@ -44,13 +44,12 @@ class TimeLimit(Hook):
             return
         self._deadline = Deadline(self._ends, self._begun, saves=2 if trainer.ranks.are_several else 1)
         self._first_step = trainer.progress.step
-        self._seen, self._seen_at = -1, 0.0
-        self._has_asked = False
+        self._last_count, self._last_progress_time = -1, 0.0
+        self._has_requested = False
         self._noted = trainer.checkpoints.seconds if trainer.checkpoints is not None else 0.0
         left = self._ends - time.time()
         when = f"in {format_duration(left)}" if left > 0 else f"{format_duration(-left)} ago"
-        said = f"ends by {format_clock(self._ends)} ({when}): saves as long before as its saves will take"
-        print(said, flush=True)
+        print(f"ends by {format_clock(self._ends)} ({when}), early enough to save", flush=True)
         self._stop_if_due(trainer, self._deadline)
         self._is_over.clear()
         self._thread = threading.Thread(target=self._watch, args=[trainer, self._deadline], daemon=True)
@@ -58,7 +57,7 @@ class TimeLimit(Hook):
 
     def before_save(self, trainer: Trainer) -> None:
         if self._deadline is not None:
-            self._has_asked = True  # its time will be known
+            self._has_requested = True  # this save gives the measured time
             self._stop_if_due(trainer, self._deadline, saves=True)
 
     def on_stop(self, trainer: Trainer, reason: str) -> None:
@@ -67,30 +66,37 @@ class TimeLimit(Hook):
             self._thread.join()
         if self._deadline is not None and reason == TIME_LIMIT:
             left = self._ends - time.time()
-            when = f"{format_duration(abs(left))} {'before' if left >= 0 else 'after'} {format_clock(self._ends)}"
+            side = "before" if left >= 0 else "after"
+            when = f"{format_duration(abs(left))} {side} {format_clock(self._ends)}"
             print(f"time limit: ended {when}", flush=True)
 
     def _watch(self, trainer: Trainer, deadline: Deadline) -> None:
         while True:
-            self._look_at_loop(trainer, deadline)
-            self._look_at_saves(trainer, deadline)
+            self._note_loop(trainer, deadline)
+            self._note_saves(trainer, deadline)
             self._stop_if_due(trainer, deadline)
-            # Here alone: what a hook asks for holds at once, as if the hooks of all ranks had asked for it.
-            if deadline.needs_trial_save(time.time()) and not self._has_asked and not trainer.wants_to_stop:
-                self._has_asked = True
+            # Only in this thread: a request by a hook would take effect at once, as if the hooks of all ranks
+            # had made it.
+            if (
+                deadline.needs_trial_save(time.time())
+                and not self._has_requested
+                and not trainer.wants_to_stop
+            ):
+                self._has_requested = True
                 trainer.request_save()
             if self._is_over.wait(deadline.check_interval_seconds):
                 return
 
-    def _look_at_loop(self, trainer: Trainer, deadline: Deadline) -> None:
-        """Notes for how long the loop has given no sign; starting (a compilation) and saving are no steps."""
-        told, now = trainer.publisher, time.monotonic()
-        if told.count != self._seen or told.phase in ("starting", "saving"):
-            self._seen, self._seen_at = told.count, now
-        # The sign before may have come just after a look, and the next comes just before one.
-        deadline.note_step(now - self._seen_at + 2 * deadline.check_interval_seconds, time.time())
+    def _note_loop(self, trainer: Trainer, deadline: Deadline) -> None:
+        """Notes how long the loop has published no progress; starting (a compilation) and saving are not
+        steps."""
+        publisher, now = trainer.publisher, time.monotonic()
+        if publisher.count != self._last_count or publisher.phase in ("starting", "saving"):
+            self._last_count, self._last_progress_time = publisher.count, now
+        # The last progress may have come just after a poll, and the next may come just before one.
+        deadline.note_step(now - self._last_progress_time + 2 * deadline.check_interval_seconds, time.time())
 
-    def _look_at_saves(self, trainer: Trainer, deadline: Deadline) -> None:
+    def _note_saves(self, trainer: Trainer, deadline: Deadline) -> None:
         checkpoints = trainer.checkpoints
         if checkpoints is None:
             return
@@ -105,16 +111,18 @@ class TimeLimit(Hook):
             print(f"a save takes {took}: the last one {before} before {format_clock(self._ends)}", flush=True)
 
     def _stop_if_due(self, trainer: Trainer, deadline: Deadline, *, saves: bool = False) -> None:
-        """Asks for the end if it is time; ``saves``: or if there is none for a save now and another later."""
+        """Requests the stop if it is due; with ``saves``, also if there is no time for this save and a later
+        one."""
         now = time.time()
         deadline.has_trained = trainer.progress.step > self._first_step
         is_due = deadline.is_due(now) or (saves and not deadline.allows_two(now))
         if trainer.finished or trainer.wants_to_stop or not is_due:
             return
         trainer.request_stop(TIME_LIMIT)
-        save = "a save takes" if deadline.is_measured else "no save was measured yet, taken for"
+        save = "a save takes" if deadline.is_measured else "no save was measured yet, assuming"
         save = f"{save} {format_short_duration(deadline.save_seconds)}"
-        told = f"{save}, a step up to {format_duration(deadline.step_seconds)}"
+        reason = f"{save}, a step up to {format_duration(deadline.step_seconds)}"
         print(
-            f"time limit: stops with {format_duration(max(0.0, self._ends - now))} left ({told})", flush=True
+            f"time limit: stops with {format_duration(max(0.0, self._ends - now))} left ({reason})",
+            flush=True,
         )

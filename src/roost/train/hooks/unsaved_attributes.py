@@ -1,4 +1,4 @@
-"""Names what a run changes and no checkpoint holds."""
+"""The hook that reports attributes which training changes and no checkpoint holds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class Unsaved(Hook):
-    """At a save, names as inexact what has changed since the session's start and would be otherwise after a
-    resume: plain attributes of the runner, and which parameters its optimizers move."""
+    """At each save, notes the run as inexact if something changed since the start of the session that a
+    resume would not restore: plain attributes of the runner, and the parameters of its optimizers."""
 
-    phase = Phase.REPORT  # starts last: what another hook's start puts into the runner is no change
+    phase = Phase.REPORT  # starts last: attributes set by the start of other hooks are no changes
 
     def __init__(self) -> None:
         self._plain: PlainAttributes | None = None
         self._moved: dict[str, list[list[int]]] = {}
-        """Of each optimizer, the identities of what its groups move."""
+        """By optimizer, the ids of the parameters in its groups."""
         self._own: set[int] = set()
 
     def on_start(self, trainer: Trainer) -> None:
@@ -33,19 +33,19 @@ class Unsaved(Hook):
         for name in self._plain.changed() if self._plain is not None else []:
             trainer.note_inexact(
                 f"self.{name} of the Runner changed in training, and no checkpoint holds it; "
-                "make it a buffer, or give it in get_extra_state()"
+                "make it a buffer, or return it from get_extra_state()"
             )
         left = self._own - {id(parameter) for parameter in trainer.runner.parameters()}
         for name, before in self._moved.items():
             now = _parameter_ids(trainer.stepper.optimizers[name])
             if now != before:
                 trainer.note_inexact(
-                    f"the parameters of optimizer {name} changed in training: no later session can take over "
-                    "its state; give it all of them at the start, and freeze those that come later"
+                    f"the parameters of optimizer {name} changed in training, so no later session can load "
+                    "its state; give it all parameters at the start, and freeze those that are used later"
                 )
             elif not left.isdisjoint(one for group in now for one in group):
                 trainer.note_inexact(
-                    f"optimizer {name} still moves parameters that the Runner has replaced: change them in "
+                    f"optimizer {name} still updates parameters that the Runner has replaced; change them in "
                     "place"
                 )
 

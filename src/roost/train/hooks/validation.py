@@ -1,4 +1,4 @@
-"""Measures the runner on the validation sets."""
+"""The hook that evaluates the runner on the validation sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 class Validate(Hook):
-    """Validates at an interval and on request; a stop that comes meanwhile drops the validation, and the
-    session that goes on does it first.
+    """Validates at an interval and on request. A stop during a validation discards it, and the next session
+    repeats it first.
 
     Args:
         every: The interval, such as ``"1ep"``.
-        probes: Whether one batch of each set is looked at before training begins, to know what it gives.
+        probes: Whether one batch of each set is evaluated before training begins, to find the names of its
+            metrics.
     """
 
     phase = Phase.EVAL
@@ -32,7 +33,9 @@ class Validate(Hook):
         known = trainer.probe("valid") if self.probes else None
         for hook in trainer.calls.hooks:
             for setting, monitor in hook.monitors(trainer).items():
-                if known is not None and not is_row_value(monitor):  # that one the first validation finds
+                if known is not None and not is_row_value(
+                    monitor
+                ):  # that one is found by the first validation
                     check_monitor(known, monitor, setting=setting)
 
     def on_step(self, trainer: Trainer) -> None:

@@ -1,4 +1,4 @@
-"""Stores pictures of what the runner does."""
+"""The hook that stores the media of `Runner.visualize`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _LIBRARY_FOLDERS = (str(Path(__file__).parents[2]), str(Path(torch.__file__).par
 
 
 class Visualize(Hook):
-    """Calls `Runner.visualize` with the first validation samples, always the same ones, and stores what it
-    gives under ``<step>/``.
+    """Calls `Runner.visualize` with the first validation samples, always the same ones, and stores the media
+    that it returns under ``<step>/``.
 
-    A picture that fails is reported, and training goes on. Of several ranks all compute it, because the
-    weights may lie on all of them, and rank 0 stores it. Where they do, `visualize` must not fail.
+    An error of `visualize` is printed, and training continues. All ranks call it, because the weights may be
+    sharded over them, and rank 0 stores the media. With sharded weights an error ends the run.
 
     Args:
-        folder: The package's ``media``; made if need be, the one above it not.
+        folder: The folder ``media`` of the package; created if needed, its parent is not.
         every: The interval; only on request when None.
-        samples: How many samples; those of the set's first batch when None.
+        samples: Number of samples; those of the set's first batch when None.
     """
 
     phase = Phase.EVAL
@@ -48,9 +48,9 @@ class Visualize(Hook):
         self._folder, self._samples = Path(folder), samples
         # Without an interval it would be due at every step.
         self.every = [] if every is None else every
-        self._said = self._said_unwritten = False
+        self._has_warned_of_size = self._has_warned_of_disk = False
         self._is_shared = False
-        """Whether weights are gathered just now, by all ranks that hold some."""
+        """Whether sharded weights are being gathered, which needs all ranks."""
 
     def on_step(self, trainer: Trainer) -> None:
         try:
@@ -59,27 +59,27 @@ class Visualize(Hook):
             raise
         except Exception as error:
             if self._is_shared:
-                error.add_note("training ends: other ranks may wait for this one's weights in visualize()")
+                error.add_note("training ends: other ranks may wait for this rank's weights in visualize()")
                 raise
-            # A user's picture must not end a user's training.
-            print(f"visualize failed at step {trainer.progress.step}, training goes on:", flush=True)
+            # A failed picture must not end the training.
+            print(f"visualize failed at step {trainer.progress.step}, training continues:", flush=True)
             print(_short_traceback(error), end="", file=sys.stderr, flush=True)
             return
         try:
             self._store(trainer, found)
         except OSError as error:
-            if not self._said_unwritten:
-                print(f"pictures not written: {error}; training goes on", flush=True)
-            self._said_unwritten = True
+            if not self._has_warned_of_disk:
+                print(f"media not written: {error}; training continues", flush=True)
+            self._has_warned_of_disk = True
 
     def show(self, trainer: Trainer) -> list[Path]:
-        """Shows the first validation set, or that of training where there is no validation; gives the files.
+        """Visualizes the first validation set, or the training set if there is none; returns the files.
 
         Raises:
-            Interrupted: A stop was requested meanwhile, of any rank.
-            ContractError: `Runner.visualize` gave what cannot be stored.
+            Interrupted: A stop was requested meanwhile, on any rank.
+            ContractError: `Runner.visualize` returned a value that cannot be stored.
             OSError: A file could not be written.
-            Exception: Whatever it raised.
+            Exception: Any error of `Runner.visualize`.
         """
         return self._store(trainer, self._shown(trainer))
 
@@ -91,7 +91,7 @@ class Visualize(Hook):
             seeding.isolated(seeding.mix(trainer.seed, "visualize")),
             Lockstep(trainer.ranks, "visualize()") as lockstep,
         ):
-            first = self._first(trainer.loaders[names[0]], names[0], says=trainer.ranks.is_main)
+            first = self._first(trainer.loaders[names[0]], names[0], prints=trainer.ranks.is_main)
             lockstep.meet(CONTINUING)
             batch = trainer.runner.to_device(first.value)
             self._is_shared = trainer.ranks.are_several and sharded_tensors.any_sharded(
@@ -109,32 +109,38 @@ class Visualize(Hook):
             return []
         folder = self._folder / str(trainer.progress.step)
         durable.make_folders(folder, below=self._folder.parent)
-        durable.sweep(folder)  # what a session that was killed here has left
+        durable.sweep(folder)  # removes the partial files of a session that was killed here
         for name, data in found.items():
             durable.write(folder / name, data)
         return [folder / name for name in found]
 
-    def _first(self, loader: Batches, name: str, *, says: bool) -> Batch:
+    def _first(self, loader: Batches, name: str, *, prints: bool) -> Batch:
         found = loader.first_batch() if self._samples is None else loader.first_samples(self._samples)
         if found is None:
-            raise ContractError(f"{name} is empty", fix="look at what the set and its collate give")
-        # A set may have fewer; a loader of the project's own gives batches that nobody can cut or join.
-        if says and self._samples is not None and found.num_samples != self._samples and not self._said:
-            self._said = True
+            raise ContractError(f"{name} is empty", fix="check what the set and its collate return")
+        # A set may have fewer samples; the batches of an external loader can be neither cut nor joined.
+        if (
+            prints
+            and self._samples is not None
+            and found.num_samples != self._samples
+            and not self._has_warned_of_size
+        ):
+            self._has_warned_of_size = True
             what = f"visualize_samples is {self._samples}, and {name} gives"
-            print(f"{what} {found.num_samples} samples here: these are shown", flush=True)
+            print(f"{what} {found.num_samples} samples here: all of these are shown", flush=True)
         return found
 
 
 def _encode_files(shown: Mapping[str, Any]) -> dict[str, bytes]:
-    """What is to be written, by the name of the file.
+    """Encodes the result of `Runner.visualize`; returns the bytes by file name.
 
     Raises:
-        ContractError: It is no mapping, a name is none, something cannot be stored, or two have one name.
+        ContractError: It is not a mapping, a name is not valid for a file, a value cannot be stored, or two
+            values would have the same file name.
     """
     if not isinstance(shown, Mapping):
         raise ContractError(
-            "visualize() gives no pictures by name",
+            "visualize() does not return a dict of media by name",
             received=type(shown).__name__,
             fix='return a dict: {"first": roost.Media("image", pixels)}',
         )
@@ -147,23 +153,24 @@ def _encode_files(shown: Mapping[str, Any]) -> dict[str, bytes]:
             or not 0 < len(name) <= 80
         ):
             raise ContractError(
-                "visualize() gives a name that no file can have",
+                "visualize() returns a name that is not valid for a file",
                 received=name,
-                fix="give texts of up to 80 characters that do not begin with a dot",
+                fix="use printable names of up to 80 characters that do not begin with a dot",
             )
         for suffix, data in media_files.encode_files(value).items():
             file = f"{name.replace('/', '_')}.{suffix}"
             if file in found:
                 raise ContractError(
-                    f"visualize() gives two that would be the file {file}", fix="give them other names"
+                    f"visualize() returns two values for the same file {file}",
+                    fix="give them different names",
                 )
             found[file] = data
     return found
 
 
 def _short_traceback(error: Exception) -> str:
-    """The traceback with the user's own lines; the whole one where there are none. What roost itself says
-    needs none then."""
+    """The traceback with only the frames of the project; with all frames if there are none. An error of roost
+    without a frame of the project needs no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARY_FOLDERS)]
     if not own and isinstance(error, RoostError):

@@ -1,4 +1,4 @@
-"""What comes by the clock comes at another step each time."""
+"""Intervals of wall-clock time, which make a run inexact: they are due at another step each time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def note_wall_clock_interval(
     trainer: Trainer, what: str, every: str | int | Sequence[str | int] | None
 ) -> None:
-    """Names a run inexact whose rows or validations come by the clock. Saves may: they change nothing."""
+    """Notes the run as inexact if rows, validations or the like come by the clock. Saves may: they do not
+    affect training."""
     given = [every] if isinstance(every, str | int) else every or []
     if any(Interval.parse(one, setting=f"{what}.every").seconds for one in given):
         trainer.note_inexact(f"wall clock: {what} comes every {' or '.join(map(str, given))}")

@@ -1,4 +1,4 @@
-"""Keeps an average of the weights while they are trained."""
+"""The hook that keeps an average of the weights during training."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class Averaging(Hook):
-    """Takes the weights into an `Average` at an interval, and has it evaluated beside them.
+    """Updates an average of the weights at an interval, and has it evaluated with each validation.
 
-    The run's last step counts only where the interval meets it, so that a run whose end is moved gives the
-    same bits. Until its first update the average is the weights themselves.
+    The last step of the run counts only if the interval falls on it, so a run with a later end has the same
+    bits. Before its first update the average equals the weights.
 
     Args:
-        name: Of the average; its metrics are ``valid/<name>/<metric>``.
-        method: "ema" or "swa", see `Average`.
-        decay: Of "ema": the share of itself that it keeps at each update.
-        every: When it takes in the weights: 1 (each step), 100, ``"1ep"``.
-        start: The step, or ``"5ep"`` the epoch, whose weights are the first that it may take in.
-        validate: Whether each validation and test measures it, too.
+        name: Name of the average; its metrics are ``valid/<name>/<metric>``.
+        method: "ema" or "swa"; see `roost.train.optim.weight_average`.
+        decay: For "ema": the share of the old average that each update keeps.
+        every: When the average is updated: 1 (each step), 100, ``"1ep"``.
+        start: The step, or the epoch (``"5ep"``), of the first update.
+        validate: Whether each validation and test measures the average, too.
     """
 
     phase = Phase.MODEL
@@ -51,7 +51,7 @@ class Averaging(Hook):
         return f"{HOOK_PREFIX}{self._name}"
 
     def on_start(self, trainer: Trainer) -> None:
-        """Says where the average begins, and offers it to validation."""
+        """Prints where the average begins, and registers it for validation."""
         note_wall_clock_interval(trainer, f"an update of the average {self._name}", self.every)
         start = parse_start(self.start, setting=f"averages.{self._name}.start")
         self._first_step = start.next_step(0, trainer.steps_per_epoch) if start else 0
@@ -62,12 +62,12 @@ class Averaging(Hook):
             self._require_own_name(trainer)
             trainer.averages[self._name] = self.average
         if trainer.progress.step and not self._is_restored:
-            print(f"the average {self._name} begins here: the checkpoint holds none", flush=True)
+            print(f"the average {self._name} begins at this step: the checkpoint has none", flush=True)
         self._begin(trainer)
 
     def on_rollback(self, trainer: Trainer) -> None:
         if not self._is_restored:
-            self.average.clear()  # the checkpoint is from before there was an average
+            self.average.clear()  # the checkpoint is older than the average
         self._begin(trainer)
 
     def _begin(self, trainer: Trainer) -> None:
@@ -79,7 +79,7 @@ class Averaging(Hook):
             split, _, part = loader.partition("/")
             if part == self._name and split in ("valid", "test"):
                 raise ConfigError(
-                    f"is the name of a set, too: {loader}/loss would be the loss of both",
+                    f"has the same name as a set: {loader}/loss would be the loss of both",
                     setting=f"averages.{self._name}",
                     fix="give the average another name",
                 )
@@ -92,7 +92,7 @@ class Averaging(Hook):
         return self.average.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # The number of updates of another method says nothing about this one.
+        # The number of updates by another method does not apply to this one.
         if state["method"] == self.average.method:
             self.average.load_state_dict(state)
             self._is_restored = True

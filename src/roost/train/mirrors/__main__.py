@@ -1,9 +1,9 @@
 """The process of one mirror: ``python -P -m roost.train.mirrors FD``.
 
-A process and not a thread of the training: its libraries take seconds to import and hold the interpreter's
-lock, draw from Python's random generator when they wait to try again, and may hang where no thread can be
-ended. The file of that descriptor holds a `MirrorTask`; a line on stdin tells how the session ended. If stdin ends
-without it, the training was killed: the next session brings the rest.
+A mirror is a process and not a thread of the training, because its libraries take seconds to import and hold
+the interpreter lock meanwhile, draw from Python's random generator when they wait to retry, and may hang in a
+way that ends no thread. The file of the descriptor FD has a `MirrorTask`; a line on stdin gives the end of
+the session. If stdin ends without that line, the training was killed, and the next session sends the rest.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from roost.train.mirrors.sink import SessionEnd
 from roost.train.mirrors.sink_retry import RetryingFeed
 
 _POLL_SECONDS = 0.5
-"""Between two looks at the files."""
+"""Seconds between two reads of the files."""
 _NICENESS = 10
-"""Added to the niceness: training has the right of way."""
+"""The increment of the niceness, so that training has priority."""
 
 
 class MirrorTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mirror's process does."""
+    """The task of a mirror's process."""
 
     package: str
     kind: str
@@ -39,8 +39,8 @@ class MirrorTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> NoReturn:
-    """Mirrors until stdin tells the end."""
-    # These go to all of a group: the training saves then, and tells us when it has.
+    """Mirrors the run until stdin gives the end of the session."""
+    # These signals go to the whole process group; the training saves then and sends the end afterwards.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
@@ -55,24 +55,24 @@ def main() -> NoReturn:
         lambda: kind.make_sink(package, settings, task.identity),
         package / MIRRORS_FOLDER / f"{task.kind}.json",
     )
-    said = b""
-    while not said.endswith(b"\n"):
+    line = b""
+    while not line.endswith(b"\n"):
         retrying.send_new()
         if select.select([0], [], [], _POLL_SECONDS)[0]:
-            said += _read_stdin()
-    retrying.finish(msgspec.convert(said.decode().strip(), SessionEnd))
+            line += _read_stdin()
+    retrying.finish(msgspec.convert(line.decode().strip(), SessionEnd))
     _exit_now()
 
 
 def _read_stdin() -> bytes:
-    """Not by `sys.stdin`: what that has read ahead, `select` does not see."""
+    """Reads from stdin without `sys.stdin`, because `select` does not see what that has buffered."""
     if not (piece := os.read(0, 1 << 16)):
         _exit_now()
     return piece
 
 
 def _exit_now() -> NoReturn:
-    """At once: what the libraries have registered for the exit may wait for a server."""
+    """Exits without the exit handlers of the libraries, which may wait for a server."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""All rows as one table."""
+"""The sink that writes all rows as one CSV table."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LEADING_COLUMNS = ("step", "epoch", "time")
 
 
 class CsvSink:
-    """A line for each row, a column for each metric, in the order in which they came; empty where a row has
-    none. Numbers are written with all their digits, so they read back bit for bit.
+    """Writes a line for each row and a column for each metric, in order of first occurrence; a cell is empty
+    if the row lacks the metric. Numbers have all their digits, so they are read back bit for bit.
 
-    A metric that comes later widens the whole table: it is written anew, in one rename, as is one whose end
-    falls away. Between that it is appended to, and never torn but by a full disk. It is made from the records
-    when a session begins, so nothing needs to be remembered of it.
+    A metric that occurs later widens the table, and a rewind shortens it: then the whole table is replaced by
+    one rename. Otherwise lines are appended; only a full disk can leave a torn line. The table is made from
+    the records when a session begins, so no state is kept.
 
     Args:
-        path: The table; its folder is made.
+        path: The file of the table; its folder is created.
     """
 
     can_rewind = True
@@ -36,7 +36,7 @@ class CsvSink:
         self._path = path
         self._columns: list[str] = []
         self._rows: list[dict[str, Any]] = []
-        """Not written yet."""
+        """Rows that are not written yet."""
         self._fd: int | None = None
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
@@ -54,7 +54,7 @@ class CsvSink:
         self._put([{**first, **records.values(row)}])
 
     def write_media(self, step: int, path: Path) -> None:
-        """A table has no place for them."""
+        """Ignores media; a table cannot contain them."""
 
     def _put(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:

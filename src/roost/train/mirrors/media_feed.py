@@ -1,4 +1,5 @@
-"""Follows the media of a run while they come, as `roost.package.records_follower` does its rows."""
+"""Follows the media files of a run while they are written, as `roost.package.records_follower` follows
+rows."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from roost.package.records import Row
 
 
 class MediaFile(NamedTuple):
-    """A file below ``media``."""
+    """A media file of a package."""
 
     step: int
     path: Path
@@ -21,10 +22,10 @@ class MediaFile(NamedTuple):
 
 
 class MediaFeed:
-    """Finds files below the package's ``media``, each once; again when it was written anew.
+    """Finds the files in the folder ``media`` of a package, each once, and again if it was replaced.
 
     Args:
-        folder: ``media``; it need not exist yet.
+        folder: The folder ``media``; it need not exist yet.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,12 +34,15 @@ class MediaFeed:
         self._files: dict[Path, int] = {}
 
     def new(self) -> list[MediaFile]:
-        """What is new since the last call, by step."""
-        found = [medium for step, folder in self._changed() for medium in self._of(step, folder)]
+        """Returns the files that are new since the last call, sorted by step."""
+        found = [
+            file for step, folder in self._changed_folders() for file in self._changed_files(step, folder)
+        ]
         return sorted(found)
 
-    def _changed(self) -> Iterator[tuple[int, Path]]:
-        """The folders in which a file appeared or was replaced: a rename changes the folder's own time."""
+    def _changed_folders(self) -> Iterator[tuple[int, Path]]:
+        """The folders in which a file was added or replaced: a rename changes the time of the folder
+        itself."""
         try:
             entries = list(os.scandir(self._folder))
         except OSError:
@@ -50,7 +54,7 @@ class MediaFeed:
                     self._folders[int(entry.name)] = changed
                     yield int(entry.name), Path(entry.path)
 
-    def _of(self, step: int, folder: Path) -> Iterator[MediaFile]:
+    def _changed_files(self, step: int, folder: Path) -> Iterator[MediaFile]:
         try:
             entries = list(os.scandir(folder))
         except OSError:
@@ -67,8 +71,8 @@ class MediaFeed:
 _CLOCK_TOLERANCE_SECONDS = 1.0
 
 
-def is_superseded(medium: MediaFile, headers: Sequence[Row]) -> bool:
-    """Whether a session went back to before this file's step after it was written: a file of a past that does
-    not count any more, until the step comes again and writes it anew."""
-    times = [row["time"] for row in headers if row["start_step"] < medium.step and "time" in row]
-    return bool(times) and medium.written < max(times) - _CLOCK_TOLERANCE_SECONDS
+def is_superseded(file: MediaFile, headers: Sequence[Row]) -> bool:
+    """Whether the run went back to before the step of a file after the file was written: it belongs to steps
+    that no longer count, until the step is taken again and replaces it."""
+    times = [row["time"] for row in headers if row["start_step"] < file.step and "time" in row]
+    return bool(times) and file.written < max(times) - _CLOCK_TOLERANCE_SECONDS

@@ -1,4 +1,4 @@
-"""The kinds of mirrors: their libraries, and where they lie in a package."""
+"""The kinds of mirrors: their libraries, settings and folders in a package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.mirrors.sink import Sink
 
 MIRRORS_FOLDER = "mirrors"
-"""Below the package: how far each is (``<kind>.json``), and the files of W&B and MLflow."""
+"""The folder in the package with the position of each mirror (``<kind>.json``) and the files of W&B and
+MLflow."""
 
 
 def _csv(package: Path, settings: CsvSettings, identity: RunIdentity) -> Sink:
@@ -48,13 +49,13 @@ def _mlflow(package: Path, settings: MlflowSettings, identity: RunIdentity) -> S
 
 
 class MirrorKind(NamedTuple):
-    """One kind."""
+    """A kind of mirror."""
 
     library: str
-    """What must be installed; empty: nothing."""
+    """The library that must be installed; empty if none."""
     settings: type
     make_sink: Callable[[Path, Any, RunIdentity], Sink]
-    """A sink that is not connected: of a package, its settings, and what it tells of."""
+    """Makes a sink that is not connected yet, from the package, the settings and the identity of the run."""
 
 
 KINDS = {
@@ -66,20 +67,20 @@ KINDS = {
 
 
 def enabled_mirrors(settings: MirrorSettings, *, where: Where = lambda key: None) -> dict[str, Any]:
-    """The settings of each kind that is switched on. No library is imported.
+    """Returns the settings of each enabled kind. No library is imported.
 
     Args:
-        settings: The section.
-        where: Where a dotted key was set, for messages.
+        settings: The section ``mirrors``.
+        where: Returns where a dotted key was set, for messages.
 
     Raises:
         ConfigError: A library is not installed.
     """
     found: dict[str, Any] = {}
     for name, kind in KINDS.items():
-        asked = getattr(settings, name)
-        if asked is not False:
-            found[name] = kind.settings() if asked is True else asked
+        given = getattr(settings, name)
+        if given is not False:
+            found[name] = kind.settings() if given is True else given
             require_library(kind.library, f"mirrors.{name}", where)
     return found
 
@@ -87,10 +88,10 @@ def enabled_mirrors(settings: MirrorSettings, *, where: Where = lambda key: None
 def require_library(
     library: str, setting: str, where: Where = lambda key: None, *, extra: str = "loggers"
 ) -> None:
-    """Makes sure that a library is there, which one of roost's extras brings.
+    """Makes sure that a library of one of roost's extras is installed.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not installed.
     """
     if library and find_spec(library) is None:
         fix = f"pip install 'roost[{extra}]'"

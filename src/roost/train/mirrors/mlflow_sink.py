@@ -1,4 +1,4 @@
-"""A run of MLflow."""
+"""The sink that writes a run of MLflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # Its own are two minutes, seven times. `Courier` tries again by itself.
+    # MLflow's own defaults are seven attempts of two minutes. `RetryingFeed` retries instead.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }.items():
@@ -32,22 +32,22 @@ from roost.train.mirrors.sink import SessionEnd, SinkPosition  # noqa: E402
 _STATUS: dict[SessionEnd, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _TOKEN_TAG = "roost.mirror"
 _MAX_METRICS, _MAX_PARAMS = 1000, 100
-"""Of one request, at MLflow."""
+"""MLflow's limits for one request."""
 _MAX_CHARACTERS = 500
-"""Of a parameter: the bound of older servers."""
+"""Length of a parameter's value: the limit of older servers."""
 _FORBIDDEN_CHARACTERS = re.compile(r"[^/\w.\- :]")
 
 
 class MlflowSink:
-    """One run, found again by its id, or by a tag if a kill came before the id was kept.
+    """Writes one run, which is found again by its id, or by a tag if a kill came before the id was saved.
 
-    Nothing that MLflow has can be taken back. The server is asked what it holds when a session begins, and
-    after each failure; it is given what comes after.
+    MLflow cannot remove values. The server is asked for its newest step when a session begins and after each
+    failure; it gets the rows after that.
 
     Args:
-        settings: ``mirrors.mlflow``.
-        identity: Whose run it is.
-        folder: Takes a data base and the files when no server is named.
+        settings: The section ``mirrors.mlflow``.
+        identity: The names and settings of the run.
+        folder: The folder of a database and the files, if no server is configured.
     """
 
     can_rewind = False
@@ -57,7 +57,7 @@ class MlflowSink:
         self._client: Any = None
         self._id, self._token, self._artifacts = "", "", ""
         self._metrics: list[Any] = []
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         logging.getLogger("mlflow").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -69,7 +69,7 @@ class MlflowSink:
             durable.make_folders(self._folder)
             uri = f"sqlite:///{self._folder.absolute()}/mlflow.db"
         self._client = MlflowClient(uri)
-        run = self._client.get_run(self._id) if self._id else self._found_or_new()
+        run = self._client.get_run(self._id) if self._id else self._find_or_create_run()
         self._id, self._artifacts = run.info.run_id, run.info.artifact_uri
         if run.info.status != "RUNNING":
             self._client.update_run(self._id, status="RUNNING")
@@ -78,7 +78,7 @@ class MlflowSink:
         last = max(steps.values(), default=-1)
         return SinkPosition(last, frozenset(key for key, step in steps.items() if step == last))
 
-    def _found_or_new(self) -> Any:
+    def _find_or_create_run(self) -> Any:
         name = self._settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or self._identity.project
         found = self._client.get_experiment_by_name(name)
         if found is None:
@@ -97,21 +97,23 @@ class MlflowSink:
         return bool(self._settings.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"))
 
     def _send_settings(self, known: Mapping[str, str]) -> None:
-        """Those that it has not: MLflow lets none be changed."""
-        wanted = {_mlflow_name(key): value for key, value in flatten_settings(self._identity.settings).items()}
+        """Sends the settings that the run lacks; MLflow does not allow to change a parameter."""
+        wanted = {
+            _mlflow_name(key): value for key, value in flatten_settings(self._identity.settings).items()
+        }
         params = [Param(key, value[:_MAX_CHARACTERS]) for key, value in wanted.items() if key not in known]
         for at in range(0, len(params), _MAX_PARAMS):
             self._client.log_batch(self._id, params=params[at : at + _MAX_PARAMS])
 
     def rewind(self, step: int) -> None:
-        raise NotImplementedError("MLflow takes nothing back")
+        raise NotImplementedError("MLflow cannot remove rows")
 
     def write_row(self, row: Row) -> None:
         at = int(row["time"] * 1000)
         for name, value in records.values(row).items():
             there = _mlflow_name(name)
             if there != name:
-                self._say(f"{name} is called {there} there: MLflow allows no other characters")
+                self._warn(f"{name} is named {there} there, because MLflow forbids some characters")
             self._metrics.append(Metric(there, float(value), at, row["step"]))
         if len(self._metrics) >= _MAX_METRICS:
             self.flush()
@@ -119,19 +121,21 @@ class MlflowSink:
     def write_media(self, step: int, path: Path) -> None:
         where = urlsplit(self._artifacts)
         if where.scheme in ("", "file") and not self._is_below(Path(unquote(where.path))):
-            self._say(f"media are not mirrored: the run keeps its files in {self._artifacts}, not here")
+            self._warn(
+                f"media are not mirrored: the run's files are in {self._artifacts}, not in the package"
+            )
             return
         self.flush()
         self._client.log_artifact(self._id, str(path), f"media/{step}")
 
     def _is_below(self, path: Path) -> bool:
-        """Of a package that was moved, MLflow would write to the old place."""
+        """Whether MLflow would write into this package; for a moved package it would use the old path."""
         return self._has_server() or path.is_relative_to(self._folder.absolute())
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
+    def _warn(self, text: str) -> None:
+        if text not in self._printed:
             print(f"mirror mlflow: {text}", flush=True)
-        self._said.add(text)
+        self._printed.add(text)
 
     def flush(self) -> None:
         while self._metrics:

@@ -1,4 +1,4 @@
-"""Brings what a package has recorded to a sink: all of it, once, and in order."""
+"""Sends the records and media of a package to a sink: all of them, once, and in order."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from roost.train.mirrors.sink import SessionEnd, Sink, SinkPosition
 
 
 class RecordFeed:
-    """One sink and how far it is.
+    """Sends rows and media to one sink and keeps its position.
 
-    A sink that can_rewind holds the folded record at any time: where the run went back, or did a test again, it
-    is taken back too and given what counts now. One that does not is given each step once, whatever becomes
-    of it: after an exact resume the rows that come again are the same.
+    A sink that can rewind always has the folded records: if the run went back, or repeated a test, the sink
+    is rewound and gets the rows that count now. A sink that cannot rewind gets each step once, even if the
+    run goes back later: after an exact resume the repeated rows are equal.
 
     Args:
-        package: The folder that has ``records`` and ``media``.
-        sink: Not connected yet.
-        note: Where it is written down how far the sink is; nowhere when None.
+        package: The folder with ``records`` and ``media``.
+        sink: The sink, not connected yet.
+        note: The file that keeps the position of the sink; no file when None.
     """
 
     def __init__(self, package: Path, sink: Sink, note: Path | None = None) -> None:
         self._package, self._sink, self._note = package, sink, note
         self._rows, self._media = RowsFollower(package / "records"), MediaFeed(package / "media")
         self._headers: list[Row] = []
-        self._held = SinkPosition()
+        self._position = SinkPosition()
         self._media_after = -1
-        """Of a sink that does not rewind: it has the media up to this step."""
+        """For a sink that cannot rewind: it has the media up to this step."""
         self._newest: dict[frozenset[str], Row] = {}
-        """The rows of the newest step, by their names."""
+        """The rows of the newest step, by the names of their metrics."""
         self._token = ""
         self._noted: dict[str, Any] = {}
 
-    # ---- the sink, and what is known of it ----------------------------------------------------------------
+    # ---- the sink and its position ------------------------------------------------------------------------
 
     def open(self) -> int:
-        """Connects the sink and gives it all that it lacks; gives how many rows those were.
+        """Connects the sink and sends everything that it lacks; returns the number of rows sent.
 
         Raises:
-            Exception: Whatever keeps the sink from taking it.
+            Exception: Any error of the sink.
         """
         state = self._state()
-        self._held = self._sink.connect(state)
-        noted = state.get("last_step", -1) if self._held.step >= 0 else -1
+        self._position = self._sink.connect(state)
+        noted = state.get("last_step", -1) if self._position.step >= 0 else -1
         headers = state.get("headers", 0)
         if not self._sink.can_rewind:
-            # Of the last step some may be missing. To send a file again does no harm.
+            # Some files of the last step may be missing; sending a file again is harmless.
             self._media_after = noted - 1
             self.save_position()  # the run's id, before anything is sent
-            return self._begin(-1)
-        # Of the step that was the last when it was noted, more may have come later.
-        return self._begin(noted - 1, headers)
+            return self._send_after(-1)
+        # More rows of the last noted step may have been recorded after the note.
+        return self._send_after(noted - 1, headers)
 
     def _state(self) -> dict[str, Any]:
         state = (sessions.load_json(self._note) if self._note is not None else None) or {}
         if self._note is not None and not state.get("token"):
-            # Written first: where a kill comes before the run's id is known, the run is found again by it.
+            # Written first: if a kill comes before the run's id is known, the run is found by the token.
             state["token"] = secrets.token_hex(4)
             durable.make_folder(self._note.parent, exist_ok=True)
             durable.write(self._note, sessions.to_json(state))
@@ -71,10 +71,10 @@ class RecordFeed:
         return state
 
     def save_position(self) -> None:
-        """Writes down how far the sink is. Only of use to one that was flushed.
+        """Saves the position of the sink, which must be flushed.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         far = {"last_step": self._last_step(), "headers": len(self._headers)}
         body = {**self._sink.state(), "token": self._token, **far}
@@ -86,7 +86,7 @@ class RecordFeed:
         return max((row["step"] for row in self._newest.values()), default=-1)
 
     def close(self, end: SessionEnd) -> None:
-        """Flushes, notes, and closes the sink."""
+        """Flushes the sink, saves its position, and closes it."""
         self._sink.flush()
         self.save_position()
         self._sink.close(end)
@@ -95,27 +95,28 @@ class RecordFeed:
         """Closes a sink that has failed."""
         self._sink.close(None)
 
-    # ---- bringing -----------------------------------------------------------------------------------------
+    # ---- sending ------------------------------------------------------------------------------------------
 
     def send_new(self) -> int:
-        """Brings what is new, and flushes; gives the number of rows.
+        """Sends new rows and media and flushes; returns the number of rows.
 
         Raises:
-            Exception: Whatever keeps the sink from taking it. Then it must be given up: it may hold half.
+            Exception: Any error of the sink. The sink must be discarded then, because it may have only a
+                part.
         """
         new = [row for _, row in self._rows.new_rows()]
         went_back = [row["start_step"] for row in new if "start_step" in row]
         again = [row["step"] - 1 for row in new if self._is_double(row)]
         if self._sink.can_rewind and (went_back or again):
-            # The step that it went back to may be recorded again, too. What came before that header may be
-            # as new as the header; of the last step that the sink has, there may be more.
-            return self._begin(min([step - 1 for step in went_back] + again + [self._last_step() - 1]))
+            # The step to which the run went back may be recorded again, too. Rows before that header may be
+            # as new as the header, and there may be more rows of the last step that the sink has.
+            return self._send_after(min([step - 1 for step in went_back] + again + [self._last_step() - 1]))
         self._headers += [row for row in new if "start_step" in row]
-        return self._bring([row for row in new if "start_step" not in row], self._media.new() if new else [])
+        return self._send([row for row in new if "start_step" not in row], self._media.new() if new else [])
 
-    def _begin(self, mark: int, known_headers: int | None = None) -> int:
-        """Reads everything from the start and brings what lies after ``mark``; before it too if a header
-        after the first ``known_headers`` tells that the run went back."""
+    def _send_after(self, mark: int, known_headers: int | None = None) -> int:
+        """Reads all records from the start and sends what comes after step ``mark``; from an earlier step if
+        a header after the first ``known_headers`` ones says that the run went back."""
         self._rows, self._media = RowsFollower(self._package / "records"), MediaFeed(self._package / "media")
         new = [row for _, row in self._rows.new_rows()]
         media = self._media.new()
@@ -128,7 +129,7 @@ class RecordFeed:
             self._sink.rewind(max(mark, -1))
         visible = [row for row in records.visible_rows(new) if row["step"] > mark]
         shown = [one for one in media if one.step > mark and not is_superseded(one, self._headers)]
-        return self._bring(visible, shown)
+        return self._send(visible, shown)
 
     def _is_double(self, row: Row) -> bool:
         return (
@@ -137,27 +138,27 @@ class RecordFeed:
             and _metric_names(row) in self._newest
         )
 
-    def _bring(self, rows: Sequence[Row], media: Sequence[MediaFile]) -> int:
-        """In order of their steps; what was seen in a step comes before its values."""
+    def _send(self, rows: Sequence[Row], media: Sequence[MediaFile]) -> int:
+        """Sends rows and media in order of their steps; the media of a step before its row."""
         waiting = list(reversed(media))
         sent = 0
         for row in rows:
             while waiting and waiting[-1].step <= row["step"]:
-                self._show(waiting.pop())
-            sent += self._give(row)
+                self._send_media(waiting.pop())
+            sent += self._send_row(row)
         while waiting:
-            self._show(waiting.pop())
+            self._send_media(waiting.pop())
         self._sink.flush()
         return sent
 
-    def _give(self, row: Row) -> bool:
+    def _send_row(self, row: Row) -> bool:
         if row["step"] != self._last_step():
             self._newest = {}
         self._newest[_metric_names(row)] = row
         if self._sink.can_rewind:
             self._sink.write_row(row)
             return True
-        step, names = self._held
+        step, names = self._position
         if row["step"] < step:
             return False
         known = names if row["step"] == step else frozenset()
@@ -165,13 +166,13 @@ class RecordFeed:
         found = frozenset(records.values(lacking))
         if not found:
             return False
-        self._held = SinkPosition(row["step"], known | found)
+        self._position = SinkPosition(row["step"], known | found)
         self._sink.write_row(lacking)
         return True
 
-    def _show(self, medium: MediaFile) -> None:
-        if self._sink.can_rewind or medium.step > self._media_after:
-            self._sink.write_media(medium.step, medium.path)
+    def _send_media(self, file: MediaFile) -> None:
+        if self._sink.can_rewind or file.step > self._media_after:
+            self._sink.write_media(file.step, file.path)
 
 
 def _metric_names(row: Row) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Of what a mirror tells."""
+"""The identity of a run in mirrors: its names and settings."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import Struct
 
 
 class RunIdentity(Struct, frozen=True, kw_only=True):
-    """A run, for those who see it beside others."""
+    """The names and settings under which a mirror shows a run among others."""
 
     name: str
-    """That of the package."""
+    """The name of the package."""
     project: str = "roost"
-    """That of the project's folder."""
+    """The name of the project's folder."""
     settings: Mapping[str, Any] = {}
-    """All of them, interpolations unresolved: what comes from the environment is not told."""
+    """All settings with unresolved interpolations, so no value of the environment is sent."""
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Each setting under its dotted key, as text."""
+    """Returns each setting as text, by its dotted key."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:

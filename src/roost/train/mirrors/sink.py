@@ -1,4 +1,4 @@
-"""What a mirror writes to."""
+"""The protocol of a sink: the code that writes one kind of mirror."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from typing import Any, Literal, NamedTuple, Protocol
 from roost.package.records import Row
 
 SessionEnd = Literal["finished", "stopped", "failed"]
-"""How a session ends. One that was stopped goes on later."""
+"""The end of a session. A stopped one may be continued later."""
 
 
 class SinkPosition(NamedTuple):
-    """What a sink has already."""
+    """How far a sink is."""
 
     step: int = -1
-    """The newest step; below 0: nothing."""
+    """The newest step that it has; below 0 if it has none."""
     names: frozenset[str] = frozenset()
-    """The metrics that it has of that step; not asked of a sink that can_rewind."""
+    """The metrics that it has of that step; not used for a sink that can rewind."""
 
 
 class Sink(Protocol):
-    """One place that rows and media are copied to. It is connected once; after any error it is closed and
-    given up, and a new one made later."""
+    """A copy of rows and media in one format or service. It is connected once. After an error it is closed
+    and discarded, and a new one is made later."""
 
     can_rewind: bool
-    """Whether it can take back what it has: event files, a table. What cannot (W&B, MLflow) keeps the row
-    that came first, and is given no step a second time."""
+    """Whether it can remove rows again: event files and tables can. A sink that cannot (W&B, MLflow) keeps
+    the first row of each step and gets no step a second time."""
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
-        """Connects.
+        """Connects and returns how far the sink is.
 
         Args:
-            state: What `state` gave in the last session, ``last_step``, and a ``token``: letters and digits
-                that no other package has, made before the first session's sink was connected.
+            state: The result of `state` in the last session, with ``last_step`` and a ``token``: letters and
+                digits unique to the package, made before the first sink was connected.
         """
         ...
 
     def rewind(self, step: int) -> None:
-        """Drops all that lies after ``step``; what follows now begins there. Only of one that can_rewind."""
+        """Removes everything after ``step``; the next rows follow it. Only called if the sink can rewind."""
         ...
 
     def write_row(self, row: Row) -> None:
-        """Takes a row, as `roost.package.records.decode_row` gives it. Steps do not fall."""
+        """Takes a row of `roost.package.records.decode_row`. Steps never decrease, except after `rewind`."""
         ...
 
     def write_media(self, step: int, path: Path) -> None:
-        """Takes a file that lies in the folder of its step."""
+        """Takes a media file of a step."""
         ...
 
     def flush(self) -> None:
-        """Writes or sends what it was given."""
+        """Writes or sends everything that it took."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """What the next session must know to go on: nothing for files."""
+        """Returns the state that the next session needs to continue; empty for files."""
         ...
 
     def close(self, end: SessionEnd | None) -> None:
-        """Writes what is left, and lets go; with None, after an error, it only lets go."""
+        """Writes the rest and closes; with None, after an error, it only closes."""
         ...

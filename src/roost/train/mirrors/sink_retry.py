@@ -1,4 +1,4 @@
-"""Keeps one mirror going: tries again after a failure, and says so once."""
+"""The feed of one mirror with retries: after a failure it prints one line and tries again later."""
 
 # Not durable: a lock; nothing resumes from it
 
@@ -18,20 +18,22 @@ from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import SessionEnd, Sink
 
 _POSITION_SECONDS = 10.0
-"""Between two notes of how far it is: each waits for the disk. A kill before one costs work, not rows."""
+"""Seconds between two saves of the position, each of which waits for the disk. A kill in between costs work,
+not rows."""
 _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 _MAX_CHARACTERS = 300
 
 
 class RetryingFeed:
-    """Turns until the session ends; no failure of the mirror leaves it.
+    """Sends new rows until the session ends, with a new sink after each failure; no error of the mirror
+    leaves this class.
 
     Args:
-        package: The folder that has ``records`` and ``media``.
-        kind: The mirror's name, for what is said.
+        package: The folder with ``records`` and ``media``.
+        kind: The name of the mirror, for messages.
         make: Makes a sink.
-        note: Where it is written down how far it is; a file ``.lock`` beside it keeps others out.
-        clock: Seconds that only grow.
+        note: The file that keeps the position; a file ``.lock`` next to it excludes other processes.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(
@@ -51,21 +53,21 @@ class RetryingFeed:
         self._failed = False
 
     def send_new(self) -> None:
-        """Brings what is new, if it is not waiting after a failure."""
+        """Sends new rows, unless it waits after a failure."""
         if self._clock() < self._try_at:
             return
         try:
-            self._bring()
-        except Exception as error:  # noqa: BLE001  - said; the mirror must not end the run, nor itself
+            self._send()
+        except Exception as error:  # noqa: BLE001  - printed; it must end neither the run nor the mirror
             self._give_up(error)
 
-    def _bring(self) -> None:
+    def _send(self) -> None:
         if self._feed is None:
             self._take_lock()
             self._feed = RecordFeed(self._package, self._make(), self._note)
             rows = self._feed.open()
             if self._failed:
-                self._say(f"goes on, {rows} rows were brought after")
+                self._print(f"works again; {rows} rows were sent late")
             self._failed, self._delay = False, _FIRST_DELAY
         else:
             self._feed.send_new()
@@ -74,20 +76,22 @@ class RetryingFeed:
             self._note_at = self._clock() + _POSITION_SECONDS
 
     def finish(self, end: SessionEnd) -> None:
-        """The session has ended: one more turn, at once, and the sink is closed."""
+        """Sends the last rows at once and closes the sink, as the session has ended."""
         self._try_at = self._clock()
         self.send_new()
         if self._feed is None:
-            self._say("what is missing is brought by the next session")
+            self._print("the next session sends the missing rows")
             return
         try:
             self._feed.close(end)
-        except Exception as error:  # noqa: BLE001  - said
+        except Exception as error:  # noqa: BLE001  - printed
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         if not self._failed:
-            self._say(f"{_format_error(error)}; training goes on, and it is tried again from the records")
+            self._print(
+                f"{_format_error(error)}; training continues, and the mirror retries from the records"
+            )
         self._failed = True
         feed, self._feed = self._feed, None
         if feed is not None:
@@ -97,10 +101,11 @@ class RetryingFeed:
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
 
     def _take_lock(self) -> None:
-        """Kept until the process ends: what a killed program left behind may still write.
+        """Takes the lock, which is kept until the process ends: a process that a killed program left behind
+        may still write.
 
         Raises:
-            Refused: Somebody writes this mirror.
+            Refused: Another process writes this mirror.
         """
         if self._lock_fd >= 0:
             return
@@ -110,10 +115,10 @@ class RetryingFeed:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
-            raise Refused("another process still writes it", where=self._note) from None
+            raise Refused("another process still writes this mirror", where=self._note) from None
         self._lock_fd = fd
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk
             print(f"mirror {self._kind}: {escape_control(text)}", flush=True)
 

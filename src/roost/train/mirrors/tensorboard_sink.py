@@ -1,4 +1,4 @@
-"""Event files, as TensorBoard and whatever else reads them."""
+"""The sink that writes TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from roost.train.mirrors.sink import SessionEnd, SinkPosition
 from roost.train.reporting import png
 
 _MAX_BUFFER_BYTES = 1 << 20
-"""Kept in memory before they are written."""
+"""Bytes kept in memory before they are written."""
 _FILE_INFIX = "tfevents"
 
 
 class TensorBoardSink:
-    """One file for each session of the mirror. One event holds all values of a row.
+    """Writes one file for each session of the mirror, with one event for all values of a row.
 
-    Where the run goes back a START event says to which step, and readers drop what they have from there on.
-    TensorBoard's scalars are 32 bits wide.
+    If the run goes back, a START event names the step, and readers drop the events from that step on.
+    TensorBoard's scalars have 32 bits.
 
     Args:
-        folder: The run's folder below a ``--logdir``; made if need be.
+        folder: The folder of the run below a ``--logdir``; created if needed.
     """
 
     can_rewind = True
@@ -53,7 +53,7 @@ class TensorBoardSink:
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         durable.make_folders(self._folder)
         older = [entry.name for entry in os.scandir(self._folder) if f".{_FILE_INFIX}." in entry.name]
-        # Readers take the files in the order of their names.
+        # Readers read the files in the order of their names.
         number = max([int(time.time()), *(_file_number(name) + 1 for name in older)])
         name = f"events.out.{_FILE_INFIX}.{number:010d}.{socket.gethostname()}.roost"
         self._fd = durable.open_append(self._folder / name)
@@ -101,9 +101,8 @@ def _file_number(name: str) -> int:
 
 
 def _summary_value(path: Path) -> Summary.Value | None:
-    """What a file shows; None if TensorBoard has nothing like it, or it is not what its name says.
-
-    A matrix has its picture beside it."""
+    """The summary value of a media file; None if TensorBoard cannot show it, or the content does not match
+    the suffix. A matrix is stored with an image of it, which is shown."""
     kind = _ENCODERS.get(path.suffix)
     try:
         return kind(path.read_bytes()) if kind is not None else None
@@ -131,13 +130,13 @@ def _sound(data: bytes) -> Summary.Value:
 
 def _text(data: bytes) -> Summary.Value:
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
-    about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
     tensor = TensorProto(dtype=DT_STRING, tensor_shape=shape, string_val=[data])
-    return Summary.Value(metadata=about, tensor=tensor)
+    return Summary.Value(metadata=metadata, tensor=tensor)
 
 
 def _histogram(data: bytes) -> Summary.Value:
-    """Only counts and edges are known of the numbers, so their sums are those of the bins' middles."""
+    """Only counts and edges of the bins are stored, so the sums are computed from the middles of the bins."""
     found = json.loads(data)
     counts, edges = found["counts"], found["edges"]
     if len(edges) != len(counts) + 1:

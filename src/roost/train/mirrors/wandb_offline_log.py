@@ -1,6 +1,6 @@
-"""Reads the file in which wandb keeps a run that is not uploaded: LevelDB's log format
-(https://github.com/google/leveldb/blob/main/doc/log_format.md) behind a header of seven bytes, one protocol
-buffer per record."""
+"""Reads the file of a W&B run that is not uploaded: LevelDB's log format
+(https://github.com/google/leveldb/blob/main/doc/log_format.md) after a header of seven bytes, with one
+protocol buffer per record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def records(data: bytes) -> Iterator[bytes]:
-    """The records as far as they are whole: a process that was killed leaves a torn end."""
+    """Yields the complete records; a process that was killed leaves a torn end."""
     if not data.startswith(_HEADER):
         return
     at = _HEADER_BYTES
@@ -39,7 +39,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 
 def history(path: Path) -> Iterator[dict[str, Any]]:
-    """What was logged, one dict for each step; its ``_step`` is in it."""
+    """Yields the logged values, one dict for each step, with its ``_step``."""
     from wandb.proto import wandb_internal_pb2 as proto
 
     for data in records(path.read_bytes()):

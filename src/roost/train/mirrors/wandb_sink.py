@@ -1,4 +1,4 @@
-"""A run at Weights & Biases, or its files for `wandb sync`."""
+"""The sink that writes a run of Weights & Biases, or its files for `wandb sync`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from roost.train.mirrors.run_identity import RunIdentity
 from roost.train.mirrors.sink import SessionEnd, SinkPosition
 
 _EXIT_CODES: dict[SessionEnd, int] = {"finished": 0, "failed": 1, "stopped": 255}
-"""As W&B reads them: 255 is "killed", and may go on."""
+"""As W&B reads them: 255 means "killed", and the run may continue."""
 _RESTRICTING_MODES = ("offline", "disabled", "dryrun")
 _MAX_BINS = 512
-"""Of a histogram, at W&B."""
+"""W&B's limit for a histogram."""
 
 
 class WandbSink:
-    """One run, whose id is made once and kept with the package: every session goes on with it.
+    """Writes one run, whose id is made once and kept in the package, so every session continues it.
 
-    W&B takes steps only upwards and takes nothing back. What it holds is read from the files that are not
-    uploaded yet, or asked of the server. What comes late for a step goes into the run's summary. Code, git,
-    machine, and console are not captured, and nothing of the environment is sent.
+    W&B takes only increasing steps and cannot remove values. Its newest step is read from the files that are
+    not uploaded yet, or requested from the server. Values that come late for a step go into the summary of
+    the run. Code, git, machine and console are not captured, and nothing of the environment is sent.
 
     Args:
-        settings: ``mirrors.wandb``.
-        identity: Whose run it is.
-        folder: Gets a folder ``wandb`` with the files.
+        settings: The section ``mirrors.wandb``.
+        identity: The names and settings of the run.
+        folder: The folder in which W&B makes its folder ``wandb``.
     """
 
     can_rewind = False
@@ -46,19 +46,19 @@ class WandbSink:
         self._settings, self._identity, self._folder = settings, identity, folder
         self._run: Any = None
         self._id = ""
-        self._old = -1
-        """The newest step that was there before: nothing can be added to it."""
-        self._said = False
+        self._last_old_step = -1
+        """The newest step of earlier sessions; nothing can be added to it."""
+        self._has_warned = False
 
     def connect(self, state: Mapping[str, Any]) -> SinkPosition:
         self._id = str(state.get("run_id") or state.get("token") or secrets.token_hex(8))
-        os.environ.pop("WANDB_SERVICE", None)  # of a wandb that the run itself uses
+        os.environ.pop("WANDB_SERVICE", None)  # set if the run itself uses wandb
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         durable.make_folders(self._folder)
         mode, settings, identity = self._mode(), self._settings, self._identity
-        held = self._in_files() if mode == "offline" else SinkPosition()
-        if mode == "offline" and held.step < 0:  # uploaded, and then removed
-            held = SinkPosition(state.get("last_step", -1))
+        position = self._read_position() if mode == "offline" else SinkPosition()
+        if mode == "offline" and position.step < 0:  # the files were uploaded and then removed
+            position = SinkPosition(state.get("last_step", -1))
         self._run = wandb.init(
             id=self._id,
             resume="allow" if mode == "online" else None,
@@ -73,56 +73,56 @@ class WandbSink:
             settings=_quiet_settings(),
         )
         if mode == "online":
-            held = SinkPosition(self._run.starting_step - 1)
-        self._old = held.step
-        return held
+            position = SinkPosition(self._run.starting_step - 1)
+        self._last_old_step = position.step
+        return position
 
     def _mode(self) -> Any:
-        """The person's environment may ask for less than the config, never for more."""
-        asked = os.environ.get("WANDB_MODE", "").lower()
-        mode = "offline" if asked == "dryrun" else asked
-        if asked in _RESTRICTING_MODES and mode != self._settings.mode:
-            print(f"mirror wandb: WANDB_MODE={asked} is set, and counts", flush=True)
+        """The mode: the user's environment may restrict the mode of the config, never extend it."""
+        variable = os.environ.get("WANDB_MODE", "").lower()
+        mode = "offline" if variable == "dryrun" else variable
+        if variable in _RESTRICTING_MODES and mode != self._settings.mode:
+            print(f"mirror wandb: WANDB_MODE={variable} overrides mirrors.wandb.mode", flush=True)
             return mode
         return self._settings.mode
 
-    def _in_files(self) -> SinkPosition:
-        held = SinkPosition()
-        # Of two sessions that begin in one second, the second one's folder has a number at its end.
+    def _read_position(self) -> SinkPosition:
+        position = SinkPosition()
+        # If two sessions begin in the same second, the folder of the second one has a number at its end.
         for path in self._folder.glob(f"wandb/offline-run-*/run-{self._id}.wandb"):
             for logged in wandb_offline_log.history(path):
                 step = int(logged.get("_step", -1))
-                if step >= held.step:
-                    held = SinkPosition(
-                        step, frozenset(logged) | (held.names if step == held.step else frozenset())
+                if step >= position.step:
+                    position = SinkPosition(
+                        step, frozenset(logged) | (position.names if step == position.step else frozenset())
                     )
-        return held
+        return position
 
     def rewind(self, step: int) -> None:
-        raise NotImplementedError("W&B takes nothing back")
+        raise NotImplementedError("W&B cannot remove rows")
 
     def write_row(self, row: Row) -> None:
         values: dict[str, Any] = records.values(row)
-        if row["step"] <= self._old:
+        if row["step"] <= self._last_old_step:
             self._run.summary.update(values)
             return
         self._run.log({**values, "epoch": row["epoch"], "_timestamp": row["time"]}, step=row["step"])
 
     def write_media(self, step: int, path: Path) -> None:
-        if step <= self._old:
+        if step <= self._last_old_step:
             return
         try:
             shown = _wandb_media(path)
         except (ValueError, TypeError, KeyError, OSError, wandb.Error) as error:
-            if not self._said:
-                print(f"mirror wandb: {path.name} cannot be shown there: {error}", flush=True)
-            self._said = True
+            if not self._has_warned:
+                print(f"mirror wandb: {path.name} cannot be shown: {error}", flush=True)
+            self._has_warned = True
             return
         if shown is not None:
             self._run.log({path.stem: shown}, step=step)
 
     def flush(self) -> None:
-        """wandb's own process writes and sends what it was given; what it loses, the next session sends."""
+        """Does nothing: wandb's own process writes and sends; the next session sends what it loses."""
 
     def state(self) -> dict[str, Any]:
         return {"run_id": self._id}
@@ -134,7 +134,7 @@ class WandbSink:
 
 
 def _quiet_settings() -> Any:
-    """Nothing is printed, and nothing captured that the person has not asked for."""
+    """Settings that print nothing and capture nothing that the user did not request."""
     return wandb.Settings(
         silent=True,
         console="off",
@@ -150,7 +150,8 @@ def _quiet_settings() -> Any:
 
 
 def _wandb_media(path: Path) -> Any:
-    """What W&B shows of a file; None of a kind that it does not know. A matrix has its picture beside it."""
+    """The W&B object of a media file; None if W&B does not know its kind. A matrix is stored with an image of
+    it, which is shown."""
     match path.suffix:
         case ".png":
             return wandb.Image(str(path))
@@ -161,6 +162,6 @@ def _wandb_media(path: Path) -> Any:
         case ".json":
             found = json.loads(path.read_bytes())
             if len(found["counts"]) > _MAX_BINS:
-                raise ValueError(f"W&B takes {_MAX_BINS} bins")
+                raise ValueError(f"W&B allows at most {_MAX_BINS} bins")
             return wandb.Histogram(np_histogram=(found["counts"], found["edges"]))
     return None

@@ -1,4 +1,4 @@
-"""Weights that roost wrote: of a package, of one checkpoint, of a folder of checkpoints."""
+"""Reads weights that roost wrote: of a package, a checkpoint or a folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ MODEL_PART, TRAINER_PART = "model", "trainer"
 
 
 def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | None = None) -> WeightSource:
-    """The weights of a package (the newest good checkpoint, the best, or one by its id), of a folder of
-    checkpoints, or of one checkpoint.
+    """Reads the weights of a package (its newest good checkpoint, the best one, or one by its id), of a
+    folder of checkpoints, or of one checkpoint.
 
     Args:
         path: The folder.
-        checkpoint: Of a package: which; "best" is the best by the first rule of its ``checkpoint.best``.
-        average: The name of an average that is taken in place of the raw weights.
+        checkpoint: Which checkpoint; "best" is the best by the first rule of ``checkpoint.best`` of the
+            package.
+        average: Name of an average to read in place of the trained weights.
 
     Raises:
-        UsageError: ``checkpoint`` names another one than the one that was given.
-        NotFound: It is neither; or there is no such checkpoint, or no such average.
-        CheckpointError: It is damaged, or of a newer roost.
+        UsageError: ``path`` is one checkpoint, but ``checkpoint`` chooses another.
+        NotFound: The folder is neither a package nor a checkpoint, or it has no such checkpoint or average.
+        CheckpointError: The checkpoint is damaged, or of a newer roost.
         OSError: It cannot be read.
     """
     load = functools.partial(checkpoints.read, only=[MODEL_PART, TRAINER_PART] if average else [MODEL_PART])
     if (path / "MANIFEST.json").is_file():
         if checkpoint != "last":
-            raise UsageError("this is one checkpoint", received=checkpoint, fix="leave `checkpoint` out")
+            raise UsageError(
+                "the path is one checkpoint already", received=checkpoint, fix="leave `checkpoint` out"
+            )
         return _source(path, path, *load(path), average, [])
     package = PackageFolder.open(path) if (path / "request.json").is_file() else None
     store = package.store() if package is not None else CheckpointStore(path)
@@ -48,7 +51,7 @@ def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | No
         raise NotFound(
             "the folder is neither a package nor a checkpoint",
             received=str(path),
-            fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a file of weights",
+            fix="give the folder of a run, one of its Checkpoints/state_N.ckpt, or a weights file",
         )
     notes: list[str] = []
     if checkpoint == "best":
@@ -56,7 +59,7 @@ def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | No
     elif checkpoint == "last":
         newest, notes = store.newest_readable(load)
         if newest is None:
-            raise NotFound("it has no checkpoint yet", where=path, fix="wait for its first one")
+            raise NotFound("the package has no checkpoint yet", where=path, fix="wait for its first one")
         found = newest
     else:
         found = load(store.path(checkpoint))
@@ -66,12 +69,12 @@ def read(path: Path, *, checkpoint: CheckpointChoice = "last", average: str | No
 def _best(package: PackageFolder | None, load: Callable[[Path], T], notes: list[str]) -> T:
     if package is None or (rule := selection.first_best_rule(package)) is None:
         raise NotFound(
-            "nothing says which of its checkpoints is the best: its checkpoint.best is empty",
-            fix="give checkpoint: last, or an id",
+            "the best checkpoint is not defined: checkpoint.best of the package is empty",
+            fix="use checkpoint: last, or an id",
         )
     line = package.store().lineage()
     if line and not retention.best_checkpoints(line, rule):
-        raise NotFound(f"none of its checkpoints was measured by {rule.monitor}", fix="give checkpoint: last")
+        raise NotFound(f"no checkpoint was measured by {rule.monitor}", fix="use checkpoint: last")
     return next(selection.load_each(package, CheckpointSelection(kind="best", rule=rule), load, notes))
 
 
@@ -79,14 +82,14 @@ def _source(
     path: Path, folder: Path, info: Manifest, states: Mapping[str, Any], average: str | None, notes: list[str]
 ) -> WeightSource:
     model = states[MODEL_PART]
-    # A checkpoint of a hand-written loop holds the state_dict itself.
+    # A checkpoint of a hand-written loop has the state_dict itself.
     weights = dict(model["state"] if {"state", "hidden"} <= set(model) else model)
-    about, part = f"checkpoint {info.id} of step {info.step}", MODEL_PART
+    description, part = f"checkpoint {info.id} of step {info.step}", MODEL_PART
     if average is not None:
         found = averages.stored_weights(states[TRAINER_PART].get("hooks", {}), average, where=folder)
         weights |= found
-        about, part = f"{about}, average {average!r}", TRAINER_PART
+        description, part = f"{description}, average {average!r}", TRAINER_PART
         if not found:
-            notes = [*notes, f"the average {average!r} has taken in nothing yet: these are the raw weights"]
+            notes = [*notes, f"the average {average!r} was not updated yet: these are the trained weights"]
     digest, size = checkpoints.tensor_digest(info, part)
-    return WeightSource(weights, path, about, digest or "", size, notes)
+    return WeightSource(weights, path, description, digest or "", size, notes)

@@ -1,4 +1,4 @@
-"""Files of weights that roost did not write: safetensors, and those of torch.save. No code is run."""
+"""Reads weights files that roost did not write: safetensors and torch.save. Never runs code of a file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
 from roost.train.weights.weight_source import WeightSource
 
 ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net")
-"""Where a file of torch.save may keep its state dict, unless it is one as a whole."""
+"""The entries in which a file of torch.save may have its state_dict, unless the whole file is one."""
 
 SAFE_TORCH = (2, 10)
-"""Before it, ``weights_only=True`` could be brought to run code of the file."""
+"""The first torch whose ``weights_only=True`` cannot be made to run code of the file."""
 
 _TYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
@@ -34,27 +34,27 @@ _REASON_PATTERN = re.compile(r"WeightsUnpickler error: (.+)")
 _CHUNK = 1 << 22
 _MAX_BYTES = 1 << 50
 _KNOWN_PREFIXES = {
-    b"version https://git-lfs": ("is a pointer of git-lfs, not the file itself", "fetch it: git lfs pull"),
-    b"<": ("is a web page or XML; a download that failed, probably", "download it again"),
-    b"{": ("is JSON", "name the files that hold the weights; of several shards a list of them"),
+    b"version https://git-lfs": ("is a git-lfs pointer, not the file itself", "fetch it with git lfs pull"),
+    b"<": ("is a web page or XML, probably of a download that failed", "download it again"),
+    b"{": ("is JSON", "name the files with the weights; if they are sharded, give a list"),
     b"\x1f\x8b": ("is compressed", "unpack it"),
     b"\x89HDF": ("is HDF5, as Keras writes it", "convert it to safetensors"),
 }
 
 
 def read(path: Path, *, entry: str | None = None) -> WeightSource:
-    """The weights in a file; what it is, its first bytes tell.
+    """Reads the weights in a file. Its first bytes determine the format.
 
     Args:
         path: The file.
-        entry: Which entry of a file of torch.save holds them, ``a.b`` for one inside another; None: one of
-            `ENTRIES`, or the whole.
+        entry: The entry of a torch.save file with the weights, ``a.b`` for a nested one. When None, one of
+            `ENTRIES`, or the whole file.
 
     Raises:
         NotFound: There is no such file.
-        CheckpointError: It is cut off, damaged, or no file of weights.
-        Refused: It needs code to be run, or a newer torch to be read safely.
-        UsageError: It is no file of torch.save, and an entry is named.
+        CheckpointError: The file is truncated, damaged, or not a weights file.
+        Refused: Reading it would run code of the file, or needs a newer torch to be safe.
+        UsageError: An entry is named, but it is not a torch.save file.
         OSError: It cannot be read.
     """
     try:
@@ -67,22 +67,26 @@ def read(path: Path, *, entry: str | None = None) -> WeightSource:
         raise NotFound("there is no such file", received=str(path)) from error
     if path.suffix == ".safetensors" or start[8:9] == b"{":
         if entry is not None:
-            raise UsageError("`entry` is for files of torch.save, and this is none", fix="leave it out")
+            raise UsageError(
+                "`entry` is only for files of torch.save, and this is a safetensors file",
+                fix="leave `entry` out",
+            )
         return _read_safetensors(path, start)
-    raise CheckpointError(*_unknown_format(start))
+    raise _unknown_format(start)
 
 
-def _unknown_format(start: bytes) -> tuple[str]:
-    said, fix = next(
-        (words for beginning, words in _KNOWN_PREFIXES.items() if start.lstrip().startswith(beginning)),
-        ("is neither a safetensors file nor one of torch.save", "give one of these"),
+def _unknown_format(start: bytes) -> CheckpointError:
+    """The error for a file that is not a weights file."""
+    reason, fix = next(
+        (words for prefix, words in _KNOWN_PREFIXES.items() if start.lstrip().startswith(prefix)),
+        ("is neither a safetensors file nor one of torch.save", "give a file in one of these formats"),
     )
-    return (f"{said}; {fix}",)
+    return CheckpointError(reason, fix=fix)
 
 
 def _read_safetensors(path: Path, start: bytes) -> WeightSource:
     if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(*_unknown_format(start))
+        raise _unknown_format(start)
     data, digest = safe_read.read_hashed(path, max_bytes=_MAX_BYTES)
     leaves = safetensors_format.parse(data)
     strange = {leaf.dtype for leaf in leaves.values()} - _TYPES.keys()
@@ -102,7 +106,7 @@ def _read_safetensors(path: Path, start: bytes) -> WeightSource:
 def _read_torch(path: Path, file: IO[bytes], entry: str | None) -> WeightSource:
     if _torch_version() < SAFE_TORCH:
         raise Refused(
-            f"to read a file of torch.save with torch {torch.__version__} may run code that is in it",
+            f"reading a file of torch.save with torch {torch.__version__} may run code that is in it",
             fix=f"update torch to {'.'.join(map(str, SAFE_TORCH))} or newer, or convert it to safetensors",
         )
     digest, size = hashlib.sha256(), 0
@@ -117,36 +121,36 @@ def _read_torch(path: Path, file: IO[bytes], entry: str | None) -> WeightSource:
     except Exception as error:
         raise _load_error(str(error)) from error
     weights, where, notes = _find_state_dict(content, entry)
-    about = f"a file of torch.save{where}"
-    return WeightSource(weights, path, about, digest.hexdigest(), size, notes)
+    description = f"a file of torch.save{where}"
+    return WeightSource(weights, path, description, digest.hexdigest(), size, notes)
 
 
 def _torch_version() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
 
 
-def _load_error(said: str) -> CheckpointError | Refused:
-    """Why torch did not load a file."""
-    if (match := _CODE_PATTERN.search(said)) is not None:
+def _load_error(text: str) -> CheckpointError | Refused:
+    """The error for a file that torch did not load."""
+    if (match := _CODE_PATTERN.search(text)) is not None:
         return Refused(
-            f"it holds {match[1].removesuffix('.')}, and to load that is to run code from the file",
-            fix="where it was made, save torch.save(model.state_dict(), path), or a safetensors file",
+            f"it holds {match[1].removesuffix('.')}, and loading that runs code from the file",
+            fix="save it again where it was made: torch.save(model.state_dict(), path), or safetensors",
         )
-    if "TorchScript" in said:
+    if "TorchScript" in text:
         return Refused(
             "it is a TorchScript archive, which is a program",
-            fix="save torch.save(torch.jit.load(path).state_dict(), other) yourself, if you trust it",
+            fix="if you trust it, convert it with torch.save(torch.jit.load(path).state_dict(), other)",
         )
-    reason = _REASON_PATTERN.search(said)
-    first = reason[1] if reason else next(filter(None, said.splitlines()), "torch gives no reason")
+    reason = _REASON_PATTERN.search(text)
+    first = reason[1] if reason else next(filter(None, text.splitlines()), "torch gives no reason")
     return CheckpointError(
-        f"it cannot be read, probably it is cut off or damaged: {first[:200]}",
+        f"it cannot be read; probably it is truncated or damaged: {first[:200]}",
         fix="copy or download it again",
     )
 
 
 def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any], str, list[str]]:
-    """The state dict in what a file holds, which entry it is, and what to say about that."""
+    """Returns the state_dict in the content of a file, the text that names its entry, and remarks."""
     if entry is not None:
         found = _nested_entry(content, entry)
         if not _has_tensors(found):
@@ -160,7 +164,7 @@ def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any]
         if _has_tensors(content) or not named:
             break
         notes = (
-            [f"of its entries {', '.join(map(repr, named))} the first one is taken"] if len(named) > 1 else []
+            [f"of its entries {', '.join(map(repr, named))} the first one is used"] if len(named) > 1 else []
         )
         path.append(named[0])
         content = content[named[0]]
@@ -169,13 +173,13 @@ def _find_state_dict(content: Any, entry: str | None) -> tuple[Mapping[str, Any]
     if not _has_tensors(content):
         raise CheckpointError(
             f"it holds no tensors by name; {_describe_content(content)}",
-            fix=f"name the entry: `entry: NAME`; by themselves {', '.join(ENTRIES)} are looked for",
+            fix=f"name the entry with `entry: NAME`; without it, {', '.join(ENTRIES)} are tried",
         )
     return content, "", []
 
 
 def _nested_entry(content: Any, entry: str) -> Any:
-    """The entry of that name, or the one inside others that its dots lead to."""
+    """The entry of that name, or the nested entry of its dotted path."""
     if isinstance(content, Mapping) and entry in content:
         return content[entry]
     for name in entry.split("."):
@@ -184,7 +188,7 @@ def _nested_entry(content: Any, entry: str) -> Any:
 
 
 def _has_tensors(value: object) -> bool:
-    """Whether it holds tensors by names that are texts."""
+    """Whether a value is a mapping with string keys and tensors."""
     return (
         isinstance(value, Mapping)
         and all(isinstance(name, str) for name in value)

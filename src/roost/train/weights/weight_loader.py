@@ -1,4 +1,4 @@
-"""Puts weights into a module, as far as they fit."""
+"""Loads weights into a module, as far as they fit."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from roost.train.weights.load_report import LoadReport
 
 _EXTRA_STATE = "_extra_state"
 _BATCH_COUNT = "num_batches_tracked"
-"""Files of an older torch lack it; only a normalisation without a momentum computes with it."""
+"""Files of an older torch lack this buffer; only a normalization without momentum uses it."""
 
 
 class WeightFit:
-    """Which weight of a file goes where in a module; nothing is changed before `load`.
+    """Assigns the weights of a file to the tensors of a module; nothing is changed before `load`.
 
-    Parameters and buffers go by their names in the module's state_dict. Numbers are converted to the type
-    that the module has, within one kind: no float becomes a whole number. What the state_dict does not name
-    stays as it was built: buffers that are not persistent.
+    Parameters and buffers are found by their names in the module's state_dict. Values are converted to the
+    dtype of the module, within one kind: floats never become integers. Buffers that are not persistent stay
+    as they were built.
 
     Args:
-        module: Takes them.
-        weights: By the names of the file.
-        mapping: See `names.mapped`. Where it is empty, no name is found as it is, and all fit with their
-            shapes under one other beginning, and no second one, that one is taken.
+        module: The module that gets the weights.
+        weights: The weights by their names in the file.
+        mapping: See `weight_names.map_name`. If it is empty, no name is found unchanged, and all names fit
+            with their shapes under exactly one other prefix, that prefix is used.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class WeightFit:
         }
         self._converted: Counter[str] = Counter()
         self.proposals: list[tuple[str, str, int]] = []
-        """Mappings of one beginning that would fit more, and how many names; the best first."""
+        """Mappings of one prefix under which more names would fit: (prefix in the file, prefix here, number
+        of names), the best first."""
         self._mapping = dict(mapping or {})
         if not any(self._names.find(weight_names.map_name(name, self._mapping) or "") for name in weights):
             self._propose()
@@ -69,13 +70,14 @@ class WeightFit:
         direct = sum(ours.get(name) == shape for name, shape in theirs.items())
         self.proposals = [one for one in weight_names.propose_mappings(theirs, ours) if one[2] > direct]
         whole = [one for one in self.proposals if one[2] == len(theirs)]
-        # Of "a." -> "b.a." and "" -> "b." each says the same where all begin with "a.".
+        # "a." -> "b.a." and "" -> "b." mean the same if all names begin with "a.".
         meant = {tuple(here + n[len(there) :] for n in theirs) for there, here, _ in whole}
         if adopt and len(meant) == 1 and not self._mapping:
             there, here, _ = whole[0]
             self._mapping = {there: here}
             self._found["notes"].append(
-                f"the names begin otherwise here, and fit in one way only: mapping: {format_mapping(there, here)}"
+                "the names have another prefix here and fit in one way only; "
+                f"mapping: {format_mapping(there, here)}"
             )
 
     def _place(self, name: str, value: Any) -> None:
@@ -95,9 +97,11 @@ class WeightFit:
         else:
             self._values[ours] = value
             if isinstance(value, Tensor) and value.dtype != self._ours[ours].dtype:
-                self._converted[f"{_dtype_name(value)} there, {_dtype_name(self._ours[ours])} here"] += 1
+                self._converted[
+                    f"{_dtype_name(value)} in the file, {_dtype_name(self._ours[ours])} here"
+                ] += 1
 
-    # ---- what came of it --------------------------------------------------------------------------------
+    # ---- the result -------------------------------------------------------------------------------------
 
     def _report(self) -> LoadReport:
         tensors = [name for name in self._ours if not name.endswith(_EXTRA_STATE)]
@@ -109,7 +113,7 @@ class WeightFit:
             other = given[id(self._ours[name])]
             if other != name and not _are_equal(self._values[name], self._values[other]):
                 self._found["notes"].append(
-                    f"{name} and {other} are one tensor here and two there: the latter is taken"
+                    f"{name} and {other} are one tensor here and two in the file: {other} is used"
                 )
         return LoadReport(
             num_tensors=len(tensors),
@@ -122,10 +126,10 @@ class WeightFit:
         )
 
     def load(self) -> None:
-        """Copies what fits into the module.
+        """Copies the weights that fit into the module.
 
         Raises:
-            CheckpointError: A module that loads its state in a way of its own refuses it.
+            CheckpointError: A module with its own way of loading refuses its state.
         """
         try:
             self._module.load_state_dict(self._values, strict=False)
@@ -136,24 +140,24 @@ class WeightFit:
 
 
 def format_mapping(there: str, here: str) -> str:
-    """A mapping of one beginning, as a config has it."""
+    """A mapping of one prefix, as in a config."""
     return f'{{"{there}": "{here}"}}'
 
 
 def _mismatch_reason(theirs: Tensor, ours: Tensor) -> str:
-    """Why a tensor cannot be put into another one; empty where it can."""
+    """Why a tensor of the file cannot be copied into one of the module; empty if it can."""
     if theirs.shape != ours.shape:
-        return f"is {_format_shape(theirs)} there, {_format_shape(ours)} here"
+        return f"is {_format_shape(theirs)} in the file, {_format_shape(ours)} here"
     kinds = [(t.is_complex(), t.is_floating_point(), t.dtype is torch.bool) for t in (theirs, ours)]
     if kinds[0] != kinds[1]:
-        return f"is of {_dtype_name(theirs)} there, of {_dtype_name(ours)} here"
+        return f"is {_dtype_name(theirs)} in the file, {_dtype_name(ours)} here"
     if theirs.dtype != ours.dtype and not _fits_dtype(theirs, ours.dtype):
-        return f"has values of {_dtype_name(theirs)} there that {_dtype_name(ours)} cannot hold"
+        return f"has {_dtype_name(theirs)} values in the file that {_dtype_name(ours)} cannot hold"
     return ""
 
 
 def _fits_dtype(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether no value becomes another number (of whole ones), or infinite."""
+    """Whether a conversion changes no integer and makes no finite value infinite."""
     converted = tensor.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
         return bool(torch.equal(converted.to(tensor.dtype), tensor))

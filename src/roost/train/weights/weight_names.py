@@ -1,4 +1,4 @@
-"""Names of weights: those of a file, and what they are in a module here."""
+"""Names of weights: maps the names of a file to those of a module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module")
-"""What (Distributed)DataParallel, torch.compile and FSDP put into the names of what they wrap."""
+"""The parts that (Distributed)DataParallel, torch.compile and FSDP add to the names of a wrapped module."""
 
 Shape = tuple[int, ...]
 _MAX_PAIRS = 2_000_000
@@ -14,17 +14,18 @@ _MAX_CANDIDATES = 50
 
 
 def strip_wrappers(name: str) -> str:
-    """The name without what wrappers put into it, anywhere but at its end."""
+    """Removes the parts that wrappers add to a name, anywhere but at its end."""
     *modules, last = name.split(".")
     return ".".join([*(one for one in modules if one not in WRAPPERS), last])
 
 
 def map_name(name: str, mapping: Mapping[str, str | None]) -> str | None:
-    """What a name of a file is here; None: it is left out.
+    """Maps a name of a file to the name here; None if the mapping leaves it out.
 
     Args:
-        name: As the file has it; a beginning fits it as it is, or without what wrappers put into it.
-        mapping: Beginnings there, and what they are here. The longest that fits counts; "" fits every name.
+        name: The name in the file; a prefix may match it with or without the parts of wrappers.
+        mapping: Prefixes in the file and their prefixes here. The longest match is used; "" matches every
+            name.
     """
     key = _longest_key(name, mapping)
     if key is None:
@@ -40,7 +41,7 @@ def _longest_key(name: str, mapping: Mapping[str, str | None]) -> str | None:
 
 
 def unused_keys(names: Iterable[str], mapping: Mapping[str, str | None]) -> list[str]:
-    """The keys of a mapping that no name begins with."""
+    """The keys of a mapping with which no name begins."""
     found = list(names)
     return [
         key
@@ -50,8 +51,8 @@ def unused_keys(names: Iterable[str], mapping: Mapping[str, str | None]) -> list
 
 
 class ModuleNames:
-    """The names of a module; a name of a file is found as it is, or where both are the same without what
-    wrappers put into them."""
+    """The names of a module. A name of a file is found unchanged, or if both are equal without the parts of
+    wrappers."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._exact = set(names)
@@ -61,13 +62,13 @@ class ModuleNames:
         self._bare = {key: found[0] for key, found in by_bare.items() if len(found) == 1}
 
     def find(self, name: str) -> str | None:
-        """The name here, None where there is none."""
+        """Returns the name of the module for a name of the file; None if there is none."""
         return name if name in self._exact else self._bare.get(strip_wrappers(name))
 
 
 def propose_mappings(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> list[tuple[str, str, int]]:
-    """Pairs (beginning there, beginning here) under which names fit with their shapes, and how many: the best
-    first.
+    """Returns (prefix in the file, prefix here, number of names) for mappings under which names fit with
+    their shapes, the best first.
 
     Args:
         theirs: Shapes by name in the file.
@@ -89,7 +90,7 @@ def propose_mappings(theirs: Mapping[str, Shape], ours: Mapping[str, Shape]) -> 
 
 
 def _differing_prefixes(one: str, other: str) -> tuple[str, str]:
-    """What is left of two names without their common end, which is a whole number of parts."""
+    """The prefixes of two names before their common end, which consists of whole parts."""
     parts, others = one.split("."), other.split(".")
     while parts and others and parts[-1] == others[-1]:
         parts.pop()
@@ -110,7 +111,7 @@ def _count_fitting(there: str, here: str, theirs: Mapping[str, Shape], ours: Map
 
 
 def format_names(names: Sequence[str], *, most: int = 6) -> str:
-    """Names in a message; many of them by what they begin with: ``net.a.* (12), net.b.* (3)``."""
+    """Names for a message; many names are grouped by prefix: ``net.a.* (12), net.b.* (3)``."""
     if len(names) <= most:
         return ", ".join(names)
     groups: dict[str, list[str]] = {}

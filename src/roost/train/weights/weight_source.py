@@ -1,4 +1,4 @@
-"""Weights that were read, and where they came from."""
+"""Weights that were read, with their origin."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Weights on the CPU, by the names that they have there."""
+    """Weights on the CPU, by their names in the file or checkpoint, with their origin."""
 
     weights: Mapping[str, Any]
-    """Tensors; the extra state of a module may be anything plain."""
+    """Tensors; the extra state of a module may be any plain data."""
     path: Path
-    about: str
-    """In words: ``checkpoint 3 of step 120``, ``a file of torch.save, its entry 'model'``."""
+    description: str
+    """The origin as text: ``checkpoint 3 of step 120``, ``a file of torch.save, its entry 'model'``."""
     sha256: str
-    """Of the file that holds the weights."""
+    """The digest of the file that has the weights."""
     size: int
-    """Of that file, in bytes."""
+    """The size of that file in bytes."""
     notes: list[str] = field(default_factory=list)
-    """What a person should hear about the reading."""
+    """Remarks about the reading for the user."""
