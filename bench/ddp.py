@@ -5,7 +5,7 @@ DistributedDataParallel, and how soon it takes its first.
 
 1. A step: three models on batches that are ready, AdamW, one thread a rank. Roost's Trainer has what each run
    has (a row each 100 steps, board, console, saves, validation, best, early stop); *reduced* is forward,
-   backward and the sum of the gradients alone, by roost's Reducer and by DistributedDataParallel. Each round
+   backward and the sum of the gradients alone, by roost's GradientReducer and by DistributedDataParallel. Each round
    runs all four, in an order that turns. Of rank 0; the first 200 of 1,000 steps are not timed. The two loops
    must end with the same weights.
 2. The start: from the command to the first step, `roost run` with two ranks beside torchrun with a script.
@@ -141,7 +141,7 @@ def reduced_by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
 
 
 def reduced_by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
-    """Gradients alone, by roost's Reducer."""
+    """Gradients alone, by roost's GradientReducer."""
     net, clocked = new_net(work), Clocked(work, batches)
     reducer = GradientReducer(list(net.parameters()))
     for x, y in clocked:

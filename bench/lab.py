@@ -60,7 +60,7 @@ def laboratory(**rules: Any) -> Iterator[Path]:
         os.environ |= {"ROOST_STATE": name, "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": "cpu"}
         os.chdir(name)
         try:
-            with lab.opened() as store:
+            with lab.open_queue() as store:
                 store.set_setting("rules", rules)
             yield Path(name)
         finally:
@@ -131,12 +131,12 @@ def spread(title: str, rows: dict[str, list[float]]) -> None:
 def starts(rounds: int) -> None:
     kinds = ("bare subprocess", "queued, durable; daemon up", "submit; daemon up", "submit; no daemon")
     found: dict[str, list[float]] = {name: [] for name in kinds}
-    with gflow() as peer, laboratory(cores=4) as folder, lab.opened() as store:
+    with gflow() as peer, laboratory(cores=4) as folder, lab.open_queue() as store:
         for number in range(rounds + 1):
             for place, name in enumerate(kinds):
                 path = folder / f"first-{number}-{place}"
                 task = made("touch", str(path)) if name.startswith("queued") else None
-                lab.stop() if name.endswith("no daemon") else lab.ensure()
+                lab.stop() if name.endswith("no daemon") else lab.ensure_daemon()
                 typed = ["touch", str(path)] if place == 0 else [*ROOST, "submit", "--", "touch", str(path)]
                 began = time.perf_counter()
                 child = subprocess.Popen(typed, stdout=QUIET, stderr=QUIET) if task is None else None
@@ -159,8 +159,8 @@ def starts(rounds: int) -> None:
 
 
 def gaps(rounds: int) -> list[float]:
-    with laboratory(cores=1), lab.opened() as store:
-        lab.ensure()
+    with laboratory(cores=1), lab.open_queue() as store:
+        lab.ensure_daemon()
         lab.enqueue([made("date", "+%s.%N") for _ in range(rounds + 1)])
         wait_for(lambda: have_ended(store))
         packages = [PackageFolder.open(task.package) for task in store.tasks()]
@@ -178,8 +178,8 @@ def thousand(count: int, slots: Sequence[int]) -> None:
         "| CPU ms of the daemon | of the rest |\n|---|---|---|---|---|---|---|---|"
     )
     for most in slots:
-        with laboratory(cores=most), lab.opened() as store:
-            daemon = lab.ensure().pid
+        with laboratory(cores=most), lab.open_queue() as store:
+            daemon = lab.ensure_daemon().pid
             moments = [time.perf_counter()]
             tasks = [made("true") for _ in range(count)]
             before = spent_ms(daemon)
@@ -282,8 +282,8 @@ def synced(count: int, threads: int) -> float:
 
 
 def idle() -> None:
-    with laboratory(cores=4), lab.opened() as store:
-        daemon = lab.ensure().pid
+    with laboratory(cores=4), lab.open_queue() as store:
+        daemon = lab.ensure_daemon().pid
         lab.enqueue([made("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
         record = PackageFolder.open(store.tasks()[0].package).sessions()[-1].record or {}
@@ -294,7 +294,7 @@ def idle() -> None:
         time.sleep(2.0)
         told = costs(watched)
         store.request_stop(store.tasks()[0].id, "kill")
-        lab.ensure()
+        lab.ensure_daemon()
         wait_for(lambda: have_ended(store))
     print(f"| idle for {IDLE_SECONDS:g} s | CPU ticks | RSS MB | PSS MB |\n|---|---|---|---|")
     print(*told, "", sep="\n", flush=True)
@@ -329,13 +329,13 @@ def memory_mb(pid: int, field: str) -> float:
 
 
 def long_queue(rows: int, rounds: int) -> None:
-    with laboratory(cores=1), lab.opened() as store:
-        daemon = lab.ensure().pid
+    with laboratory(cores=1), lab.open_queue() as store:
+        daemon = lab.ensure_daemon().pid
         lab.enqueue([made("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
         one = made("true")
         store.submit([msgspec.structs.replace(one, id=new_id(time.time())) for _ in range(rows)])
-        lab.ensure()
+        lab.ensure_daemon()
         wait_for(lambda: store.tasks(newest=1)[0].reason)
         listed = []
         for _ in range(rounds):

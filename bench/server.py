@@ -37,7 +37,7 @@ from typing import Any
 
 import httpx
 
-from roost.operations.reading.search_fields import flat
+from roost.operations.reading.search_fields import flatten
 from roost.package import records
 from roost.package.live_progress import ProgressFile
 from roost.serve import server_control
@@ -214,7 +214,7 @@ def mlflow_store(folder: Path, runs: int, rows: Iterator[str]) -> Any:
         id = f"{number:032x}"
         told = {"run_uuid": id, "name": f"run-{number:05d}", "status": "FINISHED", "start_time": number}
         database.execute(into_runs, {**sample, **told})
-        given = dict(flat(settings(number, random.Random(number))))
+        given = dict(flatten(settings(number, random.Random(number))))
         params = [(key, str(value), id) for key, value in given.items()]
         database.executemany("INSERT INTO params (key,value,run_uuid) VALUES (?,?,?)", params)
         for row in map(json.loads, few_rows(number)):
@@ -342,7 +342,7 @@ def lists(asking: Asking, root: Path, store: Any, rounds: int) -> None:
 
 
 def curves(asking: Asking, long: Path, store: Any, one: str, events: Path, given: argparse.Namespace) -> None:
-    path = f"/runs/{served_packages.id_of(long)}/records"
+    path = f"/runs/{served_packages.run_id(long)}/records"
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "roost" / "records"
 
     def asked() -> None:

@@ -134,7 +134,7 @@ def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
     wanted = TaskOptions()
     [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, options=wanted)).tasks
     step = first_step(Path(task.package))
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         while store.task(task.id).state not in ENDED:
             time.sleep(0.01)
     started = session(Path(task.package), is_warm=is_warm)["started"]

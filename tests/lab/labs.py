@@ -69,7 +69,7 @@ class Lab:
     def queue(self, script: str, **wanted: Any) -> Task:
         """Queues a script; no daemon is told."""
         task = self.task(script, **wanted)
-        with self.here(), lab.opened() as store:
+        with self.here(), lab.open_queue() as store:
             package_roots.add(self.state, [Path(task.package)])
             store.submit([task])
         return task
@@ -151,7 +151,7 @@ class Lab:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def log(self) -> str:
-        return (self.state / lab.LOG).read_text()
+        return (self.state / lab.LOG_NAME).read_text()
 
     def close(self) -> None:
         """Ends the daemon, and whatever a test that failed has left."""

@@ -60,8 +60,8 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_one_that_runs_is_not_started_again(here: Lab) -> None:
-    first = lab.ensure()
-    assert lab.ensure() == lab.start() == first and first.is_alive
+    first = lab.ensure_daemon()
+    assert lab.ensure_daemon() == lab.start() == first and first.is_alive
     assert lab.stop() == first and not first.is_alive
     assert lab.stop() is None
 
@@ -130,7 +130,7 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messa
     wait_for(lambda: daemon_presence.find_daemon(here.state))
     task = here.queue(FOREVER)
     with pytest.raises(Refused) as caught:
-        lab.ensure()
+        lab.ensure_daemon()
     assert all(fact in caught.value.detail for fact in (f"pid {other.pid}", "0.0.7", __version__))
     assert "`roost lab restart`" in str(caught.value.fix)
     messages.check(str(caught.value).replace(__version__, "<version>"))
@@ -138,7 +138,7 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messa
     assert found is not None and found.version == "0.0.7"
     stopper = subprocess.Popen([sys.executable, "-c", "from roost.operations import lab; lab.stop()"])
     assert (other.wait(20), stopper.wait(20)) == (0, 0)
-    lab.ensure()
+    lab.ensure_daemon()
     here.wait_for(task.id, RUNNING)
 
 
@@ -146,7 +146,7 @@ def test_one_of_another_version_is_told_once_and_can_be_stopped(here: Lab, messa
 def test_a_folder_with_other_rights_is_refused_and_left(here: Lab, rights: int, messages: Messages) -> None:
     here.queue(FOREVER)
     here.state.chmod(rights)
-    calls: list[Callable[[], Any]] = [lab.opened, lab.start, lab.ensure, lab.status, lab.rebuild]
+    calls: list[Callable[[], Any]] = [lab.open_queue, lab.start, lab.ensure_daemon, lab.status, lab.rebuild]
     for call in calls:
         with pytest.raises(Refused) as refused:
             call()
@@ -172,7 +172,7 @@ def test_a_daemon_that_cannot_start_says_why(
 
 
 def test_how_it_stands(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lab.status() == lab.Status(None, {}, 0, str(here.state))
+    assert lab.status() == lab.LabStatus(None, {}, 0, str(here.state))
     assert not here.state.exists()
     ids = [here.submit("exit 0"), here.submit(FOREVER)]
     here.wait_for(ids[0], SUCCEEDED)
@@ -215,7 +215,7 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
     here.wait_for(here.submit("exit 0"), SUCCEEDED)
     (here.state / "lab.db").unlink()
     queue = here.state / "lab.db"
-    for call in (lab.ensure, lab.status):
+    for call in (lab.ensure_daemon, lab.status):
         with pytest.raises(Refused, match=r"pid \d+") as refused:
             call()
         assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
@@ -226,7 +226,7 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
     messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
     lab.stop()
-    calls: list[Callable[[], Any]] = [lab.ensure, lab.status, list_tasks, lambda: resolve.tasks("late")]
+    calls: list[Callable[[], Any]] = [lab.ensure_daemon, lab.status, list_tasks, lambda: resolve.find_tasks("late")]
     for call in calls:
         with pytest.raises(Refused) as refused:
             call()
@@ -270,7 +270,7 @@ def test_a_queue_of_ended_tasks_needs_no_daemon(here: Lab) -> None:
     here.wait_for(here.submit("exit 0"), SUCCEEDED)
     lab.stop()
     (here.state / "lab.db").unlink()
-    assert lab.rebuild() == lab.Rebuilt({"succeeded": 1}, None)
+    assert lab.rebuild() == lab.RebuildResult({"succeeded": 1}, None)
     assert lab.status().daemon is None
 
 
@@ -278,7 +278,7 @@ def test_no_daemon_comes_up_while_the_queue_is_made_anew(
     here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.setattr(daemon_presence, "_RECORD_SECONDS", 0.0)
-    with lab.opened():
+    with lab.open_queue():
         fd = daemon_presence.lock(here.state)
     for call in (Daemon(here.state).run, lab.rebuild):
         with pytest.raises(Refused) as refused:
@@ -359,7 +359,7 @@ def test_one_that_was_killed_is_not_there_any_more(here: Lab) -> None:
     first = lab.start()
     here.kill_daemon()
     assert lab.status().daemon is None
-    assert lab.ensure().pid != first.pid
+    assert lab.ensure_daemon().pid != first.pid
 
 
 def test_a_daemon_that_is_killed_is_there_again(here: Lab) -> None:

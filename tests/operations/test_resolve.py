@@ -28,15 +28,15 @@ def test_a_package_or_its_task(lab: Lab) -> None:
     with lab.store() as store:
         store.submit([task])
     for text in (path, "runs/one", "called", task.id, task.id[:20]):
-        assert resolve.package_of(text).resolve() == path, text
-    assert [one.id for one in resolve.tasks("runs/one")] == [task.id]
+        assert resolve.find_package(text).resolve() == path, text
+    assert [one.id for one in resolve.find_tasks("runs/one")] == [task.id]
 
 
 def test_a_path_goes_before_what_a_task_is_called(lab: Lab) -> None:
     path = queued.package(lab.folder / "one")
     with lab.store() as store:
         store.submit([queued.task(name="one")])
-    assert resolve.package_of("one").resolve() == path
+    assert resolve.find_package("one").resolve() == path
 
 
 @pytest.mark.parametrize("has_queue", [False, True])
@@ -46,10 +46,10 @@ def test_a_package_that_was_never_a_task(lab: Lab, has_queue: bool, messages: Me
     if has_queue:
         with lab.store() as store:
             store.submit([queued.task(name="ck")])
-    assert resolve.package_of("cc").resolve() == path
+    assert resolve.find_package("cc").resolve() == path
     for text in ("cc", "runs/cc"):
         with pytest.raises(NotFound) as error:
-            resolve.tasks(text)
+            resolve.find_tasks(text)
         assert repr(text) in error.value.detail and "`roost show runs/cc`" in str(error.value.fix)
         assert "'ck'" not in str(error.value)
     messages.check(error.value)
@@ -59,9 +59,9 @@ def test_a_sweep_is_all_its_tasks_and_no_package(lab: Lab, messages: Messages) -
     tasks = [queued.task(sweep="7sweep") for _ in range(3)]
     with lab.store() as store:
         store.submit(tasks)
-    assert [one.id for one in resolve.tasks("7sw")] == [one.id for one in tasks]
+    assert [one.id for one in resolve.find_tasks("7sw")] == [one.id for one in tasks]
     with pytest.raises(UsageError) as refused:
-        resolve.package_of("7sweep")
+        resolve.find_package("7sweep")
     assert "'7sweep'" in refused.value.detail and " 3 " in refused.value.detail
     assert all(f"{one.name} (pending)" in refused.value.detail for one in tasks)
     messages.check(refused.value.fix)
@@ -79,7 +79,7 @@ def test_nothing_like_it(lab: Lab, has_queue: bool, messages: Messages) -> None:
         ("~nobody", "~nobody"),
     ):
         with pytest.raises(NotFound) as refused:
-            resolve.package_of(text)
+            resolve.find_package(text)
         assert repr(received) in refused.value.detail
         messages.check(refused.value)
     assert resolve.has_queue() == has_queue  # whoever looks makes none
@@ -87,31 +87,31 @@ def test_nothing_like_it(lab: Lab, has_queue: bool, messages: Messages) -> None:
 
 def test_the_task_that_a_package_waits_or_runs_as(lab: Lab) -> None:
     path = queued.package(lab.folder / "one")
-    assert resolve.unended(path) is None
+    assert resolve.unfinished_task(path) is None
     task = queued.task(package=str(path))
     with lab.store() as store:
         store.submit([task])
-    assert resolve.unended(path) is None  # it has no ticket, so nobody looks
+    assert resolve.unfinished_task(path) is None  # it has no ticket, so nobody looks
     (path / "sessions" / f"task-{task.id}.json").write_text("{}")
-    found = resolve.unended(path)
+    found = resolve.unfinished_task(path)
     assert found is not None and found.id == task.id
     with lab.store() as store:
         store.request_stop(task.id, "stop")
         assert store.task(task.id).state == STOPPED
-    assert resolve.unended(path) is None
+    assert resolve.unfinished_task(path) is None
 
 
 def test_a_copy_of_a_package_is_no_task(lab: Lab) -> None:
     lab.store().close()
     path = queued.package(lab.folder / "copy")
     (path / "sessions" / "task-01abc.json").write_text("{}")
-    assert resolve.unended(path) is None
+    assert resolve.unfinished_task(path) is None
 
 
 def test_a_package_that_was_never_a_task_needs_no_queue(lab: Lab) -> None:
     path = queued.package(lab.folder / "one")
     lab.store().close()
     lab.state.chmod(0o755)
-    assert resolve.unended(path) is None and resolve.package_of(path) == path
+    assert resolve.unfinished_task(path) is None and resolve.find_package(path) == path
     with pytest.raises(Refused, match="chmod"):
-        resolve.tasks("x")
+        resolve.find_tasks("x")

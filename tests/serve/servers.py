@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from roost.serve import server_control, server_presence
-from roost.serve.app import PREFIX, application
+from roost.serve.app import PREFIX, create_app
 from roost.serve.http import access_token as tokens
-from roost.serve.http.request_middleware import Gate
-from roost.serve.routes.served_packages import id_of
-from roost.serve.server_presence import About
+from roost.serve.http.request_middleware import RequestMiddleware
+from roost.serve.routes.served_packages import run_id
+from roost.serve.server_presence import ServerRecord
 from tests.lab.labs import Lab, kill_keeper
 from tests.waiting import wait_for
 
@@ -56,9 +56,9 @@ class Server:
         self.lab, self.folder = Lab(folder, "sim:2x24GB"), folder
         self.root = folder / "given"
         self.root.mkdir()
-        self.about: About
+        self.about: ServerRecord
 
-    def start(self, port: int | None = 0) -> About:
+    def start(self, port: int | None = 0) -> ServerRecord:
         with self.lab.here():
             self.about = server_control.start(port, [self.root])
         return self.about
@@ -74,7 +74,7 @@ class Server:
         wait_for(lambda: not self.about.is_alive)
 
     def close(self) -> None:
-        found = server_presence.about(self.lab.state)
+        found = server_presence.find_running(self.lab.state)
         if found is not None:
             os.kill(found.pid, signal.SIGCONT)
         self.stop()
@@ -82,7 +82,7 @@ class Server:
 
     @property
     def token(self) -> str:
-        return tokens.token(self.lab.state)
+        return tokens.read_or_create_token(self.lab.state)
 
     @property
     def host(self) -> str:
@@ -90,14 +90,14 @@ class Server:
 
     @property
     def log(self) -> str:
-        return (self.lab.state / server_control.LOG).read_text()
+        return (self.lab.state / server_control.LOG_NAME).read_text()
 
     def package(self, name: str) -> tuple[Path, str]:
         """A folder that it takes for a package, and its id."""
         path = self.root / name
         path.mkdir()
         (path / "request.json").write_text("{}")
-        return path, id_of(path)
+        return path, run_id(path)
 
     def connect(self, *, local: bool = False) -> socket.socket:
         if local:
@@ -211,8 +211,8 @@ def read(opened: socket.socket, method: str = "GET") -> Reply:
 
 def everything() -> list[tuple[str, str]]:
     """(method, path) of all that the application answers; what a path names is filled in."""
-    gate = application(token=lambda: "", port=None, log=lambda *_: None)
-    assert isinstance(gate, Gate)
+    gate = create_app(token=lambda: "", port=None, log=lambda *_: None)
+    assert isinstance(gate, RequestMiddleware)
     found = []
     for one in gate._app.routes:  # type: ignore[attr-defined]
         path = one.path.replace("{run}", RUN).replace("{task:path}", "nobody").replace("{path:path}", "a/b")

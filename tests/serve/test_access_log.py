@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roost.serve import access_log
-from roost.serve.access_log import AccessLog, aside
+from roost.serve.access_log import AccessLog, rotated_path
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def as_stdout(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     fds = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) for _ in range(2)]
     for name, fd in zip(("_OUT", "_ERRORS"), fds, strict=True):
         monkeypatch.setattr(access_log, name, fd)
-    monkeypatch.setattr(access_log, "MOST_BYTES", 200)
+    monkeypatch.setattr(access_log, "MAX_BYTES", 200)
     yield path
     for fd in fds:
         os.close(fd)
@@ -31,14 +31,14 @@ def test_it_begins_anew_and_one_file_is_kept(as_stdout: Path) -> None:
     log = AccessLog(as_stdout)
     for number in range(20):
         log.note("GET", f"/{number:02}", 200, 0.001)
-    files = [aside(as_stdout), as_stdout]
+    files = [rotated_path(as_stdout), as_stdout]
     lines = [line for file in files for line in file.read_text().splitlines()]
     told = [line.split()[3] for line in lines]
     assert told == [f"/{number:02}" for number in range(20)][-len(told) :] and 5 < len(told) < 20
     assert sorted(one.name for one in as_stdout.parent.iterdir()) == ["server.log", "server.log.1"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert all(file.stat().st_size < 300 for file in files)
-    os.write(access_log._ERRORS, b"a trouble\n")
+    os.write(access_log._STDERR_FD, b"a trouble\n")
     assert as_stdout.read_text().endswith("a trouble\n"), "errors follow"
 
 

@@ -53,15 +53,15 @@ def test_the_owner_needs_no_token_and_a_client_of_the_port_does(server: Server) 
 
 def test_a_bug_is_an_answer_and_not_its_text(monkeypatch: object) -> None:
     """Wherever it is raised, the handlers of the application make JSON of it."""
-    made = app.application(token=lambda: "", port=None, log=lambda *_: None)
+    made = app.create_app(token=lambda: "", port=None, log=lambda *_: None)
     handlers = made._app.exception_handlers  # type: ignore[attr-defined]
     assert Exception in handlers and PREFIX == "/api/v1"
-    assert route.failed(KeyError("x")).media_type == "application/json"
+    assert route.failure_response(KeyError("x")).media_type == "application/json"
 
 
 def test_slow_operations_do_not_hold_up_others(server: Server) -> None:
     """As many streams as there are threads, and more: a question is answered at once nevertheless."""
-    streams = [server.follow("/events/follow") for _ in range(app._THREADS + 4)]
+    streams = [server.follow("/events/follow") for _ in range(app._NUM_THREADS + 4)]
     began = time.monotonic()
     assert server.get("/lab")["tasks"] == {}
     assert time.monotonic() - began < 20, "the time-out of a stuck request"

@@ -260,7 +260,7 @@ def test_a_malformed_body_is_refused_everywhere(server: Server, what: str) -> No
         assert (found.status, found.code) == (400, "malformed"), (path, found.body)
 
 
-DOCUMENT = openapi.document(ROUTES, prefix="")["paths"]
+DOCUMENT = openapi.openapi_document(ROUTES, prefix="")["paths"]
 
 
 def _fields(method: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

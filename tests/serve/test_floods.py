@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.serve.routes.served_packages import id_of
+from roost.serve.routes.served_packages import run_id
 from tests import processes
 from tests.serve.servers import Reply, Server, read
 from tests.waiting import wait_for
@@ -255,7 +255,7 @@ def large(server: Server) -> str:
 def test_the_slow_take_nobodys_place(server: Server, large: str, what: str, count: int) -> None:
     """There are more of them than the server holds; whoever else asks is answered, by both ways, and mostly
     within a second."""
-    given = {"host": server.host, "token": server.token, "run": id_of(large)}
+    given = {"host": server.host, "token": server.token, "run": run_id(large)}
     crowd = Slow(server, count, SLOW[what].format(**given).encode(), drips=what in ("heads", "bodies"))
     good = {"authorization": f"Bearer {server.token}"}
     took = []
@@ -307,7 +307,7 @@ def held(pid: int) -> int:
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_who_goes_leaves_nothing_behind(server: Server, large: str, count: int) -> None:
-    given = {"host": server.host, "token": server.token, "run": id_of(large)}
+    given = {"host": server.host, "token": server.token, "run": run_id(large)}
     heads = [head.format(**given).encode() for head in LEFT.values()]
 
     def come(number: int) -> None:

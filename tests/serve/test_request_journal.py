@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from roost.operations import lab
-from roost.operations.responses import Queued, Submitted
+from roost.operations.responses import QueuedTask, SubmitResponse
 from roost.serve import request_journal
-from roost.serve.routes.document000 import ChangeCards, ContinueTrain, RunTrain
+from roost.serve.routes.dlnest_routes import ChangeCards, ContinueTrain, RunTrain
 from roost.serve.routes.runs import SubmitCommand
 from tests.messages import Messages
 
@@ -26,11 +26,11 @@ def texts(offset: int | None = None) -> list[str]:
 
 def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
     asked = RunTrain(config_path="/a/config.yaml", description="private", no_save=True)
-    request_journal.note("run_train", asked, {"task_ID": "01", "package": "/a/runs/x"})
+    request_journal.add_entry("run_train", asked, {"task_ID": "01", "package": "/a/runs/x"})
     command = SubmitCommand(command=("curl", "-H", "password"), folder="/b")
-    queued = [Queued(f"0{n}", "r", "n", "p") for n in range(9)]
-    request_journal.note("submit_command", command, Submitted(queued, None, []))
-    request_journal.note("change_devices", ChangeCards(new_devices_IDs=(0, 1)), {})
+    queued = [QueuedTask(f"0{n}", "r", "n", "p") for n in range(9)]
+    request_journal.add_entry("submit_command", command, SubmitResponse(queued, None, []))
+    request_journal.add_entry("change_devices", ChangeCards(new_devices_IDs=(0, 1)), {})
     assert texts() == [
         "run_train config_path=/a/config.yaml -> 01",
         "submit_command folder=/b priority=0 -> 00 01 02 03 04",
@@ -41,42 +41,42 @@ def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
 @pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2J", "\x85", "\u2028", "\u202e", "\0"])
 def test_nobody_adds_a_line_of_his_own(end: str) -> None:
     forged = f"/ä{end}2026-11-22 19:57:48 kill task=x"
-    request_journal.note("continue_train", ContinueTrain(record_path=forged), {"task_ID": "01"})
+    request_journal.add_entry("continue_train", ContinueTrain(record_path=forged), {"task_ID": "01"})
     (line,) = texts()
     assert line.startswith("continue_train record_path=/ä\\") and line.isprintable()
 
 
 def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
-    with lab.opened() as store, store._writing():
+    with lab.open_queue() as store, store._writing():
         store._note_all((None, kind, str(n)) for n in range(1500) for kind in (request_journal.KIND, "other"))
     assert texts()[0] == "500" and len(texts()) == 1000  # who never asked before sees the newest
     first = request_journal.read(0)
     assert len(first.lines) == 1000 and texts(first.offset)[0] == "1000"
     last = request_journal.read(first.offset)
-    assert len(last.lines) == 500 and request_journal.read(last.offset) == request_journal.Lines(
+    assert len(last.lines) == 500 and request_journal.read(last.offset) == request_journal.JournalPage(
         last.offset, []
     )
 
 
 def test_who_has_read_another_queue_begins_anew() -> None:
     for number in range(3):
-        request_journal.note("hold", SubmitCommand(command=("x",), folder=f"/{number}"), {})
+        request_journal.add_entry("hold", SubmitCommand(command=("x",), folder=f"/{number}"), {})
     at = request_journal.read(None).offset
     assert texts(at) == [] and len(texts(at + 1)) == 3, "of a queue that had come further"
     assert request_journal.read(at + 1).offset == at
 
 
 def test_what_was_cleared_is_not_read_and_not_lost() -> None:
-    assert request_journal.read(None) == request_journal.Lines(0, [])
+    assert request_journal.read(None) == request_journal.JournalPage(0, [])
     request_journal.clear()
-    request_journal.note("kill", None, None)
+    request_journal.add_entry("kill", None, None)
     begin = request_journal.read(None)
     request_journal.clear()
-    request_journal.note("clear", None, {})
+    request_journal.add_entry("clear", None, {})
     assert texts(0) == texts(None) == [] and request_journal.read(0).offset == begin.offset
-    request_journal.note("hold", None, None)
+    request_journal.add_entry("hold", None, None)
     assert texts(0) == ["hold"]
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert [one.text for one in store.events(kind=request_journal.KIND)] == ["kill", "hold"]
 
 
@@ -85,7 +85,7 @@ def test_what_was_done_is_done_though_it_cannot_be_noted(
 ) -> None:
     (state / "lab").mkdir(mode=0o755)
     (state / "lab").chmod(0o755)
-    request_journal.note("stop", None, None)
+    request_journal.add_entry("stop", None, None)
     said = capsys.readouterr().err
     assert "stop" in said and said.count("\n") == 1
     messages.check(said)

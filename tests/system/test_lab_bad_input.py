@@ -69,7 +69,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     own = Lab(tmp_path_factory.mktemp("lab"), "sim:2x24GB")
     project(own.folder / "p")
     with own.here():
-        with lab.opened() as store:
+        with lab.open_queue() as store:
             store.restore(
                 [
                     task(id="0a1", name="waits", held=True),
@@ -118,7 +118,7 @@ def test_tasks_that_would_wait_for_each_other(here: Lab) -> None:
     """No command can ask for it: what is waited for stands in the queue already."""
     circle = [task(id="0e1", after=("0e2",)), task(id="0e2", after=("0e1",))]
     before = stands(here)
-    with lab.opened() as store, pytest.raises(Exception, match=r"0e\d → 0e\d"):
+    with lab.open_queue() as store, pytest.raises(Exception, match=r"0e\d → 0e\d"):
         store.submit(circle)
     assert stands(here) == before
 

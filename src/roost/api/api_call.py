@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 from urllib.parse import quote
 
 from roost.base.errors import UsageError
-from roost.operations.responses import Piece
+from roost.operations.responses import StreamEvent
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ class BlockingTransport(Protocol):
 
     def do(self, call: ApiRequest[T]) -> T: ...
 
-    def follow(self, following: StreamRequest[T]) -> Generator[Piece[T], None, None]: ...
+    def follow(self, following: StreamRequest[T]) -> Generator[StreamEvent[T], None, None]: ...
 
 
 class AsyncTransport(Protocol):
@@ -49,7 +49,7 @@ class AsyncTransport(Protocol):
 
     def do(self, call: ApiRequest[T]) -> Coroutine[Any, Any, T]: ...
 
-    def follow(self, following: StreamRequest[T]) -> AsyncGenerator[Piece[T], None]: ...
+    def follow(self, following: StreamRequest[T]) -> AsyncGenerator[StreamEvent[T], None]: ...
 
 
 class operation(Generic[P, T]):
@@ -85,10 +85,10 @@ class stream(Generic[P, T]):
     @overload
     def __get__(
         self, client: BlockingTransport, owner: type
-    ) -> Callable[P, Generator[Piece[T], None, None]]: ...
+    ) -> Callable[P, Generator[StreamEvent[T], None, None]]: ...
 
     @overload
-    def __get__(self, client: AsyncTransport, owner: type) -> Callable[P, AsyncGenerator[Piece[T], None]]: ...
+    def __get__(self, client: AsyncTransport, owner: type) -> Callable[P, AsyncGenerator[StreamEvent[T], None]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
         return self if client is None else _method(self.build_request, client, client.follow)

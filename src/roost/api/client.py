@@ -19,7 +19,7 @@ from roost.api.api_call import ApiRequest, StreamRequest, lone_surrogate_error
 from roost.api.client_methods import ClientMethods
 from roost.api.resumed_stream import HEARTBEAT_SECONDS, ResumedStream
 from roost.base.errors import RoostError, UsageError
-from roost.operations.responses import Piece
+from roost.operations.responses import StreamEvent
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ class Client(_ClientBase):
             raise self._transport_error(call, error) from None
         return self._answer(call, answer.status_code, data)
 
-    def follow(self, following: StreamRequest[T]) -> Generator[Piece[T], None, None]:
+    def follow(self, following: StreamRequest[T]) -> Generator[StreamEvent[T], None, None]:
         """Yields the pieces of a stream, and reconnects as often as needed."""
         state = ResumedStream(following, self._patience_seconds)
         while not state.has_ended:
@@ -235,7 +235,7 @@ class AsyncClient(_ClientBase):
             raise self._transport_error(call, error) from None
         return self._answer(call, answer.status_code, data)
 
-    async def follow(self, following: StreamRequest[T]) -> AsyncGenerator[Piece[T], None]:
+    async def follow(self, following: StreamRequest[T]) -> AsyncGenerator[StreamEvent[T], None]:
         """Yields the pieces of a stream, and reconnects as often as needed."""
         state = ResumedStream(following, self._patience_seconds)
         while not state.has_ended:

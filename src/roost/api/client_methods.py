@@ -16,26 +16,26 @@ from roost.api.api_call import (
     stream,
     stream_request,
 )
-from roost.operations.curves.curve import Recorded
+from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.devices import DeviceList as Cards
-from roost.operations.lab import Status
+from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices
 from roost.operations.queue.why import TaskExplanation
-from roost.operations.reading.show import CheckpointShown, Shown
+from roost.operations.reading.show import CheckpointDetails, PackageDetails
 from roost.operations.responses import (
-    About,
-    Drained,
-    Entry,
+    ServerInfo,
+    DrainedCards,
+    FileEntry,
     Event,
-    Lease,
+    LeaseEntry,
     LogPage,
     LogPiece,
-    Ordered,
-    OrderedRun,
-    Project,
+    TaskReferences,
+    RunReference,
+    ProjectResponse,
     RowPiece,
     RunPage,
-    Submitted,
+    SubmitResponse,
     TaskPage,
 )
 
@@ -77,14 +77,14 @@ class ClientMethods:
     # --- the machine and its lab
 
     @operation
-    def about(self) -> ApiRequest[About]:
+    def about(self) -> ApiRequest[ServerInfo]:
         """Returns the version and the process of the server."""
-        return get("", About)
+        return get("", ServerInfo)
 
     @operation
-    def lab(self) -> ApiRequest[Status]:
+    def lab(self) -> ApiRequest[LabStatus]:
         """Returns the daemon and the number of tasks in each state."""
-        return get("/lab", Status)
+        return get("/lab", LabStatus)
 
     @operation
     def devices(self) -> ApiRequest[Cards]:
@@ -118,7 +118,7 @@ class ClientMethods:
     @operation
     def drain(
         self, cards: str, *, off: bool = False, begin: str | None = None, until: str | None = None
-    ) -> ApiRequest[Drained]:
+    ) -> ApiRequest[DrainedCards]:
         """Drains cards, so that no more tasks start on them, or ends that.
 
         Args:
@@ -127,12 +127,12 @@ class ClientMethods:
             begin: Its start, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now.
             until: Its end; a task that may still run when the drain begins does not start. None: no end.
         """
-        return post("/devices/drain", Drained, cards=cards, off=off, begin=begin, until=until)
+        return post("/devices/drain", DrainedCards, cards=cards, off=off, begin=begin, until=until)
 
     @operation
-    def leases(self) -> ApiRequest[list[Lease]]:
+    def leases(self) -> ApiRequest[list[LeaseEntry]]:
         """Returns the leases of cards."""
-        return get("/leases", list[Lease])
+        return get("/leases", list[LeaseEntry])
 
     @operation
     def events(self, *, cursor: str = "0") -> ApiRequest[list[Event]]:
@@ -177,7 +177,7 @@ class ClientMethods:
         description: str | None = None,
         name: str | None = None,
         **resources: Unpack[ResourceArguments],
-    ) -> ApiRequest[Submitted]:
+    ) -> ApiRequest[SubmitResponse]:
         """Queues a training or a sweep.
 
         Args:
@@ -189,7 +189,7 @@ class ClientMethods:
             **resources: `ResourceArguments`.
         """
         return post(
-            "/runs", Submitted, config=self._path(config), tuning=tuning and self._path(tuning),
+            "/runs", SubmitResponse, config=self._path(config), tuning=tuning and self._path(tuning),
             overrides=overrides, description=description, name=name, **resources,
         )  # fmt: skip
 
@@ -202,7 +202,7 @@ class ClientMethods:
         description: str | None = None,
         name: str | None = None,
         **resources: Unpack[ResourceArguments],
-    ) -> ApiRequest[Submitted]:
+    ) -> ApiRequest[SubmitResponse]:
         """Queues a command.
 
         Args:
@@ -213,14 +213,14 @@ class ClientMethods:
             **resources: `ResourceArguments`.
         """
         return post(
-            "/commands", Submitted, command=command, folder=self._path(folder), description=description,
+            "/commands", SubmitResponse, command=command, folder=self._path(folder), description=description,
             name=name, **resources,
         )  # fmt: skip
 
     @operation
-    def show_run(self, run: str) -> ApiRequest[Shown]:
+    def show_run(self, run: str) -> ApiRequest[PackageDetails]:
         """Returns everything known about a run."""
-        return get(f"/runs/{path_segment(run)}", Shown)
+        return get(f"/runs/{path_segment(run)}", PackageDetails)
 
     @operation
     def continue_(
@@ -232,7 +232,7 @@ class ClientMethods:
         description: str | None = None,
         force: bool = False,
         **resources: Unpack[ResourceArguments],
-    ) -> ApiRequest[Submitted]:
+    ) -> ApiRequest[SubmitResponse]:
         """Queues the next session of a run.
 
         Args:
@@ -244,19 +244,19 @@ class ClientMethods:
             **resources: `ResourceArguments`.
         """
         return post(
-            f"/runs/{path_segment(run)}/continue", Submitted, checkpoint=checkpoint, overrides=overrides,
+            f"/runs/{path_segment(run)}/continue", SubmitResponse, checkpoint=checkpoint, overrides=overrides,
             description=description, force=force, **resources,
         )  # fmt: skip
 
     @operation
-    def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[OrderedRun]:
+    def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[RunReference]:
         """Requests a run to save and stop, or kills it."""
-        return post(f"/runs/{path_segment(run)}/stop", OrderedRun, now=now)
+        return post(f"/runs/{path_segment(run)}/stop", RunReference, now=now)
 
     @operation
-    def checkpoints(self, run: str) -> ApiRequest[list[CheckpointShown]]:
+    def checkpoints(self, run: str) -> ApiRequest[list[CheckpointDetails]]:
         """Returns the checkpoints of a run."""
-        return get(f"/runs/{path_segment(run)}/checkpoints", list[CheckpointShown])
+        return get(f"/runs/{path_segment(run)}/checkpoints", list[CheckpointDetails])
 
     @operation
     def read_log(
@@ -279,7 +279,7 @@ class ClientMethods:
         from_step: int | None = None,
         to_step: int | None = None,
         width: int = 1000,
-    ) -> ApiRequest[Recorded]:
+    ) -> ApiRequest[RecordedCurves]:
         """Returns a run's curves: for each column of pixels the exact first, least, greatest and last value.
 
         Args:
@@ -290,7 +290,7 @@ class ClientMethods:
             width: The number of columns of pixels.
         """
         return get(
-            f"/runs/{path_segment(run)}/records", Recorded, name=name, from_step=from_step, to_step=to_step,
+            f"/runs/{path_segment(run)}/records", RecordedCurves, name=name, from_step=from_step, to_step=to_step,
             width=width,
         )  # fmt: skip
 
@@ -300,9 +300,9 @@ class ClientMethods:
         return stream_request(f"/runs/{path_segment(run)}/records/follow", RowPiece, cursor=cursor)
 
     @operation
-    def list_files(self, run: str) -> ApiRequest[list[Entry]]:
+    def list_files(self, run: str) -> ApiRequest[list[FileEntry]]:
         """Returns the files of a run."""
-        return get(f"/runs/{path_segment(run)}/files", list[Entry])
+        return get(f"/runs/{path_segment(run)}/files", list[FileEntry])
 
     @operation
     def read_file(self, run: str, path: str) -> ApiRequest[bytes]:
@@ -310,9 +310,9 @@ class ClientMethods:
         return get(f"/runs/{path_segment(run)}/files/{'/'.join(map(path_segment, path.split('/')))}", bytes)
 
     @operation
-    def new_project(self, folder: Path | str, *, template: str = "digits") -> ApiRequest[Project]:
+    def new_project(self, folder: Path | str, *, template: str = "digits") -> ApiRequest[ProjectResponse]:
         """Creates a project from a template in a folder, whose path is as for `submit`."""
-        return post("/projects", Project, folder=self._path(folder), template=template)
+        return post("/projects", ProjectResponse, folder=self._path(folder), template=template)
 
     # --- tasks, given by an id, a prefix of one, a name, or a sweep
 
@@ -343,26 +343,26 @@ class ClientMethods:
         return get(f"/tasks/{path_segment(task)}/why", list[TaskExplanation])
 
     @operation
-    def stop(self, task: str) -> ApiRequest[Ordered]:
+    def stop(self, task: str) -> ApiRequest[TaskReferences]:
         """Requests a task to save and stop."""
-        return post(f"/tasks/{path_segment(task)}/stop", Ordered)
+        return post(f"/tasks/{path_segment(task)}/stop", TaskReferences)
 
     @operation
-    def kill(self, task: str) -> ApiRequest[Ordered]:
+    def kill(self, task: str) -> ApiRequest[TaskReferences]:
         """Kills a task."""
-        return post(f"/tasks/{path_segment(task)}/kill", Ordered)
+        return post(f"/tasks/{path_segment(task)}/kill", TaskReferences)
 
     @operation
-    def hold(self, task: str) -> ApiRequest[Ordered]:
+    def hold(self, task: str) -> ApiRequest[TaskReferences]:
         """Holds a pending task, so that it does not start."""
-        return post(f"/tasks/{path_segment(task)}/hold", Ordered)
+        return post(f"/tasks/{path_segment(task)}/hold", TaskReferences)
 
     @operation
-    def release(self, task: str) -> ApiRequest[Ordered]:
+    def release(self, task: str) -> ApiRequest[TaskReferences]:
         """Releases a held task."""
-        return post(f"/tasks/{path_segment(task)}/release", Ordered)
+        return post(f"/tasks/{path_segment(task)}/release", TaskReferences)
 
     @operation
-    def set_priority(self, task: str, priority: int) -> ApiRequest[Ordered]:
+    def set_priority(self, task: str, priority: int) -> ApiRequest[TaskReferences]:
         """Changes the priority of a task; higher starts first."""
-        return post(f"/tasks/{path_segment(task)}/priority", Ordered, priority=priority)
+        return post(f"/tasks/{path_segment(task)}/priority", TaskReferences, priority=priority)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
-from roost.operations.responses import Failed
+from roost.operations.responses import ErrorResponse
 
 BUSY = 503
 _ERROR_CLASSES: dict[str, type[RoostError]] = {
@@ -37,7 +37,7 @@ def response_error(status: int, body: bytes) -> RoostError:
         body: The body of the response.
     """
     try:
-        problem = msgspec.json.decode(body, type=Failed).error
+        problem = msgspec.json.decode(body, type=ErrorResponse).error
     except msgspec.MsgspecError:
         if status == BUSY:
             return RoostError("the server has too many connections", fix="try again")

@@ -11,7 +11,7 @@ import msgspec
 from roost.api import error_mapping
 from roost.api.api_call import StreamRequest
 from roost.base.errors import RoostError
-from roost.operations.responses import Piece
+from roost.operations.responses import StreamEvent
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class ResumedStream(Generic[T]):
         if status != error_mapping.BUSY:
             raise error
 
-    def pieces(self, data: bytes) -> Iterator[Piece[T]]:
+    def pieces(self, data: bytes) -> Iterator[StreamEvent[T]]:
         """Yields the pieces that these bytes complete.
 
         Raises:
@@ -103,11 +103,11 @@ class ResumedStream(Generic[T]):
     def _mark_reachable(self) -> None:
         self._unreachable_since, self._pause = None, _SHORTEST_SECONDS
 
-    def _piece(self, fields: dict[str, bytes]) -> Piece[T]:
+    def _piece(self, fields: dict[str, bytes]) -> StreamEvent[T]:
         try:
             data = msgspec.json.decode(fields.get("data", b""), type=self._request.data)
         except msgspec.MsgspecError as error:
             raise RoostError(f"this version of roost cannot decode the stream: {error}") from None
         cursor = fields.get("id", b"").decode("ascii", "replace")
         self._cursor = cursor
-        return Piece(cursor, fields["event"].decode("ascii", "replace"), data)
+        return StreamEvent(cursor, fields["event"].decode("ascii", "replace"), data)

@@ -12,18 +12,18 @@ import msgspec
 from roost.base.text.byte_sizes import format_bytes
 from roost.base.text.word_list import join_names
 from roost.cli import terminal
-from roost.operations.reading.determinism_summary import DeterminismShown
+from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.show import (
-    AnalysisShown,
-    CheckpointShown,
-    PredictionShown,
-    SessionShown,
-    Shown,
+    AnalysisDetails,
+    CheckpointDetails,
+    PredictionDetails,
+    SessionDetails,
+    PackageDetails,
 )
 from roost.package.lineage import ForkParent
 
 
-def format_package(shown: Shown) -> Iterator[str]:
+def format_package(shown: PackageDetails) -> Iterator[str]:
     """Yields the lines about a package; `click.echo` removes the colours where none are allowed."""
     yield from _summary_lines(shown)
     yield from _section("sessions", _sessions(shown.sessions))
@@ -47,7 +47,7 @@ def format_package(shown: Shown) -> Iterator[str]:
         yield f"model: {terminal.format_path(Path(shown.model))}"
 
 
-def _summary_lines(shown: Shown) -> Iterator[str]:
+def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     row = shown.summary
     yield f"{click.style(shown.path, bold=True)}  {terminal.format_state(row.state)}"
     if row.description:
@@ -75,7 +75,7 @@ def _summary_lines(shown: Shown) -> Iterator[str]:
         yield f"{click.style('error:', fg='red')} {terminal.escape_text(row.error)}"
 
 
-def _media(shown: Shown) -> list[str]:
+def _media(shown: PackageDetails) -> list[str]:
     """``12 files of 3 steps: 100, 200, 300  in runs/NAME/media``"""
     if not shown.media:
         return []
@@ -89,7 +89,7 @@ def _media(shown: Shown) -> list[str]:
 _MAX_STEPS = 8
 
 
-def _lineage_lines(shown: Shown) -> Iterator[str]:
+def _lineage_lines(shown: PackageDetails) -> Iterator[str]:
     """The parent of a fork and that one's ancestors; and the forks of this package."""
     if shown.parent is not None:
         way = f"forked from {_describe_parent(shown.parent)}"
@@ -113,7 +113,7 @@ _ALGORITHMS = {
 }
 
 
-def _determinism(found: DeterminismShown, now: object) -> str:
+def _determinism(found: DeterminismSummary, now: object) -> str:
     """The setting and the state of the stack when the run began; ``now`` is the current setting."""
     setting = found.asked or "not set"
     later = f", now {now}" if found.asked and now not in (None, found.asked) else ""
@@ -134,7 +134,7 @@ def _section(title: str, body: Iterable[str]) -> Iterator[str]:
         yield from (f"  {line}" for line in found)
 
 
-def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
+def _sessions(sessions: Sequence[SessionDetails]) -> list[str]:
     # If all sessions ran on one host, naming it in each line adds nothing.
     one_host = len({one.host for one in sessions}) == 1
     # The same holds for ranks, if no session had more than one.
@@ -164,13 +164,13 @@ def _sessions(sessions: Sequence[SessionShown]) -> list[str]:
     ]
 
 
-def _lost_guard_line(session: SessionShown) -> str:
+def _lost_guard_line(session: SessionDetails) -> str:
     continues = "continues" if session.state == "running" else "continued"
     moment = terminal.format_time(session.guard_lost)
     return f"session {session.number}: its guard was killed at {moment}; the session {continues} without one"
 
 
-def _initial_weights_lines(shown: Shown) -> Iterator[str]:
+def _initial_weights_lines(shown: PackageDetails) -> Iterator[str]:
     for one in shown.began_with:
         digest = f", sha256 {one.sha256[:12]}" if one.sha256 else ""
         yield f"{one.path}: {one.about}, {format_bytes(one.size)}{digest}: {one.loaded}"
@@ -202,7 +202,7 @@ def _checkpoint_metrics(metrics: Mapping[str, float | None], watched: Sequence[s
 _MAX_METRICS = 6
 
 
-def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str]) -> list[str]:
+def _checkpoints(checkpoints: Sequence[CheckpointDetails], watched: Sequence[str]) -> list[str]:
     rows = [
         [
             str(one.id),
@@ -219,7 +219,7 @@ def _checkpoints(checkpoints: Sequence[CheckpointShown], watched: Sequence[str])
     return terminal.format_table(["ID", "STEP", "EPOCH", "REASON", "TRACKS", "SIZE", "METRICS"], rows)
 
 
-def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
+def _analyses(analyses: Sequence[AnalysisDetails]) -> list[str]:
     rows = [
         [
             str(one.number),
@@ -235,7 +235,7 @@ def _analyses(analyses: Sequence[AnalysisShown]) -> list[str]:
     return terminal.format_table(["", "STATE", "SCRIPT", "CHECKPOINT", "STARTED", "TIME", "ABOUT"], rows)
 
 
-def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
+def _predictions(predictions: Sequence[PredictionDetails]) -> list[str]:
     rows = [
         [
             str(one.number),
@@ -250,7 +250,7 @@ def _predictions(predictions: Sequence[PredictionShown]) -> list[str]:
     return terminal.format_table(["", "DATA", "CHECKPOINT", "SAMPLES", "TIME", "VALUES"], rows)
 
 
-def _remarks(shown: Shown) -> Iterator[tuple[str, list[str]]]:
+def _remarks(shown: PackageDetails) -> Iterator[tuple[str, list[str]]]:
     yield "inexact", shown.inexact
     yield "damaged, set aside", shown.set_aside
     yield "not copied", [f"{one['path']}: {one['reason']}" for one in shown.left_out]

@@ -22,12 +22,12 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
 from roost.operations.reading.output_reader import tail_offset
 
-LOG = "daemon.log"
+LOG_NAME = "daemon.log"
 _START_SECONDS = 20.0
-_AT_ONCE = 8
+_MAX_PARALLEL = 8
 
 
-class Status(msgspec.Struct, frozen=True):
+class LabStatus(msgspec.Struct, frozen=True):
     """How the lab stands."""
 
     daemon: DaemonRecord | None
@@ -38,18 +38,18 @@ class Status(msgspec.Struct, frozen=True):
     folder: str
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
+class RebuildResult(msgspec.Struct, frozen=True):
     """What was found for the queue."""
 
     tasks: dict[str, int]
-    """As in `Status`."""
+    """As in `LabStatus`."""
     aside: Path | None
     """Where the old queue is; None if there was none."""
     notes: Sequence[str] = ()
     """What was passed over, and what will never start; a line each."""
 
 
-def opened() -> QueueStore:
+def open_queue() -> QueueStore:
     """The queue.
 
     Raises:
@@ -60,13 +60,13 @@ def opened() -> QueueStore:
 
 
 @contextlib.contextmanager
-def changed() -> Iterator[QueueStore]:
+def locked_queue() -> Iterator[QueueStore]:
     """The queue, for whoever changes it; where it is made anew it is the new one.
 
     Raises:
-        Refused, RoostError: As `opened`.
+        Refused, RoostError: As `open_queue`.
     """
-    with rebuilding.rebuild_lock(state_folder.lab_folder()), opened() as store:
+    with rebuilding.rebuild_lock(state_folder.lab_folder()), open_queue() as store:
         yield store
 
 
@@ -77,27 +77,27 @@ def enqueue(tasks: Sequence[Task]) -> None:
         Refused: One waits for what will never come; or the daemon is of another version, or cannot start.
         OSError: A package cannot be written.
     """
-    with changed() as store:
+    with locked_queue() as store:
         package_roots.add(store.folder, [Path(task.package) for task in tasks])
-        _announce(tasks, store.folder)
+        _announce_tasks(tasks, store.folder)
         store.submit(tasks)
         for task in tasks:
             with contextlib.suppress(OSError):  # it is queued; what is announced suffices to start it
                 task_file.confirm(task)
-    ensure()
+    ensure_daemon()
 
 
-def _announce(tasks: Sequence[Task], folder: Path) -> None:
+def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
     if len(tasks) == 1:
         task_file.announce(tasks[0], folder)
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # each waits for the disk
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each waits for the disk
         list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
-def ensure() -> DaemonRecord:
+def ensure_daemon() -> DaemonRecord:
     """Wakes the daemon; starts it if there is none. Gives who it is.
 
     Raises:
@@ -114,7 +114,7 @@ def ensure() -> DaemonRecord:
             fix="`roost lab restart`: what runs goes on",
         )
     _require_its_queue(found, folder)
-    with opened() as store:
+    with open_queue() as store:
         store.wake_daemon()
     return found
 
@@ -131,11 +131,11 @@ def start() -> DaemonRecord:
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.rebuild_lock(folder):
         failed = background_process.start(
-            command, folder / LOG, what="the lab's daemon", seconds=_START_SECONDS
+            command, folder / LOG_NAME, what="the lab's daemon", seconds=_START_SECONDS
         )
     found = daemon_presence.find_daemon(folder)
     if found is None:  # several may start one at the same time: all but one of those end, and all have it
-        gone = RoostError("the lab's daemon has ended already", where=folder / LOG, fix="start it again")
+        gone = RoostError("the lab's daemon has ended already", where=folder / LOG_NAME, fix="start it again")
         raise failed or gone
     return found
 
@@ -149,7 +149,7 @@ def stop() -> DaemonRecord | None:
     return daemon_presence.stop(state_folder.lab_folder())
 
 
-def status() -> Status:
+def status() -> LabStatus:
     """How the lab stands; makes no queue where there is none.
 
     Raises:
@@ -160,10 +160,10 @@ def status() -> Status:
     found = daemon_presence.find_daemon(folder)
     if found is not None:
         _require_its_queue(found, folder)
-    return Status(found, _counted(folder), _templates() if found is not None else 0, str(folder))
+    return LabStatus(found, _state_counts(folder), _count_templates() if found is not None else 0, str(folder))
 
 
-def _templates() -> int:
+def _count_templates() -> int:
     from roost.supervisor.forkserver import warm_templates  # whoever submits does not wait for it
 
     try:
@@ -182,7 +182,7 @@ def log(lines: int) -> list[str]:
         Refused: Its folder will not do.
         OSError: It cannot be read.
     """
-    path = state_folder.lab_folder() / LOG
+    path = state_folder.lab_folder() / LOG_NAME
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -190,7 +190,7 @@ def log(lines: int) -> list[str]:
         return file.read().decode(errors="replace").splitlines()
 
 
-def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
+def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> RebuildResult:
     """Makes the queue anew from the packages (`roost.lab.queue.rebuild`), and starts the daemon for what has
     not
     ended.
@@ -210,23 +210,23 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> Rebuilt:
             raise NotFound("there is no such folder", received=str(path))
     folder = state_folder.lab_folder()
     if lost is not None:
-        lost = _lost(lost.expanduser().absolute(), folder)
+        lost = _lost_lab_folder(lost.expanduser().absolute(), folder)
     if (found := daemon_presence.find_daemon(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
         raise Refused(what, fix="`roost lab stop` first: what runs goes on")
-    with rebuilding.rebuild_lock(folder, alone=True):
+    with rebuilding.rebuild_lock(folder, is_exclusive=True):
         fd = daemon_presence.lock(folder)
         try:
-            made = rebuilding.rebuild(folder, more, lost=lost)
+            made = rebuilding.rebuild(folder, more, lost_lab=lost)
         finally:
             os.close(fd)
-    tasks = _counted(folder)
+    tasks = _state_counts(folder)
     if tasks.keys() - set(ENDED):
-        ensure()
-    return Rebuilt(tasks, made.aside, made.notes)
+        ensure_daemon()
+    return RebuildResult(tasks, made.old_queue, made.notes)
 
 
-def _lost(given: Path, own: Path) -> Path:
+def _lost_lab_folder(given: Path, own: Path) -> Path:
     """The folder of a lab that is no more, by that or by its ROOST_STATE."""
     folder = given if given.name == own.name else given / own.name
     if folder != own and (folder / database.FILE_NAME).exists():
@@ -243,9 +243,9 @@ def _require_its_queue(found: DaemonRecord, folder: Path) -> None:
         raise Refused(what, where=path, fix=fix)
 
 
-def _counted(folder: Path) -> dict[str, int]:
+def _state_counts(folder: Path) -> dict[str, int]:
     if not database.has_existed(folder):
         return {}
-    with opened() as store:
+    with open_queue() as store:
         found = store.state_counts()
     return {state: found[state] for state in (PENDING, *LIVE, *ENDED) if state in found}

@@ -9,10 +9,10 @@ import msgspec
 from roost.lab.notices import notice_events, test_message
 from roost.lab.notices import receivers as settings
 
-_AT_ONCE = 8
+_MAX_PARALLEL = 8
 
 
-class Told(msgspec.Struct, frozen=True):
+class ReceiverStatus(msgspec.Struct, frozen=True):
     """One receiver."""
 
     name: str
@@ -29,7 +29,7 @@ class Notices(msgspec.Struct, frozen=True):
     file: str
     events: list[str]
     least_minutes: float | None
-    receivers: list[Told]
+    receivers: list[ReceiverStatus]
 
 
 def notices() -> Notices:
@@ -42,7 +42,7 @@ def notices() -> Notices:
     """
     file = notice_events.settings_path()
     asked = settings.read_settings(file)
-    told = [Told(name, one.kind, one.place) for name, one in asked.receivers.items()]
+    told = [ReceiverStatus(name, one.kind, one.address) for name, one in asked.receivers.items()]
     return Notices(str(file), list(asked.events), asked.least_minutes, told)
 
 
@@ -53,7 +53,7 @@ def try_notices() -> Notices:
         NotFound, Refused, ConfigError: As `notices`.
     """
     found = notices()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
         results = list(pool.map(test_message.send_test, range(len(found.receivers))))
     told = [
         msgspec.structs.replace(one, why_not=why_not)

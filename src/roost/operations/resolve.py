@@ -12,10 +12,10 @@ from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 
-RUNS = "runs"
+RUNS_FOLDER = "runs"
 """Where packages are made, below the current folder."""
-_MOST_TOLD = 20
-_NONE_YET = "`roost submit` queues one, `roost ls` lists packages"
+_MAX_LISTED = 20
+_EMPTY_QUEUE_FIX = "`roost submit` queues one, `roost ls` lists packages"
 
 
 def has_queue() -> bool:
@@ -31,14 +31,14 @@ def is_package(text: str | Path) -> bool:
         return False
 
 
-def in_runs(text: str | Path) -> Path | None:
+def find_in_runs(text: str | Path) -> Path | None:
     """The package that `ls` shows by this name where it stands for ``./runs``."""
     name = str(text)
-    found = Path(RUNS) / name
+    found = Path(RUNS_FOLDER) / name
     return found if name and "/" not in name and is_package(found) else None
 
 
-def tasks(text: str) -> list[Task]:
+def find_tasks(text: str) -> list[Task]:
     """The tasks that are meant by an id, the beginning of one, a name, or the path of a package: one, or all
     of a sweep.
 
@@ -49,7 +49,7 @@ def tasks(text: str) -> list[Task]:
     """
     if not database.has_existed(state_folder.lab_folder()):
         _require_no_package(text)
-        raise NotFound("there is no such task or package", received=text, fix=_NONE_YET)
+        raise NotFound("there is no such task or package", received=text, fix=_EMPTY_QUEUE_FIX)
     with QueueStore.open() as store:
         try:
             return store.find_all(text)
@@ -58,21 +58,21 @@ def tasks(text: str) -> list[Task]:
             raise
 
 
-def unended(package: Path) -> Task | None:
+def unfinished_task(package: Path) -> Task | None:
     """The task of a package that waits or runs.
 
     Raises:
         UsageError: There are several.
         Refused: The queue cannot be opened.
     """
-    found = all_unended(package)
+    found = unfinished_tasks(package)
     if len(found) > 1:
-        what = f"{len(found)} tasks are meant by it: {join_names([one.id for one in found], _MOST_TOLD)}"
+        what = f"{len(found)} tasks are meant by it: {join_names([one.id for one in found], _MAX_LISTED)}"
         raise UsageError(what, received=str(package), fix="give the id of one")
     return found[0] if found else None
 
 
-def all_unended(package: Path) -> list[Task]:
+def unfinished_tasks(package: Path) -> list[Task]:
     """The tasks of a package that wait or run, by whatever path the package is named.
 
     Raises:
@@ -84,10 +84,10 @@ def all_unended(package: Path) -> list[Task]:
         return []
     with QueueStore.open() as store:
         left = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
-    return [task for task in left if _is_same(Path(task.package), package)]
+    return [task for task in left if _is_same_folder(Path(task.package), package)]
 
 
-def package_of(text: str | Path) -> Path:
+def find_package(text: str | Path) -> Path:
     """The package that is meant by its path, by its task, or by its name in ``./runs``, in this order.
 
     Raises:
@@ -98,14 +98,14 @@ def package_of(text: str | Path) -> Path:
     if is_package(text):
         return Path(text)
     try:
-        task, *others = tasks(str(text))
+        task, *others = find_tasks(str(text))
     except NotFound:
-        if (found := in_runs(text)) is not None:
+        if (found := find_in_runs(text)) is not None:
             return found
         raise
     if others:
         each = [f"{one.name} ({one.state})" for one in (task, *others)]
-        what = f"it is a sweep of {len(each)} tasks: {join_names(each, _MOST_TOLD)}"
+        what = f"it is a sweep of {len(each)} tasks: {join_names(each, _MAX_LISTED)}"
         raise UsageError(what, received=str(text), fix="name one of them")
     return Path(task.package)
 
@@ -117,7 +117,7 @@ def _require_no_package(text: str) -> None:
     Raises:
         NotFound: It is one of these.
     """
-    package = text if is_package(text) else in_runs(text)
+    package = text if is_package(text) else find_in_runs(text)
     if package is not None:
         path = shlex.quote(str(package))
         fix = f"`roost show {path}` shows it, `roost submit continue {path}` queues it"
@@ -132,7 +132,7 @@ def _require_no_package(text: str) -> None:
         PackageFolder.open(text)
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same_folder(one: Path, other: Path) -> bool:
     """Whether both are one folder; a copy has the tickets of what it was copied from."""
     try:
         return one.samefile(other)

@@ -8,12 +8,12 @@ import msgspec
 
 from roost.operations.devices.devices import LeaseOnCard
 from roost.operations.queue.list_tasks import TaskRow
-from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_row import PackageSummary
 
 T = TypeVar("T")
 
 
-class Piece(msgspec.Struct, Generic[T], frozen=True):
+class StreamEvent(msgspec.Struct, Generic[T], frozen=True):
     """One piece of a stream."""
 
     cursor: str
@@ -22,7 +22,7 @@ class Piece(msgspec.Struct, Generic[T], frozen=True):
     data: T
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request was not carried out."""
 
     code: str
@@ -37,25 +37,25 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The file, and line, at fault."""
 
 
-class Failed(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """The body of every answer that is no success."""
 
-    error: Problem
+    error: ProblemDetails
 
 
-class About(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """The server."""
 
     name: str
     version: str
 
 
-class Run(msgspec.Struct, frozen=True):
+class ListedRun(msgspec.Struct, frozen=True):
     """One run in a list."""
 
     id: str
     path: str
-    summary: Row
+    summary: PackageSummary
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -63,16 +63,16 @@ class RunPage(msgspec.Struct, frozen=True):
 
     total: int
     """How many are meant, on all pages."""
-    runs: list[Run]
+    runs: list[ListedRun]
 
 
-class OrderedRun(msgspec.Struct, frozen=True):
+class RunReference(msgspec.Struct, frozen=True):
     """The run to which an order was given."""
 
     run: str
 
 
-class Queued(msgspec.Struct, frozen=True):
+class QueuedTask(msgspec.Struct, frozen=True):
     """A task that waits, and its package, which stands."""
 
     task: str
@@ -81,16 +81,16 @@ class Queued(msgspec.Struct, frozen=True):
     path: str
 
 
-class Submitted(msgspec.Struct, frozen=True):
+class SubmitResponse(msgspec.Struct, frozen=True):
     """What waits now."""
 
-    queued: list[Queued]
+    queued: list[QueuedTask]
     sweep: str | None
     """The sweep that they are of."""
     notes: list[str]
 
 
-class Project(msgspec.Struct, frozen=True):
+class ProjectResponse(msgspec.Struct, frozen=True):
     """What was made."""
 
     path: str
@@ -126,7 +126,7 @@ class RowPiece(msgspec.Struct, frozen=True):
     that step counts no more."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FileEntry(msgspec.Struct, frozen=True):
     """One file."""
 
     path: str
@@ -146,19 +146,19 @@ class TaskPage(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
 
 
-class Ordered(msgspec.Struct, frozen=True):
+class TaskReferences(msgspec.Struct, frozen=True):
     """The tasks to which an order was given."""
 
     tasks: list[str]
 
 
-class Drained(msgspec.Struct, frozen=True):
+class DrainedCards(msgspec.Struct, frozen=True):
     """The cards that were meant."""
 
     cards: list[str]
 
 
-class Lease(msgspec.Struct, frozen=True):
+class LeaseEntry(msgspec.Struct, frozen=True):
     """Who holds what of a card, beside this lab's tasks."""
 
     card: str

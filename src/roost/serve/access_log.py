@@ -9,12 +9,12 @@ from pathlib import Path
 
 from roost.base import durable
 
-MOST_BYTES = 8 << 20
+MAX_BYTES = 8 << 20
 """Then the file is set aside, in the place of the one that was before."""
-_OUT, _ERRORS = 1, 2
+_STDOUT_FD, _STDERR_FD = 1, 2
 
 
-def aside(path: Path) -> Path:
+def rotated_path(path: Path) -> Path:
     """Where the file before this one is."""
     return path.with_name(f"{path.name}.1")
 
@@ -35,16 +35,16 @@ class AccessLog:
         verb = method if method.isalpha() and len(method) < 10 else "?"
         at = time.strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(OSError):  # a full disk: it serves on
-            os.write(_OUT, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
-            if os.fstat(_OUT).st_size > MOST_BYTES:
+            os.write(_STDOUT_FD, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
+            if os.fstat(_STDOUT_FD).st_size > MAX_BYTES:
                 self._begin_anew()
 
     def _begin_anew(self) -> None:
         old = self._path.lstat()
-        ours = [fd for fd in (_OUT, _ERRORS) if os.path.samestat(os.fstat(fd), old)]
-        if _OUT not in ours:
+        ours = [fd for fd in (_STDOUT_FD, _STDERR_FD) if os.path.samestat(os.fstat(fd), old)]
+        if _STDOUT_FD not in ours:
             return
-        durable.rename(self._path, aside(self._path))
+        durable.rename(self._path, rotated_path(self._path))
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         new = os.open(self._path, flags, 0o600)
         for fd in ours:

@@ -7,10 +7,10 @@ from pathlib import Path
 from roost.base.errors import Refused
 from roost.lab.background import background_process
 
-_LOCK, _ABOUT = "server.lock", "server.json"
+_LOCK_NAME, _RECORD_NAME = "server.lock", "server.json"
 
 
-class About(background_process.ProcessRecord, frozen=True, kw_only=True):
+class ServerRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
     """A server."""
 
     port: int
@@ -23,27 +23,27 @@ def lock(folder: Path) -> int:
         Refused: There is one.
         OSError: The lock cannot be made.
     """
-    if (fd := background_process.lock(folder / _LOCK)) is not None:
+    if (fd := background_process.lock(folder / _LOCK_NAME)) is not None:
         return fd
-    found = about(folder)
+    found = find_running(folder)
     who = f" (pid {found.pid}, port {found.port})" if found is not None else ""
     raise Refused(f"a server runs already{who}", fix="`roost server status` tells of it")
 
 
-def tell(folder: Path, port: int) -> None:
+def write_record(folder: Path, port: int) -> None:
     """Tells who the server of a lab is: we, who hold its `lock` and listen at this port.
 
     Raises:
         OSError: It cannot be written.
     """
-    background_process.write_record(folder / _ABOUT, About.of_this_process(port=port))
+    background_process.write_record(folder / _RECORD_NAME, ServerRecord.of_this_process(port=port))
 
 
-def about(folder: Path) -> About | None:
+def find_running(folder: Path) -> ServerRecord | None:
     """The server that runs; None if there is none."""
-    return background_process.find_running(folder / _ABOUT, About)
+    return background_process.find_running(folder / _RECORD_NAME, ServerRecord)
 
 
-def stop(folder: Path) -> About | None:
+def stop(folder: Path) -> ServerRecord | None:
     """Ends the server, as `background.stop` does. Raises RoostError if it does not end."""
-    return background_process.stop(folder / _ABOUT, About, "the server")
+    return background_process.stop(folder / _RECORD_NAME, ServerRecord, "the server")

@@ -27,46 +27,46 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from roost.base.errors import RoostError
 from roost.base.system import state_folder
 from roost.lab.background import background_process
-from roost.operations.responses import Failed, Problem
+from roost.operations.responses import ErrorResponse, ProblemDetails
 from roost.serve import server_presence
 from roost.serve.access_log import AccessLog
-from roost.serve.app import application
+from roost.serve.app import create_app
 from roost.serve.http import listening_sockets
-from roost.serve.http.access_token import token
-from roost.serve.http.request_middleware import HEADERS, LOCAL, MOST_HEADER_BYTES
+from roost.serve.http.access_token import read_or_create_token
+from roost.serve.http.request_middleware import SECURITY_HEADERS, LOCAL_STATE_KEY, MAX_HEADER_BYTES
 from roost.serve.routes import served_packages
-from roost.serve.server_control import LOG
+from roost.serve.server_control import LOG_NAME
 
 _HEADER_SECONDS = 30.0
-_MOST_CONNECTIONS = 200
-_EACH = 3
+_MAX_CONNECTIONS = 200
+_DESCRIPTORS_PER_CONNECTION = 3
 """So many descriptors stand for a connection: its own, and what its request opens."""
-_SOON_SECONDS = 0.5
+_GRACE_SECONDS = 0.5
 """Who was let in, or answered, no longer ago than that takes nobody's time: many come at once, and each is to
 be heard."""
-_AT_ONCE, _QUEUE = 16, 1024
+_ACCEPT_BATCH, _BACKLOG = 16, 1024
 """So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
 others wait in the kernel's queue."""
-_END_SECONDS = 5
-_CREDENTIALS = struct.Struct("3i")
-_NO_HTTP = msgspec.json.encode(
-    Failed(
-        Problem(
+_SHUTDOWN_SECONDS = 5
+_PEER_CREDENTIALS = struct.Struct("3i")
+_MALFORMED_BODY = msgspec.json.encode(
+    ErrorResponse(
+        ProblemDetails(
             code="malformed",
             message="this is no HTTP request",
-            fix=f"send one of HTTP/1.1, with at most {MOST_HEADER_BYTES} bytes of headers",
+            fix=f"send one of HTTP/1.1, with at most {MAX_HEADER_BYTES} bytes of headers",
         )
     )
 )
-_NO_HTTP_HEADERS = [
-    *HEADERS,
+_MALFORMED_HEADERS = [
+    *SECURITY_HEADERS,
     (b"content-type", b"application/json"),
-    (b"content-length", str(len(_NO_HTTP)).encode()),
+    (b"content-length", str(len(_MALFORMED_BODY)).encode()),
     (b"connection", b"close"),
 ]
 
 
-class _Patient(H11Protocol):
+class _LimitedProtocol(H11Protocol):
     """Closes a connection over which no whole request comes. Of too many over TCP that one goes which lets us
     wait the longest: whoever opens hundreds and says nothing, or reads nothing, takes nobody else's place."""
 
@@ -78,8 +78,8 @@ class _Patient(H11Protocol):
         super().connection_made(transport)
         opened = transport.get_extra_info("socket")
         self._is_tcp = opened is None or opened.family != socket.AF_UNIX
-        if not self._is_tcp and _peer(opened) == os.geteuid():
-            self.app_state = {**self.app_state, LOCAL: True}
+        if not self._is_tcp and _peer_uid(opened) == os.geteuid():
+            self.app_state = {**self.app_state, LOCAL_STATE_KEY: True}
         self._wait()
         if self._is_tcp:
             self._make_room()
@@ -99,8 +99,8 @@ class _Patient(H11Protocol):
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            head = h11.Response(status_code=400, headers=_NO_HTTP_HEADERS, reason=b"Bad Request")
-            for event in (head, h11.Data(data=_NO_HTTP), h11.EndOfMessage()):
+            head = h11.Response(status_code=400, headers=_MALFORMED_HEADERS, reason=b"Bad Request")
+            for event in (head, h11.Data(data=_MALFORMED_BODY), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -134,11 +134,11 @@ class _Patient(H11Protocol):
             self.transport.abort()
 
     def _make_room(self) -> None:
-        patient = [one for one in self.connections if isinstance(one, _Patient) and one._is_tcp]
+        patient = [one for one in self.connections if isinstance(one, _LimitedProtocol) and one._is_tcp]
         there = [one for one in patient if not one.transport.is_closing()]
-        most = min(_MOST_CONNECTIONS, _descriptors() // _EACH)
+        most = min(_MAX_CONNECTIONS, _max_descriptors() // _DESCRIPTORS_PER_CONNECTION)
         beyond = max(0, len(there) - most)
-        since = self.loop.time() - (_SOON_SECONDS if beyond <= most else 0.0)
+        since = self.loop.time() - (_GRACE_SECONDS if beyond <= most else 0.0)
         waiting = [one for one in there if one.waits and one is not self and one._waiting_since <= since]
         for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
             one.transport.abort()
@@ -146,7 +146,7 @@ class _Patient(H11Protocol):
             self.transport.abort()  # else those who are answered at this moment will soon be done
 
 
-def _descriptors() -> int:
+def _max_descriptors() -> int:
     """How many this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else sys.maxsize
@@ -170,7 +170,7 @@ class _Server(uvicorn.Server):
         for listener in self.servers:
             listener.close()
         for one in list(self.server_state.connections):
-            if isinstance(one, _Patient) and one.is_streaming:
+            if isinstance(one, _LimitedProtocol) and one.is_streaming:
                 one.transport.abort()
         await super().shutdown(sockets)
 
@@ -195,22 +195,22 @@ def serve(
         OSError: There is no room for what it needs.
     """
     with contextlib.ExitStack() as at_the_end:
-        with _narrow_rights():
+        with _private_umask():
             state_folder.prepare(folder)
             at_the_end.callback(os.close, server_presence.lock(folder))
-            token(folder)
-            local = at_the_end.enter_context(listening_sockets.local(folder))
-            at_the_end.callback(listening_sockets.remove, folder)
-            tcp = at_the_end.enter_context(listening_sockets.loopback(port))
+            read_or_create_token(folder)
+            local = at_the_end.enter_context(listening_sockets.listen_unix(folder))
+            at_the_end.callback(listening_sockets.remove_unix_socket, folder)
+            tcp = at_the_end.enter_context(listening_sockets.listen_loopback(port))
             bound = tcp.getsockname()[1]
-            server_presence.tell(folder, bound)
+            server_presence.write_record(folder, bound)
         begins(bound)
-        app = application(token=lambda: token(folder), port=bound, log=AccessLog(folder / LOG).note)
-        asyncio.run(_run(_Server(_config(app)), [local, tcp], ready))
+        app = create_app(token=lambda: read_or_create_token(folder), port=bound, log=AccessLog(folder / LOG_NAME).note)
+        asyncio.run(_run(_Server(_uvicorn_config(app)), [local, tcp], ready))
 
 
 @contextlib.contextmanager
-def _narrow_rights() -> Iterator[None]:
+def _private_umask() -> Iterator[None]:
     """What is made inside is its owner's alone. Packages get the rights that they would get at a terminal."""
     before = os.umask(0o077)
     try:
@@ -219,27 +219,27 @@ def _narrow_rights() -> Iterator[None]:
         os.umask(before)
 
 
-def _config(app: Any) -> uvicorn.Config:
+def _uvicorn_config(app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=_Patient,
+        http=_LimitedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
         log_level="error",  # what strangers send that is no HTTP is not worth a line each
         access_log=False,
         server_header=False,
-        backlog=_AT_ONCE,
+        backlog=_ACCEPT_BATCH,
         proxy_headers=False,
-        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
-        timeout_graceful_shutdown=_END_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
 
 
-def _peer(opened: Any) -> int:
+def _peer_uid(opened: Any) -> int:
     """The user at the other end of a local socket."""
-    found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
+    found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    return int(_PEER_CREDENTIALS.unpack(found)[1])
 
 
 async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready: Callable[[], None]) -> None:
@@ -247,7 +247,7 @@ async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready: Callable[[
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
     for one in sockets:
-        one.listen(_QUEUE)  # asyncio has made the queue as short as what it takes at once
+        one.listen(_BACKLOG)  # asyncio has made the queue as short as what it takes at once
     ready()
     await serving
 
@@ -264,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready", type=int)
     parser.add_argument("--root", type=Path, action="append", default=[])
     asked = parser.parse_args(arguments)
-    served_packages.give(asked.root)
+    served_packages.add_folders(asked.root)
     starter = background_process.Starter(asked.ready)
     try:
         serve(asked.folder, asked.port, ready=starter.ready)

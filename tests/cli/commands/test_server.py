@@ -80,7 +80,7 @@ def test_without_its_lab_there_is_no_server(here: Lab) -> None:
     )
     found = roost("server", "--detach")
     assert found.returncode == 5 and found.stderr.startswith("error: ") and "0.0.1" in found.stderr
-    assert server_presence.about(here.state) is None
+    assert server_presence.find_running(here.state) is None
     (here.state / "daemon.json").write_bytes(msgspec.json.encode(about))
 
 
@@ -91,7 +91,7 @@ def test_at_a_terminal_ctrl_c_ends_it(here: Lab) -> None:
         terminal.wait_for("\n")
         from tests.waiting import wait_for
 
-        found = wait_for(lambda: server_presence.about(here.state))
+        found = wait_for(lambda: server_presence.find_running(here.state))
         with httpx.Client(trust_env=False) as client:
             wait_for(lambda: _answers(client, found.port))
         terminal.wait_for("GET /api/v1 401")
@@ -100,7 +100,7 @@ def test_at_a_terminal_ctrl_c_ends_it(here: Lab) -> None:
         assert code == 0 and "Traceback" not in shown
     finally:
         terminal.kill()
-    assert server_presence.about(here.state) is None and not (here.state / "server.sock").exists()
+    assert server_presence.find_running(here.state) is None and not (here.state / "server.sock").exists()
 
 
 def _answers(client: httpx.Client, port: int) -> bool:

@@ -27,7 +27,7 @@ from tests.lab.notices.ends import end
 def told(folder: Path, url: str) -> None:
     receivers = {name: Receiver(kind="webhook", url=f"{url}/{name}") for name in ("a", "b")}
     with QueueStore.open(folder) as store:
-        cursor = NoticeCursor.load(store) or NoticeCursor.begin(store, 0.0)
+        cursor = NoticeCursor.load(store) or NoticeCursor.create(store, 0.0)
         send_pending(store, NoticeSettings(receivers=receivers), cursor, pauses=())
 
 

@@ -14,17 +14,17 @@ def test_it_begins_where_the_settings_were_made_and_stays(tmp_path: Path) -> Non
         between = time.time()
         store.add_event("b", "new")
         assert NoticeCursor.load(store) is None
-        first = NoticeCursor.begin(store, between)
+        first = NoticeCursor.create(store, between)
         assert [event.kind for event in store.events(after=first.seq)] == ["b"]
-        first.take([2], skipped=3)
-        first.note_told("mail")
+        first.set_batch([2], skipped=3)
+        first.add_notified("mail")
         found = NoticeCursor.load(store)
         assert found is not None
-        assert (found.seq, found.batch, found.skipped, found.told) == (1, [2], 3, ["mail"])
-        found.move(2)
+        assert (found.seq, found.batch, found.skipped, found.notified) == (1, [2], 3, ["mail"])
+        found.advance(2)
         again = NoticeCursor.load(store)
         assert again is not None
-        assert (again.seq, again.batch, again.skipped, again.told) == (2, [], 0, [])
+        assert (again.seq, again.batch, again.skipped, again.notified) == (2, [], 0, [])
         assert (tmp_path / "lab" / "notices.json").stat().st_mode & 0o777 == 0o600
         event_cursor.discard(store.folder)
         assert NoticeCursor.load(store) is None
@@ -35,13 +35,13 @@ def test_of_another_queue_it_tells_the_time_alone(tmp_path: Path) -> None:
     with QueueStore.open(folder) as store:
         for _ in range(5):
             store.add_event("a", "")
-        NoticeCursor.begin(store, time.time()).move(3)
+        NoticeCursor.create(store, time.time()).advance(3)
     for file in folder.glob("lab.db*"):
         file.rename(tmp_path / file.name)
     with QueueStore.open(folder) as store:
         store.add_event("a", "")
         assert NoticeCursor.load(store) is None
-        assert NoticeCursor.begin(store, 0.0).seq == 0
+        assert NoticeCursor.create(store, 0.0).seq == 0
 
 
 def test_what_nobody_has_written_is_none(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def told(web: Web) -> list[str]:
 
 def run(store: QueueStore, *receivers: Receiver, **asked: object) -> None:
     named = {f"r{n}": one for n, one in enumerate(receivers)}
-    cursor = NoticeCursor.load(store) or NoticeCursor.begin(store, 0.0)
+    cursor = NoticeCursor.load(store) or NoticeCursor.create(store, 0.0)
     send_pending(store, NoticeSettings(receivers=named, **asked), cursor, pauses=(0,))  # type: ignore[arg-type]
 
 

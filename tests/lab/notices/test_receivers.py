@@ -31,7 +31,7 @@ def test_what_it_says(tmp_path: Path) -> None:
     found = receivers.read_settings(written(tmp_path, text))
     assert (found.events, found.least_minutes) == (("fail", "stall"), 10)
     assert found.receivers["phone"] == Receiver(kind="ntfy", url="https://ntfy.sh/a-topic", token="tk_1")
-    assert [one.place for one in found.receivers.values()] == [
+    assert [one.address for one in found.receivers.values()] == [
         "https://ntfy.sh/***",
         "mail.org:465 (tls) for you@mail.org",
     ]
@@ -113,4 +113,4 @@ def test_what_does_not_make_sense_is_told_without_a_secret(
 )
 def test_what_is_secret_is_hidden(text: str, hidden: str) -> None:
     url = "https://x.org/hook/s3cret-1?key=s3cret-2"
-    assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").hide(text) == hidden
+    assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").redact(text) == hidden

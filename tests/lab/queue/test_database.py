@@ -92,7 +92,7 @@ def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path, messa
 
 
 def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
-    connection = database.open_(folder)
+    connection = database.open_database(folder)
     asked = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (
         "journal_mode", "synchronous", "foreign_keys", "busy_timeout")}  # fmt: skip
     connection.close()
@@ -166,7 +166,7 @@ def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_error_inside_takes_all_back(folder: Path) -> None:
-    connection = database.open_(folder)
+    connection = database.open_database(folder)
     with pytest.raises(KeyError), database.write_transaction(connection):
         connection.execute("DELETE FROM task")
         raise KeyError
@@ -175,7 +175,7 @@ def test_an_error_inside_takes_all_back(folder: Path) -> None:
 
 
 def test_a_reader_sees_one_state(folder: Path) -> None:
-    reader, writer = database.open_(folder), database.open_(folder)
+    reader, writer = database.open_database(folder), database.open_database(folder)
     with database.read_transaction(reader), database.read_transaction(reader):
         before = reader.execute("SELECT count(*) FROM task").fetchone()
         with database.write_transaction(writer):

@@ -85,10 +85,10 @@ def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
     assert sorted(of(folder), key=lambda task: task.id) == sorted(
         map(without_environment, given), key=lambda task: task.id
     )
-    assert all(one.at_home for one in task_file.read_all(folder))
+    assert all(one.is_original for one in task_file.read_all(folder))
     shutil.copytree(folder, tmp_path / "copy")
     copies = task_file.read_all(tmp_path / "copy")
-    assert [one.at_home for one in copies] == [False, False]
+    assert [one.is_original for one in copies] == [False, False]
     assert {one.task.package for one in copies} == {str(tmp_path / "copy")}
 
 

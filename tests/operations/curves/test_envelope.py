@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from roost.base.errors import NotFound, UsageError
 from roost.operations.cache_folder import cache_folder
 from roost.operations.curves import history_cache
-from roost.operations.curves.envelope import Curve, curve, envelopes
+from roost.operations.curves.envelope import Curve, build_envelope, build_envelopes
 from roost.package import records
 from tests.messages import Messages
 from tests.operations.curves.test_history_cache import grow
@@ -23,7 +23,7 @@ from tests.operations.curves.test_history_cache import grow
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(history_cache, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(history_cache, "_REWRITE_BYTES", 0)
     (tmp_path / "records").mkdir()
     draw = random.Random(3)
     grow(draw, tmp_path / "records", 2, grow(draw, tmp_path / "records", 1, 0, 300), 200)
@@ -68,51 +68,51 @@ def test_every_extreme_is_in_it(steps: list[int], width: int, draw: random.Rando
         steps = list(range(-5, len(steps) - 5))
     values = [draw.choice([draw.uniform(-1, 1), 0.0, math.nan, math.inf, -math.inf]) for _ in steps]
     low, high = sorted((draw.choice([-60, 0, *steps]), draw.choice([3, 2**62, *steps])))
-    found = curve("a", np.array(steps, np.int64), np.array(values, float), low, high, width)
+    found = build_envelope("a", np.array(steps, np.int64), np.array(values, float), low, high, width)
     check(found, steps, values, low, high, width)
 
 
 @pytest.mark.parametrize("width", [1, 7, 100, 5000])
 def test_of_the_folded_records(folder: Path, width: int) -> None:
     series = records.fold(folder).series
-    shown = envelopes(folder, list(series), width=width)
+    shown = build_envelopes(folder, list(series), width=width)
     assert shown.from_step is not None and shown.to_step is not None
     for one in shown.curves:
         check(one, *series[one.name], shown.from_step, shown.to_step, width)
-    part = envelopes(folder, ["train/loss"], from_step=40, to_step=90, width=width)
+    part = build_envelopes(folder, ["train/loss"], from_step=40, to_step=90, width=width)
     check(part.curves[0], *series["train/loss"], 40, 90, width)
 
 
 def test_names_alone_and_beyond_the_data(folder: Path) -> None:
-    found = envelopes(folder)
+    found = build_envelopes(folder)
     assert found.curves == [] and found.from_step is None and "perf/step_ms" in found.names
     for far in (
-        envelopes(folder, ["train/loss"], from_step=10**9),
-        envelopes(folder, ["train/loss"], to_step=-5),
+        build_envelopes(folder, ["train/loss"], from_step=10**9),
+        build_envelopes(folder, ["train/loss"], to_step=-5),
     ):
         assert far.curves[0].points == 0 and far.curves[0].columns == []
 
 
 def test_mistakes(folder: Path, messages: Messages) -> None:
     with pytest.raises(NotFound) as refused:
-        envelopes(folder, ["train/los"])
+        build_envelopes(folder, ["train/los"])
     assert refused.value.setting == "name"
     assert all(fact in str(refused.value) for fact in ("'train/los'", "'train/loss'"))
     messages.check(refused.value)
     with pytest.raises(NotFound) as refused:
-        envelopes(folder / "none", ["train/los"])
+        build_envelopes(folder / "none", ["train/los"])
     assert refused.value.setting == "name"
     messages.check(refused.value)
     with pytest.raises(UsageError) as refused:
-        envelopes(folder, from_step=4, to_step=3)
+        build_envelopes(folder, from_step=4, to_step=3)
     assert refused.value.setting == "to_step"
     messages.check(refused.value)
 
 
 def test_a_damaged_cache_is_made_anew(folder: Path) -> None:
-    first = envelopes(folder, ["train/loss"])
+    first = build_envelopes(folder, ["train/loss"])
     for cache in (cache_folder() / "records").iterdir():
         cache.write_bytes(cache.read_bytes()[:-8] + b"\xff" * 8)
     for name in first.names:
-        envelopes(folder, [name])
-    assert envelopes(folder, ["train/loss"]) == first
+        build_envelopes(folder, [name])
+    assert build_envelopes(folder, ["train/loss"]) == first

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from roost.operations.cache_folder import cache_folder
 from roost.operations.curves import history_cache
-from roost.operations.curves.history_cache import Damaged, History
+from roost.operations.curves.history_cache import DamagedCache, History
 from roost.package import records
 from roost.package.records import RecordsWriter
 
@@ -22,7 +22,7 @@ from roost.package.records import RecordsWriter
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(history_cache, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(history_cache, "_REWRITE_BYTES", 0)
 
 
 def same(folder: Path) -> History:
@@ -68,7 +68,7 @@ def grow(draw: random.Random, folder: Path, number: int, step: int, rows: int) -
 )
 @given(draw=st.randoms(use_true_random=True))
 def test_is_the_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: random.Random) -> None:
-    monkeypatch.setattr(history_cache, "_PIECE_BYTES", 700)
+    monkeypatch.setattr(history_cache, "_READ_BYTES", 700)
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     step = 0
     for number in range(draw.randint(0, 1), draw.randint(2, 5)):
@@ -81,15 +81,15 @@ def test_only_the_new_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder = tmp_path / "records"
     folder.mkdir()
     writer = RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
-    monkeypatch.setattr(history_cache, "_WORTH_SHARE", 1 << 40)
+    monkeypatch.setattr(history_cache, "_REWRITE_SHARE", 1 << 40)
     taken: list[int] = []
-    take = history_cache.Session.take
+    take = history_cache.SessionRecords.take
 
-    def counted(self: history_cache.Session, lines: history_cache.Lines, data: bytes) -> None:
+    def counted(self: history_cache.SessionRecords, lines: history_cache.Lines, data: bytes) -> None:
         taken.append(data.count(b"\n"))
         take(self, lines, data)
 
-    monkeypatch.setattr(history_cache.Session, "take", counted)
+    monkeypatch.setattr(history_cache.SessionRecords, "take", counted)
     for step in range(50):
         writer.row(step, 0, {"a": float(step)})
     assert same(folder).cursor == f"1:{(folder / '1.jsonl').stat().st_size}" and sum(taken) == 51
@@ -106,7 +106,7 @@ def test_only_the_new_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_small_files_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_cache, "_WORTH_BYTES", 1 << 20)
+    monkeypatch.setattr(history_cache, "_REWRITE_BYTES", 1 << 20)
     (tmp_path / "records").mkdir()
     grow(random.Random(0), tmp_path / "records", 1, 0, 50)
     same(tmp_path / "records")
@@ -149,9 +149,9 @@ def test_a_damaged_column_is_told(tmp_path: Path) -> None:
     data = bytearray(cache.read_bytes())
     data[-1] ^= 1
     cache.write_bytes(data)
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedCache):
         same(folder)
-    history_cache.forget(folder)
+    history_cache.remove_cached(folder)
     same(folder)
 
 

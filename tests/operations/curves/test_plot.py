@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, UsageError
-from roost.operations.curves.plot import Plotted, follow, plot
+from roost.operations.curves.plot import PlotResult, follow, plot
 from tests.messages import Messages
 from tests.operations.packages import ROWS, TIMES, package, record_rows, session
 
@@ -88,14 +88,14 @@ def test_it_is_drawn_anew_when_something_came_and_once_more_at_the_end(tmp_path:
     output = tmp_path / "a.svg"
     pictures = follow([made.path], output=output, every_seconds=0.01)
     first = next(pictures)
-    assert isinstance(first, Plotted) and first.step == 10
+    assert isinstance(first, PlotResult) and first.step == 10
     before = output.read_bytes()
     record_rows(made, 2, 10, ROWS[1:2])
     second = next(pictures)
-    assert isinstance(second, Plotted) and second.step == 20 and output.read_bytes() != before
+    assert isinstance(second, PlotResult) and second.step == 20 and output.read_bytes() != before
     record_rows(made, 3, 20, ROWS[2:])
     session(made, "succeeded")
-    assert [one.step for one in pictures if isinstance(one, Plotted)] == [30]
+    assert [one.step for one in pictures if isinstance(one, PlotResult)] == [30]
     assert [path.name for path in tmp_path.glob("*a.svg*")] == ["a.svg"]
 
 
@@ -105,7 +105,7 @@ def test_it_waits_for_the_first_row(tmp_path: Path) -> None:
     assert next(pictures) == ["one"] and not (tmp_path / "a.svg").exists()
     record_rows(made, 2, 0, ROWS)
     drawn = next(pictures)
-    assert isinstance(drawn, Plotted) and drawn.step == 30
+    assert isinstance(drawn, PlotResult) and drawn.step == 30
 
 
 def test_what_has_ended_is_drawn_once(tmp_path: Path) -> None:

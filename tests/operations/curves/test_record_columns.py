@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.operations.curves import record_columns
-from roost.operations.curves.record_columns import Lines, Part, joined, part_of, repeated, whole
+from roost.operations.curves.record_columns import LineDecoder, RowBlock, join_blocks, block_from_rows, repeated_steps, join_column
 from roost.package import records
 
 
-def taken(data: bytes, pieces: int) -> tuple[list[Part], Lines]:
+def taken(data: bytes, pieces: int) -> tuple[list[RowBlock], LineDecoder]:
     """All rows of some lines, given in several pieces."""
-    lines = Lines()
-    found: list[Part] = []
+    lines = LineDecoder()
+    found: list[RowBlock] = []
     rows = data.splitlines(keepends=True)
     size = max(1, len(rows) // pieces)
     for at in range(0, len(rows), size):
         for one in lines.parts(b"".join(rows[at : at + size])):
-            if isinstance(one, Part):
+            if isinstance(one, RowBlock):
                 found.append(one)
             else:
                 for part in found:
@@ -32,8 +32,8 @@ def taken(data: bytes, pieces: int) -> tuple[list[Part], Lines]:
     return found, lines
 
 
-def content(parts: list[Part]) -> Any:
-    part = joined(parts)
+def content(parts: list[RowBlock]) -> Any:
+    part = join_blocks(parts)
     rows = {}
     for name in part.names:
         column = part.column(name)
@@ -75,9 +75,9 @@ def test_as_one_by_one(draw: random.Random, kinds: int) -> None:
         lines += [line] * draw.choice([1] * 20 + [2])
     data = ("\n".join(lines) + "\n").encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_columns, "_FIRST_BYTES", len(data))
+        patch.setattr(record_columns, "_SAMPLE_BYTES", len(data))
         expected, slow = taken(data, 1)
-        patch.setattr(record_columns, "_FIRST_BYTES", 1000)
+        patch.setattr(record_columns, "_SAMPLE_BYTES", 1000)
         for pieces in (1, 2, 7, 40):
             found, quick = taken(data, pieces)
             assert content(found) == content(expected)
@@ -90,28 +90,28 @@ def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.Monke
     decode_row = records.decode_row
     monkeypatch.setattr(records, "decode_row", lambda line: one_by_one.append(line) or decode_row(line))
     rows = [BODIES[step % 4 != 0] % (step, float(step)) for step in range(2000)]
-    (part,) = (joined(found) for found, _ in [taken("".join(f"{row}\n" for row in rows).encode(), 1)])
+    (part,) = (join_blocks(found) for found, _ in [taken("".join(f"{row}\n" for row in rows).encode(), 1)])
     assert len(part.steps) == 2000 and part.column("b").rows is None
     assert 0 < len(one_by_one) < 200
 
 
 def test_the_first_way_is_that_of_records() -> None:
     rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0, "b": 3}, {"step": 2, "perf/x": 1.0}]
-    part = part_of(rows)
+    part = block_from_rows(rows)
     assert part.steps.tolist() == [1, 2, 2] and part.names == {"a": 0, "b": 1, "perf/x": 2}
     assert part.shapes == [("a",), ("a", "b"), ()]
     assert [records.decode_row(json.dumps(row).encode()) for row in rows] == rows
 
 
 def test_parts_as_one() -> None:
-    one, two = part_of([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]), part_of([{"step": 2, "b": 3.0}])
+    one, two = block_from_rows([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]), block_from_rows([{"step": 2, "b": 3.0}])
     one.go_back(3)
-    assert whole([one, two], "a").rows.tolist() == [0] and whole([one, two], "b").rows.tolist() == [1]  # type: ignore[union-attr]
-    assert whole([one], "a").rows is None and whole([one], "c").values.tolist() == []
+    assert join_column([one, two], "a").rows.tolist() == [0] and join_column([one, two], "b").rows.tolist() == [1]  # type: ignore[union-attr]
+    assert join_column([one], "a").rows is None and join_column([one], "c").values.tolist() == []
     one.go_back(0)
-    assert joined([one]).steps.tolist() == [] and joined([one, two]).names == {"b": 0}
+    assert join_blocks([one]).steps.tolist() == [] and join_blocks([one, two]).names == {"b": 0}
 
 
 def test_where_steps_are_repeated() -> None:
-    assert repeated(np.array([1, 2, 2, 2, 3, 4, 4])) == [(1, 4), (5, 7)]
-    assert repeated(np.zeros(0, np.int64)) == []
+    assert repeated_steps(np.array([1, 2, 2, 2, 3, 4, 4])) == [(1, 4), (5, 7)]
+    assert repeated_steps(np.zeros(0, np.int64)) == []

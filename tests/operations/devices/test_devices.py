@@ -192,7 +192,7 @@ def test_what_is_not_asked_for_stays(here: Lab) -> None:
 def test_as_it_was_at_first_nothing_is_set(here: Lab) -> None:
     devices.drain("0")
     devices.drain("0", off=True)
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert store.settings() == {}
 
 
@@ -248,7 +248,7 @@ def test_for_a_time_only_what_ends_before_begins(here: Lab) -> None:
     assert here.wait_for(waits, RUNNING).cards == ("SIM-1",)
     assert [len(card.windows) for card in shown()] == [1, 0, 1]
     devices.drain("all", off=True)
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert store.settings() == {}
 
 
@@ -259,7 +259,7 @@ def test_a_time_that_is_over_is_forgotten(here: Lab, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(time, "time", lambda: now + 61)
     assert shown()[0].windows == []
     devices.drain("1")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert store.settings() == {"rules": {"drained": ["SIM-1"]}}
 
 

@@ -104,7 +104,7 @@ def test_a_package_is_the_same_by_whatever_way(tmp_path: Path, stored: str, aske
     (tmp_path / "twice").mkdir()
     (tmp_path / "way").symlink_to("runs")
     (tmp_path / "other").symlink_to("runs/mine")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.submit([one := task(package=str(tmp_path / stored))])
     require_unqueued(tmp_path / "runs" / "mine2")
     with pytest.raises(Refused, match=one.id):
@@ -114,7 +114,7 @@ def test_a_package_is_the_same_by_whatever_way(tmp_path: Path, stored: str, aske
 def test_many_that_wait_are_asked_for_once_and_their_folder_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.submit([task(package=str(tmp_path / "runs" / f"n{number}")) for number in range(100)])
     looked: list[str] = []
     real = os.scandir

@@ -116,7 +116,7 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
     messages: Messages,
 ) -> None:
     first, second = task(id="0a1", name="one"), task(id="0b1", package="/nowhere/two")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.submit([first, second])
     assert find_task_ids([]) == ()
     assert find_task_ids(["one", "0b", "/nowhere/two", "0a1"]) == ("0a1", "0b1")
@@ -133,7 +133,7 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
     assert all(fact in str(refused.value) for fact in ("'0'", "0a1 (one, pending)", "0b1 ("))
     messages.check(refused.value.fix)
     TaskOptions(after=["0a1", "0b1"]).check_dependencies()
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.request_stop("0b1", "stop")
     with pytest.raises(Refused) as refused:
         TaskOptions(after=["0a1", "0b1"]).check_dependencies()
@@ -144,7 +144,7 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
 
 def test_what_did_not_succeed_is_called_by_its_name() -> None:
     first = task(name="k1", package="/nowhere/k1")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.submit([first])
         store.request_stop(first.id, "stop")
     with pytest.raises(Refused) as refused:
@@ -168,10 +168,10 @@ def test_when_cards_are_drained(monkeypatch: pytest.MonkeyPatch, messages: Messa
 
 
 def test_a_sweep_names_all_its_tasks() -> None:
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.submit([task(id=f"0c{n}", sweep="0s1") for n in (1, 2)])
     assert find_task_ids(["0s1", "0c1"]) == ("0c1", "0c2")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.request_stop("0c2", "stop")
     with pytest.raises(Refused) as refused:
         TaskOptions(after=find_task_ids(["0s"])).check_dependencies()
@@ -233,7 +233,7 @@ def test_what_could_never_start_is_refused_with_the_numbers(
 
 
 def test_the_rules_of_the_machine_count(messages: Messages) -> None:
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.set_setting("rules", {"allowed": ["SIM-1"]})
     require_satisfiable([ResourceRequest(cards=1)])
     with pytest.raises(Refused) as refused:

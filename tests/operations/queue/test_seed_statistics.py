@@ -8,13 +8,13 @@ from typing import Any
 
 from roost.lab.queue import task_file
 from roost.operations.queue.seed_statistics import MeanStd, SeedStatistics, statistics_over_seeds
-from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_summary import summarize
 from tests.lab import queued
 from tests.operations.packages import VALUES, package
 
 
-def row(name: str, last: float | None, group: str | None = "g", **given: Any) -> Row:
+def row(name: str, last: float | None, group: str | None = "g", **given: Any) -> PackageSummary:
     usual: dict[str, Any] = {
         "state": "succeeded",
         "metric": "valid/loss",
@@ -22,7 +22,7 @@ def row(name: str, last: float | None, group: str | None = "g", **given: Any) ->
         "best": None,
         "group": group,
     }
-    return Row(name=name, **{**usual, **given})
+    return PackageSummary(name=name, **{**usual, **given})
 
 
 def test_mean_and_deviation_of_those_that_succeeded() -> None:

@@ -15,7 +15,7 @@ def test_it_is_changed_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     monkeypatch.setenv("ROOST_STATE", str(tmp_path))
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert max_sleep.longest_sleep(store) == max_sleep.DEFAULT_SECONDS
         for seconds in (1, 3600, 90):
             change_delay(seconds)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from roost.operations.reading.determinism_summary import DeterminismShown, read
+from roost.operations.reading.determinism_summary import DeterminismSummary, read
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import environment
 from tests.messages import Messages
@@ -25,7 +25,7 @@ def written(folder: Path, **body: Any) -> Path:
 
 
 def test_all_of_it(tmp_path: Path) -> None:
-    assert read(written(tmp_path, determinism="seeded", stack=GPU, packages={})) == DeterminismShown(
+    assert read(written(tmp_path, determinism="seeded", stack=GPU, packages={})) == DeterminismSummary(
         asked="seeded",
         threads=8,
         algorithms="warn",
@@ -43,7 +43,7 @@ def test_what_a_worker_writes(tmp_path: Path) -> None:
 
 def test_a_package_of_an_older_version(tmp_path: Path) -> None:
     found = read(written(tmp_path, stack={"threads": 2, "deterministic": True}))
-    assert found == DeterminismShown(None, 2, "only", [], None)
+    assert found == DeterminismSummary(None, 2, "only", [], None)
 
 
 def test_none_yet(tmp_path: Path) -> None:

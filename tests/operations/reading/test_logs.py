@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import NotFound
 from roost.lab.queue import task_file
 from roost.operations import lab as operations_lab
-from roost.operations.reading.logs import logs, silence
+from roost.operations.reading.logs import logs, explain_no_output
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package, session
@@ -169,10 +169,10 @@ def test_why_nothing_was_printed(tmp_path: Path, messages: Messages) -> None:
     task = lab.queue("true")
     task_file.write(task, lab.state)
     with lab.here():
-        assert f"`roost why {task.id}`" in silence(task.id)
-        messages.check(silence(task.id).replace(task.id, "<id>"))
+        assert f"`roost why {task.id}`" in explain_no_output(task.id)
+        messages.check(explain_no_output(task.id).replace(task.id, "<id>"))
         lab.ask(task.id, "stop")
-        assert silence(task.id) == silence(task.package)
-        messages.check(silence(task.id))
+        assert explain_no_output(task.id) == explain_no_output(task.package)
+        messages.check(explain_no_output(task.id))
     for state in ("running", "failed"):
-        messages.check(silence(package(tmp_path / "others", state, state=state).path))
+        messages.check(explain_no_output(package(tmp_path / "others", state, state=state).path))

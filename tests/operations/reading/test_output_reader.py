@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.operations.reading.output_reader import Output, tail_offset
+from roost.operations.reading.output_reader import OutputReader, tail_offset
 from roost.operations.sessions.running_session import RunningSession, follow
 from roost.supervisor.output.output_file import LEFT_OUT_PATTERN
 from tests.supervisor.real_sessions import Session
@@ -41,7 +41,7 @@ def punch(path: Path, start: int, length: int) -> None:
 
 def test_what_was_added(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
-    with Output(path) as output:
+    with OutputReader(path) as output:
         assert list(output.new()) == []
         path.write_bytes(b"one\n\xff\x00")
         assert b"".join(output.new()) == b"one\n\xff\x00"
@@ -49,7 +49,7 @@ def test_what_was_added(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(b"x" * 200_000)
         assert b"".join(output.new()) == b"x" * 200_000
-    with Output(path, offset=4) as output:
+    with OutputReader(path, offset=4) as output:
         assert next(iter(output.new())).startswith(b"\xff\x00xxx")
 
 
@@ -59,7 +59,7 @@ def test_a_hole_is_one_line(tmp_path: Path) -> None:
     head, lost, tail = b"h" * BLOCK * 2, b"?" * BLOCK * 30, b"t" * 100
     path.write_bytes(head + lost + tail)
     punch(path, len(head), len(lost))
-    with Output(path) as output:
+    with OutputReader(path) as output:
         shown = b"".join(output.new())
     before, left_out, after = re.split(LEFT_OUT_PATTERN, shown)
     assert (before, left_out, after) == (head + b"\n", b"122,880", tail)
@@ -69,7 +69,7 @@ def test_a_hole_is_one_line(tmp_path: Path) -> None:
 def test_a_hole_below_a_follower_and_one_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     path.write_bytes(b"a" * BLOCK * 4)
-    with Output(path) as output:
+    with OutputReader(path) as output:
         b"".join(output.new())
         punch(path, BLOCK, BLOCK * 3)
         assert list(output.new()) == []
@@ -84,7 +84,7 @@ def test_a_hole_below_a_follower_and_one_at_the_end(tmp_path: Path) -> None:
 def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     path.write_bytes(b"first " * 1000)
-    with Output(path) as output:
+    with OutputReader(path) as output:
         b"".join(output.new())
         with path.open("ab") as file:
             file.write(b"last")

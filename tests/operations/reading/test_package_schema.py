@@ -20,12 +20,12 @@ from tests.operations.packages import package, session
 
 
 def damages(made: PackageFolder) -> dict[str, str]:
-    return {damage.name: damage.cause for damage in package_schema.damages(made)}
+    return {damage.name: damage.cause for damage in package_schema.find_damage(made)}
 
 
 def test_what_roost_writes_is_intact(finished: PackageFolder) -> None:
     assert damages(finished) == {}
-    assert package_schema.opened(finished.path).path == finished.path
+    assert package_schema.open_checked(finished.path).path == finished.path
     assert [one.number for one in package_schema.sessions(finished.path)] == [1]
 
 
@@ -56,7 +56,7 @@ def test_the_file_and_the_key_are_named(tmp_path: Path, name: str, place: str, v
     (found,) = damages(made).items()
     assert found[0] == name and found[1].rstrip("`").removesuffix("[0]").endswith(place)
     with pytest.raises(DamagedPackage, match=name):
-        package_schema.opened(made.path)
+        package_schema.open_checked(made.path)
 
 
 def test_a_file_that_is_missing(tmp_path: Path, messages: Messages) -> None:
@@ -105,7 +105,7 @@ def test_overrides_that_do_not_fit_to_the_settings(tmp_path: Path) -> None:
 
 def test_no_package(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        package_schema.opened(tmp_path)
+        package_schema.open_checked(tmp_path)
 
 
 def test_texts_that_are_no_utf8_are_shown_by_number() -> None:
@@ -120,13 +120,13 @@ def test_a_package_is_opened_by_its_task(tmp_path: Path, messages: Messages) -> 
         with lab.store() as store:
             store.submit([task := queued.task(name="called", package=str(made.path))])
         for text in (task.id, "called", made.path):
-            assert package_schema.opened(text).path == made.path
+            assert package_schema.open_checked(text).path == made.path
             assert show(text).path == str(made.path)
         with pytest.raises(NotFound) as refused:
-            package_schema.opened("nothing")
+            package_schema.open_checked("nothing")
         assert "'nothing'" in str(refused.value)
         messages.check(refused.value)
         with pytest.raises(NotFound) as refused:
-            package_schema.opened(tmp_path)
+            package_schema.open_checked(tmp_path)
         assert str(tmp_path) in str(refused.value)
         messages.check(refused.value)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import UsageError
-from roost.operations.reading.query import MOST_CHARACTERS, MOST_TERMS, Comparison, Key, Order, Word, parse
+from roost.operations.reading.query import MAX_CHARACTERS, MAX_TERMS, Comparison, Key, SortKey, Word, parse
 from tests.messages import Messages
 
 
@@ -19,7 +19,7 @@ def test_all_kinds_of_terms() -> None:
         Comparison(Key("lr", 16), "<", "1e-3", 0.001),
         Comparison(Key("valid/accuracy", 24), ">=", "0.9", 0.9),
     ]
-    assert found.orders == [Order(Key("valid/accuracy", 57), True), Order(Key("step", 77), False)]
+    assert found.orders == [SortKey(Key("valid/accuracy", 57), True), SortKey(Key("step", 77), False)]
     assert parse("  ") == ([], [], [])
 
 
@@ -79,15 +79,15 @@ def test_what_means_nothing_is_told_with_its_place(
 
 def test_bounds(messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        parse("a" * (MOST_CHARACTERS + 1))
+        parse("a" * (MAX_CHARACTERS + 1))
     assert refused.value.setting == "query"
     assert all(fact in str(refused.value) for fact in ("4097", "4096"))
     messages.check(refused.value)
-    parse("a " * MOST_TERMS)
+    parse("a " * MAX_TERMS)
     with pytest.raises(UsageError) as refused:
-        parse("a " * (MOST_TERMS + 1))
+        parse("a " * (MAX_TERMS + 1))
     assert refused.value.setting == "query"
-    assert f" {MOST_TERMS} " in str(refused.value)
+    assert f" {MAX_TERMS} " in str(refused.value)
     messages.check(refused.value)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from roost.base.errors import UsageError
-from roost.operations.reading.list_packages import Entry, entries, list_packages
-from roost.operations.reading.package_row import Row
-from roost.operations.reading.search import Found, search
+from roost.operations.reading.list_packages import entries, list_packages
+from roost.operations.reading.package_row import IndexEntry
+from roost.operations.reading.package_row import PackageSummary
+from roost.operations.reading.search import FoundPackage, search
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
 
@@ -144,8 +145,8 @@ def test_what_runs_is_seen_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_literal_text_of_any_length_is_quick() -> None:
-    row = Row(name="a" * 5000, state="new", description="(a+)+$" * 100)
-    found = [Found(Path(), "x", Entry((0, 0), row))]
+    row = PackageSummary(name="a" * 5000, state="new", description="(a+)+$" * 100)
+    found = [FoundPackage(Path(), "x", IndexEntry((0, 0), row))]
     assert search(found, f"{'a' * 2000}b") == [] and search(found, "(a+)+$") == found
 
 
@@ -153,7 +154,7 @@ def test_several_folders(tmp_path: Path) -> None:
     for root in ("one", "two"):
         package(tmp_path / root, f"of-{root}", values={"x": root}, checkpoints=False)
     found = [
-        Found(tmp_path / root, *one) for root in ("one", "two") for one in entries(tmp_path / root).items()
+        FoundPackage(tmp_path / root, *one) for root in ("one", "two") for one in entries(tmp_path / root).items()
     ]
     assert [one.name for one in search(found, "x=two")] == ["of-two"]
     assert [one.name for one in search(found, "sort:-x")] == ["of-two", "of-one"]

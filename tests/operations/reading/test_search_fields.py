@@ -20,12 +20,12 @@ from tests.operations.packages import package, record_rows
 
 def test_settings_are_flat() -> None:
     nest = {"a": {"b": [1, {"c": None}], "d": {}}, "e": True}
-    assert list(search_fields.flat(nest)) == [("a.b", 1), ("a.b.c", None), ("e", True)]
+    assert list(search_fields.flatten(nest)) == [("a.b", 1), ("a.b.c", None), ("e", True)]
 
 
 def test_of_a_package(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", checkpoints=False)
-    found = search_fields.facts(made.path)
+    found = search_fields.read_search_fields(made.path)
     assert found.settings["optimizers.main.lr"] == [0.1] and found.settings["max_epochs"] == [3]
     assert found.metrics == {"train/loss": 0.5, "valid/loss": 0.75, "lr": 0.1, "test/loss": 0.7}
 
@@ -34,8 +34,8 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", checkpoints=False)
     (made.path / "args.json").write_text("[")
     (made.path / "records" / "1.jsonl").write_bytes(b"\xff\n{")
-    assert search_fields.facts(made.path) == ({}, {})
-    assert search_fields.facts(tmp_path) == ({}, {})
+    assert search_fields.read_search_fields(made.path) == ({}, {})
+    assert search_fields.read_search_fields(tmp_path) == ({}, {})
 
 
 @settings(
@@ -49,7 +49,7 @@ def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: random.Random
 ) -> None:
     monkeypatch.setattr(search_fields, "_WHOLE_BYTES", 600)
-    monkeypatch.setattr(search_fields, "_HALF_BYTES", 300)
+    monkeypatch.setattr(search_fields, "_PART_BYTES", 300)
     package_folder = Path(tempfile.mkdtemp(dir=tmp_path))
     folder = package_folder / "records"
     folder.mkdir()
@@ -69,8 +69,8 @@ def test_the_newest_values_of_a_long_run_are_those_of_the_whole(
                 step = draw.randint(0, step)
                 writer.go_back(step)
         writer.close()
-    newest = search_fields.newest(package_folder)
-    assert repr(newest) == repr(search_fields.newest(package_folder))
+    newest = search_fields.newest_metrics(package_folder)
+    assert repr(newest) == repr(search_fields.newest_metrics(package_folder))
     whole = records.fold(folder).last()
     assert json.dumps(newest, sort_keys=True) == json.dumps(whole, sort_keys=True)
 
@@ -79,13 +79,13 @@ def test_what_was_validated_long_ago_is_found_by_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_fields, "_WHOLE_BYTES", 600)
-    monkeypatch.setattr(search_fields, "_HALF_BYTES", 300)
+    monkeypatch.setattr(search_fields, "_PART_BYTES", 300)
     made = package(tmp_path / "runs", state="new")
     losses = [{"step": step, "epoch": 0, "loss": float(step)} for step in range(1, 90)]
     losses[40]["valid/loss"] = 0.25
     record_rows(made, 1, 0, losses)
-    assert "valid/loss" not in search_fields.newest(made.path)
+    assert "valid/loss" not in search_fields.newest_metrics(made.path)
     from tests.operations.packages import add_checkpoint
 
     add_checkpoint(made, 0, losses[40])
-    assert search_fields.newest(made.path) == {"loss": 89.0, "valid/loss": 0.25}
+    assert search_fields.newest_metrics(made.path) == {"loss": 89.0, "valid/loss": 0.25}

@@ -11,21 +11,21 @@ import pytest
 from roost.operations.cache_folder import cache_folder
 from roost.operations.reading import search_fields, search_index
 from roost.operations.reading.list_packages import entries
-from roost.operations.reading.search_index import METRIC, SETTING, Known
+from roost.operations.reading.search_index import METRIC_PREFIX, SETTING_PREFIX, SearchIndex
 from tests.operations.packages import package, session
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(search_index, "_MOST_STALE", 0)
+    monkeypatch.setattr(search_index, "_MAX_STALE", 0)
     for number, name in enumerate("abc"):
         package(tmp_path / "runs", name, values={"lr": number, name: True}, checkpoints=False)
     return tmp_path / "runs"
 
 
 def rates(runs: Path) -> dict[str, list[int]]:
-    return Known(runs, entries(runs)).column(SETTING + "lr")
+    return SearchIndex(runs, entries(runs)).column(SETTING_PREFIX + "lr")
 
 
 def the_file() -> Path:
@@ -34,14 +34,14 @@ def the_file() -> Path:
 
 
 def test_remembered(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Known(runs, entries(runs))
-    monkeypatch.setattr(search_fields, "facts", None)  # nobody looks a second time
-    again = Known(runs, entries(runs))
-    assert again.keys == first.keys >= {SETTING + "a", METRIC + "valid/loss"}
+    first = SearchIndex(runs, entries(runs))
+    monkeypatch.setattr(search_fields, "read_search_fields", None)  # nobody looks a second time
+    again = SearchIndex(runs, entries(runs))
+    assert again.keys == first.keys >= {SETTING_PREFIX + "a", METRIC_PREFIX + "valid/loss"}
     for key in first.keys:
         assert again.column(key) == first.column(key)
     assert rates(runs) == {"a": [0], "b": [1], "c": [2]}
-    assert again.column(SETTING + "b") == {"b": [True]} and again.column(SETTING + "none") == {}
+    assert again.column(SETTING_PREFIX + "b") == {"b": [True]} and again.column(SETTING_PREFIX + "none") == {}
 
 
 def test_follows_what_changes(runs: Path) -> None:
@@ -52,9 +52,9 @@ def test_follows_what_changes(runs: Path) -> None:
     shutil.rmtree(runs / "a")
     again.path.rename(runs / "a")
     for _ in range(2):
-        known = Known(runs, entries(runs))
-        assert known.column(SETTING + "lr") == {"a": [7], "c": [2], "d": [9]}
-        assert known.column(SETTING + "a") == {} and known.column(SETTING + "c") == {"c": [True]}
+        known = SearchIndex(runs, entries(runs))
+        assert known.column(SETTING_PREFIX + "lr") == {"a": [7], "c": [2], "d": [9]}
+        assert known.column(SETTING_PREFIX + "a") == {} and known.column(SETTING_PREFIX + "c") == {"c": [True]}
     assert b"setting b" not in the_file().read_bytes()
 
 
@@ -67,12 +67,12 @@ def test_what_runs_is_not_remembered(runs: Path) -> None:
         for loss in (0.5, 0.25):
             file.write(f'{{"step":40,"epoch":4,"time":1.0,"valid/loss":{loss}}}\n')
             file.flush()
-            assert Known(runs, entries(runs)).column(METRIC + "valid/loss")["d"] == [loss]
+            assert SearchIndex(runs, entries(runs)).column(METRIC_PREFIX + "valid/loss")["d"] == [loss]
     assert the_file().stat().st_ino == before
 
 
 def test_few_changes_are_not_worth_a_new_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_index, "_MOST_STALE", 3)
+    monkeypatch.setattr(search_index, "_MAX_STALE", 3)
     assert len(rates(runs)) == 3 and not list((cache_folder() / "ls").glob("*.facts"))
     package(runs, "d", values={"lr": 9}, checkpoints=False)
     assert len(rates(runs)) == 4 and the_file()
@@ -87,7 +87,7 @@ def test_a_damaged_one_is_made_anew(runs: Path, monkeypatch: pytest.MonkeyPatch,
         data[-3] ^= 1
     elif damage == "of another folder":
         other = package(runs.parent / "more", checkpoints=False).path.parent
-        Known(other, entries(other))
+        SearchIndex(other, entries(other))
         (found,) = (one for one in path.parent.glob("*.facts") if one != path)
         data = bytearray(found.read_bytes())
         found.unlink()

@@ -9,7 +9,7 @@ import pytest
 
 from roost.analysis import analysis_folder
 from roost.base.errors import NotFound
-from roost.operations.reading.show import BlackBoxShown, show
+from roost.operations.reading.show import BlackBoxDetails, show
 from roost.package.package import PackageFolder
 from roost.package.results import initial_weights, skipped_steps
 from roost.package.results.initial_weights import InitialWeights
@@ -84,7 +84,7 @@ def test_the_step_that_failed_last(tmp_path: Path) -> None:
     assert show(made.path).black_box is None
     for number, step in enumerate((7, 9)):
         box(made.blackbox, number, step)
-    assert show(made.path).black_box == BlackBoxShown(
+    assert show(made.path).black_box == BlackBoxDetails(
         9, 0, "ValueError: no", [3, 1], str(made.blackbox / "state_1.ckpt")
     )
 

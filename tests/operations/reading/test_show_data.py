@@ -8,10 +8,10 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError
 from roost.config import layers
 from roost.operations.reading.show_data import (
-    DataShown,
+    DataReport,
     ShowDataRequest,
-    _for_data_alone,
-    _of_package,
+    _with_placeholders,
+    _draft_from_package,
     show_data,
 )
 from roost.operations.sessions.running_session import follow
@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def shown(request: ShowDataRequest) -> DataShown:
+def shown(request: ShowDataRequest) -> DataReport:
     with show_data(request) as started:
         *_, ended = follow(started.running)
         assert isinstance(ended, Session) and started.process.wait(20) == 0
@@ -67,18 +67,18 @@ def test_settings_of_a_package_are_those_in_effect(tmp_path: Path) -> None:
     number = made.new_session({"overrides": ["+data.batch_size=7"], "kind": "train"})
     (made.path / "records" / f"{number}.jsonl").touch()
     session(made, "succeeded")
-    plan = _of_package(ShowDataRequest(config=made.path))
+    plan = _draft_from_package(ShowDataRequest(config=made.path))
     assert plan.settings.data.batch_size == 7 == made.settings()["data"]["batch_size"]
     (made.path / "args.json").write_text('{\n  "runner": "Model/Runner.py:Runner",\n  "dataset": 3\n}\n')
     with pytest.raises(ConfigError) as refused:
-        _of_package(ShowDataRequest(config=made.path, overrides=["+max_epochs=1"]))
+        _draft_from_package(ShowDataRequest(config=made.path, overrides=["+max_epochs=1"]))
     assert refused.value.setting == "dataset"
     assert refused.value.where == "args.json:3"
 
 
 def test_what_is_asked_for_stays(tmp_path: Path) -> None:
     config = layers.load(project(tmp_path / "project"))
-    assert _for_data_alone(config).values == config.values
+    assert _with_placeholders(config).values == config.values
 
 
 @pytest.mark.parametrize(

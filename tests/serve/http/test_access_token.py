@@ -21,55 +21,55 @@ def folder(tmp_path: Path) -> Path:
 def test_it_is_made_once_for_its_owner_alone(folder: Path) -> None:
     before = os.umask(0)
     try:
-        first = tokens.token(folder)
+        first = tokens.read_or_create_token(folder)
     finally:
         os.umask(before)
-    assert len(first) >= 43 and tokens.token(folder) == first
-    assert stat.S_IMODE((folder / tokens.NAME).stat().st_mode) == 0o600
-    assert tokens.renew(folder) != first == first.strip()
+    assert len(first) >= 43 and tokens.read_or_create_token(folder) == first
+    assert stat.S_IMODE((folder / tokens.TOKEN_NAME).stat().st_mode) == 0o600
+    assert tokens.renew_token(folder) != first == first.strip()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666, 0o700])
 def test_others_may_not_read_it(folder: Path, mode: int) -> None:
-    tokens.token(folder)
-    (folder / tokens.NAME).chmod(mode)
+    tokens.read_or_create_token(folder)
+    (folder / tokens.TOKEN_NAME).chmod(mode)
     with pytest.raises(Refused) as caught:
-        tokens.token(folder)
-    assert caught.value.fix == f"`chmod 600 {folder / tokens.NAME}`"
+        tokens.read_or_create_token(folder)
+    assert caught.value.fix == f"`chmod 600 {folder / tokens.TOKEN_NAME}`"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o750])
 def test_nor_may_they_look_into_its_folder(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(Refused) as caught:
-        tokens.token(folder)
+        tokens.read_or_create_token(folder)
     assert caught.value.fix == f"`chmod 700 {folder}`" and not list(folder.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_it_is_not_somebody_elses(folder: Path) -> None:
-    tokens.token(folder)
-    os.chown(folder / tokens.NAME, 4711, 4711)
+    tokens.read_or_create_token(folder)
+    os.chown(folder / tokens.TOKEN_NAME, 4711, 4711)
     with pytest.raises(Refused, match="4711"):
-        tokens.token(folder)
+        tokens.read_or_create_token(folder)
 
 
 def test_links_and_what_is_no_token_are_refused(folder: Path, tmp_path: Path, messages: Messages) -> None:
-    path = folder / tokens.NAME
+    path = folder / tokens.TOKEN_NAME
     (tmp_path / "other").write_text("x" * 43)
     path.symlink_to(tmp_path / "other")
     with pytest.raises(Refused) as refused:
-        tokens.token(folder)
+        tokens.read_or_create_token(folder)
     messages.check(refused.value)
     path.unlink()
     for content in ("", "short", "\n"):
         path.write_text(content)
         path.chmod(0o600)
         with pytest.raises(Refused) as refused:
-            tokens.token(folder)
+            tokens.read_or_create_token(folder)
         messages.check(refused.value)
     path.unlink()
     os.mkfifo(path, 0o600)
     with pytest.raises(OSError, match=str(path)) as unread:
-        tokens.token(folder)
+        tokens.read_or_create_token(folder)
     assert unread.value.errno == errno.EINVAL

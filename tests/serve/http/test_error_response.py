@@ -10,9 +10,9 @@ import pytest
 
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.operations.responses import Failed, Problem
+from roost.operations.responses import ErrorResponse, ProblemDetails
 from roost.serve.http import error_response
-from roost.serve.http.error_response import Answered
+from roost.serve.http.error_response import HttpError
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ from roost.serve.http.error_response import Answered
         (OSError(errno.EDQUOT, "full"), 507, "disk_full"),
         (PermissionError(errno.EACCES, "no", "/x"), 403, "no_rights"),
         (OSError(errno.EMFILE, "many"), 503, "busy"),
-        (Answered(418, "tea", "x"), 418, "tea"),
+        (HttpError(418, "tea", "x"), 418, "tea"),
     ],
 )
 def test_every_error_has_a_status_and_a_code(error: Exception, status: int, code: str) -> None:
-    found = error_response.of(error)
+    found = error_response.to_http_error(error)
     assert (found.status, found.problem.code) == (status, code)
 
 
@@ -47,14 +47,14 @@ def test_a_full_disk_that_is_told_in_words_is_one(kind: type[RoostError], cause:
         cause = raised.value
     error = kind("it could not be written", fix="make room")
     error.__cause__ = cause  # type: ignore[assignment]
-    found = error_response.of(error)
+    found = error_response.to_http_error(error)
     assert (found.status, found.problem.code, found.problem.fix) == (507, "disk_full", "make room")
 
 
 def test_what_the_log_cannot_take_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stderr", full)
-        error_response.tell(ValueError("x"))
+        error_response.log_exception(ValueError("x"))
         monkeypatch.undo()
         with contextlib.suppress(OSError):
             full.close()
@@ -65,11 +65,11 @@ class Late(Refused):
 
 
 def test_a_kind_stands_for_those_of_its_kind() -> None:
-    assert error_response.of(Late("x")).status == 409
+    assert error_response.to_http_error(Late("x")).status == 409
 
 
 def test_setting_place_and_fix_are_told() -> None:
-    found = error_response.of(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
+    found = error_response.to_http_error(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
     assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
     assert found.message == "lr: wrong", "each is said once"
 
@@ -91,7 +91,7 @@ def test_setting_place_and_fix_are_told() -> None:
 def test_options_are_called_as_the_parameters_are(
     error: RoostError, field: str | None, message: str, fix: str | None
 ) -> None:
-    found = error_response.of(error).problem
+    found = error_response.to_http_error(error).problem
     assert (found.field, found.message, found.fix) == (field, message, fix)
 
 
@@ -99,18 +99,18 @@ def test_options_are_called_as_the_parameters_are(
 def test_what_nobody_foresaw_is_told_to_the_log_alone(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = error_response.of(error)
+    found = error_response.to_http_error(error)
     assert (found.status, found.problem.code) == (500, "internal")
     assert "secret" not in found.problem.message
-    error_response.tell(error)
+    error_response.log_exception(error)
     assert "secret" in capsys.readouterr().err
 
 
 def test_what_was_sent_does_not_come_back_by_the_megabyte() -> None:
-    assert len(error_response.of(NotFound("x", received="y" * 2**20)).problem.message) < 5000
+    assert len(error_response.to_http_error(NotFound("x", received="y" * 2**20)).problem.message) < 5000
 
 
 def test_what_is_not_said_is_left_out() -> None:
     assert (
-        msgspec.json.encode(Failed(Problem(code="a", message="b"))) == b'{"error":{"code":"a","message":"b"}}'
+        msgspec.json.encode(ErrorResponse(ProblemDetails(code="a", message="b"))) == b'{"error":{"code":"a","message":"b"}}'
     )

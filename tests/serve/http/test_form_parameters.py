@@ -11,12 +11,12 @@ import pytest
 from starlette.requests import Request
 
 from roost.serve.http import form_parameters
-from roost.serve.http.error_response import Answered
-from roost.serve.http.route import Asked, Route
+from roost.serve.http.error_response import HttpError
+from roost.serve.http.route import RequestParameters, Route
 from tests.messages import Messages
 
 
-class Given(Asked, frozen=True, kw_only=True):
+class Given(RequestParameters, frozen=True, kw_only=True):
     number: int = 0
     flag: bool = False
     text: str = ""
@@ -36,7 +36,7 @@ def read(data: bytes = b"", kind: str = "", query: str = "") -> Any:
         "headers": headers,
         "path": "/x",
     }
-    return form_parameters.asked(ROUTE, Request(scope), data)
+    return form_parameters.parse_parameters(ROUTE, Request(scope), data)
 
 
 def in_parts(**fields: Any) -> tuple[bytes, str]:
@@ -82,7 +82,7 @@ def test_booleans_are_text(text: str) -> None:
      ("number=", "number"), ("number=nan", "number"), ("number=" + "9" * 5000, "number")],
 )  # fmt: skip
 def test_what_is_of_another_type_or_unknown(query: str, field: str) -> None:
-    with pytest.raises(Answered) as raised:
+    with pytest.raises(HttpError) as raised:
         read(query=query)
     assert raised.value.status == 422 and field in f"{raised.value.problem}"
 
@@ -113,7 +113,7 @@ PART = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nx\r\n'
     ],
 )  # fmt: skip
 def test_what_two_readers_could_take_for_two_things(data: bytes, kind: str) -> None:
-    with pytest.raises(Answered) as raised:
+    with pytest.raises(HttpError) as raised:
         read(data, kind)
     assert (raised.value.status, raised.value.problem.code) == (400, "malformed")
 
@@ -123,7 +123,7 @@ def test_a_parameter_twice_in_two_places(messages: Messages) -> None:
         (b'{"number": 1}', "application/json"),
         (b"number=1", "application/x-www-form-urlencoded"),
     ):
-        with pytest.raises(Answered) as raised:
+        with pytest.raises(HttpError) as raised:
             read(data, kind, "number=1")
         assert raised.value.problem.code == "malformed"
         messages.check(raised.value)

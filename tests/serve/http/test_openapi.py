@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 
 from roost.serve.app import PREFIX, ROUTES
 from roost.serve.http import openapi
-from roost.serve.routes import document000
+from roost.serve.routes import dlnest_routes
 from tests.operations.packages import project
 from tests.serve.servers import Server
 
-DOCUMENT = openapi.document(ROUTES, prefix=PREFIX)
+DOCUMENT = openapi.openapi_document(ROUTES, prefix=PREFIX)
 
 
 def _operations(document: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _operations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 OPERATIONS = _operations(DOCUMENT)
-OF_DOCUMENT_000 = _operations(openapi.document(document000.ROUTES, prefix=""))
+OF_DOCUMENT_000 = _operations(openapi.openapi_document(dlnest_routes.ROUTES, prefix=""))
 NEW_THINGS = ("config", "config_path", "folder", "freq_path", "record_path", "target_dir", "tuning")
 """Fields that name where something new is made, or what it is made from."""
 FREE = ("MNIST", "description", "priority", "retries", "time_limit")

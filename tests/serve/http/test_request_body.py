@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from roost.serve.http import request_body
-from roost.serve.http.error_response import Answered
-from roost.serve.http.route import Asked
+from roost.serve.http.error_response import HttpError
+from roost.serve.http.route import RequestParameters
 from roost.serve.routes.machine import ChangeDevices
 from tests.messages import Messages
 from tests.serve.test_attacks import MALFORMED
@@ -29,7 +29,7 @@ _values = st.recursive(
 )
 
 
-class Wanted(Asked, frozen=True, kw_only=True):
+class Wanted(RequestParameters, frozen=True, kw_only=True):
     count: int = 0
     names: tuple[str, ...] = ()
     cursor: Annotated[str, Meta(pattern="^[0-9]$")] = "0"
@@ -39,14 +39,14 @@ class Wanted(Asked, frozen=True, kw_only=True):
 
 @given(st.dictionaries(st.text("abc"), _values))
 def test_whatever_has_one_meaning_is_read(value: dict[str, Any]) -> None:
-    assert request_body.parse(json.dumps(value).encode()) == value
+    assert request_body.parse_json_object(json.dumps(value).encode()) == value
 
 
 @given(st.binary(max_size=200) | st.text('{}[]":,0123eE-+.\\ntrufals ').map(str.encode))
 def test_anything_else_is_refused_in_words(data: bytes) -> None:
     try:
-        found = request_body.parse(data)
-    except Answered as refused:
+        found = request_body.parse_json_object(data)
+    except HttpError as refused:
         assert (refused.status, refused.problem.code) == (400, "malformed")
     else:
         assert isinstance(found, dict)
@@ -54,8 +54,8 @@ def test_anything_else_is_refused_in_words(data: bytes) -> None:
 
 @pytest.mark.parametrize("what", MALFORMED)
 def test_malformed(what: str) -> None:
-    with pytest.raises(Answered) as caught:
-        request_body.parse(MALFORMED[what])
+    with pytest.raises(HttpError) as caught:
+        request_body.parse_json_object(MALFORMED[what])
     assert caught.value.status == 400
 
 
@@ -67,10 +67,10 @@ def test_the_field_at_fault_is_named() -> None:
         ({"count": "x", "needed": "x"}, False, "count"),
         ({"names": ["a", 1], "needed": "x"}, True, "names[1]"),
     ]:
-        with pytest.raises(Answered) as caught:
-            request_body.typed(Wanted, value, strict=strict)
+        with pytest.raises(HttpError) as caught:
+            request_body.convert_parameters(Wanted, value, strict=strict)
         assert (caught.value.status, caught.value.problem.field) == (422, field)
-    assert request_body.typed(Wanted, {"count": "1", "needed": "x"}, strict=False) == Wanted(
+    assert request_body.convert_parameters(Wanted, {"count": "1", "needed": "x"}, strict=False) == Wanted(
         count=1, needed="x"
     )
 
@@ -89,8 +89,8 @@ def test_the_field_at_fault_is_named() -> None:
 def test_what_does_not_mend_itself_is_told_how(
     value: dict[str, Any], what: str, fix: str | None, messages: Messages
 ) -> None:
-    with pytest.raises(Answered) as caught:
-        request_body.typed(Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"])
+    with pytest.raises(HttpError) as caught:
+        request_body.convert_parameters(Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"])
     found = caught.value.problem
     assert what in found.message
     assert (found.fix is None) == (fix is None) and (fix or "") in (found.fix or "")
@@ -98,8 +98,8 @@ def test_what_does_not_mend_itself_is_told_how(
 
 
 def test_what_takes_a_number_or_a_word_says_both(messages: Messages) -> None:
-    with pytest.raises(Answered) as caught:
-        request_body.typed(ChangeDevices, {"most_per_card": 0}, strict=True)
+    with pytest.raises(HttpError) as caught:
+        request_body.convert_parameters(ChangeDevices, {"most_per_card": 0}, strict=True)
     assert "any" in str(caught.value.problem.fix)
     messages.check(caught.value.problem)
 
@@ -115,39 +115,39 @@ def test_what_takes_a_number_or_a_word_says_both(messages: Messages) -> None:
     ],
 )
 def test_what_is_no_object_is_called_as_json_calls_it(text: str, said: str, messages: Messages) -> None:
-    with pytest.raises(Answered, match=said) as caught:
-        request_body.parse(text.encode())
+    with pytest.raises(HttpError, match=said) as caught:
+        request_body.parse_json_object(text.encode())
     messages.check(caught.value)
 
 
 @pytest.mark.parametrize("text", [b"a=%ff", b"a=\xc3\xa9", b"%e2%82=1", b"a=%ed%a0%80"])
 def test_a_query_that_is_no_text_is_refused(text: bytes, messages: Messages) -> None:
-    with pytest.raises(Answered) as caught:
-        request_body.pairs(text)
+    with pytest.raises(HttpError) as caught:
+        request_body.parse_query(text)
     assert caught.value.status == 400
     messages.check(caught.value)
-    assert request_body.pairs(b"a=%C3%A9&a=&b=x+y&c") == [("a", "\xe9"), ("a", ""), ("b", "x y"), ("c", "")]
+    assert request_body.parse_query(b"a=%C3%A9&a=&b=x+y&c") == [("a", "\xe9"), ("a", ""), ("b", "x y"), ("c", "")]
 
 
 def test_a_query_is_read_like_a_body(messages: Messages) -> None:
     pairs = [("names", "a"), ("names", "b"), ("needed", "x")]
-    assert request_body.query(pairs, frozenset({"names"})) == {"names": ["a", "b"], "needed": "x"}
+    assert request_body.query_parameters(pairs, frozenset({"names"})) == {"names": ["a", "b"], "needed": "x"}
     for wrong in ([("a", "1"), ("a", "2")], [("a", "\0")], [("\ud800", "a")]):
-        with pytest.raises(Answered) as caught:
-            request_body.query(wrong, frozenset())
+        with pytest.raises(HttpError) as caught:
+            request_body.query_parameters(wrong, frozenset())
         messages.check(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "+1", "1.0", "1e3", "0x1", "1_0", "١", "9" * 21, "--1"])
 def test_a_whole_number_is_written_as_one(text: str) -> None:
-    with pytest.raises(Answered) as caught:
-        request_body.require_counts({"limit": text}, frozenset({"limit"}))
+    with pytest.raises(HttpError) as caught:
+        request_body.require_integers({"limit": text}, frozenset({"limit"}))
     assert caught.value.problem.field == "limit"
-    request_body.require_counts({"limit": "-12", "other": text}, frozenset({"limit", "offset"}))
+    request_body.require_integers({"limit": "-12", "other": text}, frozenset({"limit", "offset"}))
 
 
 def test_names_of_a_path_hold_no_nul() -> None:
-    with pytest.raises(Answered, match="NUL"):
+    with pytest.raises(HttpError, match="NUL"):
         request_body.require_text({"run": "a\0b"})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.serve.http import request_middleware
-from roost.serve.http.request_middleware import LOCAL, MOST_BODY_BYTES, Gate, Message
+from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_BODY_BYTES, RequestMiddleware, Message
 from tests.messages import Messages
 
 TOKEN = "t" * 43
@@ -38,7 +38,7 @@ class Asked:
     def __init__(self, **given: Any) -> None:
         self.behind, self.logged = Behind(), list[tuple[str, str, int]]()
         usual: dict[str, Any] = {"token": lambda: TOKEN, "port": 9999}
-        self.gate = Gate(self.behind, log=lambda *line: self.logged.append(line[:3]), **usual | given)
+        self.gate = RequestMiddleware(self.behind, log=lambda *line: self.logged.append(line[:3]), **usual | given)
 
     def __call__(
         self,
@@ -124,10 +124,10 @@ def test_a_page_of_our_own_may_ask() -> None:
     assert Asked()([*GOOD, *own])[0] == 204
 
 
-@pytest.mark.parametrize("state", [{}, {LOCAL: False}, {LOCAL: None}, {LOCAL: "no"}, {LOCAL: 1}])
+@pytest.mark.parametrize("state", [{}, {LOCAL_STATE_KEY: False}, {LOCAL_STATE_KEY: None}, {LOCAL_STATE_KEY: "no"}, {LOCAL_STATE_KEY: 1}])
 def test_only_what_is_said_to_be_ours_needs_no_token(state: dict[str, Any]) -> None:
     assert Asked()([HOST], state=state)[0] == 401
-    assert Asked()([(b"host", b"roost")], state={LOCAL: True})[0] == 204
+    assert Asked()([(b"host", b"roost")], state={LOCAL_STATE_KEY: True})[0] == 204
 
 
 def test_content(messages: Messages) -> None:
@@ -148,7 +148,7 @@ def test_content(messages: Messages) -> None:
 
 def test_a_body_that_is_too_long_or_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked()
-    many = [b"x" * (MOST_BODY_BYTES // 4)] * 5
+    many = [b"x" * (MAX_BODY_BYTES // 4)] * 5
     assert asked([*GOOD, JSON, (b"transfer-encoding", b"chunked")], method="POST", body=many)[0] == 413
     monkeypatch.setattr(request_middleware, "BODY_SECONDS", 0.01)
 
@@ -157,7 +157,7 @@ def test_a_body_that_is_too_long_or_does_not_come(monkeypatch: pytest.MonkeyPatc
         raise AssertionError
 
     with pytest.raises(request_middleware.Answered) as caught:
-        asyncio.run(request_middleware._whole({}, never))
+        asyncio.run(request_middleware._read_body({}, never))
     assert caught.value.status == 408
 
 
@@ -195,7 +195,7 @@ def test_a_token_that_cannot_be_read_lets_nobody_in(capfd: pytest.CaptureFixture
     status, error = asked()
     assert (status, error["code"]) == (500, "token_file") and "/secret" not in str(error)
     assert "/secret/place" in capfd.readouterr().err
-    assert asked([(b"host", b"roost")], state={LOCAL: True})[0] == 204
+    assert asked([(b"host", b"roost")], state={LOCAL_STATE_KEY: True})[0] == 204
 
 
 def test_without_a_descriptor_for_the_token_it_is_busy(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,12 +13,12 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from roost.base.errors import Refused
-from roost.operations.responses import Failed, Piece
+from roost.operations.responses import ErrorResponse, StreamEvent
 from roost.serve.http import route
-from roost.serve.http.error_response import Answered
+from roost.serve.http.error_response import HttpError
 from roost.serve.http.route import Route
-from roost.serve.routes.event_streams import Log
-from roost.serve.routes.run_files import opened
+from roost.serve.routes.event_streams import ReadLog
+from roost.serve.routes.run_files import open_file
 from roost.serve.routes.runs import ListRuns
 from roost.serve.routes.tasks import ListTasks
 
@@ -33,8 +33,8 @@ class Few:
     def has_ended(self) -> bool:
         return not self.left
 
-    def new(self) -> Sequence[Piece[Any]]:
-        return [Piece(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
+    def new(self) -> Sequence[StreamEvent[Any]]:
+        return [StreamEvent(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
 
     def close(self) -> None:
         self.is_closed = True
@@ -43,7 +43,7 @@ class Few:
 def sent(stream: Any, most: int = 100) -> list[bytes]:
     async def collected() -> list[bytes]:
         found: list[bytes] = []
-        pieces = route.events(stream, anyio.CapacityLimiter(1))
+        pieces = route.server_sent_events(stream, anyio.CapacityLimiter(1))
         async for piece in pieces:
             found.append(piece)
             if len(found) == most:
@@ -56,14 +56,14 @@ def sent(stream: Any, most: int = 100) -> list[bytes]:
 def test_what_goes_wrong_in_a_stream_is_its_last_event(capsys: pytest.CaptureFixture[str]) -> None:
     few = Few()
 
-    def damaged() -> Sequence[Piece[Any]]:
+    def damaged() -> Sequence[StreamEvent[Any]]:
         raise Refused("the package is damaged", where="runs/x", fix="`roost verify runs/x`")
 
     few.new = damaged  # type: ignore[method-assign]
     (last,) = sent(few)
     begun, _, data = last.partition(b"data: ")
     assert begun == b"event: error\n"
-    problem = msgspec.json.decode(data, type=Failed).error
+    problem = msgspec.json.decode(data, type=ErrorResponse).error
     assert (problem.message, problem.where) == ("the package is damaged", "runs/x")
     assert (problem.fix, capsys.readouterr().err) == ("`roost verify runs/x`", "")
 
@@ -81,16 +81,16 @@ def test_a_stream_is_sent_whole() -> None:
 @pytest.mark.parametrize("goes", [False, True])
 def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
     def row(run: Any) -> Route:
-        return Route(name="x", path="/x", summary="", asked=route.Asked, answer=route.Stream, run=run)
+        return Route(name="x", path="/x", summary="", asked=route.RequestParameters, answer=route.EventStream, run=run)
 
     async def answered() -> None:
-        room = route.Room(*(anyio.CapacityLimiter(1) for _ in range(3)))
+        room = route.ConcurrencyLimits(*(anyio.CapacityLimiter(1) for _ in range(3)))
         with pytest.raises(ZeroDivisionError):
-            await route.followed(row(lambda _: 1 / 0), route.Asked(), room)
+            await route.stream_response(row(lambda _: 1 / 0), route.RequestParameters(), room)
         few = Few()
-        first = await route.followed(row(lambda _: few), route.Asked(), room)
-        with pytest.raises(Answered) as caught:
-            await route.followed(row(lambda _: Few()), route.Asked(), room)
+        first = await route.stream_response(row(lambda _: few), route.RequestParameters(), room)
+        with pytest.raises(HttpError) as caught:
+            await route.stream_response(row(lambda _: Few()), route.RequestParameters(), room)
         assert (caught.value.status, caught.value.problem.code) == (503, "busy")
 
         async def send(message: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes
 
 
 def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "_BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(route, "_KEEPALIVE_SECONDS", 0.1)
     few = Few()
     assert b": \n\n" in sent(few)
 
@@ -129,16 +129,16 @@ def test_the_longer_nothing_comes_the_rarer_it_is_looked(monkeypatch: pytest.Mon
 def test_a_line_break_in_data_begins_no_field() -> None:
     one = Few()
     one.left = [["a"]]
-    one.new = lambda: [Piece("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
+    one.new = lambda: [StreamEvent("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
     (found,) = sent(one, 1)
     assert found.count(b"\n") == 4 and b"\r" not in found
 
 
 def test_names_that_are_no_utf_8_are_shown() -> None:
-    assert route.encoded({"a": [os.fsdecode(b"x\xff")], "\udcff": Path("/p")}) == b'{"a":["x?"],"?":"/p"}'
-    assert route.encoded(float("nan")) == b"null"
+    assert route.encode_json({"a": [os.fsdecode(b"x\xff")], "\udcff": Path("/p")}) == b'{"a":["x?"],"?":"/p"}'
+    assert route.encode_json(float("nan")) == b"null"
     with pytest.raises(NotImplementedError):
-        route.encoded(object())
+        route.encode_json(object())
 
 
 def test_what_a_row_knows_of_its_parameters() -> None:
@@ -147,19 +147,19 @@ def test_what_a_row_knows_of_its_parameters() -> None:
 
     assert row(ListTasks).several == {"state"} and row(ListTasks).counts == {"offset", "limit"}
     assert row(ListRuns).several == frozenset()
-    assert row(Log, "/runs/{run}/log/{path:path}").in_path == ["run", "path"]
+    assert row(ReadLog, "/runs/{run}/log/{path:path}").in_path == ["run", "path"]
 
 
 def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
-        opened(tmp_path, "a").close()
+        open_file(tmp_path, "a").close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_what_cannot_be_answered_is_an_answer_too(capsys: pytest.CaptureFixture[str]) -> None:
-    found = route.failed(ZeroDivisionError("secret"))
+    found = route.failure_response(ZeroDivisionError("secret"))
     assert found.status_code == 500 and b"secret" not in bytes(found.body)
     assert "secret" in capsys.readouterr().err
     assert msgspec.json.decode(bytes(found.body))["error"]["code"] == "internal"

@@ -18,9 +18,9 @@ from roost.operations import lab as operations
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 from roost.serve.routes import event_streams, stream_end
-from roost.serve.routes.event_streams import FollowLog, Log, Output
-from roost.serve.routes.served_packages import id_of
-from roost.serve.routes.stream_end import is_over
+from roost.serve.routes.event_streams import FollowLog, ReadLog, LogStream
+from roost.serve.routes.served_packages import run_id
+from roost.serve.routes.stream_end import is_run_over
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.serve.servers import RUN, Server
@@ -39,7 +39,7 @@ def printed(server: Server) -> PackageFolder:
 def test_the_log_is_read_in_pages_without_a_gap(server: Server, printed: PackageFolder) -> None:
     truth, at, text = printed.output.read_bytes(), 0, ""
     while at < len(truth):
-        page = server.get(f"/runs/{id_of(printed.path)}/log?offset={at}&limit=7000")
+        page = server.get(f"/runs/{run_id(printed.path)}/log?offset={at}&limit=7000")
         assert page["offset"] == at < page["next"] and page["size"] == len(truth)
         at, text = page["next"], text + page["text"]
     assert text == truth.decode("utf-8", "replace") and text.endswith("\ufffd\ufffd")
@@ -60,14 +60,14 @@ def cut(tmp_path: Path, text: bytes) -> PackageFolder:
 def test_no_page_ends_within_a_character(tmp_path: Path, limit: int) -> None:
     text = TEXT[: 50 * limit]
     package, at, found = cut(tmp_path, text.encode() + b"\xe2\x82"), 0, ""
-    while (page := event_streams.page(package, Log(run=RUN, offset=at, limit=limit))).text:
+    while (page := event_streams.read_log(package, ReadLog(run=RUN, offset=at, limit=limit))).text:
         assert (page.offset, page.size) == (at, len(text.encode()) + 2)
         at, found = page.next, found + page.text
     assert found == text and at == page.size - 2, "the rest of the last one may come"
     (package.path / "sessions" / "1.request.json").write_text("{}")
-    last = event_streams.page(package, Log(run=RUN, offset=at, limit=limit))
+    last = event_streams.read_log(package, ReadLog(run=RUN, offset=at, limit=limit))
     assert (last.text, last.next) == ("\ufffd", last.size), "or not: then it is passed over"
-    short = event_streams.page(package, Log(run=RUN, offset=at - 8, limit=65536))
+    short = event_streams.read_log(package, ReadLog(run=RUN, offset=at - 8, limit=65536))
     assert short.text[-1] == "\ufffd" and short.next == short.size
 
 
@@ -78,7 +78,7 @@ def test_a_page_passes_over_a_hole_and_half_of_a_character_before_it(tmp_path: P
         file.seek(1 << 20)
         file.write(b"end")
     at, texts = 0, []
-    while (page := event_streams.page(package, Log(run=RUN, offset=at, limit=65534))).text:
+    while (page := event_streams.read_log(package, ReadLog(run=RUN, offset=at, limit=65534))).text:
         at = page.next
         texts.append(page.text)
     assert texts[:2] == ["x" * 65534, "x"] and texts[2] == "\ufffd"
@@ -87,10 +87,10 @@ def test_a_page_passes_over_a_hole_and_half_of_a_character_before_it(tmp_path: P
 
 def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_end, "_QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(event_streams, "_MOST_PIECES", 16)
+    monkeypatch.setattr(event_streams, "_MAX_PIECES", 16)
     package = cut(tmp_path, b"")
     with (
-        contextlib.closing(Output(package.path, FollowLog(run=RUN))) as output,
+        contextlib.closing(LogStream(package.path, FollowLog(run=RUN))) as output,
         package.output.open("ab") as file,
     ):
         got: list[Any] = []
@@ -108,7 +108,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
         (last,) = wait_for(output.new)
         assert (last.data.text, last.data.raw) == ("\ufffd", b"\xf0\x9f") and not output.new()
         assert wait_for(lambda: output.has_ended)
-    resumed = Output(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
+    resumed = LogStream(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
     with contextlib.closing(resumed):
         assert not resumed.new() and wait_for(resumed.new)[0].data.raw == b"\xf0\x9f"
 
@@ -116,7 +116,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_path: Path) -> None:
     package = cut(tmp_path, b"long" * 1000 + b"\xe2")
     (package.path / "sessions" / "1.request.json").write_text("{}")
-    with contextlib.closing(Output(package.path, FollowLog(run=RUN))) as output:
+    with contextlib.closing(LogStream(package.path, FollowLog(run=RUN))) as output:
         assert output.new()[0].data.raw == b"long" * 1000
         durable.write(package.output, b"short")
         assert output.new()[0].data.raw == b"\xe2" and not output.new()
@@ -128,14 +128,14 @@ def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_pat
 @pytest.mark.parametrize("offset", [10**6, 2**62])
 def test_beyond_the_end_there_is_nothing(server: Server, printed: PackageFolder, offset: int) -> None:
     size = printed.output.stat().st_size
-    found = server.get(f"/runs/{id_of(printed.path)}/log?offset={offset}&limit=1048576")
+    found = server.get(f"/runs/{run_id(printed.path)}/log?offset={offset}&limit=1048576")
     assert found == {"offset": size, "next": size, "size": size, "text": ""}
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 20, "9" * 19, ""])
 def test_a_cursor_that_is_none(server: Server, printed: PackageFolder, cursor: str) -> None:
     for path in (
-        f"/runs/{id_of(printed.path)}/log/follow?cursor={cursor}",
+        f"/runs/{run_id(printed.path)}/log/follow?cursor={cursor}",
         f"/events/follow?cursor={cursor}",
     ):
         found = server.ask("GET", path) if len(cursor) != 19 or "runs" in path else None
@@ -143,13 +143,13 @@ def test_a_cursor_that_is_none(server: Server, printed: PackageFolder, cursor: s
 
 
 def test_what_there_is_none_of(server: Server, printed: PackageFolder) -> None:
-    for path in (f"/runs/{RUN}/log", f"/runs/{RUN}/log/follow", f"/runs/{id_of(printed.path)}/log?rank=3"):
+    for path in (f"/runs/{RUN}/log", f"/runs/{RUN}/log/follow", f"/runs/{run_id(printed.path)}/log?rank=3"):
         assert server.ask("GET", path).code == "not_found"
 
 
 def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
     task = server.lab.wait_for(server.lab.submit("echo x"))
-    path, id = PackageFolder.open(Path(task.package)).output, id_of(task.package)
+    path, id = PackageFolder.open(Path(task.package)).output, run_id(task.package)
     path.unlink()
     assert server.get(f"/runs/{id}/log")["text"] == ""
     os.mkfifo(path)
@@ -159,7 +159,7 @@ def test_a_log_that_is_a_fifo_or_gone(server: Server) -> None:
 
 def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> None:
     task = server.lab.wait_for(server.lab.submit("echo x"))
-    path, id = PackageFolder.open(Path(task.package)).output, id_of(task.package)
+    path, id = PackageFolder.open(Path(task.package)).output, run_id(task.package)
     (tmp_path / "key").write_text("PRIVATE KEY")
     path.unlink()
     path.symlink_to(tmp_path / "key")
@@ -171,7 +171,7 @@ def test_a_log_that_is_a_link_is_not_read(server: Server, tmp_path: Path) -> Non
 
 def test_events_are_followed_from_any_thread(server: Server, printed: PackageFolder) -> None:
     with server.lab.here():
-        stream = event_streams.Happenings(event_streams.Events())
+        stream = event_streams.LabEventStream(event_streams.ReadEvents())
     with contextlib.closing(stream), ThreadPoolExecutor() as other:
         assert other.submit(stream.new).result() and not stream.new()
 
@@ -179,7 +179,7 @@ def test_events_are_followed_from_any_thread(server: Server, printed: PackageFol
 def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> None:
     with contextlib.closing(Lab(tmp_path)) as lab, lab.here():
         task = lab.queue("true", begin=time.time() + 3600)
-        with contextlib.closing(event_streams.Happenings(event_streams.Events())) as stream:
+        with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
             first = stream.new()
             assert [one.data.kind for one in first] == ["pending"] and not stream.new()
             operations.rebuild()
@@ -189,20 +189,20 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             anew = stream.new()
             assert [(one.data.task, one.data.kind) for one in anew][:1] == [(task.id, "rebuilt")]
         for old in ("1000", first[-1].cursor, "00000000-0"):
-            with contextlib.closing(event_streams.Happenings(event_streams.Events(cursor=old))) as late:
+            with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents(cursor=old))) as late:
                 assert [one.data.kind for one in late.new()] == ["anew"] and late.new() == anew, old
-            (said, *found) = event_streams.events(event_streams.Events(cursor=old))
+            (said, *found) = event_streams.read_events(event_streams.ReadEvents(cursor=old))
             assert said.kind == "anew" and found == [one.data for one in anew]
         for own in (piece.cursor, "0"):
-            with contextlib.closing(event_streams.Happenings(event_streams.Events(cursor=own))) as stream:
+            with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents(cursor=own))) as stream:
                 assert stream.new() == anew, "nobody is told twice that it is another one"
-        with contextlib.closing(event_streams.Happenings(event_streams.Events())) as stream:
+        with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
             assert stream.new() == anew
             path = lab.state / "lab.db"
             path.rename(path.with_name("moved"))
             shutil.copy(path.with_name("moved"), path)
             assert not stream.new() and not stream.new(), "another file, but the same queue"
-        there = event_streams.Happenings(event_streams.Events(cursor=anew[-1].cursor))
+        there = event_streams.LabEventStream(event_streams.ReadEvents(cursor=anew[-1].cursor))
         with contextlib.closing(there):
             assert not there.new()
 
@@ -210,7 +210,7 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
 def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(
     server: Server, printed: PackageFolder
 ) -> None:
-    truth, path = printed.output.read_bytes(), f"/runs/{id_of(printed.path)}/log/follow"
+    truth, path = printed.output.read_bytes(), f"/runs/{run_id(printed.path)}/log/follow"
     for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
         *pieces, end = list(stream)
         assert b"".join(base64.b64decode(data["bytes"]) for _, _, data in pieces) == truth[100:]
@@ -221,10 +221,10 @@ def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(
 def test_following_one_that_is_stopped_before_it_starts_ends(server: Server, what: str) -> None:
     task = server.lab.one(server.lab.submit("exit 0", begin=time.time() + 3600))
     package = PackageFolder.open(Path(task.package))
-    assert not is_over(package), "it may begin"
-    stream = server.follow(f"/runs/{id_of(task.package)}/{what}/follow")
+    assert not is_run_over(package), "it may begin"
+    stream = server.follow(f"/runs/{run_id(task.package)}/{what}/follow")
     server.lab.ask(task.id, "stop")
-    assert is_over(package), "it can begin no more"
+    assert is_run_over(package), "it can begin no more"
     assert [kind for _, kind, _ in stream] == ["end"]
 
 
@@ -301,7 +301,7 @@ def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: 
     go_on = tmp_path / "go_on"
     script = LINES.format(3000) + f"; while [ ! -e {go_on} ]; do sleep 0.05; done; " + LINES.format(2000)
     first = alone.lab.wait_for(alone.lab.submit(script), "running")
-    run, last = f"/runs/{id_of(first.package)}", alone.lab.submit("exec sleep 600")
+    run, last = f"/runs/{run_id(first.package)}", alone.lab.submit("exec sleep 600")
     writer = RecordsWriter(Path(first.package) / "records" / "1.jsonl", session=1, start_step=0)
     record(writer, 0)
     clients = [

@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound
-from roost.serve.http.error_response import Answered
+from roost.serve.http.error_response import HttpError
 from roost.serve.routes import run_files
-from roost.serve.routes.run_files import listed, opened
+from roost.serve.routes.run_files import list_files, open_file
 from tests.messages import Messages
 
 
 def content(root: Path, path: str) -> bytes:
-    return b"".join(opened(root, path).pieces())
+    return b"".join(open_file(root, path).pieces())
 
 
 def test_plain_files_are_read_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c.txt").write_bytes(b"x" * 600_000)
-    found = opened(tmp_path, "a/b/c.txt")
+    found = open_file(tmp_path, "a/b/c.txt")
     assert (found.size, found.name) == (600_000, "c.txt")
     assert b"".join(found.pieces()) == b"x" * 600_000
 
 
 def test_only_what_was_there_is_given(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one")
-    found = opened(tmp_path, "log")
+    found = open_file(tmp_path, "log")
     with (tmp_path / "log").open("a") as file:
         file.write("two")
     assert b"".join(found.pieces()) == b"one"
@@ -70,7 +70,7 @@ def test_nothing_else_is(tmp_path: Path, path: str) -> None:
     (root / "loop").symlink_to("loop")
     os.mkfifo(root / "fifo")
     with pytest.raises(NotFound):
-        opened(root, path)
+        open_file(root, path)
 
 
 @pytest.mark.parametrize("times", [300, pytest.param(10_000, marks=pytest.mark.soak)])
@@ -113,15 +113,15 @@ def test_the_list_names_links_and_follows_none(tmp_path: Path) -> None:
     (tmp_path / "folder" / "file").write_text("four")
     (tmp_path / "up").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "fifo")
-    found = [(one.path, one.kind) for one in listed(tmp_path)]
+    found = [(one.path, one.kind) for one in list_files(tmp_path)]
     assert found == [("fifo", "other"), ("folder", "folder"), ("folder/file", "file"), ("up", "link")]
-    assert next(one for one in listed(tmp_path) if one.path == "folder/file").size_bytes == 4
+    assert next(one for one in list_files(tmp_path) if one.path == "folder/file").size_bytes == 4
 
 
 def test_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
-    monkeypatch.setattr(run_files, "_MOST_LISTED", 3)
+    monkeypatch.setattr(run_files, "_MAX_FILES", 3)
     for number in range(4):
         (tmp_path / str(number)).touch()
-    with pytest.raises(Answered, match=r"\b3\b") as refused:
-        listed(tmp_path)
+    with pytest.raises(HttpError, match=r"\b3\b") as refused:
+        list_files(tmp_path)
     messages.check(refused.value)

@@ -9,8 +9,8 @@ import pytest
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 from roost.serve.routes import run_records
-from roost.serve.routes.run_records import FollowRecords, Rows
-from roost.serve.routes.served_packages import id_of
+from roost.serve.routes.run_records import FollowRecords, RowStream
+from roost.serve.routes.served_packages import run_id
 from tests.operations.packages import ROWS, package, record_rows, session
 from tests.serve.servers import RUN, Server
 
@@ -24,7 +24,7 @@ def made(server: Server) -> PackageFolder:
 
 
 def test_curves(server: Server, made: PackageFolder) -> None:
-    path = f"/runs/{id_of(made.path)}/records"
+    path = f"/runs/{run_id(made.path)}/records"
     names = server.get(path)
     assert names["curves"] == [] and {"train/loss", "valid/loss", "lr"} <= set(names["names"])
     found = server.get(f"{path}?name=valid/loss&name=train/loss&width=2")
@@ -50,13 +50,13 @@ def test_curves(server: Server, made: PackageFolder) -> None:
     ],
 )
 def test_mistakes(server: Server, made: PackageFolder, query: str, status: int, field: str) -> None:
-    found = server.ask("GET", f"/runs/{id_of(made.path)}/records?{query}")
+    found = server.ask("GET", f"/runs/{run_id(made.path)}/records?{query}")
     assert (found.status, found.json["error"]["field"]) == (status, field)
     assert server.ask("GET", f"/runs/{RUN}/records").code == "not_found"
 
 
 def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: PackageFolder) -> None:
-    path = f"/runs/{id_of(made.path)}/records"
+    path = f"/runs/{run_id(made.path)}/records"
     everything = list(server.follow(f"{path}/follow"))
     rows = [row for _, kind, data in everything if kind == "rows" for row in data["rows"]]
     assert [row.get("start_step", row.get("step")) for row in rows] == [0, 10, 20, 30, 20, 30]
@@ -67,7 +67,7 @@ def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: Pa
     assert server.ask("GET", f"{path}/follow?cursor=1").json["error"]["field"] == "cursor"
 
 
-def all_new(rows: Rows) -> list[tuple[str, int, Any]]:
+def all_new(rows: RowStream) -> list[tuple[str, int, Any]]:
     found = []
     while new := rows.new():
         found += [(one.cursor, one.data.session, row) for one in new for row in one.data.rows]
@@ -76,7 +76,7 @@ def all_new(rows: Rows) -> list[tuple[str, int, Any]]:
 
 def test_rows_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = package(tmp_path / "runs", checkpoints=False)
-    rows = Rows(made.path, FollowRecords(run=RUN))
+    rows = RowStream(made.path, FollowRecords(run=RUN))
     assert [row.get("step") for _, _, row in all_new(rows)] == [None, 10, 20, 30]
     writer = RecordsWriter(made.path / "records" / "2.jsonl", session=2, start_step=20)
     writer.row(21, 0, {"a": 1.0})
@@ -88,14 +88,14 @@ def test_rows_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             file.write(piece)
         assert [row["step"] for _, _, row in all_new(rows)] == expected
     monkeypatch.setattr(run_records, "_PIECE_BYTES", 10)
-    again = all_new(Rows(made.path, FollowRecords(run=RUN)))
+    again = all_new(RowStream(made.path, FollowRecords(run=RUN)))
     assert [row.get("step") for _, _, row in again] == [None, *(one["step"] for one in ROWS), None, 21, 22]
     ends = {cursor: at for at, (cursor, _, _) in enumerate(again)}  # several rows may come at once
     for cursor, at in ends.items():
         monkeypatch.setattr(run_records, "_PIECE_BYTES", 1000)
-        rest = all_new(Rows(made.path, FollowRecords(run=RUN, cursor=cursor)))
+        rest = all_new(RowStream(made.path, FollowRecords(run=RUN, cursor=cursor)))
         assert [one[1:] for one in rest] == [one[1:] for one in again[at + 1 :]]
-    monkeypatch.setattr(run_records, "_LONGEST_LINE", 40)
+    monkeypatch.setattr(run_records, "_MAX_LINE_BYTES", 40)
     with path.open("ab") as file:
         file.write(b"x" * 100 + b"\n" + json.dumps({"step": 23}).encode() + b"\n")
     writer.row(24, 0, {"a": 1.0})

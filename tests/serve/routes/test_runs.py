@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.serve.routes.served_packages import id_of
+from roost.serve.routes.served_packages import run_id
 from tests.serve.servers import RUN, Server
 
 
@@ -20,13 +20,13 @@ def submitted(server: Server, folder: Path, *command: str) -> str:
     found = server.ask("POST", "/commands", {"command": command, "folder": str(folder)})
     assert found.status == 201, found.body
     (queued,) = found.json["queued"]
-    assert queued["run"] == id_of(queued["path"])
+    assert queued["run"] == run_id(queued["path"])
     return str(queued["run"])
 
 
 def test_a_command_from_the_queue_to_its_log(server: Server, folder: Path) -> None:
     run = submitted(server, folder, "/bin/echo", "a b", "$(id); `id` && ls")
-    (task,) = [task for task in server.lab.tasks() if id_of(task.package) == run]
+    (task,) = [task for task in server.lab.tasks() if run_id(task.package) == run]
     assert server.lab.wait_for(task.id).state == "succeeded"
     assert server.get(f"/runs/{run}/log")["text"] == "a b $(id); `id` && ls\n", "one argument, and no shell"
     assert server.get(f"/runs/{run}")["path"] == task.package
@@ -37,7 +37,7 @@ def test_a_command_from_the_queue_to_its_log(server: Server, folder: Path) -> No
 
 def test_a_run_is_stopped_once(server: Server, folder: Path) -> None:
     run = submitted(server, folder, "/bin/sleep", "600")
-    (task,) = [task for task in server.lab.tasks() if id_of(task.package) == run]
+    (task,) = [task for task in server.lab.tasks() if run_id(task.package) == run]
     server.lab.wait_for(task.id, "running")
     assert server.ask("POST", f"/runs/{run}/stop", {"now": True}).json == {"run": run}
     assert server.lab.wait_for(task.id).state == "stopped"

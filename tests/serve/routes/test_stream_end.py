@@ -11,7 +11,7 @@ from roost.lab.queue import task_file
 from roost.lab.queue.task import PENDING, Task
 from roost.package.package import PackageFolder
 from roost.serve.routes import stream_end
-from roost.serve.routes.stream_end import Quiet, is_over
+from roost.serve.routes.stream_end import RunEndDetector, is_run_over
 from tests.lab import queued
 from tests.lab.labs import Lab
 from tests.waiting import wait_for
@@ -42,9 +42,9 @@ def of_task(lab: Lab, package: PackageFolder) -> Task:
 
 
 def test_without_a_task_the_last_session_tells(lab: Lab) -> None:
-    assert not is_over(run(lab)), "one may begin"
-    assert not is_over(run(lab, "failed", "starting"))
-    assert is_over(run(lab, "failed", "succeeded"))
+    assert not is_run_over(run(lab)), "one may begin"
+    assert not is_run_over(run(lab, "failed", "starting"))
+    assert is_run_over(run(lab, "failed", "succeeded"))
     assert not lab.state.exists(), "whoever looks makes no queue"
 
 
@@ -54,37 +54,37 @@ def test_a_task_that_waits_may_begin_another_session(lab: Lab, states: tuple[str
     task = of_task(lab, package)
     (lab.folder / "link").symlink_to(package.path)
     for path in (package.path, lab.folder / "link"):
-        assert not is_over(PackageFolder.open(path))
+        assert not is_run_over(PackageFolder.open(path))
     lab.ask(task.id, "stop")
-    assert is_over(package)
+    assert is_run_over(package)
 
 
 def test_the_tickets_of_a_copy_are_those_of_another(lab: Lab) -> None:
     package = run(lab)
     of_task(lab, package)
     shutil.copytree(package.path, lab.folder / "copy")
-    assert is_over(PackageFolder.open(lab.folder / "copy"))
+    assert is_run_over(PackageFolder.open(lab.folder / "copy"))
 
 
 def test_a_queue_that_is_lost_may_be_made_anew(lab: Lab) -> None:
     package = run(lab)
     task_file.write(queued.task(package=str(package.path), state=PENDING), lab.state)
-    assert not is_over(package)
+    assert not is_run_over(package)
 
 
 def test_of_what_was_removed_nothing_comes(lab: Lab) -> None:
     package = run(lab)
     shutil.rmtree(package.path)
-    assert is_over(package)
+    assert is_run_over(package)
 
 
 def test_a_stream_has_ended_when_nothing_has_come_for_a_moment(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_end, "_QUIET_SECONDS", 0.05)
-    monkeypatch.setattr(stream_end, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(stream_end, "_CHECK_SECONDS", 0.0)
     package = run(lab, "succeeded")
-    quiet = Quiet(package)
+    quiet = RunEndDetector(package)
     assert not quiet.has_ended
     wait_for(lambda: quiet.has_ended)
     assert quiet.has_ended

@@ -32,7 +32,7 @@ def start() -> int:
     """
     from roost.operations import lab
 
-    found = lab.ensure()
+    found = lab.ensure_daemon()
     terminal.print_status(f"the lab's daemon runs: pid {found.pid}")
     return 0
 

@@ -16,7 +16,7 @@ from roost.cli import terminal
 
 if TYPE_CHECKING:
     from roost.operations.queue.seed_statistics import MeanStd
-    from roost.operations.reading.package_row import Row
+    from roost.operations.reading.package_row import PackageSummary
 
 _HEADER = (
     "NAME", "STATE", "STEP", "EPOCH", "METRIC", "LAST", "BEST", "STARTED", "TIME", "SESSIONS",
@@ -59,7 +59,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     roost ls runs --json
     roost ls 'status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy'
     """
-    from roost.operations.reading.list_packages import list_packages, looked_in
+    from roost.operations.reading.list_packages import list_packages, listed_folder
 
     directory, query = _folder_and_query(words)
     rows = list_packages(directory, query)
@@ -78,7 +78,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
             "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"
         )
     else:
-        terminal.print_status(f"no packages in {looked_in(directory)}" + (f" match {query}" if query else ""))
+        terminal.print_status(f"no packages in {listed_folder(directory)}" + (f" match {query}" if query else ""))
     return 0
 
 
@@ -107,7 +107,7 @@ def _table(rows: list[list[str]]) -> list[str]:
     return _truncate(lines, width)
 
 
-def _seed_statistics_lines(rows: Sequence[Row]) -> list[str]:
+def _seed_statistics_lines(rows: Sequence[PackageSummary]) -> list[str]:
     """Returns the lines of the second table, with mean and standard deviation over seeds."""
     if not any(row.group for row in rows):  # ten thousand packages without a sweep cost no import
         return []
@@ -137,7 +137,7 @@ def _format_mean_std(values: MeanStd | None) -> str:
     return "" if values is None else f"{terminal.format_number(values.mean)} ± {values.std:.2g}"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: PackageSummary) -> list[str]:
     number = terminal.format_number
     step = "" if row.step is None else f"{row.step}/{row.total_steps}" if row.total_steps else f"{row.step}"
     return [
@@ -156,7 +156,7 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _about(row: Row) -> str:
+def _about(row: PackageSummary) -> str:
     text = row.error or "; ".join(filter(None, (row.reason, row.description)))
     line = text if text.isprintable() else terminal.escape_text(" ".join(text.split()))
     return line if len(line) <= _MAX_ABOUT else line[: _MAX_ABOUT - 1] + "…"

@@ -13,7 +13,7 @@ from roost.base.errors import UsageError
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.operations.curves.plot import Plotted
+    from roost.operations.curves.plot import PlotResult
 
 
 @click.command("plot")
@@ -63,14 +63,14 @@ def command(
 
 def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], every: str) -> int:
     from roost.base.interval import parse_duration
-    from roost.operations.curves.plot import Plotted, follow
+    from roost.operations.curves.plot import PlotResult, follow
 
     number, last = 0, None
     with terminal.RewrittenLine() as line:
         for drawn in follow(
             packages, output=output, names=names, every_seconds=parse_duration(every, setting="--every")
         ):
-            if not isinstance(drawn, Plotted):
+            if not isinstance(drawn, PlotResult):
                 line.show(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
                 continue
             if not number:
@@ -85,7 +85,7 @@ def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], ev
     return 0
 
 
-def _report_left_out(drawn: Plotted, names: tuple[str, ...]) -> None:
+def _report_left_out(drawn: PlotResult, names: tuple[str, ...]) -> None:
     if drawn.left_out:
         why = "no metric of this name is recorded" if names else "nothing is recorded yet"
         terminal.print_status(terminal.escape_text(f"left out, {why}: {', '.join(drawn.left_out)}"))

@@ -12,7 +12,7 @@ from roost.base.errors import NotFound
 from roost.cli import terminal
 
 if TYPE_CHECKING:
-    from roost.serve.server_presence import About
+    from roost.serve.server_presence import ServerRecord
 
 _PORT = click.IntRange(1, 65535)
 
@@ -43,13 +43,13 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     from roost.serve import server_control
 
     def begins(port: int) -> None:
-        lab.ensure()
+        lab.ensure_daemon()
         terminal.print_status(f"serving {_url(port)}; Ctrl-C ends the server, running tasks continue")
 
     if detach:
         found = server_control.start(port, roots)
         try:
-            lab.ensure()
+            lab.ensure_daemon()
         except BaseException:
             server_control.stop()
             raise
@@ -60,7 +60,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     from roost.serve.server_process import serve
 
     folder = state_folder.lab_folder()
-    served_packages.give(roots)
+    served_packages.add_folders(roots)
     os.chdir("/")
     serve(folder, port, begins=begins)
     return 0
@@ -91,7 +91,7 @@ def status(as_json: bool) -> int:
     from roost.base.system import state_folder
     from roost.serve import server_presence
 
-    found = server_presence.about(state_folder.lab_folder())
+    found = server_presence.find_running(state_folder.lab_folder())
     if as_json:
         terminal.print_json(
             {"running": False} if found is None else _to_json(found, state_folder.lab_folder())
@@ -108,7 +108,7 @@ def _url(port: int) -> str:
     return f"http://localhost:{port}/api/v1"
 
 
-def _to_json(found: About, folder: Path) -> dict[str, Any]:
+def _to_json(found: ServerRecord, folder: Path) -> dict[str, Any]:
     from msgspec.structs import asdict
 
     from roost.serve.http import listening_sockets
@@ -116,7 +116,7 @@ def _to_json(found: About, folder: Path) -> dict[str, Any]:
     return {
         "running": True,
         "url": _url(found.port),
-        "socket": str(folder / listening_sockets.NAME),
+        "socket": str(folder / listening_sockets.SOCKET_NAME),
         **asdict(found),
     }
 
@@ -134,5 +134,5 @@ def token(renew: bool) -> int:
 
     folder = state_folder.lab_folder()
     state_folder.prepare(folder)
-    click.echo(tokens.renew(folder) if renew else tokens.token(folder))
+    click.echo(tokens.renew_token(folder) if renew else tokens.read_or_create_token(folder))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Gap(msgspec.Struct, frozen=True):
+class NonfiniteGap(msgspec.Struct, frozen=True):
     """Values of a column that are not finite."""
 
     column: int
@@ -15,7 +15,7 @@ class Gap(msgspec.Struct, frozen=True):
     first_step: int
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class CurveEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     """One metric. The lists have an entry for each column of pixels in which a finite value is."""
 
     name: str
@@ -33,10 +33,10 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     max: list[float]
     last_steps: list[int]
     last: list[float]
-    gaps: list[Gap]
+    gaps: list[NonfiniteGap]
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedCurves(msgspec.Struct, frozen=True, kw_only=True):
     """What a run has recorded."""
 
     names: list[str]
@@ -46,6 +46,6 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     to_step: int | None
     """The last step of the last column."""
     width: int
-    curves: list[Curve]
+    curves: list[CurveEnvelope]
     cursor: str
     """Where what is recorded later begins: for ``records/follow``."""

@@ -13,21 +13,21 @@ import numpy as np
 from roost.base.errors import NotFound, UsageError
 from roost.base.text.suggestions import did_you_mean
 from roost.operations.curves import history_cache
-from roost.operations.curves.curve import Curve, Gap, Recorded
+from roost.operations.curves.curve import CurveEnvelope, NonfiniteGap, RecordedCurves
 from roost.operations.curves.history_cache import History
-from roost.operations.curves.record_columns import Numbers
+from roost.operations.curves.record_columns import NumberArray
 
-_MOST_NAMED = 20
+_MAX_LISTED = 20
 
 
-def envelopes(
+def build_envelopes(
     folder: Path,
     names: Sequence[str] = (),
     *,
     from_step: int | None = None,
     to_step: int | None = None,
     width: int = 1000,
-) -> Recorded:
+) -> RecordedCurves:
     """The curves of some metrics.
 
     Args:
@@ -45,11 +45,11 @@ def envelopes(
         raise UsageError("is before from_step", setting="to_step", received=to_step, fix="swap the two")
     try:
         history = History(folder)
-        series = {name: _series(history, name) for name in names}
-    except history_cache.Damaged:
-        history_cache.forget(folder)
+        series = {name: _read_series(history, name) for name in names}
+    except history_cache.DamagedCache:
+        history_cache.remove_cached(folder)
         history = History(folder)
-        series = {name: _series(history, name) for name in names}
+        series = {name: _read_series(history, name) for name in names}
     steps = [steps for steps, _ in series.values() if len(steps)]
     low = from_step if from_step is not None else min((int(one[0]) for one in steps), default=None)
     high = to_step if to_step is not None else max((int(one[-1]) for one in steps), default=None)
@@ -58,23 +58,23 @@ def envelopes(
         # Beyond the data on one side, and asked for nothing on the other, there is one empty column.
         high = max(low, high) if to_step is None else high
         low = min(low, high)
-        curves = [curve(name, *found, low, high, width) for name, found in series.items()]
-    return Recorded(
+        curves = [build_envelope(name, *found, low, high, width) for name, found in series.items()]
+    return RecordedCurves(
         names=history.names, from_step=low, to_step=high, width=width, curves=curves, cursor=history.cursor
     )
 
 
-def _series(history: History, name: str) -> tuple[Numbers, Numbers]:
+def _read_series(history: History, name: str) -> tuple[NumberArray, NumberArray]:
     try:
         return history.series(name)
     except KeyError:
         known = history.names
-        named = f"ask for one of: {', '.join(known[:_MOST_NAMED])}"
+        named = f"ask for one of: {', '.join(known[:_MAX_LISTED])}"
         fix = did_you_mean(name, known) + named if known else "ask again once the run has recorded something"
         raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
 
 
-def curve(name: str, steps: Numbers, values: Numbers, low: int, high: int, width: int) -> Curve:
+def build_envelope(name: str, steps: NumberArray, values: NumberArray, low: int, high: int, width: int) -> CurveEnvelope:
     """One curve between two steps, both of them in it.
 
     Args:
@@ -93,7 +93,7 @@ def curve(name: str, steps: Numbers, values: Numbers, low: int, high: int, width
     is_finite = np.isfinite(values[begin:end])
     gaps = []
     if not is_finite.all():
-        gaps = _gaps(steps[begin:end], values[begin:end], bounds - begin)
+        gaps = _find_gaps(steps[begin:end], values[begin:end], bounds - begin)
     there = begin + np.flatnonzero(is_finite)
     own_steps, own_values = (steps[begin:end], values[begin:end]) if len(there) == end - begin else (
         steps[there], values[there])  # fmt: skip
@@ -103,7 +103,7 @@ def curve(name: str, steps: Numbers, values: Numbers, low: int, high: int, width
     lasts = (bounds[filled + 1] - 1).tolist()
     least = [one + int(own_values[one : two + 1].argmin()) for one, two in zip(firsts, lasts, strict=True)]
     most = [one + int(own_values[one : two + 1].argmax()) for one, two in zip(firsts, lasts, strict=True)]
-    return Curve(
+    return CurveEnvelope(
         name=name,
         points=end - begin,
         columns=filled.tolist(),
@@ -120,7 +120,7 @@ def curve(name: str, steps: Numbers, values: Numbers, low: int, high: int, width
     )
 
 
-def _gaps(steps: Numbers, values: Numbers, bounds: Numbers) -> list[Gap]:
+def _find_gaps(steps: NumberArray, values: NumberArray, bounds: NumberArray) -> list[NonfiniteGap]:
     found = []
     for kind, is_one in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
         there = np.flatnonzero(is_one)
@@ -128,5 +128,5 @@ def _gaps(steps: Numbers, values: Numbers, bounds: Numbers) -> list[Gap]:
         for column in np.flatnonzero(np.diff(places)).tolist():
             first = int(places[column])
             count = int(places[column + 1]) - first
-            found.append(Gap(column, kind, count, int(steps[there[first]])))
+            found.append(NonfiniteGap(column, kind, count, int(steps[there[first]])))
     return sorted(found, key=lambda gap: (gap.column, gap.kind))

@@ -20,30 +20,29 @@ import msgspec
 import numpy as np
 
 from roost.base import durable, safe_read
-from roost.operations.cache_folder import cache_folder
+from roost.operations.cache_folder import cache_folder, write_cache_file
 from roost.operations.curves.record_columns import (
     Column,
-    Lines,
-    Numbers,
-    Part,
-    Shape,
-    joined,
-    repeated,
-    shapes_of,
-    whole,
+    LineDecoder,
+    NumberArray,
+    RowBlock,
+    MetricSet,
+    join_blocks,
+    repeated_steps,
+    metric_set_numbers,
+    join_column,
 )
-from roost.operations.reading.list_packages import save
 
 _FORMAT = 1
-_PIECE_BYTES = 1 << 20
-_WORTH_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+_REWRITE_BYTES = 1 << 20
 """So much of a records file must be new before its columns are written again, and a sixteenth of it."""
-_WORTH_SHARE = 16
-_LAST_BYTES = 128
-_LARGEST_HEADER = 1 << 28
+_REWRITE_SHARE = 16
+_TAIL_BYTES = 128
+_MAX_HEADER_BYTES = 1 << 28
 
 
-class _Array(NamedTuple):
+class _ArrayPosition(NamedTuple):
     """Where numbers of eight bytes lie in the file."""
 
     offset: int
@@ -51,10 +50,10 @@ class _Array(NamedTuple):
     crc: int
 
 
-class _Column(NamedTuple):
+class _ColumnHeader(NamedTuple):
     first: int
-    rows: _Array | None
-    values: _Array
+    rows: _ArrayPosition | None
+    values: _ArrayPosition
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
@@ -69,32 +68,32 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     """The last line."""
     start: int | None
     torn: int
-    shapes: list[Shape]
-    steps: _Array
-    shape: _Array | None
-    columns: dict[str, _Column]
+    shapes: list[MetricSet]
+    steps: _ArrayPosition
+    shape: _ArrayPosition | None
+    columns: dict[str, _ColumnHeader]
 
 
-class Damaged(Exception):
-    """The cache does not hold what it says: `forget` it."""
+class DamagedCache(Exception):
+    """The cache does not hold what it says: `remove_cached` it."""
 
 
 @dataclass
-class Session:
+class SessionRecords:
     """The records of one session."""
 
     number: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[RowBlock] = field(default_factory=list)
     start: int | None = None
     """The first step that it went on from; None while it has not begun."""
     torn: int = 0
     read: int = 0
     """Bytes, up to the end of a line."""
 
-    def take(self, lines: Lines, data: bytes) -> None:
+    def take(self, lines: LineDecoder, data: bytes) -> None:
         """Adds whole lines."""
         for one in lines.parts(data):
-            if isinstance(one, Part):
+            if isinstance(one, RowBlock):
                 self.parts.append(one)
                 continue
             for part in self.parts:
@@ -110,11 +109,11 @@ class History:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[RowBlock] = []
         self.cursor = "0:0"
         """Where what comes later begins, for `roost.serve.routes.run_records`."""
         begun = 0
-        for session in _sessions(folder):
+        for session in _read_sessions(folder):
             self.cursor = f"{session.number}:{session.read}"
             if session.start is None:
                 continue
@@ -124,8 +123,8 @@ class History:
             begun += 1
         self.parts = [part for part in self.parts if part.kept]
         kept = [part.steps[: part.kept] for part in self.parts]
-        self._steps: Numbers = np.concatenate(kept) if kept else np.zeros(0, np.int64)
-        self._repeated = repeated(self._steps)
+        self._steps: NumberArray = np.concatenate(kept) if kept else np.zeros(0, np.int64)
+        self._repeated = repeated_steps(self._steps)
         self._moved = self._without_doubles() if begun > 1 else {}
 
     @property
@@ -134,21 +133,21 @@ class History:
         found = (name for part in self.parts for name, first in part.names.items() if first < part.kept)
         return list(dict.fromkeys(found))
 
-    def series(self, name: str) -> tuple[Numbers, Numbers]:
+    def series(self, name: str) -> tuple[NumberArray, NumberArray]:
         """The steps, ascending, and the values of one name.
 
         Raises:
             KeyError: It is not recorded.
             Damaged: The cache does not hold what it says.
         """
-        column = whole(self.parts, name)
+        column = join_column(self.parts, name)
         if not len(column.values):
             raise KeyError(name)
         if not self._repeated:
             return (self._steps if column.rows is None else self._steps[column.rows]), column.values
         return self._of_repeated(column)
 
-    def _of_repeated(self, column: Column) -> tuple[Numbers, Numbers]:
+    def _of_repeated(self, column: Column) -> tuple[NumberArray, NumberArray]:
         """Where rows share a step, the last value counts."""
         rows = np.arange(len(column.values)) if column.rows is None else column.rows
         values = column.values
@@ -165,7 +164,7 @@ class History:
         """Where rows stand that another session recorded again: at the place of the first one stands the
         last, the others nowhere (-1)."""
         moved: dict[int, int] = {}
-        shapes = shapes_of(self.parts) if self._repeated else np.zeros(0, np.int64)
+        shapes = metric_set_numbers(self.parts) if self._repeated else np.zeros(0, np.int64)
         for begin, end in self._repeated:
             same: dict[int, list[int]] = {}
             for row in range(begin, end):
@@ -176,25 +175,25 @@ class History:
         return moved
 
 
-def files(folder: Path) -> list[Path]:
+def records_files(folder: Path) -> list[Path]:
     """The records of all sessions, the oldest first."""
     paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()] if folder.is_dir() else []
     return sorted(paths, key=lambda path: int(path.stem))
 
 
-def forget(folder: Path) -> None:
+def remove_cached(folder: Path) -> None:
     """Removes what the cache has of a package's ``records``."""
-    for path in files(folder):
-        durable.discard(_cache(path))
+    for path in records_files(folder):
+        durable.discard(_cache_file(path))
 
 
-def _sessions(folder: Path) -> Iterator[Session]:
-    for path in files(folder):
+def _read_sessions(folder: Path) -> Iterator[SessionRecords]:
+    for path in records_files(folder):
         with suppress(OSError):  # a FIFO, a folder, …: somebody's, and no records
-            yield read(path)
+            yield read_session(path)
 
 
-def read(path: Path) -> Session:
+def read_session(path: Path) -> SessionRecords:
     """The records of one session, of its file as it is now.
 
     Raises:
@@ -202,49 +201,49 @@ def read(path: Path) -> Session:
     """
     with open(safe_read.open_fd(path), "rb", buffering=0) as file:
         fd = file.fileno()
-        session, lines = _remembered(path, fd)
+        session, lines = _read_cached(path, fd)
         known = session.read
         rest = b""
-        while piece := os.pread(fd, _PIECE_BYTES, session.read + len(rest)):
+        while piece := os.pread(fd, _READ_BYTES, session.read + len(rest)):
             whole_lines, end, rest = (rest + piece).rpartition(b"\n")
             if end:
                 session.read += len(whole_lines) + 1
                 session.take(lines, whole_lines + b"\n")
-        if session.read - known > max(_WORTH_BYTES, session.read // _WORTH_SHARE):
-            _remember(path, fd, session, lines)
+        if session.read - known > max(_REWRITE_BYTES, session.read // _REWRITE_SHARE):
+            _write_cache(path, fd, session, lines)
     if rest:
         session.take(lines, rest)  # perhaps a whole row whose end of line is about to come
     return session
 
 
-def _remembered(path: Path, fd: int) -> tuple[Session, Lines]:
+def _read_cached(path: Path, fd: int) -> tuple[SessionRecords, LineDecoder]:
     number = int(path.stem)
     try:
-        with open(safe_read.open_fd(_cache(path)), "rb", buffering=0) as file:
+        with open(safe_read.open_fd(_cache_file(path)), "rb", buffering=0) as file:
             length, crc = np.frombuffer(file.read(16), "<u8", 2).tolist()
-            data = file.read(length) if length < _LARGEST_HEADER else b""
+            data = file.read(length) if length < _MAX_HEADER_BYTES else b""
         if zlib.crc32(data) != crc:
-            raise Damaged
+            raise DamagedCache
         header = msgspec.msgpack.decode(data, type=_Header)
         found = os.fstat(fd)
         last = os.pread(fd, len(header.last), header.read - len(header.last))
         is_it = (header.format, header.path, header.inode) == (_FORMAT, os.fspath(path), found.st_ino)
         if not is_it or found.st_size < header.read or last != header.last:
-            raise Damaged
-        part = _part(_cache(path), header, 16 + length)
-    except (OSError, ValueError, Damaged):
-        return Session(number), Lines()
-    lines = Lines(header.before)
+            raise DamagedCache
+        part = _read_block(_cache_file(path), header, 16 + length)
+    except (OSError, ValueError, DamagedCache):
+        return SessionRecords(number), LineDecoder()
+    lines = LineDecoder(header.before)
     lines.torn = header.torn
-    return Session(number, [part], header.start, header.torn, header.read), lines
+    return SessionRecords(number, [part], header.start, header.torn, header.read), lines
 
 
-def _part(path: Path, header: _Header, begin: int) -> Part:
-    def array(place: _Array, kind: str) -> Numbers:
+def _read_block(path: Path, header: _Header, begin: int) -> RowBlock:
+    def array(place: _ArrayPosition, kind: str) -> NumberArray:
         with open(safe_read.open_fd(path), "rb", buffering=0) as file:
             data = os.pread(file.fileno(), place.length * 8, begin + place.offset)
         if zlib.crc32(data) != place.crc:
-            raise Damaged
+            raise DamagedCache
         return np.frombuffer(data, kind)
 
     def column(name: str) -> Column:
@@ -253,29 +252,29 @@ def _part(path: Path, header: _Header, begin: int) -> Part:
 
     shape = array(header.shape, "<i8") if header.shape is not None else None
     firsts = {name: one.first for name, one in header.columns.items()}
-    return Part(array(header.steps, "<i8"), header.shapes, shape, firsts, column)
+    return RowBlock(array(header.steps, "<i8"), header.shapes, shape, firsts, column)
 
 
-def _remember(path: Path, fd: int, session: Session, lines: Lines) -> None:
+def _write_cache(path: Path, fd: int, session: SessionRecords, lines: LineDecoder) -> None:
     """Writes the columns, and takes them for the parts that they are of."""
-    part = joined(session.parts)
+    part = join_blocks(session.parts)
     session.parts = [part]
     pieces: list[bytes] = []
     offset = 0
 
-    def placed(numbers: Numbers) -> _Array:
+    def placed(numbers: NumberArray) -> _ArrayPosition:
         nonlocal offset
         pieces.append(numbers.tobytes())
         offset += len(pieces[-1])
-        return _Array(offset - len(pieces[-1]), len(numbers), zlib.crc32(pieces[-1]))
+        return _ArrayPosition(offset - len(pieces[-1]), len(numbers), zlib.crc32(pieces[-1]))
 
     steps = placed(part.steps)
     shape = placed(part.shape) if part.shape is not None else None
     columns = {}
     for name, first in part.names.items():
         rows, values = part.column(name)
-        columns[name] = _Column(first, placed(rows) if rows is not None else None, placed(values))
-    last = os.pread(fd, min(_LAST_BYTES, session.read), max(0, session.read - _LAST_BYTES))
+        columns[name] = _ColumnHeader(first, placed(rows) if rows is not None else None, placed(values))
+    last = os.pread(fd, min(_TAIL_BYTES, session.read), max(0, session.read - _TAIL_BYTES))
     header = _Header(
         _FORMAT, os.fspath(path), os.fstat(fd).st_ino, session.read, last, lines.before, session.start,
         lines.torn, list(part.shapes), steps, shape, columns,
@@ -285,8 +284,8 @@ def _remember(path: Path, fd: int, session: Session, lines: Lines) -> None:
     except UnicodeEncodeError:
         return  # a path that no text can hold
     head = np.array([len(data), zlib.crc32(data)], "<u8").tobytes()
-    save(_cache(path), b"".join([head, data, *pieces]))
+    write_cache_file(_cache_file(path), b"".join([head, data, *pieces]))
 
 
-def _cache(path: Path) -> Path:
+def _cache_file(path: Path) -> Path:
     return cache_folder() / "records" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]

@@ -11,7 +11,7 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError, UsageError
 from roost.base.text.suggestions import closest_match
-from roost.operations.curves.plot_panels import Picture, is_named, picture
+from roost.operations.curves.plot_panels import Picture, matches_any, build_picture
 from roost.operations.reading import package_schema
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
@@ -19,12 +19,12 @@ from roost.package.records import Columns
 from roost.package.records_follower import HistoryFollower
 
 KINDS = ("png", "svg", "pdf")
-_TICK_SECONDS = 0.2
-_GOES_ON = ("new", "starting", "running")
+_POLL_SECONDS = 0.2
+_UNFINISHED_STATES = ("new", "starting", "running")
 
 
 @dataclass(frozen=True)
-class Plotted:
+class PlotResult:
     """A picture."""
 
     path: str
@@ -36,7 +36,7 @@ class Plotted:
     """The last one that is drawn."""
 
 
-def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> Plotted:
+def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> PlotResult:
     """Draws every metric of some packages: train, valid and test of one name in one panel.
 
     Args:
@@ -51,13 +51,13 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
-    opened = _opened(packages, output)
-    return _drawn(opened, output, _found(opened, names, PackageFolder.records))
+    opened = _open_packages(packages, output)
+    return _draw(opened, output, _build_picture(opened, names, PackageFolder.records))
 
 
 def follow(
     packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = (), every_seconds: float = 5.0
-) -> Iterator[Plotted | list[str]]:
+) -> Iterator[PlotResult | list[str]]:
     """Draws whenever something new was recorded, as long as one of the packages runs or has not begun yet,
     and once more at the end. Each byte of the records is read once.
 
@@ -73,7 +73,7 @@ def follow(
     Raises:
         RoostError, OSError: As `plot` does; that nothing is recorded only once all have ended.
     """
-    opened = _opened(packages, output)
+    opened = _open_packages(packages, output)
     growing = {package.path: HistoryFollower(package.path / "records") for package in opened}
 
     def read(package: PackageFolder) -> Columns:
@@ -83,32 +83,32 @@ def follow(
     next_time = 0.0
     while True:
         goes_on = any(
-            package.state() in _GOES_ON for package in opened
+            package.state() in _UNFINISHED_STATES for package in opened
         )  # before what it recorded last is read
         now = time.monotonic()
         if not goes_on or now >= next_time:
             came = sum(one.update() for one in growing.values()) > 0
-            marks = [_marks(package) for package in opened]
+            marks = [_checkpoint_ids(package) for package in opened]
             if came or marks != seen or not goes_on:
-                found = picture(opened, names, read=read)
+                found = build_picture(opened, names, read=read)
                 if found.panels or not goes_on:
                     seen = marks
-                    yield _drawn(opened, output, found if goes_on else _found(opened, names, read))
+                    yield _draw(opened, output, found if goes_on else _build_picture(opened, names, read))
                 elif not waits:
                     waits = True
                     yield [package.path.name for package in opened]
                 next_time = time.monotonic() + max(every_seconds, time.monotonic() - now)
         if not goes_on:
             return
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _marks(package: PackageFolder) -> list[int]:
+def _checkpoint_ids(package: PackageFolder) -> list[int]:
     """What is drawn beside what was recorded: its checkpoints."""
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
 
 
-def _opened(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]:
+def _open_packages(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]:
     """The packages, once it is sure that a picture of them can be drawn."""
     if output.suffix.removeprefix(".").lower() not in KINDS:
         fix = f"end it in .{', .'.join(KINDS)}"
@@ -117,19 +117,19 @@ def _opened(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]
         raise NotFound(
             "there is no such folder", setting="-o", received=str(output.parent), fix="make it first"
         )
-    opened = [package_schema.opened(path) for path in packages]
+    opened = [package_schema.open_checked(path) for path in packages]
     if find_spec("matplotlib") is None:
         raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
     return opened
 
 
-def _found(
+def _build_picture(
     opened: Sequence[PackageFolder], names: Sequence[str], read: Callable[[PackageFolder], Columns]
 ) -> Picture:
     """What is to be drawn, where each name means something."""
-    found = picture(opened, names, read=read)
+    found = build_picture(opened, names, read=read)
     for name in names:
-        if found.known and not any(is_named(one, [name]) for one in found.known):
+        if found.known and not any(matches_any(one, [name]) for one in found.known):
             is_group = any(one.startswith(f"{name}/") for one in found.known)
             near = f"'{name}/*'" if is_group else closest_match(name, found.known)
             fix = f"did you mean {near}?" if near else f"there are: {', '.join(found.known)}"
@@ -139,12 +139,12 @@ def _found(
     return found
 
 
-def _drawn(opened: Sequence[PackageFolder], output: Path, found: Picture) -> Plotted:
+def _draw(opened: Sequence[PackageFolder], output: Path, found: Picture) -> PlotResult:
     from roost.operations.curves import plot_drawing  # matplotlib takes half a second
 
     durable.write(output, plot_drawing.draw(found, output.suffix.removeprefix(".").lower()))
     steps = [step for panel in found.panels for curve in panel.curves for step in curve.steps[-1:]]
-    return Plotted(
+    return PlotResult(
         path=str(output.absolute()),
         packages=[str(package.path) for package in opened],
         panels=[panel.name for panel in found.panels],

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.base.text.terminal_text import escape_control
-from roost.operations.curves.plot_panels import SPLITS, Curve, Panel, Picture, Run
+from roost.operations.curves.plot_panels import SPLITS, PlotCurve, Panel, Picture, PackageMarks
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
-_INK, _BAD = "#1f2937", "#dc2626"
+_TEXT_COLOUR, _NONFINITE_COLOUR = "#1f2937", "#dc2626"
 _PANEL_INCHES = (5.2, 3.1)
-_STYLE: dict[Any, Any] = {
+_RC_PARAMS: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": "#9ca3af",
-    "axes.labelcolor": _INK,
+    "axes.labelcolor": _TEXT_COLOUR,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
@@ -31,15 +31,15 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "svg.hashsalt": "roost",
 }
-_LOOKS: dict[str, dict[str, Any]] = {
+_SPLIT_STYLES: dict[str, dict[str, Any]] = {
     "train": {"linewidth": 1.0, "alpha": 0.55},
     "valid": {"linewidth": 1.8},
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
-_BEFORE = 0.4
+_ALPHA_BEFORE_FORK = 0.4
 """How much of its colour a curve has before the fork."""
-_FORK: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
-_LINES: tuple[Any, ...] = (
+_FORK_MARKER: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
+_LINE_STYLES: tuple[Any, ...] = (
     "-",
     "--",
     ":",
@@ -52,7 +52,7 @@ _LINES: tuple[Any, ...] = (
 _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
 """The room that one entry of the legend takes, each letter of it, and each of its lines."""
-_LONGEST_NAME = 40
+_MAX_LABEL_LENGTH = 40
 
 
 def draw(picture: Picture, kind: str) -> bytes:
@@ -69,17 +69,17 @@ def draw(picture: Picture, kind: str) -> bytes:
     columns = min(len(picture.panels), 2 if len(picture.panels) <= 4 else 3)
     rows = math.ceil(len(picture.panels) / columns)
     width, height = _PANEL_INCHES
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+    with mpl.rc_context(_RC_PARAMS), warnings.catch_warnings():
         # What the font lacks (Chinese, emoji) is drawn as a box; that is no news for whoever plots.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font")
-        entries = _entries(picture)
-        across = _columns(entries, width * columns)
+        entries = _legend_entries(picture)
+        across = _legend_columns(entries, width * columns)
         below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / across)
         figure = Figure(figsize=(width * columns, height * rows + below), layout="constrained")
         canvas = FigureCanvasAgg(figure)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
         for axes, panel in zip(grid, picture.panels, strict=False):
-            _panel(axes, panel, picture)
+            _draw_panel(axes, panel, picture)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
         figure.legend(handles=entries, loc="outside lower left", ncols=across)
@@ -88,11 +88,11 @@ def draw(picture: Picture, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _panel(axes: Any, panel: Panel, picture: Picture) -> None:
-    axes.set_title(_written(panel.name))
-    runs, parts = picture.runs, _parts(picture, panel)
+def _draw_panel(axes: Any, panel: Panel, picture: Picture) -> None:
+    axes.set_title(_label(panel.name))
+    runs, parts = picture.runs, _panel_parts(picture, panel)
     for curve in panel.curves:
-        _curve(axes, curve, _colour(curve, parts, single=len(runs) == 1), parts)
+        _draw_curve(axes, curve, _curve_colour(curve, parts, single=len(runs) == 1), parts)
     if panel.logarithmic:
         axes.set_yscale("log")
     axes.margins(x=0.02)
@@ -101,32 +101,32 @@ def _panel(axes: Any, panel: Panel, picture: Picture) -> None:
     if last > axes.get_xlim()[1]:  # a curve that ends earlier must not leave the marks beside the axis
         axes.set_xlim(right=last * 1.02)
     for number, run in enumerate(runs):
-        _marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
-    _epochs(axes, runs)
+        _draw_marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
+    _draw_epoch_axis(axes, runs)
     axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(_whole_numbers())
+    axes.xaxis.set_major_locator(_integer_locator())
 
 
-def _whole_numbers() -> Any:
+def _integer_locator() -> Any:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(nbins=6, integer=True)
 
 
-def _sets(picture: Picture) -> list[tuple[str, str]]:
+def _split_parts(picture: Picture) -> list[tuple[str, str]]:
     """Splits, and what they have of several sets and averages, of all panels: one legend serves all."""
     found = {(curve.split, curve.part) for panel in picture.panels for curve in panel.curves}
     inside = [part for part in found if part[0] in SPLITS]
     return sorted(inside, key=lambda part: (SPLITS.index(part[0]), part[1]))
 
 
-def _parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
+def _panel_parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
     """What has a colour or a line of its own in a panel."""
     others = {(curve.split, curve.part) for curve in panel.curves if curve.split not in SPLITS}
-    return [*_sets(picture), *sorted(others)]
+    return [*_split_parts(picture), *sorted(others)]
 
 
-def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
+def _curve_colour(curve: PlotCurve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
     """One package: a colour for each split, and for each set or average, the same in validation and test.
     Several: a colour for each package."""
     if not single:
@@ -137,38 +137,38 @@ def _colour(curve: Curve, parts: Sequence[tuple[str, str]], *, single: bool) -> 
     return _PALETTE[known.index(curve.part or curve.split) % len(_PALETTE)]
 
 
-def _curve(axes: Any, curve: Curve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
-    look = dict(_LOOKS.get(curve.split, {"linewidth": 1.4}))
+def _draw_curve(axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[str, str]]) -> None:
+    look = dict(_SPLIT_STYLES.get(curve.split, {"linewidth": 1.4}))
     if curve.part:
-        look["linestyle"] = _line(curve, parts)
+        look["linestyle"] = _line_style(curve, parts)
     if curve.split not in SPLITS:
-        look["linestyle"] = _LINES[_others(parts).index(curve.split) % len(_LINES)]
+        look["linestyle"] = _LINE_STYLES[_other_metrics(parts).index(curve.split) % len(_LINE_STYLES)]
     if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
     if curve.before:
-        look["alpha"] = look.get("alpha", 1.0) * _BEFORE
+        look["alpha"] = look.get("alpha", 1.0) * _ALPHA_BEFORE_FORK
     axes.plot(curve.steps, curve.values, color=colour, **look)
     if curve.split == "test" and curve.values and not curve.before:
         axes.axhline(curve.values[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
     if curve.gaps:
         top = axes.get_xaxis_transform()
         axes.plot(
-            curve.gaps, [0.98] * len(curve.gaps), "x", color=_BAD, markersize=5, transform=top, clip_on=False
+            curve.gaps, [0.98] * len(curve.gaps), "x", color=_NONFINITE_COLOUR, markersize=5, transform=top, clip_on=False
         )
 
 
-def _line(curve: Curve, parts: Sequence[tuple[str, str]]) -> Any:
+def _line_style(curve: PlotCurve, parts: Sequence[tuple[str, str]]) -> Any:
     """The line of one of several sets or averages."""
     sets = [part for split, part in parts if split == curve.split]
-    return _LINES[sets.index(curve.part) % len(_LINES)]
+    return _LINE_STYLES[sets.index(curve.part) % len(_LINE_STYLES)]
 
 
-def _others(parts: Sequence[tuple[str, str]]) -> list[str]:
+def _other_metrics(parts: Sequence[tuple[str, str]]) -> list[str]:
     """The curves of a panel that belong to no split: ``lr`` and ``lr/head``."""
     return [split for split, _ in parts if split not in SPLITS]
 
 
-def _marks(axes: Any, run: Run, colour: str) -> None:
+def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
     """Checkpoints as ticks on the step axis, the best as a diamond, starts of sessions as dashed lines."""
     on_axis = axes.get_xaxis_transform()
     for step in run.session_starts:
@@ -184,7 +184,7 @@ def _marks(axes: Any, run: Run, colour: str) -> None:
     )
     if run.forked_at is not None:
         axes.axvline(run.forked_at, color=colour, linewidth=0.9, linestyle=":", alpha=0.7, zorder=1)
-        axes.plot([run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK)
+        axes.plot([run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK_MARKER)
     if not run.best:
         return  # a line without points that is not clipped has no place, and upsets the whole layout
     axes.plot(
@@ -200,82 +200,82 @@ def _marks(axes: Any, run: Run, colour: str) -> None:
     )
 
 
-def _epochs(axes: Any, runs: Sequence[Run]) -> None:
+def _draw_epoch_axis(axes: Any, runs: Sequence[PackageMarks]) -> None:
     """A second axis in epochs, where all packages agree how long one is."""
     lengths = {run.steps_per_epoch for run in runs}
     if len(lengths) != 1 or (length := lengths.pop()) < 1:
         return
     second = axes.secondary_xaxis("top", functions=(lambda step: step / length, lambda epoch: epoch * length))
-    second.xaxis.set_major_locator(_whole_numbers())
+    second.xaxis.set_major_locator(_integer_locator())
     second.tick_params(labelsize=7, length=2, pad=1)
     second.spines["top"].set_visible(False)
     second.set_xlabel("epoch", loc="right", fontsize=7, labelpad=1)
 
 
-def _entries(picture: Picture) -> list[Any]:
+def _legend_entries(picture: Picture) -> list[Any]:
     """Of the one legend below all panels: what the colours, the lines and the marks mean."""
     from matplotlib.lines import Line2D
 
     single = len(picture.runs) == 1
     handles: list[Any] = []
     if not single:
-        for number, name in enumerate(_names(picture.runs)):
+        for number, name in enumerate(_package_labels(picture.runs)):
             handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
     curves = [curve for panel in picture.panels for curve in panel.curves]
-    parts = _sets(picture)
+    parts = _split_parts(picture)
     # Of several packages, the stars of a test have their package's colour, and no line: one entry tells all.
     alike = () if single else ("test",)
     for split, part in dict.fromkeys((s, "" if s in alike else p) for s, p in parts):
         example = next(c for c in curves if c.split == split and (split in alike or c.part == part))
-        colour = _colour(example, parts, single=True) if single else _INK
-        label = _written(f"{split}/{part}" if part else split)
-        look = {**_LOOKS[split], **({"linestyle": _line(example, parts)} if part else {})}
+        colour = _curve_colour(example, parts, single=True) if single else _TEXT_COLOUR
+        label = _label(f"{split}/{part}" if part else split)
+        look = {**_SPLIT_STYLES[split], **({"linestyle": _line_style(example, parts)} if part else {})}
         handles.append(Line2D([], [], color=colour, label=label, **look))
     return (
-        handles + _other_handles(picture, single=single) + _mark_handles(picture, any(c.gaps for c in curves))
+        handles + _other_metric_entries(picture, single=single) + _mark_entries(picture, any(c.gaps for c in curves))
     )
 
 
-def _other_handles(picture: Picture, *, single: bool) -> list[Any]:
+def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
     """Of the curves that belong to no split, where several share a panel."""
     from matplotlib.lines import Line2D
 
     handles: list[Any] = []
     for panel in picture.panels:
-        parts = _parts(picture, panel)
-        others = _others(parts)
+        parts = _panel_parts(picture, panel)
+        others = _other_metrics(parts)
         for number, name in enumerate(others if len(others) > 1 else []):
             example = next(curve for curve in panel.curves if curve.split == name)
-            colour = _colour(example, parts, single=True) if single else _INK
-            look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINES[number % len(_LINES)]}
-            handles.append(Line2D([], [], color=colour, label=_written(name), **look))
+            colour = _curve_colour(example, parts, single=True) if single else _TEXT_COLOUR
+            look: dict[str, Any] = {"linewidth": 1.4, "linestyle": _LINE_STYLES[number % len(_LINE_STYLES)]}
+            handles.append(Line2D([], [], color=colour, label=_label(name), **look))
     return handles
 
 
-def _columns(entries: Sequence[Any], inches: float) -> int:
+def _legend_columns(entries: Sequence[Any], inches: float) -> int:
     """How many entries of the legend fit beside each other."""
     longest = max((len(str(entry.get_label())) for entry in entries), default=0)
     return max(1, min(len(entries), int(inches / (_LEGEND_INCHES + _LETTER_INCHES * longest))))
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _package_labels(runs: Sequence[PackageMarks]) -> list[str]:
     """The names of packages, all different; numbered where they begin and end alike."""
-    short = [_written(run.name) for run in runs]
+    short = [_label(run.name) for run in runs]
     if len(set(short)) == len(short):
         return short
     return [f"{number}: {name}" for number, name in enumerate(short, 1)]
 
 
-def _written(name: str) -> str:
+def _label(name: str) -> str:
     """A name for the picture, of a sane length; its beginning and its end tell most."""
     text = escape_control(name.replace("\n", " ").replace("\t", " "))
-    if len(text) > _LONGEST_NAME:
-        half = _LONGEST_NAME // 2
+    if len(text) > _MAX_LABEL_LENGTH:
+        half = _MAX_LABEL_LENGTH // 2
         text = f"{text[:half]}…{text[1 - half :]}"
     return text.replace("$", r"\$")  # or matplotlib reads it as mathematics
 
 
-def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:
+def _mark_entries(picture: Picture, has_gaps: bool) -> list[Any]:
     from matplotlib.lines import Line2D
 
     grey: dict[str, Any] = {"color": "#6b7280", "linewidth": 0}
@@ -291,7 +291,7 @@ def _mark_handles(picture: Picture, has_gaps: bool) -> list[Any]:
             {"color": "#6b7280", "linewidth": 0.9, "linestyle": (0, (4, 3))},
             "continued",
         ),
-        (any(run.forked_at is not None for run in picture.runs), {**grey, **_FORK}, "forked, pale before"),
-        (has_gaps, {"color": _BAD, "linewidth": 0, "marker": "x", "markersize": 5}, "not finite"),
+        (any(run.forked_at is not None for run in picture.runs), {**grey, **_FORK_MARKER}, "forked, pale before"),
+        (has_gaps, {"color": _NONFINITE_COLOUR, "linewidth": 0, "marker": "x", "markersize": 5}, "not finite"),
     ]
     return [Line2D([], [], label=label, **look) for there, look, label in marks if there]

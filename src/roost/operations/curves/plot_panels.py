@@ -17,7 +17,7 @@ _LOG_RATIO = 30.0
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """One metric of one package. ``gaps`` are the steps whose value was not finite."""
 
     run: int
@@ -38,7 +38,7 @@ class Panel:
     """Curves that share an axis: one metric's name, in all splits and packages."""
 
     name: str
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[PlotCurve] = field(default_factory=list)
 
     @property
     def logarithmic(self) -> bool:
@@ -53,7 +53,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Run:
+class PackageMarks:
     """The marks of one package."""
 
     name: str
@@ -74,14 +74,14 @@ class Picture:
     """All that is drawn."""
 
     panels: list[Panel]
-    runs: list[Run]
+    runs: list[PackageMarks]
     left_out: list[str]
     """Names of packages that have recorded nothing of it."""
     known: list[str]
     """All that the packages have recorded, by full name."""
 
 
-def picture(
+def build_picture(
     packages: Sequence[PackageFolder],
     names: Sequence[str] = (),
     *,
@@ -98,7 +98,7 @@ def picture(
         read: Gives what a package has recorded.
     """
     panels: dict[str, Panel] = {}
-    runs: list[Run] = []
+    runs: list[PackageMarks] = []
     left_out = []
     known: dict[str, None] = {}
     depths: list[int] = []
@@ -106,24 +106,24 @@ def picture(
         columns = read(package)
         recorded = {**columns.series, **columns.perf, **columns.stats}
         known.update(dict.fromkeys(recorded))
-        drawn = [name for name in recorded if is_named(name, names)] if names else list(columns.series)
+        drawn = [name for name in recorded if matches_any(name, names)] if names else list(columns.series)
         if not drawn:
             left_out.append(package.path.name)
             continue
         for name in drawn:
             split, part, metric = split_name(name)
             panel = panels.setdefault(metric, Panel(metric))
-            panel.curves.append(_curve(len(runs), split, part, *recorded[name]))
-        runs.append(_run(package, columns))
+            panel.curves.append(_make_curve(len(runs), split, part, *recorded[name]))
+        runs.append(_package_marks(package, columns))
         depths.append(len(lineage.ancestry(package)))
     for panel in panels.values():
-        panel.curves = _told_apart(panel.curves, runs, depths)
-    return Picture(sorted(panels.values(), key=_rank), runs, left_out, list(known))
+        panel.curves = _without_shared_points(panel.curves, runs, depths)
+    return Picture(sorted(panels.values(), key=_panel_order), runs, left_out, list(known))
 
 
-def _told_apart(curves: Sequence[Curve], runs: Sequence[Run], depths: Sequence[int]) -> list[Curve]:
+def _without_shared_points(curves: Sequence[PlotCurve], runs: Sequence[PackageMarks], depths: Sequence[int]) -> list[PlotCurve]:
     """The curves of a panel, those of forks cut at their fork; what another one shows already is left out."""
-    found: list[Curve] = []
+    found: list[PlotCurve] = []
     for curve in sorted(curves, key=lambda curve: (depths[curve.run], curve.run)):
         step = runs[curve.run].forked_at
         if step is None:
@@ -131,11 +131,11 @@ def _told_apart(curves: Sequence[Curve], runs: Sequence[Run], depths: Sequence[i
             continue
         others = [one for one in curves if (one.split, one.part) == (curve.split, curve.part)]
         shown = [one for one in others if (depths[one.run], one.run) < (depths[curve.run], curve.run)]
-        found += _cut(curve, step, since=max((_shared(curve, one, step) for one in shown), default=0))
+        found += _split_at_fork(curve, step, since=max((_num_shared_points(curve, one, step) for one in shown), default=0))
     return sorted(found, key=lambda curve: curve.run)
 
 
-def _shared(curve: Curve, other: Curve, step: int) -> int:
+def _num_shared_points(curve: PlotCurve, other: PlotCurve, step: int) -> int:
     """How many points of a curve, up to a step, another one has too."""
     most = bisect_right(curve.steps, step)
     pairs = zip(curve.steps[:most], curve.values, other.steps, other.values, strict=False)
@@ -144,7 +144,7 @@ def _shared(curve: Curve, other: Curve, step: int) -> int:
     )
 
 
-def _cut(curve: Curve, step: int, *, since: int) -> Iterator[Curve]:
+def _split_at_fork(curve: PlotCurve, step: int, *, since: int) -> Iterator[PlotCurve]:
     """A fork's curve in two: what was before the fork, from point number ``since`` on, and its own. Each
     begins with the last point of what goes before it, so that the line is whole."""
     own = bisect_right(curve.steps, step)
@@ -157,7 +157,7 @@ def _cut(curve: Curve, step: int, *, since: int) -> Iterator[Curve]:
             yield replace(curve, steps=steps, values=values, gaps=gaps, before=high == step)
 
 
-def is_named(name: str, patterns: Sequence[str]) -> bool:
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
     """Whether one of the patterns (``loss``, ``valid/*``, ``perf/*_ms``) means this recorded ``name``."""
     meant = (name, split_name(name)[2])
     return any(pattern in meant or any(fnmatchcase(one, pattern) for one in meant) for pattern in patterns)
@@ -177,27 +177,27 @@ def split_name(name: str) -> tuple[str, str, str]:
     return split, part, metric
 
 
-def _curve(run: int, split: str, part: str, steps: Sequence[int], values: Sequence[float]) -> Curve:
+def _make_curve(run: int, split: str, part: str, steps: Sequence[int], values: Sequence[float]) -> PlotCurve:
     pairs = list(zip(steps, values, strict=True))
     finite = [(step, value) for step, value in pairs if math.isfinite(value)]
     gaps = [step for step, value in pairs if not math.isfinite(value)]
-    return Curve(run, split, part, [step for step, _ in finite], [value for _, value in finite], gaps)
+    return PlotCurve(run, split, part, [step for step, _ in finite], [value for _, value in finite], gaps)
 
 
-def _rank(panel: Panel) -> tuple[int, str]:
+def _panel_order(panel: Panel) -> tuple[int, str]:
     """Losses, then what was validated, then what was trained, then the rest (learning rates)."""
     splits = {curve.split for curve in panel.curves}
     kind = 0 if panel.name == "loss" else 1 if splits & {"valid", "test"} else 2 if "train" in splits else 3
     return kind, panel.name
 
 
-def _run(package: PackageFolder, columns: Columns) -> Run:
+def _package_marks(package: PackageFolder, columns: Columns) -> PackageMarks:
     line = package.store().lineage() if package.checkpoints.is_dir() else []
     best = set(package.derived.get("ckpt_best", []))
     seen = live_progress.read(package.progress)
     parent = lineage.parent_of(package)
     forked_at = parent.step if parent is not None else None
-    return Run(
+    return PackageMarks(
         name=package.path.name,
         checkpoints=[info.step for info in line],
         best=[info.step for info in line if info.id in best],

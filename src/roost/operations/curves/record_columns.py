@@ -19,26 +19,26 @@ from msgspec import UNSET
 from roost.package import records
 from roost.package.records import Row
 
-Numbers = np.ndarray[Any, Any]
-Shape = tuple[str, ...]
+NumberArray = np.ndarray[Any, Any]
+MetricSet = tuple[str, ...]
 """The metrics of a row, sorted."""
-_NOT_VALUES = ("step", "epoch", "time", "nonfinite")
-_MOST_NAMES = 1000
-_FIRST_BYTES = 1 << 12
+_NON_METRIC_KEYS = ("step", "epoch", "time", "nonfinite")
+_MAX_NAMES = 1000
+_SAMPLE_BYTES = 1 << 12
 """So much of what is read first is read line by line: it tells what the others look like."""
-_LIMIT = 2.0**63
+_INTEGER_LIMIT = 2.0**63
 _step = attrgetter("step")
 
 
 class Column(NamedTuple):
     """The values of one name."""
 
-    rows: Numbers | None
+    rows: NumberArray | None
     """The rows that have one; None: all."""
-    values: Numbers
+    values: NumberArray
 
 
-class Part:
+class RowBlock:
     """Some rows, one after the other.
 
     Args:
@@ -50,7 +50,7 @@ class Part:
     """
 
     def __init__(
-        self, steps: Numbers, shapes: Sequence[Shape], shape: Numbers | None,
+        self, steps: NumberArray, shapes: Sequence[MetricSet], shape: NumberArray | None,
         names: dict[str, int], column: Callable[[str], Column],
     ) -> None:  # fmt: skip
         self.steps, self.shapes, self.shape = steps, shapes, shape
@@ -63,7 +63,7 @@ class Part:
         self.kept = int(np.searchsorted(self.steps[: self.kept], step, side="right"))
 
 
-class Lines:
+class LineDecoder:
     """Reads the lines of one session.
 
     Args:
@@ -77,10 +77,10 @@ class Lines:
         self._fields: dict[str, str] = {}
         self._decode: Callable[[bytes], list[Any]] | None = None
 
-    def parts(self, data: bytes) -> Iterator[Part | int]:
+    def parts(self, data: bytes) -> Iterator[RowBlock | int]:
         """The rows of some whole lines; and the steps at which the session began, or to which it went
         back."""
-        if self._decode is None and (end := data.find(b"\n", _FIRST_BYTES) + 1):
+        if self._decode is None and (end := data.find(b"\n", _SAMPLE_BYTES) + 1):
             yield from self._one_by_one(data[:end])
             data = data[end:]
         rows = self._alike(data) if self._decode is not None else None
@@ -120,7 +120,7 @@ class Lines:
                 setattr(row, field, float(text))
         return True
 
-    def _columns(self, rows: list[Any]) -> Part | None:
+    def _columns(self, rows: list[Any]) -> RowBlock | None:
         try:
             steps = np.frombuffer(array("q", list(map(_step, rows))), np.int64)
         except OverflowError:
@@ -138,16 +138,16 @@ class Lines:
                 column = Column(np.array(there, np.int64), np.array([found[at] for at in there], np.float64))
                 if records.is_metric(name):
                     absent[name] = np.fromiter((value is UNSET for value in found), bool, len(rows))
-            large = column.values[np.abs(column.values) >= _LIMIT]
+            large = column.values[np.abs(column.values) >= _INTEGER_LIMIT]
             if not np.isinf(large).all():
                 return None  # too large for an integer; whether it was one is forgotten here
             columns[name] = column
         shapes, shape = self._shapes(absent, len(rows))
-        firsts = {name: _first(one) for name, one in columns.items() if len(one.values)}
-        return Part(steps, shapes, shape, firsts, columns.__getitem__)
+        firsts = {name: _first_row(one) for name, one in columns.items() if len(one.values)}
+        return RowBlock(steps, shapes, shape, firsts, columns.__getitem__)
 
-    def _shapes(self, absent: dict[str, Numbers], count: int) -> tuple[list[Shape], Numbers | None]:
-        """As of a `Part`, by the metrics that some rows lack, and where."""
+    def _shapes(self, absent: dict[str, NumberArray], count: int) -> tuple[list[MetricSet], NumberArray | None]:
+        """As of a `RowBlock`, by the metrics that some rows lack, and where."""
         metrics = sorted(filter(records.is_metric, self._names))
         if not absent:
             return [tuple(metrics)], None
@@ -160,7 +160,7 @@ class Lines:
         ]
         return shapes, of_row.reshape(count).astype(np.int64) if len(shapes) > 1 else None
 
-    def _one_by_one(self, data: bytes) -> Iterator[Part | int]:
+    def _one_by_one(self, data: bytes) -> Iterator[RowBlock | int]:
         rows: list[Row] = []
         for line in filter(None, data.split(b"\n")):
             if line == self.before:
@@ -168,7 +168,7 @@ class Lines:
             self.before, row = line, records.decode_row(line)
             if "start_step" in row:
                 if rows:
-                    yield part_of(rows)
+                    yield block_from_rows(rows)
                 rows = []
                 yield int(row["start_step"])
             elif row:
@@ -177,15 +177,15 @@ class Lines:
                 self.torn += 1
         if rows:
             self._learn(rows)
-            yield part_of(rows)
+            yield block_from_rows(rows)
 
     def _learn(self, rows: Sequence[Row]) -> None:
         """What lines look like from now on."""
-        names = {name: None for row in rows for name in row if name not in _NOT_VALUES}
+        names = {name: None for row in rows for name in row if name not in _NON_METRIC_KEYS}
         if names.keys() <= self._names.keys() and self._decode is not None:
             return
         self._names |= names
-        if len(self._names) > _MOST_NAMES:
+        if len(self._names) > _MAX_NAMES:
             self._decode = None
             return
         optional = float | None | msgspec.UnsetType
@@ -198,14 +198,14 @@ class Lines:
         self._decode = msgspec.json.Decoder(kind).decode_lines
 
 
-def _first(column: Column) -> int:
+def _first_row(column: Column) -> int:
     return 0 if column.rows is None else int(column.rows[0])
 
 
-def part_of(rows: Sequence[Row]) -> Part:
+def block_from_rows(rows: Sequence[Row]) -> RowBlock:
     """Rows as `records.decode_row` gives them."""
     steps = np.array([row["step"] for row in rows], np.int64)
-    numbers: dict[Shape, int] = {}
+    numbers: dict[MetricSet, int] = {}
     shape = np.array(
         [numbers.setdefault(tuple(sorted(filter(records.is_metric, row))), len(numbers)) for row in rows],
         np.int64,
@@ -220,30 +220,30 @@ def part_of(rows: Sequence[Row]) -> Part:
         name: Column(None if len(places) == len(rows) else np.array(places, np.int64), np.array(values))
         for name, (places, values) in found.items()
     }
-    firsts = {name: _first(one) for name, one in columns.items()}
-    return Part(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
+    firsts = {name: _first_row(one) for name, one in columns.items()}
+    return RowBlock(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
 
 
-def joined(parts: Iterable[Part]) -> Part:
+def join_blocks(parts: Iterable[RowBlock]) -> RowBlock:
     """One part of what counts of several."""
     parts = [part for part in parts if part.kept]
     if not parts:
-        return Part(np.zeros(0, np.int64), [()], None, {}, dict[str, Column]().__getitem__)
+        return RowBlock(np.zeros(0, np.int64), [()], None, {}, dict[str, Column]().__getitem__)
     steps = np.concatenate([part.steps[: part.kept] for part in parts])
-    numbers: dict[Shape, int] = {}
-    shape = np.concatenate([_shape(part, numbers) for part in parts])
+    numbers: dict[MetricSet, int] = {}
+    shape = np.concatenate([_metric_set_numbers(part, numbers) for part in parts])
     names = dict.fromkeys(name for part in parts for name in part.names if part.names[name] < part.kept)
-    columns = {name: whole(parts, name) for name in names}
-    firsts = {name: _first(one) for name, one in columns.items()}
-    return Part(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
+    columns = {name: join_column(parts, name) for name in names}
+    firsts = {name: _first_row(one) for name, one in columns.items()}
+    return RowBlock(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
 
 
-def _shape(part: Part, numbers: dict[Shape, int]) -> Numbers:
+def _metric_set_numbers(part: RowBlock, numbers: dict[MetricSet, int]) -> NumberArray:
     own = np.array([numbers.setdefault(shape, len(numbers)) for shape in part.shapes], np.int64)
     return own[part.shape[: part.kept]] if part.shape is not None else np.full(part.kept, own[0])
 
 
-def whole(parts: Sequence[Part], name: str) -> Column:
+def join_column(parts: Sequence[RowBlock], name: str) -> Column:
     """What counts of one name in several parts; rows are counted through all of them."""
     rows, values, count, is_dense = [], [], 0, True
     for part in parts:
@@ -262,13 +262,13 @@ def whole(parts: Sequence[Part], name: str) -> Column:
     return Column(None if is_dense else np.concatenate(rows), np.concatenate(values))
 
 
-def shapes_of(parts: Sequence[Part]) -> Numbers:
+def metric_set_numbers(parts: Sequence[RowBlock]) -> NumberArray:
     """Of each row that counts in several parts, the number of its shape: the same for the same metrics."""
-    numbers: dict[Shape, int] = {}
-    return np.concatenate([_shape(part, numbers) for part in parts]) if parts else np.zeros(0, np.int64)
+    numbers: dict[MetricSet, int] = {}
+    return np.concatenate([_metric_set_numbers(part, numbers) for part in parts]) if parts else np.zeros(0, np.int64)
 
 
-def repeated(steps: Numbers) -> list[tuple[int, int]]:
+def repeated_steps(steps: NumberArray) -> list[tuple[int, int]]:
     """Where rows of the same step stand, one after the other: from, to."""
     found: list[tuple[int, int]] = []
     for at in np.flatnonzero(steps[1:] == steps[:-1]).tolist():

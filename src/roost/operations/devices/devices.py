@@ -120,7 +120,7 @@ def show() -> DeviceList:
     cards = inventory.read_cards()
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()
     if database.has_existed(state_folder.lab_folder()):
-        with lab.opened() as store:
+        with lab.open_queue() as store:
             rules, live = read_rules(store), store.tasks(states=LIVE)
             short = store.unique_prefixes(task.id for task in live)
     found = [_card_status(card, rules, live, short, lease_files.live_leases(card.id)) for card in cards]
@@ -202,7 +202,7 @@ def _checked_reserve(mb: int) -> int:
 
 
 def _edit_rules(edited: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    with lab.changed() as store:
+    with lab.locked_queue() as store:
         with state_folder.exclusive_lock(
             store.folder
         ):  # two changes of different rules at the same time must both take effect

@@ -20,7 +20,7 @@ def attach(package: Path | str, *, lines: int = 10) -> RunningSession:
         Refused: No session is running, or it does not print into the package.
         RoostError: The session has been starting for too long.
     """
-    opened = package_schema.opened(package)
+    opened = package_schema.open_checked(package)
     session = newest_session(opened)
     if session is None or session.state != "running":
         ended = f"session {session.number} has ended: {session.state}" if session else "it has had no session"

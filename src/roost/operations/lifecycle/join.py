@@ -38,7 +38,7 @@ def join(package: Path | str) -> StartedSession:
         OSError: The record of this machine cannot be written.
         RoostError: The supervisor did not start.
     """
-    opened = package_schema.opened(package)
+    opened = package_schema.open_checked(package)
     session = newest_session(opened)
     if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
         raise Refused(

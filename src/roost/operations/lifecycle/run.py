@@ -179,7 +179,7 @@ def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayou
 def _continue_existing(request: RunRequest, plan: TrainingDraft, path: Path) -> StartedSession:
     """Continues the existing package of this name, if the config and the code are the same."""
     try:
-        package = package_schema.opened(path)
+        package = package_schema.open_checked(path)
     except NotFound as error:
         fix = "choose another name, or remove the file or folder"
         raise Refused("a file or folder that is no package has this name", where=path, fix=fix) from error

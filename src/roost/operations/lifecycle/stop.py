@@ -54,7 +54,7 @@ def stop(package: Path | str, *, now: bool = False) -> Iterator[StopPending | St
         Refused: The session runs on another machine.
         RoostError: The session has been starting for too long, or belongs to another user.
     """
-    opened = package_schema.opened(package)
+    opened = package_schema.open_checked(package)
     session = newest_session(opened)
     if session is None or not _is_running(session):
         state = session.state if session else "new"

@@ -59,14 +59,14 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
         RoostError: The supervisor did not start.
     """
     package = preconditions.open_with_runner(
-        request.package, by=functools.partial(package_schema.opened, to_go_on=True)
+        request.package, by=functools.partial(package_schema.open_checked, to_go_on=True)
     )
     project = preconditions.project_folder(package, request.project)
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
     notes = [f"script: {found.path}"]
     notes += preconditions.check_checkpoints(package, request.checkpoint, untrained=request.untrained)
     settings = package_schema.checked_settings(package, project)
-    notes += _links(package, project, renew=request.project is not None)
+    notes += _broken_link_notes(package, project, renew=request.project is not None)
     session_cards = choose_one_card(request.device)
     place = analysis_folder.create(analysis_folder.analyses_root(package, request.out))
     started = _start(package, place, request, found, project, settings, session_cards)
@@ -74,7 +74,7 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
     return started
 
 
-def _links(package: PackageFolder, project: Path, *, renew: bool) -> list[str]:
+def _broken_link_notes(package: PackageFolder, project: Path, *, renew: bool) -> list[str]:
     """A line for each link to data that leads nowhere. Where the project's new place was given they are first
     pointed to it, which changes nothing that the package needs where it came from."""
     broken = [name for name in package.manifest["links"] if not (package.path / name).exists()]

@@ -17,7 +17,7 @@ from roost.package import sessions
 from roost.package.sessions import Session
 from roost.supervisor.guard_start import GuardProcess
 
-KINDS = (".pt", ".pth", ".safetensors")
+FILE_ENDINGS = (".pt", ".pth", ".safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class ExportedWeights:
 
 
 @dataclass(frozen=True)
-class Exporting:
+class RunningExport:
     """An export that goes on."""
 
     running: RunningSession
@@ -101,7 +101,7 @@ class Exporting:
 
 
 @contextmanager
-def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
+def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
     """Writes the weights into a file, which stands whole or not at all. It needs neither the project nor its
     code, and takes no lock: the package's training may go on. It ends with the block.
 
@@ -112,7 +112,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
         Refused: The file is there already, nothing can be written there, or the package has no Runner.
         RoostError: The supervisor did not start.
     """
-    output = _checked(request.output, overwrite=request.overwrite)
+    output = _checked_output(request.output, overwrite=request.overwrite)
     package = preconditions.open_with_runner(request.package)
     words = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
     which, notes = select_checkpoints(package, request.checkpoint, **words)
@@ -127,12 +127,12 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[Exporting]:
         "device": "cpu",
     }
     with worker_on_package(package, output.parent, asked, None, fix="name a file elsewhere") as started:
-        yield Exporting(started.running, started.process, output, notes)
+        yield RunningExport(started.running, started.process, output, notes)
 
 
-def _checked(output: Path, *, overwrite: bool) -> Path:
-    if output.suffix not in KINDS:
-        fix = f"end it in {', '.join(KINDS)}"
+def _checked_output(output: Path, *, overwrite: bool) -> Path:
+    if output.suffix not in FILE_ENDINGS:
+        fix = f"end it in {', '.join(FILE_ENDINGS)}"
         raise UsageError("the ending tells no format", setting="--weights", received=str(output), fix=fix)
     output = output.expanduser().absolute()
     if not output.parent.is_dir():

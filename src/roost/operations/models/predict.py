@@ -64,7 +64,7 @@ class PredictOutcome:
 
 
 @dataclass(frozen=True)
-class Predicting:
+class RunningPrediction:
     """A prediction that goes on."""
 
     running: RunningSession
@@ -103,7 +103,7 @@ class Predicting:
 
 
 @contextmanager
-def predict(request: PredictRequest) -> Iterator[Predicting]:
+def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
     """Starts a prediction. What it gives stands in its folder whole or not at all. It takes no lock: the
     package's training may go on. It ends with the block, and when this process is gone.
 
@@ -119,12 +119,12 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
     """
     _check_numbers(request)
     package = preconditions.open_with_runner(
-        request.package, by=lambda path: package_schema.opened(path, to_go_on=True)
+        request.package, by=lambda path: package_schema.open_checked(path, to_go_on=True)
     )
     project = preconditions.project_folder(package, request.project)
     which, notes = select_checkpoints(package, request.checkpoint)
     settings = package_schema.checked_settings(package, project)
-    output = _output(package, request.out)
+    output = _output_folder(package, request.out)
     asked: dict[str, Any] = {
         "kind": "prediction",
         "package": str(package.path),
@@ -141,26 +141,26 @@ def predict(request: PredictRequest) -> Iterator[Predicting]:
         "command": list(request.command),
     }
     session_cards = choose_one_card(request.device)
-    parent = _made(output.parent if output is not None else package.path / predictions.NAME)
+    parent = _make_parent(output.parent if output is not None else package.path / predictions.NAME)
     with worker_on_package(
         package, parent, asked, settings, fix=_FIX, session_cards=session_cards
     ) as started:
-        yield Predicting(started.running, started.process, [*notes, *session_cards.notes])
+        yield RunningPrediction(started.running, started.process, [*notes, *session_cards.notes])
 
 
 _FIX = "name another folder for it: -o DIR"
-_NUMBERS = {"batch_size": 1, "num_workers": 0, "limit": 1}
+_LEAST_VALUES = {"batch_size": 1, "num_workers": 0, "limit": 1}
 
 
 def _check_numbers(request: PredictRequest) -> None:
-    for name, least in _NUMBERS.items():
+    for name, least in _LEAST_VALUES.items():
         given = getattr(request, name)
         if given is not None and given < least:
             option = f"--{name.replace('_', '-')}"
             raise UsageError("is too small", setting=option, received=given, fix=f"give {least} or more")
 
 
-def _output(package: PackageFolder, out: Path | None) -> Path | None:
+def _output_folder(package: PackageFolder, out: Path | None) -> Path | None:
     """The folder to be made, absolute; None for the package's own next one."""
     if out is None:
         return None
@@ -174,7 +174,7 @@ def _output(package: PackageFolder, out: Path | None) -> Path | None:
     return place
 
 
-def _made(parent: Path) -> Path:
+def _make_parent(parent: Path) -> Path:
     try:
         durable.make_folders(parent)
     except OSError as error:

@@ -119,7 +119,7 @@ def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
 
 def _undo(tasks: Sequence[Task], *, is_new: bool) -> None:
     # If the queue cannot be read, nothing is removed: a task without its package is worse.
-    with contextlib.suppress(RoostError), lab.opened() as store:
+    with contextlib.suppress(RoostError), lab.open_queue() as store:
         states = store.states([task.id for task in tasks])
         for task in tasks:
             if task.id not in states and is_new:
@@ -135,7 +135,7 @@ def require_unqueued(package: Path) -> None:
     Raises:
         Refused: There is such a task.
     """
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         unended = store.task_packages([PENDING, *LIVE])
     this, links_in = package.resolve(), functools.cache(_symlinks_in)  # many packages are in one folder
     for id, state, path in unended:

@@ -87,7 +87,7 @@ class TaskOptions:
             Refused: A dependency has ended without success.
         """
         if self.after:
-            with lab.opened() as store:
+            with lab.open_queue() as store:
                 states, labels = store.states(list(self.after)), TaskLabels(store, self.after)
             for other in self.after:
                 admission.require_can_succeed(labels.replace_ids(other), states.get(other))
@@ -130,7 +130,7 @@ def require_satisfiable(needs: Sequence[ResourceRequest]) -> None:
     Raises:
         Refused: A task could never start; or the driver does not answer.
     """
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         has_amounts = any(need.cards or need.cores for need in needs)
         if not store.settings().get(RULES_KEY) and not has_amounts:
             return  # the default rules let every such task run, and the imports below take 20 ms
@@ -159,7 +159,7 @@ def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOption
     if need.whole or need.memory_mb is not None or need.cores is not None:
         return options, []
     try:
-        with lab.opened() as store:
+        with lab.open_queue() as store:
             before = store.find(str(package)).need
     except NotFound:  # the package was never a task
         return options, []
@@ -184,7 +184,7 @@ def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[st
     """
     if not texts:
         return ()
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         return tuple(dict.fromkeys(task.id for text in texts for task in _find_tasks(store, text, setting)))
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_row import PackageSummary
 
 _SEED = re.compile(r"(?<![^ _])seed([=-])-?\d+")
 """As `roost.operations.queue.sweep.label` writes it; with ``=`` in a name that the user gave."""
@@ -33,9 +33,9 @@ class SeedStatistics(NamedTuple):
     """Over the values of the best checkpoints; None without a rule for them."""
 
 
-def statistics_over_seeds(rows: Sequence[Row]) -> list[SeedStatistics]:
+def statistics_over_seeds(rows: Sequence[PackageSummary]) -> list[SeedStatistics]:
     """Returns the statistics of each group of at least two runs, in the order of their first runs."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[PackageSummary]] = {}
     for row in rows:
         if row.group is not None and row.metric is not None and row.state == "succeeded":
             groups.setdefault((row.group, row.metric), []).append(row)

@@ -18,6 +18,6 @@ def change_delay(seconds: int) -> None:
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         fix = f"give {LEAST_SECONDS} to {MOST_SECONDS} seconds"
         raise UsageError("is not a valid delay", setting="new_delay", received=seconds, fix=fix)
-    with lab.changed() as store:
+    with lab.locked_queue() as store:
         store.set_setting(SETTING, seconds)
         store.wake_daemon()

@@ -90,7 +90,7 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
         OSError: A package cannot be written.
     """
     prepared = _prepare(request, report)
-    lab.ensure()  # before anything is made, because the running daemon may be of another version
+    lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
     return NewTasks(enqueue(_create_tasks(prepared, request, report)), prepared[0].plan.left_out())
 
 
@@ -128,7 +128,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
     """
     if options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
-    package = package_schema.opened(request.package, to_go_on=True)
+    package = package_schema.open_checked(request.package, to_go_on=True)
     options.check_values()
     options.check_dependencies()
     with state_folder.exclusive_lock(
@@ -157,7 +157,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         require_satisfiable([options.need])
         layout = task_plan.rank_request(options, ready.settings, devices=devices, where=ready.where)
         session = session_plan(ready.request_body(layout), ready.settings)
-        lab.ensure()
+        lab.ensure_daemon()
         notes = [*notes, *ready.prepare_package()]
         return NewTasks(enqueue([new_task(package, session, options)], is_new=False), notes)
 

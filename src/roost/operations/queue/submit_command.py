@@ -18,7 +18,7 @@ from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, require_unused_name
 from roost.operations.queue.resources import TaskOptions, require_satisfiable
-from roost.operations.resolve import RUNS
+from roost.operations.resolve import RUNS_FOLDER
 from roost.operations.sessions.caller_environment import callers_environment
 from roost.package.package import PackageFolder
 from roost.supervisor.limits import SessionLimits
@@ -58,9 +58,9 @@ def submit_command(
     options = options.with_card_count(None)
     folder = folder or Path.cwd()
     require_program(command, folder)
-    require_unused_name(folder / RUNS, name)
+    require_unused_name(folder / RUNS_FOLDER, name)
     require_satisfiable([options.need])
-    lab.ensure()
+    lab.ensure_daemon()
     made = (
         create_command_task(command, options, name=name, description=description, folder=folder)
         for _ in range(1)
@@ -86,7 +86,7 @@ def create_command_task(
     folder = folder or Path.cwd()
     plan = command_plan(command, time_limit=options.need.time_limit, folder=folder)
     package = PackageFolder.create(
-        folder / RUNS,
+        folder / RUNS_FOLDER,
         name=name,
         exactly=name is not None,
         values={},

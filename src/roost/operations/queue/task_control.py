@@ -73,7 +73,7 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
 def request_stop(named: str, *, now: bool = False) -> list[Task]:
     """Requests a task, or all unended tasks of a sweep, to save and end, without waiting; returns these
     tasks. Arguments and errors as for `stop_all`, but a package that is no task is not found."""
-    found = _unended(resolve.tasks(named), named)
+    found = _unended(resolve.find_tasks(named), named)
     with closing(_stop_tasks(found, KILL if now else STOP)) as progress:
         next(progress)
     return found
@@ -104,11 +104,11 @@ def change(
         Refused: A task has ended, then none is changed; or the daemon is of another version.
         RoostError: The daemon did not start.
     """
-    tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.tasks(one), one)}
+    tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.find_tasks(one), one)}
     _require_current_daemon()
-    with lab.changed() as store, store.transaction():
+    with lab.locked_queue() as store, store.transaction():
         changed = [_change_task(store, id, held, priority) for id in tasks]
-    lab.ensure()
+    lab.ensure_daemon()
     return changed
 
 
@@ -124,18 +124,18 @@ def _require_current_daemon() -> None:
     """Checks the version of the running daemon, as one of another version would not follow the request.
     Starts no daemon yet: it might start the very tasks that are about to be held or stopped."""
     if daemon_presence.find_daemon(state_folder.lab_folder()) is not None:
-        lab.ensure()
+        lab.ensure_daemon()
 
 
 def _find_target(text: str) -> tuple[Path | None, list[Task]]:
     """Returns the package that runs without the lab, or else the tasks."""
     if resolve.is_package(text):
-        task = resolve.unended(Path(text))
+        task = resolve.unfinished_task(Path(text))
         return (Path(text), []) if task is None else (None, [task])
     try:
-        found = resolve.tasks(text)
+        found = resolve.find_tasks(text)
     except NotFound:
-        if (path := resolve.in_runs(text)) is not None:
+        if (path := resolve.find_in_runs(text)) is not None:
             return path, []
         raise
     return None, _unended(found, text)
@@ -159,16 +159,16 @@ def _unended(tasks: Sequence[Task], text: str) -> list[Task]:
 
 def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None, None]:
     _require_current_daemon()
-    with lab.changed() as store:
+    with lab.locked_queue() as store:
         requested_at: dict[str, float] = {}
         with store.transaction():  # or pending tasks would start on the cards of those that end
             for task in tasks:
                 with suppress(Refused):  # the task has ended meanwhile
                     store.request_stop(task.id, how)
                 requested_at[task.id] = time.monotonic()
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         if any(task.state in LIVE for task in tasks):
-            lab.ensure()
+            lab.ensure_daemon()
         else:
             store.wake_daemon()
         yield from _wait_for_end(store, {task.id: task for task in tasks}, requested_at)
@@ -192,7 +192,7 @@ def _wait_for_end(
         if requested_at:
             # A daemon that was killed meanwhile must be started again: no other process ends the tasks.
             if daemon_presence.find_daemon(state_folder.lab_folder()) is None:
-                lab.ensure()
+                lab.ensure_daemon()
             time.sleep(_TICK_SECONDS)
 
 

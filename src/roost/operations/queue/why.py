@@ -66,7 +66,7 @@ def why(text: str) -> list[TaskExplanation]:
         UsageError: The text fits several tasks.
         Refused: The queue cannot be opened.
     """
-    tasks = resolve.tasks(text)
+    tasks = resolve.find_tasks(text)
     is_watched = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
     numbers = card_numbers(tasks)
     with QueueStore.open() as store:

@@ -13,7 +13,7 @@ from roost.package import environment
 
 
 @dataclass(frozen=True)
-class DeterminismShown:
+class DeterminismSummary:
     """How far the run can be repeated bit for bit."""
 
     asked: str | None
@@ -42,7 +42,7 @@ class _Environment(msgspec.Struct):
     determinism: str | None = None
 
 
-def read(package: Path) -> DeterminismShown | None:
+def read(package: Path) -> DeterminismSummary | None:
     """Reads it from environment.json; None before the worker has written that.
 
     Raises:
@@ -60,7 +60,7 @@ def read(package: Path) -> DeterminismShown | None:
         "convolutions": stack.convolution_precision,
         "recurrent layers": stack.rnn_precision,
     }
-    return DeterminismShown(
+    return DeterminismSummary(
         asked=printable(found.determinism),
         threads=stack.threads,
         algorithms="off" if not stack.deterministic else "warn" if stack.deterministic_warn_only else "only",

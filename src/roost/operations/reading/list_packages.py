@@ -7,36 +7,25 @@ is taken from an index, for one look at that folder. The index is a cache; whoev
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from roost.base.errors import NotFound
-from roost.operations.cache_folder import cache_folder
-from roost.operations.reading.package_row import Row
+from roost.operations.cache_folder import package_index_path, write_cache_file
+from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry, PackageSummary
 
 _FORMAT = 5
-CHANGING = frozenset(["starting", "running", "damaged"])
-"""States of packages that are looked at each time."""
-
-
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A row, and what its ``sessions`` folder was when it was made."""
-
-    stamp: tuple[int, int]
-    row: Row
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
     format: int
     folder: str
-    entries: dict[str, Entry]
+    entries: dict[str, IndexEntry]
 
 
-def list_packages(directory: Path | str | None = None, query: str = "") -> list[Row]:
+def list_packages(directory: Path | str | None = None, query: str = "") -> list[PackageSummary]:
     """The packages in a folder, by name, which for most is by time.
 
     Args:
@@ -47,43 +36,43 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
         NotFound: There is no such folder.
         UsageError: The query means nothing.
     """
-    folder, found = _meant(directory)
+    folder, found = _find_entries(directory)
     if not query:
         return [entry.row for entry in found.values()]
-    from roost.operations.reading.search import Found, search
+    from roost.operations.reading.search import FoundPackage, search
 
-    return [one.entry.row for one in search([Found(folder, *one) for one in found.items()], query)]
+    return [one.entry.row for one in search([FoundPackage(folder, *one) for one in found.items()], query)]
 
 
-def looked_in(directory: Path | str | None = None) -> Path:
+def listed_folder(directory: Path | str | None = None) -> Path:
     """The folder whose packages are listed; arguments and errors as of `list_packages`."""
-    folder, _ = _meant(directory)
+    folder, _ = _find_entries(directory)
     return folder
 
 
-def _meant(directory: Path | str | None) -> tuple[Path, dict[str, Entry]]:
+def _find_entries(directory: Path | str | None) -> tuple[Path, dict[str, IndexEntry]]:
     given = Path(directory if directory is not None else ".").absolute()
     if not given.is_dir():
         raise NotFound(
             "there is no such folder", received=str(given), fix="give the folder that holds the packages"
         )
     if (given / "request.json").is_file():
-        return given.parent, {given.name: Entry((0, 0), _summarized(given))}
+        return given.parent, {given.name: IndexEntry((0, 0), _summarize(given))}
     if found := entries(given):
         return given, found
     return (given / "runs", entries(given / "runs")) if (given / "runs").is_dir() else (given, {})
 
 
-def entries(folder: Path) -> dict[str, Entry]:
+def entries(folder: Path) -> dict[str, IndexEntry]:
     """The packages in this folder itself, by name."""
-    index = index_path(folder)
+    index = package_index_path(folder)
     known = _read(index, folder)
-    found: dict[str, Entry] = {}
+    found: dict[str, IndexEntry] = {}
     stale = False
     for name, stamp in _stamps(folder):
         entry = known.get(name)
-        if entry is None or entry.stamp != stamp or entry.row.state in CHANGING:
-            entry, stale = _fresh(folder / name, stamp), True
+        if entry is None or entry.stamp != stamp or entry.row.state in CHANGING_STATES:
+            entry, stale = _read_entry(folder / name, stamp), True
         if entry is not None:
             found[name] = entry
     if stale or len(found) != len(known):
@@ -110,16 +99,16 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
         os.close(root)
 
 
-def _fresh(path: Path, stamp: tuple[int, int]) -> Entry | None:
+def _read_entry(path: Path, stamp: tuple[int, int]) -> IndexEntry | None:
     try:
-        return Entry(stamp, _summarized(path))
+        return IndexEntry(stamp, _summarize(path))
     except (NotFound, FileNotFoundError):  # being made, or gone meanwhile
         return None
     except OSError as error:
-        return Entry(stamp, Row(name=path.name, state="damaged", error=str(error)))
+        return IndexEntry(stamp, PackageSummary(name=path.name, state="damaged", error=str(error)))
 
 
-def _summarized(path: Path) -> Row:
+def _summarize(path: Path) -> PackageSummary:
     from roost.operations.reading.package_summary import (
         summarize,  # 40 ms of imports that a known package does not need
     )
@@ -127,13 +116,7 @@ def _summarized(path: Path) -> Row:
     return summarize(path)
 
 
-def index_path(folder: Path) -> Path:
-    """The file that remembers the packages of a folder."""
-    # Two folders of one number take turns, because an index names its folder.
-    return cache_folder() / "ls" / f"{zlib.crc32(os.fsencode(folder)):08x}.json"
-
-
-def _read(index: Path, folder: Path) -> dict[str, Entry]:
+def _read(index: Path, folder: Path) -> dict[str, IndexEntry]:
     try:
         found = msgspec.json.decode(index.read_bytes(), type=_Index)
     except (OSError, msgspec.DecodeError):
@@ -146,15 +129,4 @@ def _write(index: Path, content: _Index) -> None:
         data = msgspec.json.encode(content)
     except UnicodeEncodeError:
         return  # a name that JSON cannot hold: the next look takes longer
-    save(index, data)
-
-
-def save(path: Path, data: bytes) -> None:
-    """Replaces a file of the cache. Where that is not possible (the disk is full, the home is read-only) the
-    next look takes longer; so it does after a power cut: nobody waits here for the disk, and whoever reads a
-    file of the cache finds out whether it is whole."""
-    from roost.base import durable
-
-    with suppress(OSError):
-        durable.make_folders(path.parent)
-        durable.write_unsynced(path, data)
+    write_cache_file(index, data)

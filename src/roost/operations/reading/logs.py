@@ -13,14 +13,14 @@ from roost.lab.background import daemon_presence
 from roost.lab.queue.task import ENDED, PENDING, STARTING, Task
 from roost.operations import lab, resolve
 from roost.operations.reading import package_schema
-from roost.operations.reading.output_reader import Output, tail_offset
+from roost.operations.reading.output_reader import OutputReader, tail_offset
 from roost.operations.sessions import running_session
 from roost.operations.sessions.running_session import RunningSession
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 from roost.supervisor.output.output_file import rank_output_path
 
-_TICK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def logs(
@@ -44,28 +44,28 @@ def logs(
         DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
         OSError: The output cannot be read.
     """
-    found = resolve.package_of(package)
-    task = resolve.unended(found) if follow else None
+    found = resolve.find_package(package)
+    task = resolve.unfinished_task(found) if follow else None
     if task is not None:
-        yield from _until_begun(found, task.id)
-    opened = package_schema.opened(found) if follow else PackageFolder.open(found)
+        yield from _wait_for_first_attempt(found, task.id)
+    opened = package_schema.open_checked(found) if follow else PackageFolder.open(found)
     path = Path(rank_output_path(str(opened.output), rank))
     if rank and not path.exists():
-        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_elsewhere(opened))
+        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_other_output_hint(opened))
     offset = 0 if lines is None else tail_offset(path, lines)
     session = opened.sessions()[-1] if follow and opened.sessions() else None
     if session is None:
-        with Output(path, offset=offset) as output:
+        with OutputReader(path, offset=offset) as output:
             yield from output.new()
         return
     first = replace(running_session.running_session(opened, session.number, offset=offset), output=path)
     if task is None:
         yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
     else:
-        yield from _attempts(first, opened, task.id)
+        yield from _follow_attempts(first, opened, task.id)
 
 
-def silence(package: Path | str) -> str:
+def explain_no_output(package: Path | str) -> str:
     """Why a package has printed nothing, in one line.
 
     Args:
@@ -74,37 +74,37 @@ def silence(package: Path | str) -> str:
     Raises:
         NotFound, UsageError: As `logs`.
     """
-    found = resolve.package_of(package)
+    found = resolve.find_package(package)
     begun = PackageFolder.open(found).sessions()
     if begun:
         return f"it has printed nothing{' yet' if begun[-1].state in ('starting', 'running') else ''}"
-    task = resolve.unended(found)
+    task = resolve.unfinished_task(found)
     return "it never began" if task is None else f"it has not begun yet: `roost why {task.id}` says why"
 
 
-def _until_begun(package: Path, id: str) -> Iterator[bytes]:
+def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes]:
     """Empty pieces while a task waits for its first attempt."""
-    while _task(id).state in (PENDING, STARTING) and not _has_begun(package, id):
+    while _read_task(id).state in (PENDING, STARTING) and not _has_session(package, id):
         yield b""
-        time.sleep(_TICK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _has_begun(package: Path, id: str) -> bool:
+def _has_session(package: Path, id: str) -> bool:
     return any(one.request.get("task") == id for one in PackageFolder.open(package).sessions())
 
 
-def _task(id: str) -> Task:
-    with lab.opened() as store:
+def _read_task(id: str) -> Task:
+    with lab.open_queue() as store:
         return store.task(id)
 
 
-def _attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
+def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
     """All attempts of a task, from the session ``first`` on."""
     notes: dict[int, str] = {}
     told: set[int] = set()
 
     def next_session(session: Session) -> int | None:
-        state = _task(id).state  # before the sessions: what began before the task ended is there by now
+        state = _read_task(id).state  # before the sessions: what began before the task ended is there by now
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
@@ -122,7 +122,7 @@ def _attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterato
             yield piece
 
 
-def _elsewhere(package: PackageFolder) -> str:
+def _other_output_hint(package: PackageFolder) -> str:
     """Where else it may be: the ranks of one machine of several print together."""
     others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
     return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

@@ -16,10 +16,10 @@ from typing import Self
 from roost.base import safe_read
 from roost.supervisor.output.output_file import left_out_line
 
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
-class Output:
+class OutputReader:
     """One file of output, opened when it is there, and kept open: at the end of a session it may be replaced
     by a shorter one, which a follower in its middle must not fall into.
 
@@ -29,7 +29,7 @@ class Output:
         most: So many bytes are in a piece.
     """
 
-    def __init__(self, path: Path, *, offset: int = 0, most: int = _CHUNK) -> None:
+    def __init__(self, path: Path, *, offset: int = 0, most: int = _CHUNK_BYTES) -> None:
         self._path, self.offset, self._most = path, offset, most
         self._fd = -1
 
@@ -50,11 +50,11 @@ class Output:
             except FileNotFoundError:
                 return
         while True:
-            start = _data_from(self._fd, self.offset)
+            start = _next_data(self._fd, self.offset)
             if start > self.offset:
                 left_out, self.offset = start - self.offset, start
                 yield b"\n" + left_out_line(left_out)
-            piece = os.pread(self._fd, _before_hole(self._fd, start, self._most), start)
+            piece = os.pread(self._fd, _bytes_before_hole(self._fd, start, self._most), start)
             if not piece:
                 return
             self.offset += len(piece)
@@ -83,7 +83,7 @@ class Output:
         self.close()
 
 
-def _data_from(fd: int, offset: int) -> int:
+def _next_data(fd: int, offset: int) -> int:
     """Where the next bytes stand, at or after ``offset``; the end of the file when there are none."""
     if not hasattr(os, "SEEK_DATA"):
         return offset
@@ -95,7 +95,7 @@ def _data_from(fd: int, offset: int) -> int:
         return offset  # a disk that does not know holes has none
 
 
-def _before_hole(fd: int, offset: int, most: int) -> int:
+def _bytes_before_hole(fd: int, offset: int, most: int) -> int:
     """How many bytes to read from ``offset`` on, none of a hole among them, and not more than ``most``."""
     if not hasattr(os, "SEEK_HOLE"):
         return most
@@ -124,8 +124,8 @@ def _tail_offset(fd: int, size: int, lines: int) -> int:
     wanted = lines
     end = size
     while end:
-        start = max(0, end - _CHUNK)
-        floor = min(end, _data_from(fd, start))
+        start = max(0, end - _CHUNK_BYTES)
+        floor = min(end, _next_data(fd, start))
         is_below_hole, start = floor > start, floor
         piece = os.pread(fd, end - start, start)
         if end == size and piece.endswith(b"\n"):

@@ -1,11 +1,16 @@
-"""What `ls` tells of one package. Apart from what makes it, which takes longer to import than to list."""
+"""The line of one package in a list.
+
+Apart from `roost.operations.reading.package_summary`, which makes it: that module takes longer to import than
+ten thousand packages take to list.
+"""
+
 
 from __future__ import annotations
 
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One package. None where something is not known (yet)."""
 
     name: str
@@ -36,3 +41,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The step at which it does."""
     group: str | None = None
     """Of a run of a sweep: the same for those that differ in their seed alone."""
+
+
+CHANGING_STATES = frozenset(["starting", "running", "damaged"])
+"""Packages in these states are read again for each list."""
+
+
+class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The summary of one package as an index keeps it."""
+
+    stamp: tuple[int, int]
+    """Modification time in nanoseconds, and inode, of its ``sessions`` folder when it was summarized."""
+    summary: PackageSummary

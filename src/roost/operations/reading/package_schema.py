@@ -29,7 +29,7 @@ from roost.package.setting_locations import setting_locations
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-_Time = Annotated[float, Meta(ge=0, le=1e11)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e11)]
 """Seconds, of a span or since 1970; what is beyond cannot be printed as a date."""
 
 
@@ -88,13 +88,13 @@ class _SessionRecord(msgspec.Struct):
     boot_id: str | None = None
     pid: _Pid | None = None
     start_ticks: int | None = None
-    started: _Time | None = None
-    seconds: _Time | None = None
+    started: _Seconds | None = None
+    seconds: _Seconds | None = None
     exit_code: int | None = None
     reason: str | None = None
     error: str | None = None
     peak_memory_mb: float | None = None
-    guard_lost: _Time | None = None
+    guard_lost: _Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.state in ("starting", "running") and (self.host is None or self.pid is None):
@@ -116,7 +116,7 @@ class _AnalysisRequest(msgspec.Struct):
     untrained: bool = False
 
 
-class _Derived(msgspec.Struct):
+class _PackageRecord(msgspec.Struct):
     ckpt_fast: list[_Count] = []
     ckpt_slow: list[_Count] = []
     ckpt_consistent: list[_Count] = []
@@ -146,12 +146,12 @@ class _Manifest(msgspec.Struct):
     own: dict[str, _CopiedFile] = {}
 
 
-_SHAPES: dict[str, Any] = {
+_SCHEMAS: dict[str, Any] = {
     "request.json": _PackageRequest,
     "args.json": dict[str, Any],
     "provenance.json": dict[str, str],
     "manifest.json": _Manifest,
-    "_package.json": _Derived,
+    "_package.json": _PackageRecord,
 }
 _OPTIONAL = "_package.json"
 """The worker writes it with the first checkpoint."""
@@ -173,7 +173,7 @@ def load(package: Path, name: str) -> dict[str, Any]:
         raise DamagedPackage(package, name, f"it cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DamagedPackage(package, name, f"it is no JSON: {error}") from error
-    _require(package, name, found, _SHAPES[name])
+    _require_schema(package, name, found, _SCHEMAS[name])
     return dict(printable(found))
 
 
@@ -189,7 +189,7 @@ def printable(value: Any) -> Any:
     )
 
 
-def _require(package: Path, name: str, found: object, shape: Any) -> None:
+def _require_schema(package: Path, name: str, found: object, shape: Any) -> None:
     try:
         msgspec.convert(printable(found), shape)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -210,9 +210,9 @@ def sessions(package: Path) -> list[Session]:
 
 
 def _require_session(package: Path, session: Session) -> None:
-    _require(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
+    _require_schema(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
     if session.record is not None:
-        _require(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
+        _require_schema(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
 
 
 def analyses(package: Path) -> list[Session]:
@@ -224,13 +224,13 @@ def analyses(package: Path) -> list[Session]:
     found = analysis_folder.read_all(package / analysis_folder.NAME)
     for one in found:
         place = f"{analysis_folder.NAME}/{one.number}"
-        _require(package, f"{place}/{analysis_folder.REQUEST}", one.request, _AnalysisRequest)
+        _require_schema(package, f"{place}/{analysis_folder.REQUEST}", one.request, _AnalysisRequest)
         if one.record is not None:
-            _require(package, f"{place}/{analysis_folder.RECORD}", one.record, _SessionRecord)
+            _require_schema(package, f"{place}/{analysis_folder.RECORD}", one.record, _SessionRecord)
     return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
 
 
-def opened(path: Path | str, *, to_go_on: bool = False) -> PackageFolder:
+def open_checked(path: Path | str, *, to_go_on: bool = False) -> PackageFolder:
     """Opens a package whose every JSON file is as it should be.
 
     Args:
@@ -242,16 +242,16 @@ def opened(path: Path | str, *, to_go_on: bool = False) -> PackageFolder:
         UsageError: Several tasks are meant.
         DamagedPackage: A file of it is not as roost writes it.
     """
-    package = PackageFolder.open(resolve.package_of(path))
-    for damage in damages(package):
+    package = PackageFolder.open(resolve.find_package(path))
+    for damage in find_damage(package):
         if not (to_go_on and damage.name == _OPTIONAL):
             raise damage
     return package
 
 
-def damages(package: PackageFolder) -> Iterator[DamagedPackage]:
+def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
     """Every JSON file of the package that is not as roost writes it."""
-    for name in _SHAPES:
+    for name in _SCHEMAS:
         try:
             load(package.path, name)
         except DamagedPackage as damage:

@@ -15,14 +15,14 @@ from roost.base.system.worker_protocol import EARLY_STOP, TIME_LIMIT
 from roost.lab.queue import task_file
 from roost.lab.queue.task import ENDED
 from roost.operations.reading import package_schema
-from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import lineage, live_progress, records
 from roost.package.checkpoints import checkpoint
 from roost.package.sessions import Session
 
 
-def summarize(path: Path) -> Row:
+def summarize(path: Path) -> PackageSummary:
     """The row of one package, from a few small reads whatever the length of the run. That of a damaged one
     has the state "damaged", and the cause as its error.
 
@@ -32,25 +32,25 @@ def summarize(path: Path) -> Row:
     if not (path / "request.json").exists() or not (path / "sessions").is_dir():
         raise NotFound("the folder is no package", received=str(path))
     try:
-        return _row(path)
+        return _summarize_checked(path)
     except DamagedPackage as damage:
-        return Row(
+        return PackageSummary(
             name=package_schema.printable(path.name), state="damaged", error=f"{damage.name}: {damage.cause}"
         )
 
 
-def _row(path: Path) -> Row:
+def _summarize_checked(path: Path) -> PackageSummary:
     request = package_schema.load(path, "request.json")
     found = package_schema.sessions(path)
     seen = live_progress.read(path / "progress")
     rule = _best_rule(path)
-    metric, last = _newest_value(path, found, rule.get("monitor"))
+    metric, last = _newest_metric(path, found, rule.get("monitor"))
     ended = found[-1] if found else None
     tickets = task_file.read_all(path)
     parent = next(iter(lineage.ancestry_of_request(request)), None)
-    return Row(
+    return PackageSummary(
         name=package_schema.printable(path.name),
-        state=ended.state if ended else _unbegun(tickets),
+        state=ended.state if ended else _state_before_sessions(tickets),
         step=seen.step if seen else None,
         total_steps=(seen.total_steps or None) if seen else None,
         epoch=seen.epoch if seen else None,
@@ -74,7 +74,7 @@ def _reason(ended: Session) -> str | None:
     return reason if ended.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT) else None
 
 
-def _unbegun(tickets: Sequence[task_file.StoredTask]) -> str:
+def _state_before_sessions(tickets: Sequence[task_file.StoredTask]) -> str:
     """A task may end before its first session, when somebody stops it while it waits."""
     states = [one.task.state for one in tickets]
     return states[-1] if states and all(state in ENDED for state in states) else "new"
@@ -124,7 +124,7 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
     return (min(found) if rule.get("mode") == "min" else max(found)) if found else None
 
 
-def _newest_value(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
+def _newest_metric(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
     """The metric to show and its newest value, from the last pieces of the newest records."""
     newest: dict[str, float] = {}
     for number in [*(session.number for session in reversed(found)), lineage.INHERITED_SESSION]:

@@ -22,18 +22,18 @@ from roost.base.errors import UsageError
 from roost.base.text.suggestions import did_you_mean
 
 STATES = ("new", "starting", "running", "succeeded", "failed", "stopped", "crashed", "damaged")
-MOST_CHARACTERS = 4096
-MOST_TERMS = 64
+MAX_CHARACTERS = 4096
+MAX_TERMS = 64
 
 Operator = Literal[":", "=", "!=", "<", "<=", ">", ">="]
 
-_ORDERS: tuple[Operator, ...] = ("<", "<=", ">", ">=")
-_TWO: dict[str, Operator] = {"<=": "<=", ">=": ">=", "!=": "!=", "==": "="}
-_ONE: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
-_LIKE = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
-_SAME = {"status": "state"}
+_ORDER_OPERATORS: tuple[Operator, ...] = ("<", "<=", ">", ">=")
+_LONG_OPERATORS: dict[str, Operator] = {"<=": "<=", ">=": ">=", "!=": "!=", "==": "="}
+_SHORT_OPERATORS: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
+_OPERATOR_CORRECTIONS = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
+_KEY_ALIASES = {"status": "state"}
 """Other words for keys."""
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
 
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
     """The text as a number, if it is one."""
 
 
-class Order(NamedTuple):
+class SortKey(NamedTuple):
     """By what is sorted."""
 
     key: Key
@@ -73,7 +73,7 @@ class Query(NamedTuple):
 
     words: list[Word]
     comparisons: list[Comparison]
-    orders: list[Order]
+    orders: list[SortKey]
 
     @property
     def keys(self) -> list[Key]:
@@ -100,26 +100,26 @@ def parse(text: str) -> Query:
     Raises:
         UsageError: It means nothing; says which character begins what does not.
     """
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         _refuse(
-            f"it has {len(text)} characters", 1, text[:40] + "…", f"give at most {MOST_CHARACTERS} characters"
+            f"it has {len(text)} characters", 1, text[:40] + "…", f"give at most {MAX_CHARACTERS} characters"
         )
     found = Query([], [], [])
-    for number, term in enumerate(_terms(text)):
-        if number == MOST_TERMS:
+    for number, term in enumerate(_split_terms(text)):
+        if number == MAX_TERMS:
             _refuse(
-                "it goes on after its last term", term.place, term.left, f"give at most {MOST_TERMS} terms"
+                "it goes on after its last term", term.place, term.left, f"give at most {MAX_TERMS} terms"
             )
         if not term.operator:
             found.words.append(Word(term.left.casefold()))
         elif term.left == "sort" and term.operator == ":":
-            found.orders.append(_order(term))
+            found.orders.append(_parse_sort_key(term))
         else:
-            found.comparisons.append(_comparison(term))
+            found.comparisons.append(_parse_comparison(term))
     return found
 
 
-def unknown_key(key: Key, what: str, known: list[str]) -> UsageError:
+def unknown_key_error(key: Key, what: str, known: list[str]) -> UsageError:
     """The error for a key that no run has, or that several settings end in.
 
     Args:
@@ -131,29 +131,29 @@ def unknown_key(key: Key, what: str, known: list[str]) -> UsageError:
     return UsageError(f"character {key.place}: {what}", setting="query", received=key.name, fix=fix)
 
 
-def _order(term: _Term) -> Order:
+def _parse_sort_key(term: _Term) -> SortKey:
     descending = term.right.startswith("-")
     name = term.right[descending:]
     if not name:
         _refuse("it says not by what to sort", term.at, "sort:", "write sort:key or sort:-key")
-    return Order(Key(_SAME.get(name, name), term.at + descending), descending)
+    return SortKey(Key(_KEY_ALIASES.get(name, name), term.at + descending), descending)
 
 
-def _comparison(term: _Term) -> Comparison:
+def _parse_comparison(term: _Term) -> Comparison:
     if not term.left:
         after = term.right or "VALUE"
         fix = f"write key{term.operator}{after}, without spaces, or put what you look for into quotes"
         _refuse("an operator has no key before it", term.place, term.operator + term.right, fix)
-    operator = _TWO.get(term.operator) or _ONE.get(term.operator)
+    operator = _LONG_OPERATORS.get(term.operator) or _SHORT_OPERATORS.get(term.operator)
     if operator is None:
-        fix = f"write {term.left}{_LIKE[term.operator]}{term.right}"
+        fix = f"write {term.left}{_OPERATOR_CORRECTIONS[term.operator]}{term.right}"
         _refuse("there is no such operator", term.at - 2, term.operator, fix)
     if not term.right and not term.is_quoted:
         _refuse(f"nothing stands after {term.left}{term.operator}", term.at, term.left + term.operator,
                 f"write {term.left}{term.operator}VALUE, without spaces")  # fmt: skip
-    name = _SAME.get(term.left, term.left)
-    number = _number(name, term.right)
-    if operator in _ORDERS and number is None:
+    name = _KEY_ALIASES.get(term.left, term.left)
+    number = _parse_number(name, term.right)
+    if operator in _ORDER_OPERATORS and number is None:
         fix = f"give a number, as in {term.left}{operator}1e-3"
         _refuse(f"{operator} compares numbers", term.at, term.right, fix)
     if name == "state" and term.right not in STATES:
@@ -162,18 +162,18 @@ def _comparison(term: _Term) -> Comparison:
     return Comparison(Key(name, term.place), operator, term.right, number)
 
 
-def _number(key: str, text: str) -> float | None:
+def _parse_number(key: str, text: str) -> float | None:
     with contextlib.suppress(ValueError):
         return float(text) if "_" not in text else None
     if key == "seconds" and (found := _DURATION.fullmatch(text)):
-        return float(found[1]) * _UNITS[found[2]]
+        return float(found[1]) * _UNIT_SECONDS[found[2]]
     if key == "started":
         with contextlib.suppress(ValueError, OverflowError, OSError):
             return datetime.fromisoformat(text).timestamp()
     return None
 
 
-def _terms(text: str) -> list[_Term]:
+def _split_terms(text: str) -> list[_Term]:
     found = []
     at = 0
     while at < len(text):
@@ -181,17 +181,17 @@ def _terms(text: str) -> list[_Term]:
             at += 1
             continue
         begin = at
-        left, at, was_quoted = _piece(text, at, stop="<>=:!")
+        left, at, was_quoted = _read_part(text, at, stop="<>=:!")
         two, one = text[at : at + 2], text[at : at + 1]
-        operator = two if two in _TWO or two in _LIKE else one if one in _ONE else ""
+        operator = two if two in _LONG_OPERATORS or two in _OPERATOR_CORRECTIONS else one if one in _SHORT_OPERATORS else ""
         at += len(operator)
         after = at + 1
-        right, at, is_quoted = _piece(text, at) if operator else ("", at, False)
+        right, at, is_quoted = _read_part(text, at) if operator else ("", at, False)
         found.append(_Term(begin + 1, left, operator, right, after, was_quoted or is_quoted))
     return found
 
 
-def _piece(text: str, at: int, *, stop: str = "") -> tuple[str, int, bool]:
+def _read_part(text: str, at: int, *, stop: str = "") -> tuple[str, int, bool]:
     """What stands up to the next space or one of ``stop``, without its quotes; where it ends."""
     quote = text[at : at + 1]
     if quote in ('"', "'"):

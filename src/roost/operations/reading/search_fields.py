@@ -21,11 +21,11 @@ from roost.package.package import PackageFolder
 Setting = str | float | int | bool | None
 _WHOLE_BYTES = 1 << 18
 """A records file up to this size is read whole."""
-_HALF_BYTES = _WHOLE_BYTES // 2
-_HEADER = b'"start_step":'
+_PART_BYTES = _WHOLE_BYTES // 2
+_SESSION_HEADER = b'"start_step":'
 
 
-class Facts(NamedTuple):
+class SearchFields(NamedTuple):
     """Of one run."""
 
     settings: dict[str, list[Setting]]
@@ -34,7 +34,7 @@ class Facts(NamedTuple):
     """The newest value of each."""
 
 
-def facts(path: Path) -> Facts:
+def read_search_fields(path: Path) -> SearchFields:
     """Of the package in a folder; what cannot be read is left out.
 
     Of a session that wrote much, the metrics are those at its beginning, those near its end and those in its
@@ -42,30 +42,30 @@ def facts(path: Path) -> Facts:
     """
     settings: dict[str, list[Setting]] = {}
     with suppress(RoostError, OSError):
-        for name, value in flat(package_schema.settings(PackageFolder(path))):
+        for name, value in flatten(package_schema.settings(PackageFolder(path))):
             settings.setdefault(name, []).append(value)
     with suppress(OSError):
-        return Facts(settings, newest(path))
-    return Facts(settings, {})
+        return SearchFields(settings, newest_metrics(path))
+    return SearchFields(settings, {})
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Setting]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Setting]]:
     """Each single value in a nest of settings, with its dotted name."""
     for key, value in values.items():
-        yield from _flat(f"{prefix}{key}", value)
+        yield from _flatten_value(f"{prefix}{key}", value)
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Setting]]:
+def _flatten_value(name: str, value: Any) -> Iterator[tuple[str, Setting]]:
     if isinstance(value, Mapping):
-        yield from flat(value, f"{name}.")
+        yield from flatten(value, f"{name}.")
     elif isinstance(value, list):
         for one in value:
-            yield from _flat(name, one)
+            yield from _flatten_value(name, one)
     else:
         yield name, value
 
 
-def newest(path: Path) -> dict[str, float]:
+def newest_metrics(path: Path) -> dict[str, float]:
     """The newest value of every metric of a package.
 
     Raises:
@@ -79,10 +79,10 @@ def newest(path: Path) -> dict[str, float]:
         return records.fold(folder).last()
     values: dict[str, float] = {}
     before = math.inf
-    saved = _saved(path)
+    saved = _checkpoint_metrics(path)
     for number, file in sorted(found.items(), reverse=True):
         with open(safe_read.open_fd(file), "rb", buffering=0) as opened:
-            seen = _Searched(opened.fileno())
+            seen = _RecordsSearch(opened.fileno())
             if not seen.has_begun:
                 continue
             for name in (seen.names() | saved) - values.keys():
@@ -93,14 +93,14 @@ def newest(path: Path) -> dict[str, float]:
     return values
 
 
-def _saved(path: Path) -> set[str]:
+def _checkpoint_metrics(path: Path) -> set[str]:
     """The metrics that the checkpoints tell of: what was validated long ago stands in no row near the end."""
     with suppress(OSError, CheckpointError):
         return {name for info in checkpoint.read_manifests(path / "Checkpoints") for name in info.metrics}
     return set()
 
 
-class _Searched:
+class _RecordsSearch:
     """A long records file, read from its end as far back as what is looked for lies.
 
     Args:
@@ -111,17 +111,17 @@ class _Searched:
         self._fd = fd
         self._from = os.fstat(fd).st_size
         self._data = b""
-        self._head = os.pread(fd, _HALF_BYTES, 0)
+        self._head = os.pread(fd, _PART_BYTES, 0)
         self._further()
 
     @property
     def has_begun(self) -> bool:
         """Whether it says where the session went on from; what has no such line does not count."""
-        return _HEADER in self._head
+        return _SESSION_HEADER in self._head
 
     def _further(self) -> bool:
         """Reads twice as much as before; says whether there was anything left."""
-        length = min(self._from, max(_HALF_BYTES, len(self._data)))
+        length = min(self._from, max(_PART_BYTES, len(self._data)))
         self._from -= length
         self._data = os.pread(self._fd, length, self._from) + self._data
         return length > 0
@@ -134,7 +134,7 @@ class _Searched:
 
     def names(self) -> set[str]:
         """Of the metrics near its beginning and its end."""
-        pieces = [self._head, self._data[-_HALF_BYTES:]]
+        pieces = [self._head, self._data[-_PART_BYTES:]]
         rows = (records.decode_row(line) for piece in pieces for line in piece.split(b"\n"))
         return {name for row in rows for name in records.metrics(row)}
 
@@ -161,7 +161,7 @@ class _Searched:
     def _headers(self, at: int) -> list[tuple[int, int]]:
         """Where the session began, or went back, after a place: (place, step)."""
         found = []
-        while (at := self._data.find(_HEADER, at + 1)) >= 0:
+        while (at := self._data.find(_SESSION_HEADER, at + 1)) >= 0:
             row = self._row(at)
             if "start_step" in row:
                 found.append((at, int(row["start_step"])))

@@ -19,23 +19,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.base import safe_read
-from roost.operations.reading.list_packages import CHANGING, Entry, index_path, save
+from roost.operations.cache_folder import package_index_path, write_cache_file
+from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry
 
 _FORMAT = 1
-_MOST_STALE = 32
+_MAX_STALE = 32
 """So many packages are read anew each time, which is quicker than writing all columns."""
-_HEAD = struct.Struct("<IQ")
+_PREFIX = struct.Struct("<IQ")
 """The checksum of all that follows, and the length of the header."""
 _LARGEST_BYTES = 1 << 32
 
-METRIC, SETTING = "metric ", "setting "
+METRIC_PREFIX, SETTING_PREFIX = "metric ", "setting "
 """So begin the keys."""
 Stamp = tuple[int, int]
-Values = dict[str, list[Any]]
+ColumnValues = dict[str, list[Any]]
 """By the package's name. A package that has none is not there."""
 
 
-class _Place(NamedTuple):
+class _ColumnPosition(NamedTuple):
     """Of a column, after the header."""
 
     offset: int
@@ -47,7 +48,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     folder: str
     names: list[str]
     stamps: list[Stamp]
-    columns: dict[str, _Place]
+    columns: dict[str, _ColumnPosition]
 
 
 _Column = tuple[list[int] | None, list[list[Any]]]
@@ -55,7 +56,7 @@ _Column = tuple[list[int] | None, list[list[Any]]]
 _decode = msgspec.msgpack.Decoder(_Column).decode
 
 
-class Known:
+class SearchIndex:
     """The facts of a folder's packages.
 
     Args:
@@ -63,17 +64,17 @@ class Known:
         entries: Those that are meant, as `list_packages.entries` gives them.
     """
 
-    def __init__(self, folder: Path, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, folder: Path, entries: Mapping[str, IndexEntry]) -> None:
         self._entries = entries
-        self._index = _Index.read(folder)
+        self._index = _IndexFile.read(folder)
         known = self._index.stamps if self._index is not None else {}
         stale = [
             name for name, entry in entries.items()
-            if known.get(name) != entry.stamp or entry.row.state in CHANGING
+            if known.get(name) != entry.stamp or entry.row.state in CHANGING_STATES
         ]  # fmt: skip
-        self._fresh = _read(folder, stale)
-        lasting = [name for name in stale if entries[name].row.state not in CHANGING]
-        if len(lasting) > _MOST_STALE:
+        self._fresh = _read_fields(folder, stale)
+        lasting = [name for name in stale if entries[name].row.state not in CHANGING_STATES]
+        if len(lasting) > _MAX_STALE:
             stamps = {name: entries[name].stamp for name in lasting}
             kept = entries.keys() - stamps.keys()
             _write(folder, self._index, kept, stamps, self._fresh)
@@ -84,7 +85,7 @@ class Known:
         found = {key for values in self._fresh.values() for key in values}
         return found | (self._index.header.columns.keys() if self._index is not None else set())
 
-    def column(self, key: str) -> Values:
+    def column(self, key: str) -> ColumnValues:
         """What the packages have under a key."""
         old = self._index.column(key) if self._index is not None else {}
         found = {name: values for name, values in old.items() if name in self._entries}
@@ -96,7 +97,7 @@ class Known:
         return found
 
 
-class _Index:
+class _IndexFile:
     """The file of a folder: columns are decoded when they are asked for."""
 
     def __init__(self, header: _Header, data: memoryview) -> None:
@@ -105,15 +106,15 @@ class _Index:
         self._data = data
 
     @classmethod
-    def read(cls, folder: Path) -> _Index | None:
+    def read(cls, folder: Path) -> _IndexFile | None:
         """None where there is none, or none of any use."""
         try:
-            data = memoryview(safe_read.read(_path(folder), max_bytes=_LARGEST_BYTES))
-            crc, length = _HEAD.unpack_from(data)
-            if zlib.crc32(data[_HEAD.size :]) != crc:
+            data = memoryview(safe_read.read(_index_file(folder), max_bytes=_LARGEST_BYTES))
+            crc, length = _PREFIX.unpack_from(data)
+            if zlib.crc32(data[_PREFIX.size :]) != crc:
                 return None
-            begin = _HEAD.size + length
-            header = msgspec.msgpack.decode(data[_HEAD.size : begin], type=_Header)
+            begin = _PREFIX.size + length
+            header = msgspec.msgpack.decode(data[_PREFIX.size : begin], type=_Header)
         except (OSError, ValueError, struct.error):
             return None
         is_ours = header.format == _FORMAT and header.folder == os.fspath(folder)
@@ -127,34 +128,34 @@ class _Index:
         found: _Column = _decode(self._data[place.offset : place.offset + place.length])
         return found
 
-    def column(self, key: str) -> Values:
-        """As `Known.column`."""
+    def column(self, key: str) -> ColumnValues:
+        """As `SearchIndex.column`."""
         positions, values = self.positions(key)
         names = self.header.names
         found = names if positions is None else [names[at] for at in positions]
         return dict(zip(found, values, strict=True))
 
 
-def _read(folder: Path, names: Collection[str]) -> dict[str, dict[str, list[Any]]]:
+def _read_fields(folder: Path, names: Collection[str]) -> dict[str, dict[str, list[Any]]]:
     if not names:
         return {}
     from roost.operations.reading.search_fields import (
-        facts,  # 40 ms of imports that known packages do not need
+        read_search_fields,  # 40 ms of imports that known packages do not need
     )
 
     found: dict[str, dict[str, list[Any]]] = {}
     for name in names:
-        settings, metrics = facts(folder / name)
+        settings, metrics = read_search_fields(folder / name)
         found[name] = {
-            **{SETTING + key: list(values) for key, values in settings.items()},
-            **{METRIC + key: [value] for key, value in metrics.items()},
+            **{SETTING_PREFIX + key: list(values) for key, values in settings.items()},
+            **{METRIC_PREFIX + key: [value] for key, value in metrics.items()},
         }
     return found
 
 
 def _write(
     folder: Path,
-    old: _Index | None,
+    old: _IndexFile | None,
     there: Collection[str],
     stamps: Mapping[str, Stamp],
     fresh: Mapping[str, dict[str, list[Any]]],
@@ -164,14 +165,14 @@ def _write(
     moved = {before: at for at, (before, _) in enumerate(kept)}
     names = [*(name for _, name in kept), *stamps]
     blobs: list[bytes] = []
-    columns: dict[str, _Place] = {}
+    columns: dict[str, _ColumnPosition] = {}
     offset = 0
     keys = dict.fromkeys(
         [*(old.header.columns if old else []), *(key for name in stamps for key in fresh[name])]
     )
     for key in keys:
         positions, values = [], []
-        for at, value in _moved(old, key, moved):
+        for at, value in _renumbered(old, key, moved):
             positions.append(at)
             values.append(value)
         for at, name in enumerate(stamps, len(kept)):
@@ -181,7 +182,7 @@ def _write(
         if not positions:
             continue
         blob = msgspec.msgpack.encode((None if len(positions) == len(names) else positions, values))
-        columns[key] = _Place(offset, len(blob))
+        columns[key] = _ColumnPosition(offset, len(blob))
         blobs.append(blob)
         offset += len(blob)
     new = [*((old.stamps[name]) for _, name in kept if old), *stamps.values()]
@@ -190,10 +191,10 @@ def _write(
     except UnicodeEncodeError:
         return  # a name that no text can hold: the next look takes as long
     body = b"".join([header, *blobs])
-    save(_path(folder), _HEAD.pack(zlib.crc32(body), len(header)) + body)
+    write_cache_file(_index_file(folder), _PREFIX.pack(zlib.crc32(body), len(header)) + body)
 
 
-def _moved(old: _Index | None, key: str, moved: Mapping[int, int]) -> Iterator[tuple[int, list[Any]]]:
+def _renumbered(old: _IndexFile | None, key: str, moved: Mapping[int, int]) -> Iterator[tuple[int, list[Any]]]:
     if old is None:
         return
     positions, values = old.positions(key)
@@ -202,5 +203,5 @@ def _moved(old: _Index | None, key: str, moved: Mapping[int, int]) -> Iterator[t
             yield moved[before], value
 
 
-def _path(folder: Path) -> Path:
-    return index_path(folder).with_suffix(".facts")
+def _index_file(folder: Path) -> Path:
+    return package_index_path(folder).with_suffix(".facts")

@@ -13,9 +13,9 @@ from roost.analysis import analysis_folder
 from roost.base import durable
 from roost.base.errors import NotFound
 from roost.operations.reading import determinism_summary, package_schema
-from roost.operations.reading.determinism_summary import DeterminismShown
+from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.list_packages import list_packages
-from roost.operations.reading.package_row import Row
+from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
 from roost.package.checkpoints import checkpoint
@@ -40,7 +40,7 @@ _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", 
 
 
 @dataclass(frozen=True)
-class SessionShown:
+class SessionDetails:
     """One execution."""
 
     number: int
@@ -67,7 +67,7 @@ class SessionShown:
 
 
 @dataclass(frozen=True)
-class CheckpointShown:
+class CheckpointDetails:
     """One checkpoint, by its manifest; `verify` reads its bytes."""
 
     id: int
@@ -87,7 +87,7 @@ class CheckpointShown:
 
 
 @dataclass(frozen=True)
-class AnalysisShown:
+class AnalysisDetails:
     """One look at the package by a script."""
 
     number: int
@@ -104,7 +104,7 @@ class AnalysisShown:
 
 
 @dataclass(frozen=True)
-class PredictionShown:
+class PredictionDetails:
     """What was predicted once, and is kept in the package."""
 
     number: int
@@ -120,7 +120,7 @@ class PredictionShown:
 
 
 @dataclass(frozen=True)
-class BlackBoxShown:
+class BlackBoxDetails:
     """The step that failed last, where `roost debug` stops."""
 
     step: int
@@ -133,11 +133,11 @@ class BlackBoxShown:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PackageDetails:
     """One package."""
 
     path: str
-    summary: Row
+    summary: PackageSummary
     command: str
     """As it was typed, but for quotes; what looks like a credential is ``***``."""
     project: str | None
@@ -145,9 +145,9 @@ class Shown:
     git_dirty: bool | None
     settings: dict[str, Any]
     """In effect: all sessions' overrides applied; the devices and the strategy of the newest session."""
-    determinism: DeterminismShown | None
+    determinism: DeterminismSummary | None
     """None until a worker has built the project."""
-    sessions: list[SessionShown]
+    sessions: list[SessionDetails]
     metrics: Mapping[str, float | None]
     """The newest value of each; in JSON null stands for what is not finite."""
     media: dict[int, int]
@@ -156,17 +156,17 @@ class Shown:
     """Where the time of all its rows went."""
     skipped: list[SkippedStep]
     """Steps that were passed over, because of an error or of what was not finite."""
-    black_box: BlackBoxShown | None
+    black_box: BlackBoxDetails | None
     """None where no step ended a session."""
     began_with: list[InitialWeights]
     """What ``init_from`` gave."""
     model: str | None
     """The file with the table of the model, of a run that began with ``--initialize``."""
-    checkpoints: list[CheckpointShown]
+    checkpoints: list[CheckpointDetails]
     set_aside: list[str]
     """Damaged checkpoints that the run found and put away."""
-    analyses: list[AnalysisShown]
-    predictions: list[PredictionShown]
+    analyses: list[AnalysisDetails]
+    predictions: list[PredictionDetails]
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
@@ -174,19 +174,19 @@ class Shown:
     """What it goes on from, if it is a fork."""
     ancestors: list[ForkParent]
     """What that goes on from, the nearest first."""
-    forks: list[Row]
+    forks: list[PackageSummary]
     """The packages beside it that go on from it."""
     output: str
 
 
-def show(package: Path | str) -> Shown:
+def show(package: Path | str) -> PackageDetails:
     """Reads one package.
 
     Raises:
         NotFound: There is no such package.
         DamagedPackage: A file of it is not as roost writes it.
     """
-    opened = package_schema.opened(package)
+    opened = package_schema.open_checked(package)
     request, manifest = (
         package_schema.load(opened.path, "request.json"),
         package_schema.load(opened.path, "manifest.json"),
@@ -194,44 +194,44 @@ def show(package: Path | str) -> Shown:
     git = request.get("git") or {}
     family = lineage.ancestry_of_request(request)
     found, columns = package_schema.sessions(opened.path), opened.records()
-    return Shown(
+    return PackageDetails(
         path=package_schema.printable(str(opened.path)),
         summary=summarize(opened.path),
-        command=_redacted(request.get("command", [])),
+        command=_redact_command(request.get("command", [])),
         project=request.get("project"),
         git_commit=git.get("commit"),
         git_dirty=git.get("dirty"),
-        settings={**package_schema.settings(opened), **_devices(found)},
+        settings={**package_schema.settings(opened), **_device_settings(found)},
         determinism=determinism_summary.read(opened.path),
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
-        media=_media(opened.path / "media"),
+        media=_count_media(opened.path / "media"),
         time=time_breakdown.from_records(columns, after=family[0].step if family else 0),
         skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),
         black_box=_black_box(opened),
-        began_with=_began_with(opened),
+        began_with=_initial_weights(opened),
         model=package_schema.printable(str(opened.model_summary)) if opened.model_summary.is_file() else None,
         checkpoints=_checkpoints(opened),
         set_aside=sorted(path.name for path in opened.checkpoints.glob("*.corrupt*")),
         analyses=[_analysis(opened, one) for one in package_schema.analyses(opened.path)],
         predictions=[_prediction(opened, *one) for one in predictions.read_all(opened)],
-        inexact=_inexact(opened, found),
+        inexact=_inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
         parent=next(iter(family), None),
         ancestors=family[1:],
-        forks=_forks(opened),
+        forks=_find_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
 
 
-def _devices(found: Sequence[Session]) -> dict[str, Any]:
+def _device_settings(found: Sequence[Session]) -> dict[str, Any]:
     """What the newest session that trained was asked for: by an option, where the config says nothing."""
     request = next((one.request for one in reversed(found) if "strategy" in one.request), {})
     return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
-def _forks(package: PackageFolder) -> list[Row]:
+def _find_forks(package: PackageFolder) -> list[PackageSummary]:
     try:
         beside = list_packages(package.path.parent)
     except (NotFound, OSError):  # a folder that only its owner may list
@@ -239,7 +239,7 @@ def _forks(package: PackageFolder) -> list[Row]:
     return [row for row in beside if row.parent == package_schema.printable(package.path.name)]
 
 
-def _redacted(command: Sequence[str]) -> str:
+def _redact_command(command: Sequence[str]) -> str:
     """The command line in one: a credential may be spread over several arguments."""
     parts = list(command)
     for at, option in enumerate(command[:-1]):
@@ -248,9 +248,9 @@ def _redacted(command: Sequence[str]) -> str:
     return environment.redact(" ".join(parts))
 
 
-def _session(session: Session) -> SessionShown:
+def _session(session: Session) -> SessionDetails:
     record, request = session.record or {}, session.request
-    return SessionShown(
+    return SessionDetails(
         number=session.number,
         state=session.state,
         exit_code=record.get("exit_code"),
@@ -270,22 +270,22 @@ def _session(session: Session) -> SessionShown:
     )
 
 
-def _black_box(package: PackageFolder) -> BlackBoxShown | None:
+def _black_box(package: PackageFolder) -> BlackBoxDetails | None:
     box = blackbox.newest_box(package.blackbox)
     if box is None:
         return None
     step, session, error, samples = box.note.step, box.note.session, box.note.error, box.note.samples
-    return BlackBoxShown(step, session, error, samples, package_schema.printable(str(box.path)))
+    return BlackBoxDetails(step, session, error, samples, package_schema.printable(str(box.path)))
 
 
-def _analysis(package: PackageFolder, analysis: Session) -> AnalysisShown:
+def _analysis(package: PackageFolder, analysis: Session) -> AnalysisDetails:
     record, request = analysis.record or {}, analysis.request
     place = package.path / analysis_folder.NAME / str(analysis.number)
-    return AnalysisShown(
+    return AnalysisDetails(
         number=analysis.number,
         state=analysis.state,
         script=request["script"]["path"],
-        checkpoint=_looked_at(analysis_folder.read_result(place), request.get("checkpoint")),
+        checkpoint=_checkpoint_of_analysis(analysis_folder.read_result(place), request.get("checkpoint")),
         untrained=request.get("untrained", False),
         started=record.get("started"),
         seconds=record.get("seconds"),
@@ -294,8 +294,8 @@ def _analysis(package: PackageFolder, analysis: Session) -> AnalysisShown:
     )
 
 
-def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> PredictionShown:
-    return PredictionShown(
+def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> PredictionDetails:
+    return PredictionDetails(
         number=number,
         source=package_schema.printable(meta.source),
         checkpoint=meta.checkpoint,
@@ -308,18 +308,18 @@ def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> Pr
     )
 
 
-def _looked_at(result: dict[str, Any], asked: int | None) -> int | None:
+def _checkpoint_of_analysis(result: dict[str, Any], asked: int | None) -> int | None:
     found = result.get("checkpoint")
     id = found.get("id") if isinstance(found, dict) else None
     return id if isinstance(id, int) else asked
 
 
-def _began_with(package: PackageFolder) -> list[InitialWeights]:
+def _initial_weights(package: PackageFolder) -> list[InitialWeights]:
     found: object = package_schema.printable(msgspec.to_builtins(initial_weights.read(package.path)))
     return msgspec.convert(found, list[InitialWeights])
 
 
-def _media(folder: Path) -> dict[int, int]:
+def _count_media(folder: Path) -> dict[int, int]:
     if not folder.is_dir():
         return {}
     steps = sorted((int(one.name), one) for one in folder.iterdir() if one.name.isdecimal() and one.is_dir())
@@ -327,7 +327,7 @@ def _media(folder: Path) -> dict[int, int]:
     return {step: number for step, number in found.items() if number}
 
 
-def _checkpoints(package: PackageFolder) -> list[CheckpointShown]:
+def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:
     if not package.checkpoints.is_dir():
         return []
     derived = package.derived
@@ -335,7 +335,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointShown]:
     newest = line[-1].id if line else None
     on_line = {info.id for info in line}
     return [
-        CheckpointShown(
+        CheckpointDetails(
             id=info.id,
             step=info.step,
             epoch=info.epoch,
@@ -352,7 +352,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointShown]:
     ]
 
 
-def _inexact(package: PackageFolder, found: list[Session]) -> list[str]:
+def _inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
     """What the worker recorded with its checkpoints, and what the gate let through."""
     said = list(package_schema.load(package.path, "_package.json").get("inexact", []))
     said += [reason for session in found for reason in session.request.get("inexact", [])]

@@ -27,8 +27,8 @@ from roost.package.sessions import Session
 from roost.package.snapshot import Selection
 from roost.supervisor.guard_start import GuardProcess
 
-_ANY_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
-_ENDS = ("max_epochs", "max_steps", "max_time")
+_PLACEHOLDER_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
+_LIMIT_SETTINGS = ("max_epochs", "max_steps", "max_time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class ShowDataRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataShown:
+class DataReport:
     """What was found."""
 
     state: str
@@ -60,7 +60,7 @@ class DataShown:
 
 
 @dataclass(frozen=True)
-class Looking:
+class RunningDataInspection:
     """A look at the data that goes on."""
 
     running: RunningSession
@@ -72,7 +72,7 @@ class Looking:
         """What it is at."""
         return findings.read(self.running.package).last
 
-    def outcome(self, ended: Session) -> DataShown:
+    def outcome(self, ended: Session) -> DataReport:
         """What came of it; to be asked before its block is left.
 
         Args:
@@ -80,7 +80,7 @@ class Looking:
         """
         record = ended.record or {}
         found, code = findings.read(self.running.package), record.get("exit_code")
-        return DataShown(
+        return DataReport(
             state=ended.state,
             exit_code=code if isinstance(code, int) else 1,
             reason=record.get("reason"),
@@ -92,7 +92,7 @@ class Looking:
 
 
 @contextmanager
-def show_data(request: ShowDataRequest) -> Iterator[Looking]:
+def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
     """Builds the data in a copy of the project, and draws some batches of each set.
 
     A config needs no Runner for it. Nothing is written into ``save_root``, nor into a package. It ends with
@@ -106,37 +106,37 @@ def show_data(request: ShowDataRequest) -> Iterator[Looking]:
         OSError: The project cannot be copied.
         RoostError: The supervisor did not start.
     """
-    plan = _of_package(request) if request.config.is_dir() else _of_config(request)
+    plan = _draft_from_package(request) if request.config.is_dir() else _draft_from_config(request)
     notes = [*plan.left_out(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
     with worker_on_copy(plan, "data", command=request.command) as started:
-        yield Looking(started.running, started.process, notes)
+        yield RunningDataInspection(started.running, started.process, notes)
 
 
-def _of_config(request: ShowDataRequest) -> TrainingDraft:
+def _draft_from_config(request: ShowDataRequest) -> TrainingDraft:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
-    return prepare_training(_for_data_alone(config))
+    return prepare_training(_with_placeholders(config))
 
 
-def _for_data_alone(config: Config) -> Config:
+def _with_placeholders(config: Config) -> Config:
     """With what a training needs and nobody asks for here."""
     values, own = config.values, dict[str, Any]()
     if "runner" not in values and "dataset" in values:
         # What is there; it is never made.
-        own["runner"] = values["dataset"] if isinstance(values["dataset"], str) else _ANY_RUNNER
-    if not any(values.get(key) is not None for key in _ENDS):
+        own["runner"] = values["dataset"] if isinstance(values["dataset"], str) else _PLACEHOLDER_RUNNER
+    if not any(values.get(key) is not None for key in _LIMIT_SETTINGS):
         own["max_epochs"] = 1
     return dataclasses.replace(
         config, values={**values, **own}, layers=(Layer("default", own), *config.layers)
     )
 
 
-def _of_package(request: ShowDataRequest) -> TrainingDraft:
-    package = package_schema.opened(request.config, to_go_on=True)
+def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
+    package = package_schema.open_checked(request.config, to_go_on=True)
     require_runner(package)
     config = layers.load(
         package.path / "args.json",
         tuning=request.tuning,
-        overrides=[*_overrides(package), *request.overrides],
+        overrides=[*_effective_overrides(package), *request.overrides],
     )
     project = package.project
     settings = check_settings(config.values, project=project, package="${package}", where=config.where)
@@ -151,7 +151,7 @@ def _of_package(request: ShowDataRequest) -> TrainingDraft:
     )
 
 
-def _overrides(package: PackageFolder) -> list[str]:
+def _effective_overrides(package: PackageFolder) -> list[str]:
     """Those of its sessions that hold, in their order."""
     records = package.path / "records"
     counting = [session for session in package.sessions() if session.is_effective(records)]

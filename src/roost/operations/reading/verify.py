@@ -37,27 +37,27 @@ def verify(package: Path | str) -> Iterator[Finding]:
     Raises:
         NotFound: There is no such package.
     """
-    opened = PackageFolder.open(resolve.package_of(package))
-    damages = list(package_schema.damages(opened))
-    yield from [_damage(damage) for damage in damages] or [_settings(opened)]
+    opened = PackageFolder.open(resolve.find_package(package))
+    damages = list(package_schema.find_damage(opened))
+    yield from [_damage_finding(damage) for damage in damages] or [_verify_settings(opened)]
     if not any(damage.name == "manifest.json" for damage in damages):
-        yield from _code(opened)
-    yield _records(opened)
+        yield from _verify_code(opened)
+    yield _verify_records(opened)
     ids = checkpoint.ids(opened.checkpoints) if opened.checkpoints.is_dir() else []
     for id in ids:
-        yield _checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id))
+        yield _verify_checkpoint(checkpoint.checkpoint_folder(opened.checkpoints, id))
     if not damages:
-        yield from _missing(opened, ids)
+        yield from _missing_checkpoints(opened, ids)
 
 
-def _missing(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
+def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
     """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
     if package.state() not in ("starting", "running"):
         for id in sorted(package.kept_ids() - set(ids)):
             yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
 
 
-def _checkpoint(path: Path) -> Finding:
+def _verify_checkpoint(path: Path) -> Finding:
     try:
         info = checkpoint.verify(path)
     except (CheckpointError, NotFound, OSError) as error:
@@ -70,7 +70,7 @@ def _checkpoint(path: Path) -> Finding:
     )
 
 
-def _code(package: PackageFolder) -> Iterator[Finding]:
+def _verify_code(package: PackageFolder) -> Iterator[Finding]:
     manifest = package.manifest
     changed, forced = package.changed_files(), package.forced_changes()
     for name in changed:
@@ -83,7 +83,7 @@ def _code(package: PackageFolder) -> Iterator[Finding]:
         yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
 
 
-def _records(package: PackageFolder) -> Finding:
+def _verify_records(package: PackageFolder) -> Finding:
     columns = package.records()
     # A session that was killed while it wrote may leave one half line; what more is torn was damaged later.
     good = columns.torn <= len(package.sessions())
@@ -91,13 +91,13 @@ def _records(package: PackageFolder) -> Finding:
     return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")
 
 
-def _damage(damage: DamagedPackage) -> Finding:
+def _damage_finding(damage: DamagedPackage) -> Finding:
     return Finding("settings", damage.name, False, damage.cause)
 
 
-def _settings(package: PackageFolder) -> Finding:
+def _verify_settings(package: PackageFolder) -> Finding:
     try:
         package_schema.settings(package)
     except DamagedPackage as damage:
-        return _damage(damage)
+        return _damage_finding(damage)
     return Finding("settings", "", True, f"{len(package.sessions())} sessions")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roost.base.errors import RoostError
-from roost.operations.reading.output_reader import Output
+from roost.operations.reading.output_reader import OutputReader
 from roost.package import sessions
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
@@ -81,7 +81,7 @@ def follow(
         OSError: The output cannot be read.
     """
     while True:
-        with Output(running.output, offset=running.offset) as output:
+        with OutputReader(running.output, offset=running.offset) as output:
             guard_is_gone = False
             while True:
                 # The state is read before the output, so that all output of an ended session is read.
@@ -113,7 +113,7 @@ def _awaits_guard(session: Session) -> bool:
     return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
 
 
-def _following_session(running: RunningSession, number: int, output: Output) -> RunningSession:
+def _following_session(running: RunningSession, number: int, output: OutputReader) -> RunningSession:
     """Returns the session that follows, with its output from the position of ``output`` on."""
     folder = running.record.parent
     request = folder / f"{number}.request.json"

@@ -10,31 +10,31 @@ from roost.base import durable, safe_read
 from roost.base.errors import Refused
 from roost.base.system import state_folder
 
-NAME = "server.token"
-_BYTES = 32
-_MOST_BYTES = 1024
+TOKEN_NAME = "server.token"
+_TOKEN_BYTES = 32
+_MAX_FILE_BYTES = 1024
 
 
-def token(folder: Path) -> str:
+def read_or_create_token(folder: Path) -> str:
     """The token of the lab in ``folder``; made when it is asked for the first time.
 
     Raises:
         Refused: The file is somebody else's, is a link, or others may read it.
         OSError: It cannot be written.
     """
-    path = folder / NAME
+    path = folder / TOKEN_NAME
     if not os.path.lexists(path):
-        return renew(folder)
+        return renew_token(folder)
     if path.is_symlink():
         raise Refused("the server's token is a link", where=path, fix="remove it: a new one is made")
     state_folder.require_owner_and_mode(path, 0o600)
-    found = bytes(safe_read.read(path, max_bytes=_MOST_BYTES)).decode("ascii", "replace").strip()
-    if len(found) < _BYTES:
+    found = bytes(safe_read.read(path, max_bytes=_MAX_FILE_BYTES)).decode("ascii", "replace").strip()
+    if len(found) < _TOKEN_BYTES:
         raise Refused("the server's token is damaged", where=path, fix="remove it: a new one is made")
     return found
 
 
-def renew(folder: Path) -> str:
+def renew_token(folder: Path) -> str:
     """Makes a new token in the place of the old one; servers that run take the new one alone from then on.
 
     Raises:
@@ -42,6 +42,6 @@ def renew(folder: Path) -> str:
         OSError: It cannot be written.
     """
     state_folder.prepare(folder)
-    new = secrets.token_urlsafe(_BYTES)
-    durable.write(folder / NAME, new.encode() + b"\n", mode=0o600)
+    new = secrets.token_urlsafe(_TOKEN_BYTES)
+    durable.write(folder / TOKEN_NAME, new.encode() + b"\n", mode=0o600)
     return new

@@ -10,11 +10,11 @@ import traceback
 
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
 from roost.operations.reading.package_schema import DamagedPackage
-from roost.operations.responses import Problem
+from roost.operations.responses import ProblemDetails
 
-_MOST_CHARACTERS = 4000
+_MAX_MESSAGE_CHARACTERS = 4000
 """Of a message: what was sent is not sent back by the megabyte."""
-_KINDS: dict[type[RoostError], tuple[int, str]] = {
+_ROOST_ERRORS: dict[type[RoostError], tuple[int, str]] = {
     DamagedPackage: (409, "damaged"),
     UsageError: (400, "usage"),
     NotFound: (404, "not_found"),
@@ -23,7 +23,7 @@ _KINDS: dict[type[RoostError], tuple[int, str]] = {
     Refused: (409, "refused"),
     RoostError: (500, "failed"),
 }
-_OF_THE_SYSTEM = {
+_SYSTEM_ERRORS = {
     errno.ENOENT: (404, "not_found"),
     errno.ENOTDIR: (404, "not_found"),
     errno.ELOOP: (403, "no_rights"),
@@ -39,7 +39,7 @@ _OF_THE_SYSTEM = {
 }
 
 
-_FIELDS = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
+_FIELD_OF_OPTION = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
            "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
 """What options are called here that have another name."""
 _OPTION = re.compile(
@@ -48,71 +48,71 @@ _OPTION = re.compile(
 )
 
 
-class Answered(Exception):
+class HttpError(Exception):
     """The answer to a request that is not carried out.
 
     Args:
         status: Of HTTP.
-        code: As `Problem` tells it, and what follows.
+        code: As `ProblemDetails` tells it, and what follows.
         message: Likewise; without the field.
         names_field: Whether the message is to begin with it.
-        **more: What else a `Problem` has.
+        **more: What else a `ProblemDetails` has.
     """
 
     def __init__(
         self, status: int, code: str, message: str, *, names_field: bool = False, **more: str | None
     ) -> None:
         super().__init__(message)
-        self.status, self.said = status, message[:_MOST_CHARACTERS]
+        self.status, self.said = status, message[:_MAX_MESSAGE_CHARACTERS]
         whole = f"{more['field']}: {message}" if names_field and more.get("field") is not None else message
-        self.problem = Problem(code=code, message=whole[:_MOST_CHARACTERS], **more)
+        self.problem = ProblemDetails(code=code, message=whole[:_MAX_MESSAGE_CHARACTERS], **more)
 
 
-def of(error: BaseException) -> Answered:
+def to_http_error(error: BaseException) -> HttpError:
     """The answer that an error stands for. What nobody has foreseen is told without its text: it may name
     what is nobody's business."""
-    if isinstance(error, Answered):
+    if isinstance(error, HttpError):
         return error
-    if isinstance(error, RoostError) and _is_full(error.__cause__):
-        return _of_mistake(507, "disk_full", error)
+    if isinstance(error, RoostError) and _is_disk_full(error.__cause__):
+        return _from_roost_error(507, "disk_full", error)
     if isinstance(error, RoostError):
-        kind = next(one for one in type(error).__mro__ if one in _KINDS)
-        status, code = _KINDS[kind]
-        return _of_mistake(status, code, error)
-    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
-        status, code = _OF_THE_SYSTEM[error.errno]
-        return Answered(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
-    return Answered(500, "internal", "this should not happen; the server's log tells what it was")
+        kind = next(one for one in type(error).__mro__ if one in _ROOST_ERRORS)
+        status, code = _ROOST_ERRORS[kind]
+        return _from_roost_error(status, code, error)
+    if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
+        status, code = _SYSTEM_ERRORS[error.errno]
+        return HttpError(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
+    return HttpError(500, "internal", "this should not happen; the server's log tells what it was")
 
 
-def tell(error: Exception) -> None:
+def log_exception(error: Exception) -> None:
     """Writes into the server's log what a client is not told, if that disk takes it."""
     with contextlib.suppress(OSError):
         traceback.print_exception(error, file=sys.stderr)
 
 
-def _is_full(cause: BaseException | None) -> bool:
+def _is_disk_full(cause: BaseException | None) -> bool:
     """Whether an operation has told in words of a disk that is full: the queue's, or any other."""
     by_number = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return by_number or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
-def _of_mistake(status: int, code: str, error: RoostError) -> Answered:
+def _from_roost_error(status: int, code: str, error: RoostError) -> HttpError:
     """Says what is wrong; where, and the mend, are told beside."""
     where = str(error.where) if error.where is not None else None
-    fix = _as_fields(error.fix) if error.fix is not None else None
-    field = _field(error.setting) if error.setting is not None else None
-    said = _as_fields(error.detail)
-    return Answered(status, code, said, names_field=True, fix=fix, field=field, where=where)
+    fix = _options_to_fields(error.fix) if error.fix is not None else None
+    field = _to_field(error.setting) if error.setting is not None else None
+    said = _options_to_fields(error.detail)
+    return HttpError(status, code, said, names_field=True, fix=fix, field=field, where=where)
 
 
-def _as_fields(text: str) -> str:
+def _options_to_fields(text: str) -> str:
     """With the parameters of a task by their names here: operations name them as they are typed. What is to
     be typed stays."""
-    return _OPTION.sub(lambda found: found[0] if found[0].startswith("`") else _field(found[0]), text)
+    return _OPTION.sub(lambda found: found[0] if found[0].startswith("`") else _to_field(found[0]), text)
 
 
-def _field(setting: str) -> str:
+def _to_field(setting: str) -> str:
     if not setting.startswith("-"):
         return setting
-    return _FIELDS.get(setting, setting.lstrip("-").replace("-", "_"))
+    return _FIELD_OF_OPTION.get(setting, setting.lstrip("-").replace("-", "_"))

@@ -8,15 +8,15 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from roost.serve.http import request_body
-from roost.serve.http.error_response import Answered
-from roost.serve.http.route import Asked, Route
+from roost.serve.http.error_response import HttpError
+from roost.serve.http.route import RequestParameters, Route
 
-_MOST_FIELDS = 1000
-_NAME = re.compile(rb'content-disposition: *form-data; *name="([^"\r\n]*)"', re.IGNORECASE)
+_MAX_FIELDS = 1000
+_FIELD_HEADER = re.compile(rb'content-disposition: *form-data; *name="([^"\r\n]*)"', re.IGNORECASE)
 _BOUNDARY = re.compile(r'multipart/form-data; *boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE)
 
 
-def asked(route: Route, request: Request, data: bytes) -> Asked:
+def parse_parameters(route: Route, request: Request, data: bytes) -> RequestParameters:
     """What a request asks, checked; numbers and booleans may be text.
 
     Args:
@@ -27,49 +27,49 @@ def asked(route: Route, request: Request, data: bytes) -> Asked:
     Raises:
         Answered: It cannot be read, or a parameter is unknown, missing, given twice or of another type.
     """
-    pairs = request_body.pairs(request.scope["query_string"])
+    pairs = request_body.parse_query(request.scope["query_string"])
     kind = request.headers.get("content-type", "")
     given = {}
     if kind.partition(";")[0].strip().lower() == "application/json":
-        given = request_body.parse(data) if data else {}
+        given = request_body.parse_json_object(data) if data else {}
     elif data:
-        pairs += _parts(data, kind) if kind.lower().startswith("multipart/") else _pairs(data)
-    named = request_body.query(pairs, route.several)
+        pairs += _multipart_pairs(data, kind) if kind.lower().startswith("multipart/") else _urlencoded_pairs(data)
+    named = request_body.query_parameters(pairs, route.several)
     if twice := given.keys() & named.keys():
-        raise Answered(400, "malformed", f"{min(twice)} is in the query and in the body")
-    return request_body.typed(route.asked, {**named, **given}, strict=False)
+        raise HttpError(400, "malformed", f"{min(twice)} is in the query and in the body")
+    return request_body.convert_parameters(route.asked, {**named, **given}, strict=False)
 
 
-def _pairs(data: bytes) -> list[tuple[str, str]]:
+def _urlencoded_pairs(data: bytes) -> list[tuple[str, str]]:
     try:
         return parse_qsl(
             data.decode("ascii"),
             keep_blank_values=True,
             strict_parsing=True,
             errors="strict",
-            max_num_fields=_MOST_FIELDS,
+            max_num_fields=_MAX_FIELDS,
         )
     except ValueError as error:
-        raise Answered(400, "malformed", f"the body is no form: {error}") from None
+        raise HttpError(400, "malformed", f"the body is no form: {error}") from None
 
 
-def _parts(data: bytes, kind: str) -> list[tuple[str, str]]:
+def _multipart_pairs(data: bytes, kind: str) -> list[tuple[str, str]]:
     """The fields of a form in parts; a file among them is refused."""
     found = _BOUNDARY.fullmatch(kind.strip())
     if found is None:
-        raise Answered(400, "malformed", "the form does not say what is between its parts")
+        raise HttpError(400, "malformed", "the form does not say what is between its parts")
     between = b"\r\n--" + (found[1] or found[2]).encode("latin-1", "replace")
-    before, *parts = (b"\r\n" + data).split(between, _MOST_FIELDS + 1)
+    before, *parts = (b"\r\n" + data).split(between, _MAX_FIELDS + 1)
     if before or not parts or parts[-1].rstrip(b"\r\n") != b"--":
-        raise Answered(400, "malformed", "the form has no end, or too many fields")
+        raise HttpError(400, "malformed", "the form has no end, or too many fields")
     fields = []
     for part in parts[:-1]:
         head, blank, value = part.partition(b"\r\n\r\n")
-        name = _NAME.fullmatch(head.removeprefix(b"\r\n"))
+        name = _FIELD_HEADER.fullmatch(head.removeprefix(b"\r\n"))
         if not blank or name is None:
-            raise Answered(400, "malformed", "a part of the form is no plain field")
+            raise HttpError(400, "malformed", "a part of the form is no plain field")
         try:
             fields.append((name[1].decode(), value.decode()))
         except UnicodeDecodeError:
-            raise Answered(400, "malformed", "a field of the form is not UTF-8") from None
+            raise HttpError(400, "malformed", "a field of the form is not UTF-8") from None
     return fields

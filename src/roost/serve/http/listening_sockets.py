@@ -14,23 +14,23 @@ from pathlib import Path
 
 from roost.base.errors import Refused
 
-NAME = "server.sock"
+SOCKET_NAME = "server.sock"
 DEFAULT_PORT = 9999
-_MOST_TRIED = 100
-_QUEUE = 128
-_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EPERM, errno.EACCES)
+_MAX_PORTS_TRIED = 100
+_BACKLOG = 128
+_NO_IPV6_ERRNOS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EPERM, errno.EACCES)
 """What a machine says that has no ::1, or lets nobody have it."""
 
 
-def local(folder: Path) -> socket.socket:
+def listen_unix(folder: Path) -> socket.socket:
     """A socket that only its owner can open; what a killed server has left in its place is removed.
 
     Raises:
         Refused: Somebody listens there, or something else lies there.
         OSError: It cannot be made.
     """
-    path = folder / NAME
-    _make_room(path)
+    path = folder / SOCKET_NAME
+    _remove_stale_socket(path)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)  # from its first moment nobody else can open it
     try:
@@ -43,18 +43,18 @@ def local(folder: Path) -> socket.socket:
         raise
     finally:
         os.umask(before)
-    found.listen(_QUEUE)
+    found.listen(_BACKLOG)
     return found
 
 
-def remove(folder: Path) -> None:
+def remove_unix_socket(folder: Path) -> None:
     """Removes the socket of a server that ends."""
     with contextlib.suppress(OSError):  # the next one does
-        (folder / NAME).unlink()
+        (folder / SOCKET_NAME).unlink()
 
 
 @contextlib.contextmanager
-def loopback(port: int | None) -> Iterator[socket.socket]:
+def listen_loopback(port: int | None) -> Iterator[socket.socket]:
     """A socket that no other machine can reach, until the block ends.
 
     ``localhost`` may mean ::1 as well, where nobody listens. The port is held there, too: whoever else had it
@@ -67,16 +67,16 @@ def loopback(port: int | None) -> Iterator[socket.socket]:
         Refused: The one that was asked for is taken, or is not ours to have.
     """
     with contextlib.ExitStack() as ours:
-        yield _first_free(port, ours)
+        yield _bind_free_port(port, ours)
 
 
-def _first_free(port: int | None, ours: contextlib.ExitStack) -> socket.socket:
-    tried: Iterable[int] = range(DEFAULT_PORT, DEFAULT_PORT + _MOST_TRIED)
+def _bind_free_port(port: int | None, ours: contextlib.ExitStack) -> socket.socket:
+    tried: Iterable[int] = range(DEFAULT_PORT, DEFAULT_PORT + _MAX_PORTS_TRIED)
     if port is not None:
-        tried = [port] * (1 if port else _MOST_TRIED)  # any that is free may be taken at ::1
+        tried = [port] * (1 if port else _MAX_PORTS_TRIED)  # any that is free may be taken at ::1
     for one in tried:
         try:
-            return _bound(one, ours)
+            return _bind(one, ours)
         except OSError as error:
             if error.errno == errno.EACCES:
                 fix = "give one from 1024 on"
@@ -89,25 +89,25 @@ def _first_free(port: int | None, ours: contextlib.ExitStack) -> socket.socket:
     raise Refused(f"no port from {DEFAULT_PORT} on is free", fix="give one: --port")
 
 
-def _bound(port: int, ours: contextlib.ExitStack) -> socket.socket:
+def _bind(port: int, ours: contextlib.ExitStack) -> socket.socket:
     with contextlib.ExitStack() as opened:
         # Named, so that asyncio sends at once: else each answer waits 40 ms for the client's acknowledgement.
         found = opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(("127.0.0.1", port))
-        found.listen(_QUEUE)
+        found.listen(_BACKLOG)
         try:
             # Without SO_REUSEADDR, with which another one could have the port, too: nobody listens here.
             held = opened.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
             held.bind(("::1", found.getsockname()[1]))
         except OSError as error:
-            if error.errno not in _NO_SUCH_ADDRESS:
+            if error.errno not in _NO_IPV6_ERRNOS:
                 raise
         ours.enter_context(opened.pop_all())
     return found
 
 
-def _make_room(path: Path) -> None:
+def _remove_stale_socket(path: Path) -> None:
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -9,23 +9,23 @@ from typing import Any
 import msgspec
 
 from roost import __version__
-from roost.operations.responses import Failed, Piece
-from roost.serve.http.route import Content, Route, Stream
+from roost.operations.responses import ErrorResponse, StreamEvent
+from roost.serve.http.route import FileContent, Route, EventStream
 
 _REF = "#/components/schemas/{name}"
 
 
-def document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
+def openapi_document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
     """OpenAPI 3.1.
 
     Args:
         routes: All.
         prefix: Of their paths.
     """
-    answers = [route.answer for route in routes if route.answer not in (Stream, Content)]
-    kinds = [Failed, Piece, *answers, *(route.asked for route in routes)]
+    answers = [route.answer for route in routes if route.answer not in (EventStream, FileContent)]
+    kinds = [ErrorResponse, StreamEvent, *answers, *(route.asked for route in routes)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_path_schema)
-    by_kind = dict(zip(map(_key, kinds), schemas, strict=True))
+    by_kind = dict(zip(map(_type_key, kinds), schemas, strict=True))
     paths: dict[str, Any] = {}
     for route in routes:
         asked = components[route.asked.__name__]
@@ -58,15 +58,15 @@ def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> 
         "summary": route.summary,
         "parameters": parameters,
         "responses": {
-            str(route.status): {"description": "It is done.", "content": _content(route, by_kind)},
+            str(route.status): {"description": "It is done.", "content": _answer_content(route, by_kind)},
             "default": {
                 "description": "It is not done; the code says why.",
-                "content": {"application/json": {"schema": by_kind[_key(Failed)]}},
+                "content": {"application/json": {"schema": by_kind[_type_key(ErrorResponse)]}},
             },
         },
     }
     if route.method != "GET":
-        body = _body_of(route, asked)
+        body = _body_schema(route, asked)
         found["requestBody"] = {
             "required": bool(body.get("required")),
             "content": {"application/json": {"schema": body}},
@@ -74,7 +74,7 @@ def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> 
     return found
 
 
-def _body_of(route: Route, asked: dict[str, Any]) -> dict[str, Any]:
+def _body_schema(route: Route, asked: dict[str, Any]) -> dict[str, Any]:
     """The fields that the path does not name."""
     left = {name: one for name, one in asked["properties"].items() if name not in route.in_path}
     required = [name for name in asked.get("required", ()) if name in left]
@@ -86,15 +86,15 @@ def _body_of(route: Route, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _content(route: Route, by_kind: dict[str, Any]) -> dict[str, Any]:
-    if route.answer is Content:
+def _answer_content(route: Route, by_kind: dict[str, Any]) -> dict[str, Any]:
+    if route.answer is FileContent:
         return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    if route.answer is Stream:
+    if route.answer is EventStream:
         return {"text/event-stream": {"schema": {"type": "string"}}}
-    return {"application/json": {"schema": by_kind[_key(route.answer)]}}
+    return {"application/json": {"schema": by_kind[_type_key(route.answer)]}}
 
 
-def _key(kind: Any) -> str:
+def _type_key(kind: Any) -> str:
     return repr(kind)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from roost.base.errors import RoostError
-from roost.operations.responses import Failed
+from roost.operations.responses import ErrorResponse
 from roost.serve.http import error_response
-from roost.serve.http.error_response import Answered, tell
+from roost.serve.http.error_response import HttpError, log_exception
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,21 +25,21 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LOCAL = "roost.local"
+LOCAL_STATE_KEY = "roost.local"
 """In the state of a connection that came over our own socket, from ourselves."""
-MOST_BODY_BYTES = 1 << 20
-MOST_HEADER_BYTES = 1 << 14
+MAX_BODY_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 14
 BODY_SECONDS = 30.0
-_USUAL_PORT = 80
+_DEFAULT_HTTP_PORT = 80
 """Of HTTP: clients leave it out."""
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_BUSY = 503
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-_JSON = "application/json"
-_MOST_FAILURES, _FAILURE_SECONDS = 20, 10.0
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_BUSY_STATUS = 503
+_FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
+_JSON_TYPE = "application/json"
+_MAX_FAILURES, _FAILURE_SECONDS = 20, 10.0
 """So many wrong tokens in so many seconds are answered; then all that bring a wrong one wait that long. Of as
 many refusals the log tells: nobody who is refused fills the disk with it."""
-_ONCE = (
+_SINGLE_HEADERS = (
     b"host",
     b"origin",
     b"authorization",
@@ -51,7 +51,7 @@ _ONCE = (
     b"last-event-id",
 )
 
-HEADERS = (
+SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
@@ -61,7 +61,7 @@ HEADERS = (
 """Of every answer."""
 
 
-class Gate:
+class RequestMiddleware:
     """Lets a request pass to ``app``, or answers it.
 
     Args:
@@ -84,10 +84,10 @@ class Gate:
         self._app, self._token, self._forms, self._log = app, token, forms, log
         self._hosts = {b"roost", b"localhost"}
         if port is not None:
-            ends = (f":{port}", "") if port == _USUAL_PORT else (f":{port}",)
+            ends = (f":{port}", "") if port == _DEFAULT_HTTP_PORT else (f":{port}",)
             self._hosts = {f"{name}{end}".encode() for name in ("127.0.0.1", "localhost") for end in ends}
         self._local_hosts = {b"roost", b"localhost"}
-        self._failures, self._told = _Window(), _Window()
+        self._failures, self._told = _RateLimit(), _RateLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -99,7 +99,7 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+                message = {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
             await send(message)
 
         try:
@@ -108,29 +108,29 @@ class Gate:
                 return
             try:
                 self._require(scope)
-                body = await _whole(scope, receive)
-            except Answered as refused:
+                body = await _read_body(scope, receive)
+            except HttpError as refused:
                 is_told = self._told.takes()
-                await answer(refused, sent)
+                await send_error(refused, sent)
             else:
-                await self._app(scope, _again(body, receive), sent)
+                await self._app(scope, _replay_body(body, receive), sent)
         finally:
             if is_told:
                 self._log(str(scope.get("method", "")), str(scope["path"]), status, time.monotonic() - began)
 
     def _require(self, scope: Scope) -> None:
-        headers = _headers(scope)
-        is_local = scope.get("state", {}).get(LOCAL) is True
-        if _length(headers) > MOST_BODY_BYTES:
-            raise Answered(413, "too_large", f"a body has at most {MOST_BODY_BYTES} bytes")
+        headers = _parse_headers(scope)
+        is_local = scope.get("state", {}).get(LOCAL_STATE_KEY) is True
+        if _content_length(headers) > MAX_BODY_BYTES:
+            raise HttpError(413, "too_large", f"a body has at most {MAX_BODY_BYTES} bytes")
         if headers.get(b"host", b"") not in (self._local_hosts if is_local else self._hosts):
             fix = f"call it {min(self._hosts).decode()}; behind a tunnel, send that as the header Host"
-            raise Answered(403, "host", "this server is not called that", fix=fix)
+            raise HttpError(403, "host", "this server is not called that", fix=fix)
         origin = headers.get(b"origin")
         if origin is not None and (is_local or origin != b"http://" + headers[b"host"]):
-            raise Answered(403, "origin", "requests of other pages are refused")
+            raise HttpError(403, "origin", "requests of other pages are refused")
         if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
-            raise Answered(403, "origin", "requests of other sites are refused")
+            raise HttpError(403, "origin", "requests of other sites are refused")
         if not is_local:
             self._require_token(headers.get(b"authorization", b""))
         self._require_content(scope, headers)
@@ -141,33 +141,33 @@ class Gate:
             token = self._token()
         except (OSError, RoostError) as error:
             if (
-                found := error_response.of(error)
-            ).status == _BUSY:  # no descriptor is left, and soon one will be
+                found := error_response.to_http_error(error)
+            ).status == _BUSY_STATUS:  # no descriptor is left, and soon one will be
                 raise found from None
-            tell(error)
-            raise Answered(500, "token_file", "the token cannot be read; the server's log says why") from None
+            log_exception(error)
+            raise HttpError(500, "token_file", "the token cannot be read; the server's log says why") from None
         if kind.lower() == b"bearer" and hmac.compare_digest(value, token.encode()):
             return
         if not self._failures.takes():
-            raise Answered(429, "too_many", "too many requests had a wrong token", fix="wait some seconds")
+            raise HttpError(429, "too_many", "too many requests had a wrong token", fix="wait some seconds")
         fix = "send the header `Authorization: Bearer …` with what `roost server token` prints"
-        raise Answered(401, "token", "the token is missing or wrong", fix=fix)
+        raise HttpError(401, "token", "the token is missing or wrong", fix=fix)
 
     def _require_content(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Answered(415, "content_encoding", "the body must not be compressed")
-        if scope["method"] in _SAFE:
+            raise HttpError(415, "content_encoding", "the body must not be compressed")
+        if scope["method"] in _SAFE_METHODS:
             return
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
-        if kind == _JSON or (kind in _FORMS and scope["path"] in self._forms):
+        if kind == _JSON_TYPE or (kind in _FORM_TYPES and scope["path"] in self._forms):
             return
-        if not kind and not _length(headers) and b"transfer-encoding" not in headers:
+        if not kind and not _content_length(headers) and b"transfer-encoding" not in headers:
             return  # without a body there is no type to name
-        fix = f"send the header `Content-Type: {_JSON}`"
-        raise Answered(415, "content_type", f"the body must be {_JSON}", fix=fix)
+        fix = f"send the header `Content-Type: {_JSON_TYPE}`"
+        raise HttpError(415, "content_type", f"the body must be {_JSON_TYPE}", fix=fix)
 
 
-class _Window:
+class _RateLimit:
     """Counts what happens, and says when it is too much."""
 
     def __init__(self) -> None:
@@ -177,15 +177,15 @@ class _Window:
         """Counts one more, unless there have been too many of late."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _FAILURE_SECONDS]
-        if len(self._at) >= _MOST_FAILURES:
+        if len(self._at) >= _MAX_FAILURES:
             return False
         self._at.append(now)
         return True
 
 
-async def answer(refused: Answered, send: Send) -> None:
+async def send_error(refused: HttpError, send: Send) -> None:
     """Sends an answer that is no success."""
-    body = msgspec.json.encode(Failed(refused.problem))
+    body = msgspec.json.encode(ErrorResponse(refused.problem))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -193,28 +193,28 @@ async def answer(refused: Answered, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _headers(scope: Scope) -> dict[bytes, bytes]:
+def _parse_headers(scope: Scope) -> dict[bytes, bytes]:
     """By name; those that two readers could understand differently are refused."""
     found: dict[bytes, bytes] = {}
-    if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
-        raise Answered(431, "too_large", f"all headers together have at most {MOST_HEADER_BYTES} bytes")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        raise HttpError(431, "too_large", f"all headers together have at most {MAX_HEADER_BYTES} bytes")
     for name, value in scope["headers"]:
-        if name in found and name in _ONCE:
-            raise Answered(400, "malformed", f"the header {name.decode('latin-1')} comes twice")
+        if name in found and name in _SINGLE_HEADERS:
+            raise HttpError(400, "malformed", f"the header {name.decode('latin-1')} comes twice")
         found[name] = value
     if b"content-length" in found and b"transfer-encoding" in found:
-        raise Answered(400, "malformed", "a body has a length or comes in pieces, not both")
+        raise HttpError(400, "malformed", "a body has a length or comes in pieces, not both")
     return found
 
 
-def _length(headers: Mapping[bytes, bytes]) -> int:
+def _content_length(headers: Mapping[bytes, bytes]) -> int:
     text = headers.get(b"content-length", b"0")
     if not text.isdigit():
-        raise Answered(400, "malformed", "the length of the body is no number")
+        raise HttpError(400, "malformed", "the length of the body is no number")
     return int(text)
 
 
-async def _whole(scope: Scope, receive: Receive) -> bytes:
+async def _read_body(scope: Scope, receive: Receive) -> bytes:
     """The body; a request that takes too long over it, or sends too much, is refused."""
     body = bytearray()
     try:
@@ -222,17 +222,17 @@ async def _whole(scope: Scope, receive: Receive) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise Answered(400, "malformed", "the client went away")
+                    raise HttpError(400, "malformed", "the client went away")
                 body += message.get("body", b"")
-                if len(body) > MOST_BODY_BYTES:
-                    raise Answered(413, "too_large", f"a body has at most {MOST_BODY_BYTES} bytes")
+                if len(body) > MAX_BODY_BYTES:
+                    raise HttpError(413, "too_large", f"a body has at most {MAX_BODY_BYTES} bytes")
                 if not message.get("more_body"):
                     return bytes(body)
     except TimeoutError:
-        raise Answered(408, "slow", "the body did not come") from None
+        raise HttpError(408, "slow", "the body did not come") from None
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Gives a body that was read before, then whatever comes."""
     is_given = False
 

@@ -17,39 +17,39 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route as Matched
 
-from roost.operations.responses import Failed, Piece
+from roost.operations.responses import ErrorResponse, StreamEvent
 from roost.serve import request_journal
 from roost.serve.http import error_response, request_body
-from roost.serve.http.error_response import Answered
+from roost.serve.http.error_response import HttpError
 
-_TICK_SECONDS, _LONGEST_TICK_SECONDS = 0.1, 0.5
-_OF_THE_SILENCE = 0.05
+_POLL_SECONDS, _MAX_POLL_SECONDS = 0.1, 0.5
+_POLL_FRACTION = 0.05
 """Where nothing has come for long, it is not looked ten times a second: after so much of that time again."""
-_BEAT_SECONDS = 15.0
+_KEEPALIVE_SECONDS = 15.0
 """A stream on which nothing comes says so this often: what stands between does not take it for dead."""
-_PIECE_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 18
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operation is asked. Those fields that the path names stand there, the others in the query of a
     GET, else in the body."""
 
 
-class Stream(Protocol):
+class EventStream(Protocol):
     """What is followed."""
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will come."""
 
-    def new(self) -> Sequence[Piece[Any]]:
+    def new(self) -> Sequence[StreamEvent[Any]]:
         """What has come since; it does not wait."""
 
     def close(self) -> None:
         """Nobody follows any more."""
 
 
-class Content:
+class FileContent:
     """The bytes of a file that is open already.
 
     Args:
@@ -69,7 +69,7 @@ class Content:
         """All bytes that it had when it was asked for."""
         left = self.size
         with self._file:
-            while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
+            while left and (piece := self._file.read(min(left, _CHUNK_BYTES))):
                 left -= len(piece)
                 yield piece
 
@@ -83,7 +83,7 @@ class Route:
         path: With the names of fields in braces, below ``/api/v1``.
         summary: One line.
         asked: What it takes.
-        answer: What ``run`` gives: a type for JSON, a `Stream`, or `Content`.
+        answer: What ``run`` gives: a type for JSON, a `EventStream`, or `FileContent`.
         run: Does it; in a thread.
         status: Of success.
     """
@@ -91,7 +91,7 @@ class Route:
     name: str
     path: str
     summary: str
-    asked: type[Asked]
+    asked: type[RequestParameters]
     answer: Any
     run: Callable[[Any], Any]
     method: Literal["GET", "POST", "DELETE"] = "GET"
@@ -116,7 +116,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Room:
+class ConcurrencyLimits:
     """What all routes share."""
 
     threads: anyio.CapacityLimiter
@@ -127,7 +127,7 @@ class Room:
     """Places for those who follow."""
 
 
-def plain(value: Any) -> str:
+def encode_hook(value: Any) -> str:
     """What msgspec cannot encode by itself.
 
     Raises:
@@ -138,36 +138,36 @@ def plain(value: Any) -> str:
     raise NotImplementedError(type(value))
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """As JSON. Names of files need not be UTF-8: what of them is none is replaced."""
     try:
-        return msgspec.json.encode(value, enc_hook=plain)
+        return msgspec.json.encode(value, enc_hook=encode_hook)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_shown(msgspec.to_builtins(value, enc_hook=plain)))
+        return msgspec.json.encode(_replace_invalid_utf8(msgspec.to_builtins(value, enc_hook=encode_hook)))
 
 
-def _shown(value: Any) -> Any:
+def _replace_invalid_utf8(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_shown(key): _shown(one) for key, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, list) else value
+        return {_replace_invalid_utf8(key): _replace_invalid_utf8(one) for key, one in value.items()}
+    return [_replace_invalid_utf8(one) for one in value] if isinstance(value, list) else value
 
 
-def matched(route: Route, prefix: str, room: Room) -> Matched:
+def to_starlette(route: Route, prefix: str, room: ConcurrencyLimits) -> Matched:
     """The route as the application takes it."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            asked = _asked(route, request, await request.body())
-            if route.answer is Stream:
-                return await followed(route, asked, room)
-            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
-            if isinstance(found, Content):
-                return _content(found)
-            return Response(encoded(found), status_code=route.status, media_type="application/json")
+            asked = _parse_parameters(route, request, await request.body())
+            if route.answer is EventStream:
+                return await stream_response(route, asked, room)
+            found = await anyio.to_thread.run_sync(execute, route, asked, limiter=room.threads)
+            if isinstance(found, FileContent):
+                return _file_response(found)
+            return Response(encode_json(found), status_code=route.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
-            return failed(error)
+            return failure_response(error)
 
     made = Matched(prefix + route.path, endpoint, methods=[route.method], name=route.name)
     # Names of tasks and of files may hold a line break, and a path that ends with one is another path.
@@ -176,50 +176,50 @@ def matched(route: Route, prefix: str, room: Room) -> Matched:
     return made
 
 
-def carried_out(route: Route, asked: Asked) -> Any:
+def execute(route: Route, asked: RequestParameters) -> Any:
     """Does it; of what changes something the journal gets a line."""
     found = route.run(asked)
     if route.method != "GET":
-        request_journal.note(route.name, asked, found)
+        request_journal.add_entry(route.name, asked, found)
     return found
 
 
-def failed(error: Exception) -> Response:
+def failure_response(error: Exception) -> Response:
     """The answer to a request that was not carried out."""
-    answered = _told(error)
+    answered = _to_logged_http_error(error)
     return Response(
-        encoded(Failed(answered.problem)), status_code=answered.status, media_type="application/json"
+        encode_json(ErrorResponse(answered.problem)), status_code=answered.status, media_type="application/json"
     )
 
 
-def _told(error: Exception) -> Answered:
+def _to_logged_http_error(error: Exception) -> HttpError:
     """The answer that an error stands for; the log gets what no answer tells."""
-    answered = error_response.of(error)
-    if answered.status == 500 and not isinstance(error, Answered):
-        error_response.tell(error)
+    answered = error_response.to_http_error(error)
+    if answered.status == 500 and not isinstance(error, HttpError):
+        error_response.log_exception(error)
     return answered
 
 
-def _asked(route: Route, request: Request, data: bytes) -> Asked:
+def _parse_parameters(route: Route, request: Request, data: bytes) -> RequestParameters:
     in_path = dict(request.path_params)
     if route.method == "GET":
-        given = request_body.query(request_body.pairs(request.scope["query_string"]), route.several)
-        request_body.require_counts(given, route.counts)
+        given = request_body.query_parameters(request_body.parse_query(request.scope["query_string"]), route.several)
+        request_body.require_integers(given, route.counts)
     else:
         if request.query_params:
-            raise Answered(400, "malformed", "a query is for GET", fix="put it into the body")
-        given = request_body.parse(data) if data else {}
+            raise HttpError(400, "malformed", "a query is for GET", fix="put it into the body")
+        given = request_body.parse_json_object(data) if data else {}
     if twice := given.keys() & in_path.keys():
-        raise Answered(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
+        raise HttpError(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
     request_body.require_text(in_path)
     last = request.headers.get("last-event-id")
-    if route.answer is Stream and last is not None:
+    if route.answer is EventStream and last is not None:
         given["cursor"] = last
     strict = route.method != "GET"
-    return request_body.typed(route.asked, {**given, **in_path}, strict=strict, in_path=in_path)
+    return request_body.convert_parameters(route.asked, {**given, **in_path}, strict=strict, in_path=in_path)
 
 
-def _content(found: Content) -> Response:
+def _file_response(found: FileContent) -> Response:
     quoted = "".join(char if char.isalnum() or char in "._-" else "_" for char in found.name)
     headers = {
         "content-disposition": f'attachment; filename="{quoted.encode("ascii", "replace").decode()}"',
@@ -228,20 +228,20 @@ def _content(found: Content) -> Response:
     return StreamingResponse(found.pieces(), media_type="application/octet-stream", headers=headers)
 
 
-def _looked(stream: Stream) -> tuple[bool, list[bytes]]:
+def _poll(stream: EventStream) -> tuple[bool, list[bytes]]:
     """Whether it has ended, and what is new, as it is sent: who reads slowly holds no more than that."""
     has_ended = stream.has_ended  # asked first: what came before the end is in what is new
     return has_ended, [
-        b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encoded(one.data))
+        b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encode_json(one.data))
         for one in stream.new()
     ]
 
 
-class _Followed(StreamingResponse):
+class _EventStreamResponse(StreamingResponse):
     """A stream that has one of the places: at its end, however that comes, it is closed and that free."""
 
-    def __init__(self, stream: Stream, room: Room, place: object) -> None:
-        super().__init__(events(stream, room.looks), media_type="text/event-stream")
+    def __init__(self, stream: EventStream, room: ConcurrencyLimits, place: object) -> None:
+        super().__init__(server_sent_events(stream, room.looks), media_type="text/event-stream")
         self._stream, self._streams, self._place = stream, room.streams, place
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -252,7 +252,7 @@ class _Followed(StreamingResponse):
             self._stream.close()
 
 
-async def followed(route: Route, asked: Asked, room: Room) -> Response:
+async def stream_response(route: Route, asked: RequestParameters, room: ConcurrencyLimits) -> Response:
     """The stream that is asked for.
 
     Raises:
@@ -263,24 +263,24 @@ async def followed(route: Route, asked: Asked, room: Room) -> Response:
         room.streams.acquire_on_behalf_of_nowait(place)
     except anyio.WouldBlock:
         fix = "end some, or ask for pages from a cursor on"
-        raise Answered(503, "busy", "too many streams are followed at once", fix=fix) from None
+        raise HttpError(503, "busy", "too many streams are followed at once", fix=fix) from None
     try:
-        found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=room.threads)
-        return _Followed(found, room, place)
+        found = await anyio.to_thread.run_sync(execute, route, asked, limiter=room.threads)
+        return _EventStreamResponse(found, room, place)
     except BaseException:
         room.streams.release_on_behalf_of(place)
         raise
 
 
-async def events(stream: Stream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+async def server_sent_events(stream: EventStream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
     """A stream as server-sent events; ``end`` is the last of one that has ended, ``error`` of one that cannot
     go on."""
     quiet = since_beat = 0.0
     while True:
         try:
-            has_ended, found = await anyio.to_thread.run_sync(_looked, stream, limiter=looks)
+            has_ended, found = await anyio.to_thread.run_sync(_poll, stream, limiter=looks)
         except Exception as error:  # noqa: BLE001  - the status is sent already
-            yield b"event: error\ndata: " + msgspec.json.encode(Failed(_told(error).problem)) + b"\n\n"
+            yield b"event: error\ndata: " + msgspec.json.encode(ErrorResponse(_to_logged_http_error(error).problem)) + b"\n\n"
             return
         for one in found:
             yield one
@@ -290,9 +290,9 @@ async def events(stream: Stream, looks: anyio.CapacityLimiter) -> AsyncIterator[
         if has_ended:
             yield b"event: end\ndata: {}\n\n"
             return
-        pause = min(max(_TICK_SECONDS, quiet * _OF_THE_SILENCE), _LONGEST_TICK_SECONDS)
+        pause = min(max(_POLL_SECONDS, quiet * _POLL_FRACTION), _MAX_POLL_SECONDS)
         await asyncio.sleep(pause)
         quiet, since_beat = quiet + pause, since_beat + pause
-        if since_beat >= _BEAT_SECONDS:
+        if since_beat >= _KEEPALIVE_SECONDS:
             since_beat = 0.0
             yield b": \n\n"

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.routing import Route as Matched
 
 from roost.base.text.suggestions import did_you_mean
-from roost.serve.http.error_response import Answered
+from roost.serve.http.error_response import HttpError
 
 _CODES = {404: "not_found", 405: "method"}
 
 
-def answered(request: Request, error: HTTPException, prefix: str) -> tuple[Answered, Mapping[str, str]]:
+def unknown_route_error(request: Request, error: HTTPException, prefix: str) -> tuple[HttpError, Mapping[str, str]]:
     """The answer, and its headers.
 
     Args:
@@ -26,22 +26,22 @@ def answered(request: Request, error: HTTPException, prefix: str) -> tuple[Answe
     path = str(request.scope["path"])
     code = _CODES.get(error.status_code, "failed")
     everything = f"GET {prefix}/openapi.json describes what there is"
-    methods = _methods(path, routes)
+    methods = _allowed_methods(path, routes)
     if code == "method":
         what, fix = f"this route does not take {request.method[:20]}", f"it takes {', '.join(methods)}; "
-        return Answered(405, code, what, fix=fix + everything), {"allow": ", ".join(methods)}
+        return HttpError(405, code, what, fix=fix + everything), {"allow": ", ".join(methods)}
     if code == "not_found":
-        fix = _near(path, [one.path for one in routes], prefix) + everything
-        return Answered(404, code, "there is no such route", fix=fix), {}
-    return Answered(error.status_code, code, error.detail), error.headers or {}
+        fix = _suggestion(path, [one.path for one in routes], prefix) + everything
+        return HttpError(404, code, "there is no such route", fix=fix), {}
+    return HttpError(error.status_code, code, error.detail), error.headers or {}
 
 
-def _methods(path: str, routes: Sequence[Matched]) -> list[str]:
+def _allowed_methods(path: str, routes: Sequence[Matched]) -> list[str]:
     """What the routes of a path take, all of them together."""
     return sorted({method for one in routes if one.path_regex.match(path) for method in one.methods or ()})
 
 
-def _near(path: str, routes: Sequence[str], prefix: str) -> str:
+def _suggestion(path: str, routes: Sequence[str], prefix: str) -> str:
     """What was probably meant. Where only the prefix is missing, or too much, that is; else the prefix, which
     all have, is not compared: that takes time."""
     other = path.removeprefix(prefix) if path.startswith(prefix) else f"{prefix}{path}"
@@ -50,12 +50,12 @@ def _near(path: str, routes: Sequence[str], prefix: str) -> str:
     if not path.startswith(prefix):
         return did_you_mean(path, [one for one in routes if not one.startswith(prefix)])
     own, length = path.removeprefix(prefix), len(path) - len(prefix)
-    like = dict.fromkeys(_like(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix))
+    like = dict.fromkeys(_fill_in_parameters(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix))
     near = did_you_mean(own, [one for one in like if abs(len(one) - length) <= max(1, length // 3)])
     return near.replace("'/", f"'{prefix}/", 1)
 
 
-def _like(path: str, route: str) -> str:
+def _fill_in_parameters(path: str, route: str) -> str:
     """A route's path, with what was given in the places of its parameters."""
     given, parts = path.rstrip("/").split("/"), route.split("/")
     if len(given) != len(parts):

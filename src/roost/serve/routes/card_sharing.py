@@ -15,15 +15,15 @@ from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
-from roost.serve.http.route import Asked
+from roost.serve.http.route import RequestParameters
 
-Memory = Annotated[int, Meta(ge=-1, le=2**40)]
+MemoryMb = Annotated[int, Meta(ge=-1, le=2**40)]
 
 
-class Shared(Asked, frozen=True, kw_only=True):
+class SharedCardParameters(RequestParameters, frozen=True, kw_only=True):
     """What a training needs."""
 
-    memory_consumption: Memory = -1
+    memory_consumption: MemoryMb = -1
     """MB, of all its cards together; -1: what is known of runs like it, or a whole card."""
     CPU: bool = False
     DDP: bool = False
@@ -32,7 +32,7 @@ class Shared(Asked, frozen=True, kw_only=True):
     """Several cards for one process, where no card has as much memory."""
 
 
-def wanted(asked: Shared) -> TaskOptions:
+def task_options(asked: SharedCardParameters) -> TaskOptions:
     """The same for an operation.
 
     Raises:
@@ -53,12 +53,12 @@ def wanted(asked: Shared) -> TaskOptions:
     if several is None or (asked_mb < 0 and several == "single"):
         need = ResourceRequest(memory_mb=asked_mb if asked_mb > 0 else None)
         return TaskOptions(need=need, cards_from_settings=True)
-    num, each_mb = _cards(asked_mb)
+    num, each_mb = _split_over_cards(asked_mb)
     strategy = several if num > 1 or several == "ddp" else None
     return TaskOptions(need=ResourceRequest(cards=num, memory_mb=each_mb), strategy=strategy)
 
 
-def name(description: str, *, no_save: bool, use_description: bool) -> str | None:
+def requested_name(description: str, *, no_save: bool, use_description: bool) -> str | None:
     """What its package is called; None: by the time.
 
     Raises:
@@ -76,10 +76,10 @@ def name(description: str, *, no_save: bool, use_description: bool) -> str | Non
     return package_name.folder_name(description)
 
 
-def _cards(asked_mb: int) -> tuple[int, int | None]:
+def _split_over_cards(asked_mb: int) -> tuple[int, int | None]:
     """How many cards, as few as suffice, and how much of each; all, and whole, where nobody has said how
     much is needed."""
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         rules = read_rules(store)
     found = usable(inventory.read_cards(), rules)
     if not found:

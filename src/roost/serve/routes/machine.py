@@ -12,22 +12,22 @@ from roost import __version__
 from roost.operations import lab
 from roost.operations.devices import devices
 from roost.operations.devices.devices import DeviceList
-from roost.operations.lab import Status
+from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices, notices, try_notices
 from roost.operations.queue.resources import parse_window
-from roost.operations.responses import About, Drained, Event, Lease
-from roost.serve.http.route import Asked, Route, Stream
+from roost.operations.responses import ServerInfo, DrainedCards, Event, LeaseEntry
+from roost.serve.http.route import RequestParameters, Route, EventStream
 from roost.serve.routes import event_streams
 
 Cards = Annotated[str, Meta(min_length=1, max_length=4096)]
 Moment = Annotated[str, Meta(max_length=64)]
 
 
-class Nothing(Asked, frozen=True, kw_only=True):
+class NoParameters(RequestParameters, frozen=True, kw_only=True):
     """Nothing needs to be said."""
 
 
-class ChangeDevices(Asked, frozen=True, kw_only=True):
+class ChangeDevices(RequestParameters, frozen=True, kw_only=True):
     """How the lab uses the cards; what is left out stays as it is."""
 
     allowed: Cards | None = None
@@ -40,7 +40,7 @@ class ChangeDevices(Asked, frozen=True, kw_only=True):
     """For tasks of the CPU."""
 
 
-class Drain(Asked, frozen=True, kw_only=True):
+class Drain(RequestParameters, frozen=True, kw_only=True):
     """Cards on which nothing more begins."""
 
     cards: Cards
@@ -53,66 +53,66 @@ class Drain(Asked, frozen=True, kw_only=True):
     """What may not have ended before does not begin; None: until it is taken back."""
 
 
-def _about(asked: Nothing) -> About:
-    return About("roost", __version__)
+def _about(asked: NoParameters) -> ServerInfo:
+    return ServerInfo("roost", __version__)
 
 
-def _lab(asked: Nothing) -> Status:
+def _lab(asked: NoParameters) -> LabStatus:
     return lab.status()
 
 
-def _devices(asked: Nothing) -> DeviceList:
+def _devices(asked: NoParameters) -> DeviceList:
     return devices.show()
 
 
-def _change(asked: ChangeDevices) -> DeviceList:
+def _change_devices(asked: ChangeDevices) -> DeviceList:
     devices.change(devices.DeviceChange(**msgspec.structs.asdict(asked)))
     return devices.show()
 
 
-def _drain(asked: Drain) -> Drained:
+def _drain(asked: Drain) -> DrainedCards:
     window = parse_window(asked.begin, asked.until, off=asked.off)
-    return Drained([card.id for card in devices.drain(asked.cards, off=asked.off, window=window)])
+    return DrainedCards([card.id for card in devices.drain(asked.cards, off=asked.off, window=window)])
 
 
-def _leases(asked: Nothing) -> list[Lease]:
-    return [Lease(card.id, one) for card in devices.show().cards for one in card.leases]
+def _leases(asked: NoParameters) -> list[LeaseEntry]:
+    return [LeaseEntry(card.id, one) for card in devices.show().cards for one in card.leases]
 
 
-def _events(asked: event_streams.Events) -> list[Event]:
-    return event_streams.events(asked)
+def _events(asked: event_streams.ReadEvents) -> list[Event]:
+    return event_streams.read_events(asked)
 
 
-def _follow(asked: event_streams.Events) -> Stream:
-    return event_streams.Happenings(asked)
+def _follow_events(asked: event_streams.ReadEvents) -> EventStream:
+    return event_streams.LabEventStream(asked)
 
 
-def _notices(asked: Nothing) -> Notices:
+def _notices(asked: NoParameters) -> Notices:
     return notices()
 
 
-def _try_notices(asked: Nothing) -> Notices:
+def _try_notices(asked: NoParameters) -> Notices:
     return try_notices()
 
 
 ROUTES: Sequence[Route] = (
-    Route(name="about", path="", summary="Who answers.", asked=Nothing, answer=About, run=_about),
+    Route(name="about", path="", summary="Who answers.", asked=NoParameters, answer=ServerInfo, run=_about),
     Route(name="lab", path="/lab", summary="The daemon, and how many tasks are in each state.",
-          asked=Nothing, answer=Status, run=_lab),
-    Route(name="devices", path="/devices", summary="The cards, and who is on them.", asked=Nothing,
+          asked=NoParameters, answer=LabStatus, run=_lab),
+    Route(name="devices", path="/devices", summary="The cards, and who is on them.", asked=NoParameters,
           answer=DeviceList, run=_devices),
     Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses them.",
-          asked=ChangeDevices, answer=DeviceList, run=_change),
+          asked=ChangeDevices, answer=DeviceList, run=_change_devices),
     Route(name="drain", method="POST", path="/devices/drain", summary="Let nothing more begin on cards.",
-          asked=Drain, answer=Drained, run=_drain),
-    Route(name="leases", path="/leases", summary="Cards that others hold.", asked=Nothing,
-          answer=list[Lease], run=_leases),
+          asked=Drain, answer=DrainedCards, run=_drain),
+    Route(name="leases", path="/leases", summary="Cards that others hold.", asked=NoParameters,
+          answer=list[LeaseEntry], run=_leases),
     Route(name="events", path="/events", summary="What happened in the lab, from a cursor on.",
-          asked=event_streams.Events, answer=list[Event], run=_events),
+          asked=event_streams.ReadEvents, answer=list[Event], run=_events),
     Route(name="follow_events", path="/events/follow", summary="What happens in the lab, as it comes.",
-          asked=event_streams.Events, answer=Stream, run=_follow),
+          asked=event_streams.ReadEvents, answer=EventStream, run=_follow_events),
     Route(name="notices", path="/notices", summary="Who is told when tasks end, fail or stall.",
-          asked=Nothing, answer=Notices, run=_notices),
+          asked=NoParameters, answer=Notices, run=_notices),
     Route(name="try_notices", method="POST", path="/notices/test", summary="Send one to each of them.",
-          asked=Nothing, answer=Notices, run=_try_notices),
+          asked=NoParameters, answer=Notices, run=_try_notices),
 )  # fmt: skip

@@ -11,27 +11,27 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.base.errors import NotFound
-from roost.operations.responses import Entry
-from roost.serve.http.error_response import Answered
-from roost.serve.http.route import Asked, Content
+from roost.operations.responses import FileEntry
+from roost.serve.http.error_response import HttpError
+from roost.serve.http.route import RequestParameters, FileContent
 
-_MOST_LISTED = 10_000
+_MAX_FILES = 10_000
 
 
-class Named(Asked, frozen=True, kw_only=True):
+class ReadFile(RequestParameters, frozen=True, kw_only=True):
     """One file of a run."""
 
     run: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-def listed(root: Path) -> list[Entry]:
+def list_files(root: Path) -> list[FileEntry]:
     """Everything below a folder, by name; links are named and not followed.
 
     Raises:
         Answered: 413; there are too many.
     """
-    found: list[Entry] = []
+    found: list[FileEntry] = []
     for folder, names, files in os.walk(root):
         for name in sorted([*names, *files]):
             path = Path(folder, name)
@@ -40,13 +40,13 @@ def listed(root: Path) -> list[Entry]:
             except FileNotFoundError:  # a run writes and removes all the time
                 continue
             shown = os.fsencode(path.relative_to(root)).decode("utf-8", "replace")
-            found.append(Entry(shown, _kind(about.st_mode), about.st_size, about.st_mtime))
-            if len(found) > _MOST_LISTED:
-                raise Answered(413, "too_large", f"it has more than {_MOST_LISTED} files")
+            found.append(FileEntry(shown, _file_kind(about.st_mode), about.st_size, about.st_mtime))
+            if len(found) > _MAX_FILES:
+                raise HttpError(413, "too_large", f"it has more than {_MAX_FILES} files")
     return sorted(found, key=lambda one: one.path)
 
 
-def opened(root: Path, path: str) -> Content:
+def open_file(root: Path, path: str) -> FileContent:
     """One file. Each folder on the way is opened from the one before, so nobody can put a link in between.
 
     Raises:
@@ -54,7 +54,7 @@ def opened(root: Path, path: str) -> Content:
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in path:
-        raise _none(path)
+        raise _no_such_file(path)
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts[:-1]:
@@ -65,21 +65,21 @@ def opened(root: Path, path: str) -> Content:
         found = os.open(parts[-1], flags, dir_fd=fd)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO):
-            raise _none(path) from None
+            raise _no_such_file(path) from None
         raise
     finally:
         os.close(fd)
     if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise _none(path)
-    return Content(found, parts[-1])
+        raise _no_such_file(path)
+    return FileContent(found, parts[-1])
 
 
-def _none(path: str) -> NotFound:
+def _no_such_file(path: str) -> NotFound:
     return NotFound("the run has no such file", received=path)
 
 
-def _kind(mode: int) -> str:
+def _file_kind(mode: int) -> str:
     if stat.S_ISREG(mode):
         return "file"
     if stat.S_ISDIR(mode):

@@ -10,25 +10,25 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.base import safe_read
-from roost.operations.curves.curve import Recorded
-from roost.operations.responses import Piece, RowPiece
+from roost.operations.curves.curve import RecordedCurves
+from roost.operations.responses import StreamEvent, RowPiece
 from roost.package import records
 from roost.package.package import PackageFolder
 from roost.package.records import Row
-from roost.serve.http.error_response import Answered
-from roost.serve.http.route import Asked, Route, Stream
+from roost.serve.http.error_response import HttpError
+from roost.serve.http.route import RequestParameters, Route, EventStream
 from roost.serve.routes import served_packages
-from roost.serve.routes.stream_end import Quiet
+from roost.serve.routes.stream_end import RunEndDetector
 
 RunId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Step = Annotated[int, Meta(ge=-(2**62), le=2**62)]
-MOST_PIXELS = 10_000
+MAX_PIXELS = 10_000
 _PIECE_BYTES = 1 << 16
-_LONGEST_LINE = 1 << 26
+_MAX_LINE_BYTES = 1 << 26
 
 
-class ReadRecords(Asked, frozen=True, kw_only=True):
+class ReadRecords(RequestParameters, frozen=True, kw_only=True):
     """Curves of a run."""
 
     run: RunId
@@ -36,11 +36,11 @@ class ReadRecords(Asked, frozen=True, kw_only=True):
     """Of metrics; without one only their names are told."""
     from_step: Step | None = None
     to_step: Step | None = None
-    width: Annotated[int, Meta(ge=1, le=MOST_PIXELS)] = 1000
+    width: Annotated[int, Meta(ge=1, le=MAX_PIXELS)] = 1000
     """Pixels."""
 
 
-class FollowRecords(Asked, frozen=True, kw_only=True):
+class FollowRecords(RequestParameters, frozen=True, kw_only=True):
     """What a run records from now on."""
 
     run: RunId
@@ -48,7 +48,7 @@ class FollowRecords(Asked, frozen=True, kw_only=True):
     """Of the last rows that came, or of the curves."""
 
 
-class Rows:
+class RowStream:
     """The rows of a run, followed, in the order in which they were written: some of one session at a time.
     Among them stands one with a ``start_step`` where a session began or went back: what was recorded after
     that step counts no more.
@@ -63,14 +63,14 @@ class Rows:
         self._session, self._offset = map(int, asked.cursor.split(":"))
         self._before: bytes | None = None
         """The last line; None while nobody has looked."""
-        self._quiet = Quiet(self._package)
+        self._quiet = RunEndDetector(self._package)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes."""
         return self._quiet.has_ended
 
-    def new(self) -> Sequence[Piece[RowPiece]]:
+    def new(self) -> Sequence[StreamEvent[RowPiece]]:
         later = sorted(number for number in self._numbers() if number > self._session)
         while not (found := self._read()):
             if found is None and not later:
@@ -79,7 +79,7 @@ class Rows:
                 self._session, self._offset, self._before = later.pop(0), 0, b""
         self._quiet.heard()
         piece = RowPiece(self._session, found)
-        return (Piece(f"{self._session}:{self._offset}", "rows", piece),)
+        return (StreamEvent(f"{self._session}:{self._offset}", "rows", piece),)
 
     def close(self) -> None:
         """Nothing is open between two looks."""
@@ -106,7 +106,7 @@ class Rows:
                 not (end := (data := os.pread(fd, size, self._offset)).rfind(b"\n") + 1) and len(data) == size
             ):
                 size *= 2
-                if size > _LONGEST_LINE:  # nothing that roost has written
+                if size > _MAX_LINE_BYTES:  # nothing that roost has written
                     end = len(data)
                     break
         finally:
@@ -121,32 +121,32 @@ class Rows:
         return found if end else None
 
 
-def _read(asked: ReadRecords) -> Recorded:
+def _read_records(asked: ReadRecords) -> RecordedCurves:
     from roost.operations.curves.envelope import (
-        envelopes,  # numpy: 25 MB that a server without curves is spared
+        build_envelopes,  # numpy: 25 MB that a server without curves is spared
     )
 
-    folder = _records(served_packages.path_of(asked.run))
-    return envelopes(folder, asked.name, from_step=asked.from_step, to_step=asked.to_step, width=asked.width)
+    folder = _records_folder(served_packages.package_path(asked.run))
+    return build_envelopes(folder, asked.name, from_step=asked.from_step, to_step=asked.to_step, width=asked.width)
 
 
-def _follow(asked: FollowRecords) -> Stream:
-    package = served_packages.path_of(asked.run)
-    _records(package)
-    return Rows(package, asked)
+def _follow_records(asked: FollowRecords) -> EventStream:
+    package = served_packages.package_path(asked.run)
+    _records_folder(package)
+    return RowStream(package, asked)
 
 
-def _records(package: Path) -> Path:
+def _records_folder(package: Path) -> Path:
     found = package / "records"
     if found.is_symlink():
-        raise Answered(403, "no_rights", "the folder of the records is a link, and none is followed")
+        raise HttpError(403, "no_rights", "the folder of the records is a link, and none is followed")
     return found
 
 
 ROUTES: Sequence[Route] = (
     Route(name="read_records", path="/runs/{run}/records",
           summary="Its curves: in each column of pixels the exact first, least, greatest and last value.",
-          asked=ReadRecords, answer=Recorded, run=_read),
+          asked=ReadRecords, answer=RecordedCurves, run=_read_records),
     Route(name="follow_records", path="/runs/{run}/records/follow", summary="What it records, as it comes.",
-          asked=FollowRecords, answer=Stream, run=_follow),
+          asked=FollowRecords, answer=EventStream, run=_follow_records),
 )  # fmt: skip

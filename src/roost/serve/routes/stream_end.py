@@ -10,11 +10,11 @@ from roost.operations import resolve
 from roost.package.package import PackageFolder
 
 _QUIET_SECONDS = 1.0
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 """So often the files and the queue are asked, however many look."""
 
 
-def is_over(package: PackageFolder) -> bool:
+def is_run_over(package: PackageFolder) -> bool:
     """Whether nothing more comes of a run: its last session has ended, and no task of it waits or runs; or
     it never began, and all its tasks have ended; or it is gone.
 
@@ -31,12 +31,12 @@ def is_over(package: PackageFolder) -> bool:
     if not told:
         return bool(sessions)
     # Asked after the sessions: a task that has ended by now has written all of them.
-    if resolve.all_unended(package.path):
+    if resolve.unfinished_tasks(package.path):
         return False
-    return bool(sessions) or all(one.task.state in ENDED or not one.at_home for one in told)
+    return bool(sessions) or all(one.task.state in ENDED or not one.is_original for one in told)
 
 
-class Quiet:
+class RunEndDetector:
     """Tells that a stream has ended: nothing has come for a moment, and the run is over.
 
     Args:
@@ -56,12 +56,12 @@ class Quiet:
         """Whether it has.
 
         Raises:
-            Refused: As `is_over`.
+            Refused: As `is_run_over`.
         """
         if time.monotonic() < self._looks_at:
             return False
-        self._looks_at = time.monotonic() + _LOOK_SECONDS
-        if not is_over(self._package):
+        self._looks_at = time.monotonic() + _CHECK_SECONDS
+        if not is_run_over(self._package):
             return False
         self._looks_at = 0.0
         return True

@@ -11,18 +11,18 @@ from msgspec import Meta
 from roost.base.errors import UsageError
 from roost.lab.queue.task import ResourceRequest
 from roost.operations.queue.resources import HIGHEST_PRIORITY, TaskOptions, find_task_ids, parse_begin
-from roost.serve.http.route import Asked
+from roost.serve.http.route import RequestParameters
 
-_LEAST_SECONDS = 1e-6
-Count = Annotated[int, Meta(ge=0, le=4096)]
+_MIN_SECONDS = 1e-6
+CardCount = Annotated[int, Meta(ge=0, le=4096)]
 Priority = Annotated[int, Meta(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY)]
-TaskText = Annotated[str, Meta(min_length=1, max_length=255)]
+TaskName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-class Resources(Asked, frozen=True, kw_only=True):
+class ResourceParameters(RequestParameters, frozen=True, kw_only=True):
     """What a task needs, and when it may begin."""
 
-    gpus: Count | None = None
+    gpus: CardCount | None = None
     """Cards; None: as its config says, or one where there is one."""
     cpus: Annotated[int, Meta(ge=1, le=4096)] | None = None
     """Cores, of a task without cards; None: it counts as one."""
@@ -31,9 +31,9 @@ class Resources(Asked, frozen=True, kw_only=True):
     whole: bool = False
     strategy: Literal["single", "ddp", "fsdp"] | None = None
     priority: Priority = 0
-    after: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
+    after: Annotated[tuple[TaskName, ...], Meta(max_length=1000)] = ()
     """Tasks that must have succeeded before."""
-    after_any: Annotated[tuple[TaskText, ...], Meta(max_length=1000)] = ()
+    after_any: Annotated[tuple[TaskName, ...], Meta(max_length=1000)] = ()
     """Tasks that must have ended before, however."""
     begin: Annotated[str, Meta(max_length=64)] | None = None
     """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
@@ -44,7 +44,7 @@ class Resources(Asked, frozen=True, kw_only=True):
     max_parallel: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
-def of(asked: Resources) -> TaskOptions:
+def task_options(asked: ResourceParameters) -> TaskOptions:
     """The same for an operation.
 
     Raises:
@@ -72,15 +72,15 @@ def of(asked: Resources) -> TaskOptions:
     )
 
 
-def limit(asked: Resources) -> list[str]:
+def time_limit_override(asked: ResourceParameters) -> list[str]:
     """Its time limit as an override of a training's settings: its supervisor keeps it."""
     if asked.time_limit is None:
         return []
-    seconds = f"{max(asked.time_limit, _LEAST_SECONDS):.6f}".rstrip("0").rstrip(".")
+    seconds = f"{max(asked.time_limit, _MIN_SECONDS):.6f}".rstrip("0").rstrip(".")
     return [f"limits.wall_time={seconds}s"]
 
 
-def absolute(text: str, field: str) -> Path:
+def absolute_path(text: str, field: str) -> Path:
     """A path of this machine; a server has no folder that a client could mean.
 
     Raises:

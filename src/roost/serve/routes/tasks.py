@@ -11,15 +11,15 @@ from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.why import TaskExplanation, why
-from roost.operations.responses import Ordered, TaskPage
-from roost.serve.http.route import Asked, Route
-from roost.serve.routes.task_resources import Priority, TaskText
+from roost.operations.responses import TaskReferences, TaskPage
+from roost.serve.http.route import RequestParameters, Route
+from roost.serve.routes.task_resources import Priority, TaskName
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
 States = Annotated[tuple[State, ...], Meta(max_length=8)]
 
 
-class ListTasks(Asked, frozen=True, kw_only=True):
+class ListTasks(RequestParameters, frozen=True, kw_only=True):
     """Which tasks."""
 
     all: bool = False
@@ -30,66 +30,66 @@ class ListTasks(Asked, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class OfTask(Asked, frozen=True, kw_only=True):
+class TaskReference(RequestParameters, frozen=True, kw_only=True):
     """A task: its id, the beginning of one, a name; or a sweep."""
 
-    task: TaskText
+    task: TaskName
 
 
-class SetPriority(Asked, frozen=True, kw_only=True):
+class SetPriority(RequestParameters, frozen=True, kw_only=True):
     """Another priority."""
 
-    task: TaskText
+    task: TaskName
     priority: Priority
 
 
-def _list(asked: ListTasks) -> TaskPage:
+def _list_tasks(asked: ListTasks) -> TaskPage:
     found = list_tasks(all_tasks=asked.all, states=asked.state, user=asked.user)
     return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
 
 
-def _why(asked: OfTask) -> list[TaskExplanation]:
+def _why(asked: TaskReference) -> list[TaskExplanation]:
     return why(asked.task)
 
 
-def _stop(asked: OfTask) -> Ordered:
-    return _ordered(task_control.request_stop(asked.task))
+def _stop(asked: TaskReference) -> TaskReferences:
+    return _to_ordered(task_control.request_stop(asked.task))
 
 
-def _kill(asked: OfTask) -> Ordered:
-    return _ordered(task_control.request_stop(asked.task, now=True))
+def _kill(asked: TaskReference) -> TaskReferences:
+    return _to_ordered(task_control.request_stop(asked.task, now=True))
 
 
-def _hold(asked: OfTask) -> Ordered:
-    return _ordered([one.task for one in task_control.change([asked.task], held=True)])
+def _hold(asked: TaskReference) -> TaskReferences:
+    return _to_ordered([one.task for one in task_control.change([asked.task], held=True)])
 
 
-def _release(asked: OfTask) -> Ordered:
-    return _ordered([one.task for one in task_control.change([asked.task], held=False)])
+def _release(asked: TaskReference) -> TaskReferences:
+    return _to_ordered([one.task for one in task_control.change([asked.task], held=False)])
 
 
-def _priority(asked: SetPriority) -> Ordered:
-    return _ordered([one.task for one in task_control.change([asked.task], priority=asked.priority)])
+def _set_priority(asked: SetPriority) -> TaskReferences:
+    return _to_ordered([one.task for one in task_control.change([asked.task], priority=asked.priority)])
 
 
-def _ordered(tasks: Sequence[Task]) -> Ordered:
-    return Ordered([task.id for task in tasks])
+def _to_ordered(tasks: Sequence[Task]) -> TaskReferences:
+    return TaskReferences([task.id for task in tasks])
 
 
 _TASK = "/tasks/{task:path}"
 ROUTES: Sequence[Route] = (
     Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", asked=ListTasks,
-          answer=TaskPage, run=_list),
+          answer=TaskPage, run=_list_tasks),
     Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
-          asked=OfTask, answer=list[TaskExplanation], run=_why),
-    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=OfTask,
-          answer=Ordered, run=_stop, status=202),
-    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=OfTask,
-          answer=Ordered, run=_kill, status=202),
-    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", asked=OfTask,
-          answer=Ordered, run=_hold),
-    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", asked=OfTask,
-          answer=Ordered, run=_release),
+          asked=TaskReference, answer=list[TaskExplanation], run=_why),
+    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=TaskReference,
+          answer=TaskReferences, run=_stop, status=202),
+    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=TaskReference,
+          answer=TaskReferences, run=_kill, status=202),
+    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", asked=TaskReference,
+          answer=TaskReferences, run=_hold),
+    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", asked=TaskReference,
+          answer=TaskReferences, run=_release),
     Route(name="set_priority", method="POST", path=f"{_TASK}/priority", summary="Give it another priority.",
-          asked=SetPriority, answer=Ordered, run=_priority),
+          asked=SetPriority, answer=TaskReferences, run=_set_priority),
 )  # fmt: skip

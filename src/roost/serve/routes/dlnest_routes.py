@@ -27,21 +27,21 @@ from roost.package import environment
 from roost.package.package import PackageFolder
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
-from roost.serve.http.route import Asked, Route, carried_out, encoded
+from roost.serve.http.route import RequestParameters, Route, execute, encode_json
 from roost.serve.routes import card_sharing, served_packages, task_resources
-from roost.serve.routes.card_sharing import Shared
-from roost.serve.routes.machine import Nothing
+from roost.serve.routes.card_sharing import SharedCardParameters
+from roost.serve.routes.machine import NoParameters
 
 _PATH = Annotated[str, Meta(min_length=1, max_length=4096)]
 _TEXT = Annotated[str, Meta(max_length=1000)]
 _TASK = Annotated[str, Meta(min_length=1, max_length=255)]
 _CHECKPOINT = Annotated[int, Meta(ge=-1, le=2**62)]
 _Answer = dict[str, Any]
-_MOST_TASKS = 1000
-_KEPT_SETTINGS = 4096
+_MAX_TASKS = 1000
+_CACHED_SETTINGS = 4096
 
 
-class RunTrain(Shared, frozen=True, kw_only=True):
+class RunTrain(SharedCardParameters, frozen=True, kw_only=True):
     """A training."""
 
     config_path: _PATH
@@ -53,7 +53,7 @@ class RunTrain(Shared, frozen=True, kw_only=True):
     """Call the package by the description."""
 
 
-class ContinueTrain(Shared, frozen=True, kw_only=True):
+class ContinueTrain(SharedCardParameters, frozen=True, kw_only=True):
     """The next session of a package."""
 
     record_path: _PATH
@@ -62,57 +62,57 @@ class ContinueTrain(Shared, frozen=True, kw_only=True):
     description: _TEXT = ""
 
 
-class AnalyzePackage(Asked, frozen=True, kw_only=True):
+class AnalyzePackage(RequestParameters, frozen=True, kw_only=True):
     """An analyzer of a package."""
 
     record_path: _PATH
     script_path: Annotated[str, Meta(max_length=4096)] = ""
     checkpoint_ID: _CHECKPOINT = -1
-    memory_consumption: card_sharing.Memory = -1
+    memory_consumption: card_sharing.MemoryMb = -1
     CPU: bool = False
 
 
-class RunExperiment(Asked, frozen=True, kw_only=True):
+class RunExperiment(RequestParameters, frozen=True, kw_only=True):
     """A script for an analyzer."""
 
     task_ID: _TASK
     command: _PATH
 
 
-class DeleteTask(Asked, frozen=True, kw_only=True):
+class DeleteTask(RequestParameters, frozen=True, kw_only=True):
     """A task that is to end."""
 
     task_ID: _TASK
 
 
-class NewProj(Asked, frozen=True, kw_only=True):
+class NewProj(RequestParameters, frozen=True, kw_only=True):
     """A folder for a new project."""
 
     target_dir: _PATH
     MNIST: bool = False
 
 
-class ChangeDelay(Asked, frozen=True, kw_only=True):
+class ChangeDelay(RequestParameters, frozen=True, kw_only=True):
     """How long the lab's daemon sleeps at most."""
 
     new_delay: int
     """Seconds."""
 
 
-class ChangeCards(Asked, frozen=True, kw_only=True):
+class ChangeCards(RequestParameters, frozen=True, kw_only=True):
     """The cards that tasks may have."""
 
     new_devices_IDs: Annotated[tuple[Annotated[int, Meta(ge=-1, le=4096)], ...], Meta(max_length=4096)]
     """Their numbers; -1 is the CPU, which tasks may always have."""
 
 
-class ChangeMost(Asked, frozen=True, kw_only=True):
+class ChangeMaxTasks(RequestParameters, frozen=True, kw_only=True):
     """How many tasks may share a card."""
 
     new_max: Annotated[int, Meta(ge=1, le=10_000)]
 
 
-class Output(Asked, frozen=True, kw_only=True):
+class ServerOutput(RequestParameters, frozen=True, kw_only=True):
     """What the server has carried out."""
 
     styled: bool = False
@@ -120,7 +120,7 @@ class Output(Asked, frozen=True, kw_only=True):
     """Of an answer before: only what came after it."""
 
 
-class AnalyzerOutput(Asked, frozen=True, kw_only=True):
+class AnalyzerOutput(RequestParameters, frozen=True, kw_only=True):
     """What an analyzer has printed."""
 
     task_ID: _TASK
@@ -129,34 +129,34 @@ class AnalyzerOutput(Asked, frozen=True, kw_only=True):
 
 def _run_train(asked: RunTrain) -> _Answer:
     request = SubmitRequest(
-        config=task_resources.absolute(asked.config_path, "config_path"),
-        tuning=task_resources.absolute(asked.freq_path, "freq_path") if asked.freq_path else None,
+        config=task_resources.absolute_path(asked.config_path, "config_path"),
+        tuning=task_resources.absolute_path(asked.freq_path, "freq_path") if asked.freq_path else None,
         description=asked.description or None,
-        name=card_sharing.name(
+        name=card_sharing.requested_name(
             asked.description, no_save=asked.no_save, use_description=asked.use_description
         ),
-        options=card_sharing.wanted(asked),
+        options=card_sharing.task_options(asked),
         command=["POST", "/run_train"],
     )
-    return _queued(submit(request))
+    return _to_submitted(submit(request))
 
 
 def _continue_train(asked: ContinueTrain) -> _Answer:
     request = ContinueRequest(
-        package=task_resources.absolute(asked.record_path, "record_path"),
+        package=task_resources.absolute_path(asked.record_path, "record_path"),
         checkpoint=asked.checkpoint_ID if asked.checkpoint_ID >= 0 else None,
         description=asked.description or None,
         command=["POST", "/continue_train"],
     )
-    return _queued(submit_continue(request, card_sharing.wanted(asked)))
+    return _to_submitted(submit_continue(request, card_sharing.task_options(asked)))
 
 
-def _queued(found: NewTasks) -> _Answer:
+def _to_submitted(found: NewTasks) -> _Answer:
     (task,) = found.tasks
     return {
         "task_ID": task.id,
         "package": task.package,
-        "run": served_packages.id_of(task.package),
+        "run": served_packages.run_id(task.package),
         "notes": list(found.notes),
     }
 
@@ -172,7 +172,7 @@ def _del_task(asked: DeleteTask) -> _Answer:
 
 
 def _new_proj(asked: NewProj) -> _Answer:
-    folder = task_resources.absolute(asked.target_dir, "target_dir")
+    folder = task_resources.absolute_path(asked.target_dir, "target_dir")
     made = new_project(folder, template="mnist" if asked.MNIST else "clean")
     return {"path": str(made.path), "files": made.files}
 
@@ -193,22 +193,22 @@ def _change_devices(asked: ChangeCards) -> _Answer:
     return {}
 
 
-def _change_most(asked: ChangeMost) -> _Answer:
+def _change_max_tasks(asked: ChangeMaxTasks) -> _Answer:
     devices.change(devices.DeviceChange(most_per_card=asked.new_max))
     return {}
 
 
-def _clear(asked: Nothing) -> _Answer:
+def _clear(asked: NoParameters) -> _Answer:
     request_journal.clear()
     return {}
 
 
-def _task_info(asked: Nothing) -> _Answer:
-    return {"info": [_task(row) for row in list_tasks(states=(PENDING, *LIVE))[:_MOST_TASKS]]}
+def _task_info(asked: NoParameters) -> _Answer:
+    return {"info": [_task_entry(row) for row in list_tasks(states=(PENDING, *LIVE))[:_MAX_TASKS]]}
 
 
-def _task(row: TaskRow) -> _Answer:
-    settings, request = _said(row)
+def _task_entry(row: TaskRow) -> _Answer:
+    settings, request = _settings_and_request(row)
     strategy = request.get("strategy")
     return {
         "ID": row.id,
@@ -228,35 +228,35 @@ def _task(row: TaskRow) -> _Answer:
     }
 
 
-def _said(row: TaskRow) -> tuple[_Answer, _Answer]:
+def _settings_and_request(row: TaskRow) -> tuple[_Answer, _Answer]:
     """The settings and the newest request of a package; nothing where it is damaged: a list does not fail for
     one of them."""
     try:
-        return _read(row.package, row.id, row.session)
+        return _read_settings_and_request(row.package, row.id, row.session)
     except (RoostError, OSError):
         return {}, {}
 
 
-@functools.lru_cache(maxsize=_KEPT_SETTINGS)
-def _read(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
+@functools.lru_cache(maxsize=_CACHED_SETTINGS)
+def _read_settings_and_request(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
     """As they stay while a session does."""
     opened = PackageFolder.open(Path(package))
     sessions = opened.sessions()
-    return _masked(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
+    return _mask_secrets(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
 
 
-def _masked(value: Any, name: str = "") -> Any:
+def _mask_secrets(value: Any, name: str = "") -> Any:
     """Settings without what is secret by its name, as `roost show` leaves it out of a command."""
     if isinstance(value, dict):
-        return {key: _masked(one, str(key)) for key, one in value.items()}
+        return {key: _mask_secrets(one, str(key)) for key, one in value.items()}
     if isinstance(value, list):
-        return [_masked(one, name) for one in value]
+        return [_mask_secrets(one, name) for one in value]
     if not isinstance(value, str):
         return value
     return "***" if environment.is_secret(name) else environment.redact(value)
 
 
-def _devices_info(asked: Nothing) -> _Answer:
+def _devices_info(asked: NoParameters) -> _Answer:
     used: dict[str, float] = {}
     for row in list_tasks(states=LIVE):
         used |= {card: max(row.started or 0.0, used.get(card, 0.0)) for card in row.cards}
@@ -278,7 +278,7 @@ def _devices_info(asked: Nothing) -> _Answer:
     }
 
 
-def _output(asked: Output) -> _Answer:
+def _output(asked: ServerOutput) -> _Answer:
     found = request_journal.read(asked.offset)
     lines = [f"{line}\n" for line in found.lines]
     return {
@@ -287,41 +287,41 @@ def _output(asked: Output) -> _Answer:
     }
 
 
-def matched(route: Route, threads: anyio.CapacityLimiter) -> Matched:
+def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> Matched:
     """The route as the application takes it: what was not done is told as the document wants it, with 200."""
 
     async def endpoint(request: Request) -> Response:
-        asked: Asked | None = None
+        asked: RequestParameters | None = None
         try:
-            asked = form_parameters.asked(route, request, await request.body())
-            found = await anyio.to_thread.run_sync(carried_out, route, asked, limiter=threads)
+            asked = form_parameters.parse_parameters(route, request, await request.body())
+            found = await anyio.to_thread.run_sync(execute, route, asked, limiter=threads)
             answer = {"status": "success", **found}
         except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
-            refused = error_response.of(error)
-            if refused.status == 500 and not isinstance(error, error_response.Answered):
-                error_response.tell(error)
-            answer = _failed(refused, asked)
-        return Response(encoded(answer), media_type="application/json")
+            refused = error_response.to_http_error(error)
+            if refused.status == 500 and not isinstance(error, error_response.HttpError):
+                error_response.log_exception(error)
+            answer = _failure(refused, asked)
+        return Response(encode_json(answer), media_type="application/json")
 
     return Matched(route.path, endpoint, methods=[route.method], name=route.name)
 
 
-def _failed(refused: error_response.Answered, asked: Asked | None) -> _Answer:
+def _failure(refused: error_response.HttpError, asked: RequestParameters | None) -> _Answer:
     problem = refused.problem
     field = problem.field
-    called = field if field is None or asked is None else _called(field, asked)
+    called = field if field is None or asked is None else _given_parameter(field, asked)
     whole = RoostError(refused.said, setting=called, where=problem.where, fix=problem.fix)
     return {"status": "error", "error": str(whole), "code": problem.code}
 
 
-def _called(field: str, asked: Asked) -> str:
+def _given_parameter(field: str, asked: RequestParameters) -> str:
     """The parameter that was given for one of roost's, which may have another name."""
     if field == "name":
         return "no_save" if getattr(asked, "no_save", False) else "description"
     return "new_devices_IDs" if field == "allowed" else field
 
 
-def _route(path: str, summary: str, asked: type[Asked], run: Callable[[Any], _Answer]) -> Route:
+def _route(path: str, summary: str, asked: type[RequestParameters], run: Callable[[Any], _Answer]) -> Route:
     method: Literal["GET", "POST"] = "GET" if path.startswith("/get_") else "POST"
     return Route(
         name=path[1:], path=path, summary=summary, asked=asked, answer=_Answer, run=run, method=method
@@ -337,12 +337,12 @@ ROUTES: Sequence[Route] = (
     _route("/new_proj", "Make a project from a template.", NewProj, _new_proj),
     _route("/change_delay", "How long the lab's daemon sleeps at most.", ChangeDelay, _change_delay),
     _route("/change_devices", "The cards that tasks may have.", ChangeCards, _change_devices),
-    _route("/change_max_task_per_device", "How many tasks may share a card.", ChangeMost, _change_most),
-    _route("/clear", "Forget what was carried out so far.", Nothing, _clear),
-    _route("/get_task_info", "What waits and runs.", Nothing, _task_info),
-    _route("/get_devices_info", "The cards that tasks may have.", Nothing, _devices_info),
-    _route("/get_DLNest_output", "What the server has carried out.", Output, _output),
+    _route("/change_max_task_per_device", "How many tasks may share a card.", ChangeMaxTasks, _change_max_tasks),
+    _route("/clear", "Forget what was carried out so far.", NoParameters, _clear),
+    _route("/get_task_info", "What waits and runs.", NoParameters, _task_info),
+    _route("/get_devices_info", "The cards that tasks may have.", NoParameters, _devices_info),
+    _route("/get_DLNest_output", "What the server has carried out.", ServerOutput, _output),
     _route("/get_analyze_output", "What an analyzer has printed.", AnalyzerOutput, _no_analyzer),
 )
-FORMS = frozenset(route.path for route in ROUTES)
+FORM_PATHS = frozenset(route.path for route in ROUTES)
 """Where a form is taken, too."""

@@ -18,9 +18,9 @@ from roost.operations import lab
 from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.serve import request_journal
-from roost.serve.http.listening_sockets import NAME
+from roost.serve.http.listening_sockets import SOCKET_NAME
 from roost.serve.routes import served_packages
-from roost.serve.routes.document000 import FORMS, ROUTES
+from roost.serve.routes.dlnest_routes import FORM_PATHS, ROUTES
 from tests.operations.packages import project
 from tests.serve.servers import Server
 from tests.waiting import wait_for
@@ -72,7 +72,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.server, self.folder = server, server.folder
         self.blocker = ""
-        transport = httpx.HTTPTransport(uds=str(server.lab.state / NAME))
+        transport = httpx.HTTPTransport(uds=str(server.lab.state / SOCKET_NAME))
         self.http = httpx.Client(transport=transport, base_url="http://roost", trust_env=False)
 
     def ask(self, name: str, **given: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Client:
 def client(server: Server) -> Iterator[Client]:
     """Of a lab with one core, which a command has: what is submitted waits, and nothing is trained."""
     with server.lab.here():
-        with lab.opened() as store:
+        with lab.open_queue() as store:
             store.set_setting("rules", {"cores": 1})
         (blocker,) = submit_command(["sleep", "1000"], TaskOptions()).tasks
         client = Client(server)
@@ -125,7 +125,7 @@ def test_every_route_has_its_parameters_and_their_defaults() -> None:
         fields = msgspec.structs.fields(route.asked)
         assert {one.name for one in fields if one.required} == REQUIRED.get(route.name, set())
         assert {one.name: one.default for one in fields if not one.required} == DEFAULTS[route.name]
-    assert {path[1:] for path in FORMS} == {route.name for route in ROUTES} == set(DEFAULTS)
+    assert {path[1:] for path in FORM_PATHS} == {route.name for route in ROUTES} == set(DEFAULTS)
     assert all((route.method == "GET") == route.path.startswith("/get_") for route in ROUTES)
 
 
@@ -161,7 +161,7 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     found = client.ask("run_train", **given, use_description="True", DDP="False")
     path = Path(found["package"])
     assert (path.name, path.parent) == ("first one", config.parent / "runs")
-    assert found["run"] == served_packages.id_of(path)
+    assert found["run"] == served_packages.run_id(path)
     again = client.ask("run_train", **given, use_description="True")
     assert again["code"] == "refused" and again["error"].startswith("description: ")
     (info,) = waiting(client)
@@ -173,7 +173,7 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     assert {key: info[key] for key in expected} == expected and info["args"]["max_epochs"] == 1
     assert client.ask("del_task", task_ID=found["task_ID"]) == {"status": "success"}
     assert waiting(client) == []
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert store.task(found["task_ID"]).state in ENDED
     for text in (found["task_ID"], found["package"]):
         assert client.ask("del_task", task_ID=text)["code"] == "refused"
@@ -276,7 +276,7 @@ def test_the_cards_are_told_and_changed(client: Client) -> None:
 
 def test_the_delay_is_the_daemons_longest_sleep(client: Client) -> None:
     assert client.ask("change_delay", new_delay="5")["status"] == "success"
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         assert max_sleep.longest_sleep(store) == 5.0
         for value in ("0", "-5", "3601", str(2**62)):
             assert client.ask("change_delay", new_delay=value)["code"] == "usage"
@@ -341,7 +341,7 @@ def test_the_daemon_takes_over_another_delay_at_once(client: Client, config: Pat
     client.ask("change_delay", new_delay="3600")
     made = client.ask("run_train", config_path=str(config), CPU="True")
     client.ask("change_delay", new_delay="1")
-    with lab.opened() as store:
+    with lab.open_queue() as store:
         store.set_setting("rules", {"cores": 2})  # nobody is woken by this
         wait_for(lambda: store.task(made["task_ID"]).state != "pending", 20)
         store.set_setting("rules", {"cores": 1})
