@@ -397,7 +397,7 @@ def bare_write(node: ast.Call) -> str | None:
 
 def _opens_for_writing(node: ast.Call, name: str) -> bool:
     # These read a package, or open the lab's queue: none of them has a mode.
-    if name in ("PackageFolder.open", "Package.open", "Store.open"):
+    if name in ("PackageFolder.open", "Package.open", "QueueStore.open"):
         return False
     if name == "os.open":
         return any(isinstance(part, ast.Attribute) and part.attr in WRITING_FLAGS for part in ast.walk(node))

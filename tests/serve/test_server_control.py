@@ -16,7 +16,7 @@ from tests.serve.servers import Server
 
 def test_from_start_to_stop(alone: Server) -> None:
     found = alone.start()
-    assert server_presence.about(alone.lab.state) == found and found.is_alive
+    assert server_presence.find_running(alone.lab.state) == found and found.is_alive
     with alone.lab.here():
         assert server_control.stop() == found
         assert server_control.stop() is None
@@ -35,7 +35,7 @@ def test_a_port_that_was_asked_for_is_that_one_or_none(alone: Server) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Refused, match=f"--port: .*{port}"):
             alone.start(port)
-    assert not (alone.lab.state / listening_sockets.NAME).exists()
+    assert not (alone.lab.state / listening_sockets.SOCKET_NAME).exists()
 
 
 def test_a_folder_that_others_may_look_into_is_refused(alone: Server) -> None:
@@ -55,7 +55,7 @@ def test_a_folder_that_others_may_look_into_is_refused(alone: Server) -> None:
 def test_a_log_that_is_a_link_is_not_followed(alone: Server, tmp_path: Path) -> None:
     alone.lab.state.mkdir(parents=True, mode=0o700)
     (tmp_path / "bashrc").write_text("mine")
-    (alone.lab.state / server_control.LOG).symlink_to(tmp_path / "bashrc")
+    (alone.lab.state / server_control.LOG_NAME).symlink_to(tmp_path / "bashrc")
     with pytest.raises(OSError, match="symbolic links"):
         alone.start()
     assert (tmp_path / "bashrc").read_text() == "mine"

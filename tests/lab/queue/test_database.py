@@ -15,8 +15,8 @@ import pytest
 from roost.base.errors import Refused, RoostError
 from roost.lab.queue import database, package_roots
 from roost.lab.queue.queue_store import QueueStore
+from tests.lab.concurrent_processes import together
 from tests.lab.queued import task
-from tests.lab.racing import together
 from tests.messages import Messages
 
 

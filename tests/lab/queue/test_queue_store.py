@@ -32,8 +32,8 @@ from roost.lab.queue.task import (
     Task,
     new_id,
 )
+from tests.lab.concurrent_processes import together
 from tests.lab.queued import PLAN, SECRET, TOLD, card, package, stands_in, task
-from tests.lab.racing import together
 from tests.messages import Messages
 
 

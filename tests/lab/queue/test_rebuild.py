@@ -150,9 +150,9 @@ def test_the_damaged_queue_is_kept_aside(lab: Lab) -> None:
     lab.submit("a")
     lab.lose(garbage)
     done = rebuild(lab.folder)
-    assert done.aside is not None
-    assert done.aside.parent == lab.folder
-    assert done.aside.read_bytes().startswith(b"garbage")
+    assert done.old_queue is not None
+    assert done.old_queue.parent == lab.folder
+    assert done.old_queue.read_bytes().startswith(b"garbage")
     assert not [path for path in lab.folder.iterdir() if ".tmp-" in path.name]
     assert (lab.folder / "lab.db").stat().st_mode & 0o777 == 0o600
 
@@ -166,8 +166,8 @@ def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for
     lab.lose(garbage)
     (lab.folder / "lab.db-wal").write_bytes(stale)
     done = rebuild(lab.folder)
-    assert done.aside is not None
-    assert done.aside.with_name(done.aside.name + "-wal").read_bytes() == stale
+    assert done.old_queue is not None
+    assert done.old_queue.with_name(done.old_queue.name + "-wal").read_bytes() == stale
     with QueueStore.open(lab.folder) as store:
         store.check()
         assert [task.id for task in store.tasks()] == ["a"]
@@ -347,7 +347,7 @@ def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
         messages.check(note.replace(host, "<host>"))
     assert sorted(one.id for one in lab.store.tasks()) == ["own", "unsaid"]
     lab.store.close()
-    assert rebuild(lab.folder, lost=lost).notes == ()
+    assert rebuild(lab.folder, lost_lab=lost).notes == ()
     assert rebuild(lab.folder).notes == (), "they are ours from then on"
     lab.store = QueueStore.open(lab.folder)
     assert sorted(one.id for one in lab.store.tasks()) == ["a", "b", "own", "unsaid"]
@@ -366,7 +366,7 @@ def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
 
     lab.lose(garbage)
     monkeypatch.setattr(task_file, "write", full)
-    found = rebuild(lab.folder, lost=lost)
+    found = rebuild(lab.folder, lost_lab=lost)
     assert found.tasks == 1
     (note,) = found.notes
     assert str(path) in note and f"[Errno {errno.EROFS}] Read-only file system" in note

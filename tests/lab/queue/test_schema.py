@@ -12,8 +12,8 @@ from roost.base.errors import Refused
 from roost.lab.queue import schema, task_rows
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import FAILED
+from tests.lab.concurrent_processes import together
 from tests.lab.queued import PLAN, SECRET, TOLD, stands_in, task
-from tests.lab.racing import together
 from tests.messages import Messages
 
 MIGRATION = ("ALTER TABLE task ADD COLUMN colour TEXT", "UPDATE task SET colour = 'red'")

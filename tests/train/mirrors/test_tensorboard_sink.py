@@ -68,7 +68,7 @@ def test_a_running_reader_sees_the_same(tmp_path: Path) -> None:
 
 def test_a_torn_end_does_not_hide_the_next_session(tmp_path: Path) -> None:
     session(tmp_path, 1, 0, [10, 20])
-    feed_of(tmp_path).abandon()  # not noted: it would not know what it has
+    feed_of(tmp_path).discard()  # not noted: it would not know what it has
     (file,) = (tmp_path / "tb").iterdir()
     file.write_bytes(file.read_bytes()[:-5])
     session(tmp_path, 2, 20, [30])

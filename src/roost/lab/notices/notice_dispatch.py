@@ -1,4 +1,4 @@
-"""What the daemon does for notices: it sends somebody, and never waits for him."""
+"""The daemon's part of notices: it starts the processes that send, and never waits for them."""
 
 from __future__ import annotations
 
@@ -9,110 +9,115 @@ import time
 from pathlib import Path
 
 from roost.lab.notices import event_cursor, notice_events
-from roost.lab.notices.event_cursor import Cursor
-from roost.lab.notices.notice_events import EVENT_OF, WRONG_SETTINGS
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.event_cursor import NoticeCursor
+from roost.lab.notices.notice_events import EVENT_BY_KIND, INVALID_SETTINGS_EXIT_CODE
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.scheduling.stall_events import StallEvents
 from roost.supervisor.notices import run_notice_list
 
-_PAUSE_SECONDS = 60.0
-_LOOK_SECONDS = 20.0
-_AT_ONCE = 1000
+_RETRY_SECONDS = 60.0
+"""The pause before another start with settings with which a sending process failed."""
+_UNSENT_CHECK_SECONDS = 20.0
+_EVENTS_PER_READ = 1000
 
 
-class Errand:
-    """One queue's. At most one process tells at a time; it goes on when the daemon has ended.
+class NoticeDispatcher:
+    """Starts the sending processes of one queue. At most one sends at a time; it continues after the daemon
+    ends.
 
     Args:
         store: The queue.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: QueueStore) -> None:
         self._store, self._stalls = store, StallEvents(store)
         self._child: subprocess.Popen[bytes] | None = None
         self._fd: int | None = None
         self._seq: int | None = None
-        """Up to which event there is nothing to tell; None: to be read."""
-        self._failed_with, self._again_at = "", 0.0
-        self._is_forgotten = False
-        self._for_left: subprocess.Popen[bytes] | None = None
-        """Who tells of runs in no queue."""
-        self._look_at = float("-inf")
+        """No event up to this one needs a notice; None: read it from the cursor."""
+        self._failed_with, self._retry_at = "", 0.0
+        self._is_cursor_discarded = False
+        self._unsent_process: subprocess.Popen[bytes] | None = None
+        """The process that sends the notices of runs without a task."""
+        self._unsent_check_at = float("-inf")
 
     @property
     def fds(self) -> dict[int, str]:
-        """Readable when the one who tells has ended."""
+        """A descriptor that becomes readable when the sending process ends."""
         return {} if self._fd is None else {self._fd: ""}
 
     def run(self) -> None:
-        """Notes new stalls, and sends somebody if there is something to tell and somebody to be told."""
+        """Records new stalls, and starts a sending process if there are receivers and events that need a
+        notice."""
         now = time.monotonic()
-        self._stalls.look(now)
-        self._look_for_left(now)
-        if self._is_at_it():
+        self._stalls.record_new(now)
+        self._send_unsent(now)
+        if self._is_sending():
             return
-        file = notice_events.path()
-        asked = _version(file)
-        if not asked:
-            self._forget()
+        version = _file_version(notice_events.settings_path())
+        if not version:
+            self._discard_cursor()
             return
-        self._is_forgotten = False
-        if (asked != self._failed_with or now >= self._again_at) and self._has_news():
-            self._failed_with = asked
-            self._again_at = now + _PAUSE_SECONDS
-            self._send()
+        self._is_cursor_discarded = False
+        if (version != self._failed_with or now >= self._retry_at) and self._has_event():
+            self._failed_with = version
+            self._retry_at = now + _RETRY_SECONDS
+            self._start_sending()
 
     def close(self) -> None:
-        """Forgets who tells; he goes on."""
-        for child in (self._child, self._for_left):
+        """Releases the sending processes, which continue."""
+        for child in (self._child, self._unsent_process):
             if child is not None:
-                child.returncode = 0  # it outlives us: nobody here waits for its end
-        self._leave()
+                child.returncode = 0  # it outlives the daemon, which does not wait for its end
+        self._release()
 
-    def _look_for_left(self, now: float) -> None:
-        """Sends somebody for the runs in no queue that were killed with all who watched over them."""
-        if now >= self._look_at and (self._for_left is None or self._for_left.poll() is not None):
-            self._look_at = now + _LOOK_SECONDS
-            self._for_left = run_notice_list.send_unsent(os.environ)
+    def _send_unsent(self, now: float) -> None:
+        """Starts a process for the notices of runs without a task whose guard and supervisor were killed."""
+        if now >= self._unsent_check_at and (
+            self._unsent_process is None or self._unsent_process.poll() is not None
+        ):
+            self._unsent_check_at = now + _UNSENT_CHECK_SECONDS
+            self._unsent_process = run_notice_list.send_unsent(os.environ)
 
-    def _is_at_it(self) -> bool:
+    def _is_sending(self) -> bool:
         if self._child is None:
             return False
         code = self._child.poll()
         if code is None:
             return True
-        self._leave()
+        self._release()
         self._seq = None
         if code == 0:
             self._failed_with = ""
-        elif code == WRONG_SETTINGS:
-            self._again_at = float("inf")
+        elif code == INVALID_SETTINGS_EXIT_CODE:
+            self._retry_at = float("inf")
         return False
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
         self._child = self._fd = None
 
-    def _forget(self) -> None:
-        """Nobody is to be told: who is later, is not told of now."""
-        if not self._is_forgotten:
-            self._is_forgotten, self._seq = True, None
-            event_cursor.forget(self._store.folder)
+    def _discard_cursor(self) -> None:
+        """Discards the cursor while there are no receivers: receivers that are added later get no notice of
+        the events until then."""
+        if not self._is_cursor_discarded:
+            self._is_cursor_discarded, self._seq = True, None
+            event_cursor.discard(self._store.folder)
 
-    def _has_news(self) -> bool:
+    def _has_event(self) -> bool:
         if self._seq is None:
-            found = Cursor.load(self._store)
-            if found is None:
+            cursor = NoticeCursor.load(self._store)
+            if cursor is None:
                 return True
-            self._seq = found.seq
-        while events := self._store.events(after=self._seq, most=_AT_ONCE):
-            if any(event.kind in EVENT_OF for event in events):
+            self._seq = cursor.seq
+        while events := self._store.events(after=self._seq, limit=_EVENTS_PER_READ):
+            if any(event.kind in EVENT_BY_KIND for event in events):
                 return True
             self._seq = events[-1].seq
         return False
 
-    def _send(self) -> None:
+    def _start_sending(self) -> None:
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "roost.lab.notices.queue_notices", str(self._store.folder)],
@@ -122,12 +127,12 @@ class Errand:
             )
             if hasattr(os, "pidfd_open"):
                 self._fd = os.pidfd_open(self._child.pid)
-        except OSError:  # there is no room for it: it is sent later
+        except OSError:  # such as no free process: it is started later
             return
 
 
-def _version(file: Path) -> str:
-    """Which settings stand there; empty if none do."""
+def _file_version(file: Path) -> str:
+    """Returns a text that changes with the file; empty if there is no file."""
     try:
         found = file.stat()
     except OSError:

@@ -1,4 +1,5 @@
-"""What the daemon and the one who tells must both know: this costs the daemon no import of a network's."""
+"""Names that the daemon and the sending processes share, in a module that costs the daemon no import of
+network code."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from roost.supervisor.notices import notice_folders
 
 END, FAIL, STALL = "end", "fail", "stall"
 EVENTS = (END, FAIL, STALL)
-EVENT_OF = {SUCCEEDED: END, STOPPED: END, FAILED: FAIL, CRASHED: FAIL, STALLED: STALL}
-"""What happened to a task, by the kind of the queue's event."""
-WRONG_SETTINGS = 78
-"""The exit code (EX_CONFIG of sysexits.h): it is of no use before the settings are others."""
+EVENT_BY_KIND = {SUCCEEDED: END, STOPPED: END, FAILED: FAIL, CRASHED: FAIL, STALLED: STALL}
+"""The notice event for each kind of queue event that sends a notice."""
+INVALID_SETTINGS_EXIT_CODE = 78
+"""The exit code of a sending process whose settings have an error (EX_CONFIG of sysexits.h): another start is
+useless until the settings file changes."""
 
 
-def path() -> Path:
-    """The file that says who is told, as `place.file` tells it."""
+def settings_path() -> Path:
+    """Returns the path of the settings file, as `notice_folders.receivers_file` defines it."""
     return Path(notice_folders.receivers_file(os.environ))

@@ -1,5 +1,8 @@
-"""Tells what the queue's events say and nobody was told yet, and ends; started by the daemon as
-``python -m roost.lab.notices.queue_notices FOLDER``, so that this never waits for a network."""
+"""The process that sends the notices of a queue's new events, and ends.
+
+The daemon starts it as ``python -m roost.lab.notices.queue_notices FOLDER``, so that the daemon never waits
+for a network.
+"""
 
 from __future__ import annotations
 
@@ -12,128 +15,143 @@ from pathlib import Path
 from roost.base import durable
 from roost.base.errors import NotFound, RoostError
 from roost.lab.notices import delivery, notice_events, notice_text, receivers
-from roost.lab.notices.event_cursor import Cursor
-from roost.lab.notices.notice_events import EVENT_OF, WRONG_SETTINGS
-from roost.lab.notices.receivers import Settings
-from roost.lab.queue.history import Event
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.event_cursor import NoticeCursor
+from roost.lab.notices.notice_events import EVENT_BY_KIND, INVALID_SETTINGS_EXIT_CODE
+from roost.lab.notices.receivers import NoticeSettings
+from roost.lab.queue.history import QueueEvent
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import STOPPED, Task
 
-NOT_TOLD = "not told"
-"""The kind of the event."""
-_AT_ONCE = 1000
-_MOST_ALONE = 5
-"""If more has happened it is told together: nobody wants five hundred letters of one sweep."""
-_MOST_TOGETHER = 100
+NOT_SENT = "not told"
+"""The kind of the queue event that records a notice that could not be sent."""
+_EVENTS_PER_READ = 1000
+_MAX_SINGLE_NOTICES = 5
+"""More events than this are sent as one notice: a sweep must not send five hundred mails."""
+_MAX_EVENTS_IN_NOTICE = 100
 
 
-def tell(store: Store, asked: Settings, cursor: Cursor, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
-    """Tells all that has happened since the last time. Who was told once is told no second time, unless we
-    are killed between an answer and the note of it.
+def send_pending(
+    store: QueueStore,
+    settings: NoticeSettings,
+    cursor: NoticeCursor,
+    *,
+    pauses: Sequence[float] = delivery.RETRY_PAUSES,
+) -> None:
+    """Sends the notices of all events after the cursor.
+
+    A receiver gets a notice twice only if this process is killed between a response and its record in the
+    cursor.
 
     Args:
         store: The queue.
-        asked: The settings.
-        cursor: How far it was told.
-        pauses: As of `sending.deliver`.
+        settings: The receivers and the events that they get.
+        cursor: The last event that is done; it is advanced.
+        pauses: As in `delivery.deliver`.
 
     Raises:
-        RoostError: The queue cannot be read, or not be written.
-        OSError: How far it was told cannot be noted.
+        RoostError: The queue cannot be read or written.
+        OSError: The cursor cannot be written.
     """
     down: set[str] = set()
-    _tell_taken(store, asked, cursor, down, pauses)
-    while events := store.events(after=cursor.seq, most=_AT_ONCE):
-        found = [event.seq for event in events if _is_wanted(store, asked, event)]
-        for batch, skipped in _batches(found):
-            cursor.take(batch, skipped=skipped)
-            _tell_taken(store, asked, cursor, down, pauses)
-        cursor.move(events[-1].seq)
+    _send_batch(store, settings, cursor, down, pauses)
+    while events := store.events(after=cursor.seq, limit=_EVENTS_PER_READ):
+        seqs = [event.seq for event in events if _needs_notice(store, settings, event)]
+        for batch, skipped in _batches(seqs):
+            cursor.set_batch(batch, skipped=skipped)
+            _send_batch(store, settings, cursor, down, pauses)
+        cursor.advance(events[-1].seq)
 
 
-def _is_wanted(store: Store, asked: Settings, event: Event) -> bool:
-    if event.kind not in EVENT_OF or (task := _task_of(store, event)) is None:
+def _needs_notice(store: QueueStore, settings: NoticeSettings, event: QueueEvent) -> bool:
+    if event.kind not in EVENT_BY_KIND or (task := _task_of(store, event)) is None:
         return False
-    if event.kind == STOPPED and task.attempt == 0:  # it waited only, and somebody knows that he stopped it
+    if event.kind == STOPPED and task.attempt == 0:  # it never started, and the user who stopped it knows
         return False
-    return asked.want(EVENT_OF[event.kind], notice_text.seconds(event, task))
+    return settings.selects(EVENT_BY_KIND[event.kind], notice_text.duration_seconds(event, task))
 
 
-def _task_of(store: Store, event: Event) -> Task | None:
+def _task_of(store: QueueStore, event: QueueEvent) -> Task | None:
     try:
         return store.task(event.task) if event.task is not None else None
-    except NotFound:  # of a queue that was made anew
+    except NotFound:  # of an older queue, before a rebuild
         return None
 
 
-def _batches(found: list[int]) -> Iterator[tuple[list[int], int]]:
-    """What is told together, and how many more there were."""
-    if len(found) <= _MOST_ALONE:
-        yield from (([one], 0) for one in found)
+def _batches(seqs: list[int]) -> Iterator[tuple[list[int], int]]:
+    """Yields the events of each notice, and the number of further events that it only counts."""
+    if len(seqs) <= _MAX_SINGLE_NOTICES:
+        yield from (([seq], 0) for seq in seqs)
     else:
-        yield found[-_MOST_TOGETHER:], max(0, len(found) - _MOST_TOGETHER)
+        yield seqs[-_MAX_EVENTS_IN_NOTICE:], max(0, len(seqs) - _MAX_EVENTS_IN_NOTICE)
 
 
-def _tell_taken(
-    store: Store, asked: Settings, cursor: Cursor, down: set[str], pauses: Sequence[float]
+def _send_batch(
+    store: QueueStore, settings: NoticeSettings, cursor: NoticeCursor, down: set[str], pauses: Sequence[float]
 ) -> None:
-    """Tells of the notice that the cursor holds, if it holds one."""
+    """Sends the notice that the cursor holds, if there is one."""
     if not cursor.batch:
         return
-    events = store.events(after=cursor.batch[0] - 1, most=_AT_ONCE)
+    events = store.events(after=cursor.batch[0] - 1, limit=_EVENTS_PER_READ)
     found = [
         (event, task)
         for event in events
         if event.seq in cursor.batch and (task := _task_of(store, event)) is not None
     ]
     if found:
-        _tell_all(store, asked, cursor, notice_text.of(found, skipped=cursor.skipped), down, pauses)
-    cursor.move(cursor.batch[-1])
+        _send_to_all(
+            store, settings, cursor, notice_text.compose(found, skipped=cursor.skipped), down, pauses
+        )
+    cursor.advance(cursor.batch[-1])
 
 
-def _tell_all(
-    store: Store,
-    asked: Settings,
-    cursor: Cursor,
+def _send_to_all(
+    store: QueueStore,
+    settings: NoticeSettings,
+    cursor: NoticeCursor,
     notice: notice_text.Notice,
     down: set[str],
     pauses: Sequence[float],
 ) -> None:
-    """
+    """Sends a notice to each receiver that was not tried yet.
+
     Args:
-        down: Who could not be told before: he gets one try.
+        down: The receivers that could not be reached before; they get one try.
     """
-    for name, receiver in asked.receivers.items():
-        if name in cursor.told:
+    for name, receiver in settings.receivers.items():
+        if name in cursor.notified:
             continue
         why = delivery.deliver(receiver, notice, pauses=() if name in down else pauses)
         if why:
             down.add(name)
             task = notice.tasks[0]["id"] if len(notice.tasks) == 1 else None
-            store.note(NOT_TOLD, f"{name} ({receiver.kind}): {why}; `roost notices --test`", task=task)
+            store.add_event(NOT_SENT, f"{name} ({receiver.kind}): {why}; `roost notices --test`", task=task)
         else:
             down.discard(name)
-        cursor.note_told(name)
+        cursor.add_notified(name)
 
 
 def main() -> int:
-    """``tell.py FOLDER``."""
-    folder, file = Path(sys.argv[1]), notice_events.path()
+    """``queue_notices FOLDER``: sends the notices of the queue in a folder."""
+    folder, file = Path(sys.argv[1]), notice_events.settings_path()
     fd = durable.open_append(folder / "notices.lock")
-    fcntl.flock(fd, fcntl.LOCK_EX)  # of a daemon that was killed one may be at it still
+    fcntl.flock(fd, fcntl.LOCK_EX)  # the process of a daemon that was killed may still send
     try:
-        with Store.open(folder) as store:
-            # Before they are read: what happens while they are wrong is told once they are right.
-            cursor = Cursor.load(store) or Cursor.begin(store, file.stat().st_ctime)
+        with QueueStore.open(folder) as store:
+            # Created before the settings are read: events while these have an error are sent after it is
+            # corrected.
+            cursor = NoticeCursor.load(store) or NoticeCursor.create(store, file.stat().st_ctime)
             try:
-                asked = receivers.read(file)
+                settings = receivers.read_settings(file)
             except RoostError as error:
-                last = store.events(kind=NOT_TOLD)[-1:]
+                last = store.events(kind=NOT_SENT)[-1:]
                 if not last or last[0].text != str(error):
-                    store.note(NOT_TOLD, str(error))
-                return WRONG_SETTINGS
-            tell(store, asked, cursor)
-    except (RoostError, OSError) as error:  # such as a full disk: nobody is told what could not be noted
+                    store.add_event(NOT_SENT, str(error))
+                return INVALID_SETTINGS_EXIT_CODE
+            send_pending(store, settings, cursor)
+    except (
+        RoostError,
+        OSError,
+    ) as error:  # such as a full disk: a notice that cannot be recorded is not sent
         print(f"notices: {error}", file=sys.stderr, flush=True)
         return error.exit_code if isinstance(error, RoostError) else 1
     finally:

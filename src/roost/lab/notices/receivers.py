@@ -1,4 +1,7 @@
-"""Who is told of what: a file that holds secrets, so that its owner alone may read it."""
+"""The settings of notices: the receivers and the events that they get.
+
+The file holds secrets, so it is refused if other users may read it, and no error quotes a value of it.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +21,41 @@ from roost.base.errors import ConfigError, NotFound, Refused
 from roost.base.system.loopback import is_loopback
 from roost.base.text.suggestions import did_you_mean
 from roost.lab.notices.notice_events import EVENTS, STALL
-from roost.lab.notices.service_payloads import KINDS
+from roost.lab.notices.service_payloads import SERVICES
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 MAIL = "mail"
 HIDDEN = "***"
-_SHORTEST_SECRET = 6
-"""A shorter text stands in every other line by chance."""
-_PARTS = re.compile(r"[/?&=]")
-"""Between what may be secret in a URL."""
+_MIN_SECRET_LENGTH = 6
+"""A shorter text is in many lines by chance."""
+_URL_SEPARATORS = re.compile(r"[/?&=]")
+"""The characters between the parts of a URL that may be secret."""
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where notices go. What belongs to mail alone is empty for the others, and the other way round."""
+    """One place to send notices to. Fields of mail are empty for services, and the reverse."""
 
     kind: str
     url: str = ""
-    """Whoever knows it may write there: it is a secret, too."""
+    """Also a secret: a URL is enough to send messages."""
     token: str = ""
-    """ntfy's, if the topic asks for one."""
+    """The access token, for ntfy and ``webhook``."""
     secret: str = ""
-    """With which DingTalk and Lark want what is sent to be signed."""
+    """The key with which requests to DingTalk and Lark are signed."""
     host: str = ""
     port: int = 0
-    """0: what is usual with `tls`."""
+    """0: the usual port for `tls`."""
     tls: str = "starttls"
-    """Or ``tls``, from the first byte. Without one of them nothing is sent."""
+    """``starttls``, or ``tls`` from the first byte. Mail is never sent without one of them."""
     user: str = ""
     password: str = ""
     sender: str = ""
     to: list[str] = []
 
     @property
-    def place(self) -> str:
-        """Where it is, for people: without what opens it."""
+    def address(self) -> str:
+        """The address to show, without secrets."""
         if self.kind == MAIL:
             return f"{self.host}:{self.smtp_port} ({self.tls}) for {', '.join(self.to)}"
         found = urlsplit(self.url)
@@ -61,51 +64,51 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def smtp_port(self) -> int:
-        """The port of a mail server."""
+        """The port of the mail server."""
         return self.port or (465 if self.tls == "tls" else 587)
 
-    def hide(self, text: str) -> str:
-        """A text without what is secret here."""
+    def redact(self, text: str) -> str:
+        """Returns a text with `HIDDEN` for each secret of this receiver."""
         secrets = [
             self.url,
-            *_PARTS.split(self.url.partition("://")[2]),
+            *_URL_SEPARATORS.split(self.url.partition("://")[2]),
             self.token,
             self.secret,
             self.password,
         ]
         for secret in sorted(secrets, key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET and secret != urlsplit(self.url).netloc:
+            if len(secret) >= _MIN_SECRET_LENGTH and secret != urlsplit(self.url).netloc:
                 text = text.replace(secret, HIDDEN)
         return text
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the file says."""
+class NoticeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of the settings file."""
 
     receivers: dict[str, Receiver]
     events: tuple[str, ...] = EVENTS
     least_minutes: float | None = None
-    """What ran for a shorter time is not told of, unless it stalls."""
+    """A shorter run sends no notice, unless it stalls; None: the caller's default."""
 
-    def want(self, event: str, seconds: float | None, *, least_minutes: float = 0.0) -> bool:
-        """Whether somebody is to be told of it.
+    def selects(self, event: str, seconds: float | None, *, least_minutes: float = 0.0) -> bool:
+        """Returns whether an event sends a notice.
 
         Args:
             event: One of `EVENTS`.
-            seconds: How long it ran; None where that means nothing.
-            least_minutes: Where the file does not say.
+            seconds: The duration of the run; None: not known, and not compared.
+            least_minutes: The default where the file has none.
         """
         least = self.least_minutes if self.least_minutes is not None else least_minutes
         return event in self.events and (event == STALL or seconds is None or seconds >= least * 60)
 
 
-def read(file: Path) -> Settings:
-    """What a file says. No error quotes a value of it.
+def read_settings(file: Path) -> NoticeSettings:
+    """Reads the settings file. No error quotes a value of it.
 
     Raises:
-        NotFound: There is none.
-        Refused: Others may read it, or it is not ours.
-        ConfigError: It does not mean anything.
+        NotFound: There is no such file.
+        Refused: Other users may read it, or another user owns it.
+        ConfigError: It cannot be parsed, or a setting is not valid.
     """
     _require_private(file)
     try:
@@ -116,25 +119,25 @@ def read(file: Path) -> Settings:
     receivers = found.values.get("receivers")
     for name, given in receivers.items() if isinstance(receivers, dict) else ():
         _converted(given, Receiver, found, ("receivers", str(name)))
-    asked = _converted(found.values, Settings, found)
-    unknown = [name for name in asked.events if name not in EVENTS]
+    settings = _converted(found.values, NoticeSettings, found)
+    unknown = [name for name in settings.events if name not in EVENTS]
     if unknown:
         raise ConfigError(
-            "is no event", setting="events", received=unknown[0], where=file, fix=_one_of(EVENTS)
+            "is not an event", setting="events", received=unknown[0], where=file, fix=_one_of(EVENTS)
         )
-    for name, receiver in asked.receivers.items():
-        _require_sound(name, receiver, file)
-    return asked
+    for name, receiver in settings.receivers.items():
+        _require_valid(name, receiver, file)
+    return settings
 
 
 def _converted(given: object, kind: type[T], found: ConfigFile, path: tuple[str, ...] = ()) -> T:
-    """A section of the file; nothing that is wrong is quoted but the name of a key."""
+    """Returns a section of the file as a struct; an error quotes names of keys, and no values."""
     known = kind.__struct_fields__
     for key in given if isinstance(given, dict) else ():
         if key not in known:
             where = found.where((*path, key)) or found.file
             fix = did_you_mean(key, known) + _one_of(known)
-            raise ConfigError("is no setting", setting=".".join((*path, str(key))), where=where, fix=fix)
+            raise ConfigError("is not a setting", setting=".".join((*path, str(key))), where=where, fix=fix)
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
@@ -149,60 +152,60 @@ def _require_private(file: Path) -> None:
     try:
         found = file.stat()
     except FileNotFoundError:
-        fix = "write one, as `roost notices --help` shows it"
-        raise NotFound("nobody is told: there is no such file", received=str(file), fix=fix) from None
+        fix = "write the file, as `roost notices --help` shows"
+        raise NotFound("no notices are sent: there is no such file", received=str(file), fix=fix) from None
     if found.st_uid != os.geteuid():
-        what = f"it belongs to the user with the id {found.st_uid}"
-        raise Refused(what, where=file, fix="write one of your own")
+        what = f"the file belongs to the user with the id {found.st_uid}"
+        raise Refused(what, where=file, fix="write a file of your own")
     if (mode := stat.S_IMODE(found.st_mode)) & 0o077:
-        what = f"it has the rights {mode:o}, so others may read the secrets in it"
-        raise Refused(what, where=file, fix=f"`chmod 600 {file}`")
+        what = f"the file has the mode {mode:o}, so other users may read its secrets"
+        raise Refused(what, where=file, fix=f"run `chmod 600 {file}`")
 
 
-def _require_sound(name: str, receiver: Receiver, file: Path) -> None:
-    kinds = (*KINDS, MAIL)
+def _require_valid(name: str, receiver: Receiver, file: Path) -> None:
+    kinds = (*SERVICES, MAIL)
     setting = f"receivers.{name}"
     if receiver.kind not in kinds:
         fix = did_you_mean(receiver.kind, kinds) + _one_of(kinds)
-        raise ConfigError("is no kind", setting=f"{setting}.kind", where=file, fix=fix)
-    wrong = _wrong_mail(receiver) if receiver.kind == MAIL else _wrong_url(receiver.url)
+        raise ConfigError("is not a kind of receiver", setting=f"{setting}.kind", where=file, fix=fix)
+    wrong = _mail_error(receiver) if receiver.kind == MAIL else _url_error(receiver.url)
     for key in ("token", "secret", "user", "password"):
         if not (getattr(receiver, key).isprintable() and getattr(receiver, key).isascii()):
-            what = "holds what cannot be sent, such as a line break or a letter beyond ASCII"
+            what = "has a character that cannot be sent, such as a line break or one beyond ASCII"
             wrong = key, what, "write it on one line, in quotes, as the service shows it"
     if wrong:
         key, what, fix = wrong
         raise ConfigError(what, setting=f"{setting}.{key}", where=file, fix=fix)
 
 
-def _wrong_mail(receiver: Receiver) -> tuple[str, str, str] | None:
+def _mail_error(receiver: Receiver) -> tuple[str, str, str] | None:
     if not receiver.host or not receiver.sender or not receiver.to:
         key = next(key for key in ("host", "sender", "to") if not getattr(receiver, key))
-        return key, "is missing", "mail needs host, sender and to"
+        return key, "is missing", "give host, sender and to"
     if receiver.tls not in ("starttls", "tls"):
-        return "tls", "is neither", "write `starttls` or `tls`: a password is never sent in the open"
+        return "tls", "is not valid", "write `starttls` or `tls`: a password is never sent unencrypted"
     if not 0 <= receiver.port < 65536:
-        return "port", "is no port", "leave it out, or give a number below 65536"
+        return "port", "is not a port", "leave it out, or give a number below 65536"
     addresses: Mapping[str, Any] = {"sender": [receiver.sender], "to": receiver.to}
     for key, given in addresses.items():
         if any("@" not in one or not one.isprintable() for one in given):
-            return key, "is no address", "write `me@example.org`"
+            return key, "is not an address", "write an address such as `me@example.org`"
     return None
 
 
-def _wrong_url(url: str) -> tuple[str, str, str] | None:
-    fix = "copy the whole URL that the service shows, as docs/notices.md tells"
+def _url_error(url: str) -> tuple[str, str, str] | None:
+    fix = "copy the whole URL that the service shows (docs/notices.md)"
     try:
         found = urlsplit(url)
-        is_one = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        is_url = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
     except ValueError:
-        is_one = False
-    if is_one and found.username is not None:
-        return "url", "holds a user", "ntfy takes a `token` beside the URL; the others need none"
-    if not is_one or not url.isprintable() or not url.isascii() or " " in url:
-        return "url", "is missing" if not url else "is no URL", fix
+        is_url = False
+    if is_url and found.username is not None:
+        return "url", "has a user name", "remove it; for ntfy give a `token`"
+    if not is_url or not url.isprintable() or not url.isascii() or " " in url:
+        return "url", "is missing" if not url else "is not a URL", fix
     if found.scheme == "http" and not is_loopback(found.hostname or ""):
-        return "url", "would carry its secret in the open", "begin it with https:"
+        return "url", "would send its secret unencrypted", "use https:"
     return None
 
 

@@ -1,9 +1,8 @@
-"""Tells of a run that is in no queue, and ends.
+"""The process that sends the notice of a run without a task, and ends.
 
-Started as ``python -m roost.lab.notices.run_notice PACKAGE SESSION ENTRY``
-(`roost.supervisor.notices.run_notice_process`) when it
-has ended, with its place on the list (`roost.supervisor.notices.run_notice_list`) or nothing; with
-``stalled`` at a stall.
+Started by `roost.supervisor.notices.run_notice_process` as ``python -m roost.lab.notices.run_notice PACKAGE
+SESSION ENTRY`` after the run has ended, where ENTRY is the run's entry in the list of
+`roost.supervisor.notices.run_notice_list`, or is left out; with ``stalled`` in its place at a stall.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pathlib import Path
 
 from roost.base.errors import RoostError
 from roost.lab.notices import delivery, notice_events, notice_text, receivers
-from roost.lab.notices.notice_events import EVENT_OF
-from roost.lab.notices.queue_notices import NOT_TOLD
-from roost.lab.notices.receivers import Settings
-from roost.lab.queue.history import Event
-from roost.lab.queue.queue_store import Store
+from roost.lab.notices.notice_events import EVENT_BY_KIND
+from roost.lab.notices.queue_notices import NOT_SENT
+from roost.lab.notices.receivers import NoticeSettings
+from roost.lab.queue.history import QueueEvent
+from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import CRASHED, Task
 from roost.lab.scheduling.attempt_outcome import describe_end
 from roost.lab.scheduling.stall_events import STALLED, describe_stall
@@ -30,28 +29,28 @@ from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
 
 LEAST_MINUTES = 10.0
-"""Where the settings do not say: of a shorter run who began it needs no notice, he sits there still."""
+"""The default of ``least_minutes``: the user who started a shorter run is still at the terminal."""
 
 
-def tell(
+def send(
     package: Path,
     session: int,
-    asked: Settings,
+    settings: NoticeSettings,
     *,
     has_stalled: bool,
-    pauses: Sequence[float] = delivery.PAUSES,
+    pauses: Sequence[float] = delivery.RETRY_PAUSES,
 ) -> list[str]:
-    """Tells of a session to all who want to be told; gives who could not be, and why.
+    """Sends the notice of a session to all receivers; returns a line for each failure, with its reason.
 
     Args:
-        package: Its package.
+        package: The package of the session.
         session: Its number.
-        asked: The settings.
-        has_stalled: Whether it is of its last stall, and not of its end.
-        pauses: As of `sending.deliver`.
+        settings: The receivers and the events that they get.
+        has_stalled: Whether the notice is about the last stall; else about the end.
+        pauses: As in `delivery.deliver`.
     """
-    found = find(package, session)
-    event = _stall(found) if has_stalled else _end(package, found)
+    found = read_session(package, session)
+    event = _stall_event(found) if has_stalled else _end_event(package, found)
     if event is None:
         return []
     task = Task(
@@ -65,61 +64,70 @@ def tell(
         started=sessions.unix_seconds((found.record or {}).get("started")),
         ended=None if has_stalled else event.at,
     )
-    if not asked.want(EVENT_OF[event.kind], notice_text.seconds(event, task), least_minutes=LEAST_MINUTES):
+    if not settings.selects(
+        EVENT_BY_KIND[event.kind], notice_text.duration_seconds(event, task), least_minutes=LEAST_MINUTES
+    ):
         return []
-    stands = f"{package}:{session}:{task.started}:{event.text}".encode(errors="replace")
-    notice = notice_text.of([(event, task)], id=f"run.{hashlib.sha256(stands).hexdigest()[:20]}")
+    key = f"{package}:{session}:{task.started}:{event.text}".encode(errors="replace")
+    notice = notice_text.compose([(event, task)], id=f"run.{hashlib.sha256(key).hexdigest()[:20]}")
     failed = []
-    for name, receiver in asked.receivers.items():
+    for name, receiver in settings.receivers.items():
         if why := delivery.deliver(receiver, notice, pauses=pauses):
             failed.append(f"{name} ({receiver.kind}): {why}; `roost notices --test`; the run {package}")
     return failed
 
 
-def find(package: Path, session: int) -> Session:
-    """A session of a package; one whose process is gone has crashed, whatever its record says."""
+def read_session(package: Path, session: int) -> Session:
+    """Reads a session of a package; one whose process is gone has crashed, whatever its record says."""
     folder = package / "sessions"
     files = (folder / f"{session}.request.json", folder / f"{session}.json")
     return sessions.read(*files, number=session, lock=package / "lock")
 
 
-def note(failed: Sequence[str]) -> None:
-    """Notes among the lab's events who could not be told, and why."""
+def record_failures(failed: Sequence[str]) -> None:
+    """Records failures, a line each, as events of the lab."""
     if failed:
-        with contextlib.suppress(RoostError, OSError), Store.open() as store, store.together():
+        with contextlib.suppress(RoostError, OSError), QueueStore.open() as store, store.transaction():
             for why in failed:
-                store.note(NOT_TOLD, why)
+                store.add_event(NOT_SENT, why)
 
 
-def _stall(session: Session) -> Event | None:
-    """Its last one; None if the record does not tell."""
+def _stall_event(session: Session) -> QueueEvent | None:
+    """Returns an event of the last stall; None if the record has none."""
     stalls = (session.record or {}).get("stalls")
     text = describe_stall(stalls[-1]) if isinstance(stalls, list) and stalls else ""
-    return Event(session.number, time.time(), None, STALLED, text) if text else None
+    return QueueEvent(session.number, time.time(), None, STALLED, text) if text else None
 
 
-def _end(package: Path, session: Session) -> Event | None:
-    """How it has ended; None if it has not, or has never begun."""
+def _end_event(package: Path, session: Session) -> QueueEvent | None:
+    """Returns an event of the end; None if the session has not ended or never started."""
     record = session.record
-    if record is None or session.state not in EVENT_OF:
+    if record is None or session.state not in EVENT_BY_KIND:
         return None
     ended = sessions.unix_seconds(record.get("ended"))
-    if ended is None and session.state == CRASHED:  # nobody was left who could have written it down
-        seen = live_progress.read(package / "progress")
-        ended = seen.wall if seen is not None else None
+    if ended is None and session.state == CRASHED:  # no process was left to record it
+        progress = live_progress.read(package / "progress")
+        ended = progress.wall if progress is not None else None
     why = describe_end(session.state, str(session.error or record.get("reason") or ""))
-    return Event(session.number, ended or time.time(), None, session.state, why)
+    return QueueEvent(session.number, ended or time.time(), None, session.state, why)
 
 
 def main() -> int:
-    """``of_run.py PACKAGE SESSION [stalled|ENTRY]``."""
+    """``run_notice PACKAGE SESSION [stalled|ENTRY]``: sends the notice of one session."""
     package, session, more = Path(sys.argv[1]), int(sys.argv[2]), "".join(sys.argv[3:])
     try:
-        failed = tell(package, session, receivers.read(notice_events.path()), has_stalled=more == "stalled")
-    except RoostError as error:  # it stays on the list, and is told once they are right
-        note([f"{error}; the run {package}"])
+        failed = send(
+            package,
+            session,
+            receivers.read_settings(notice_events.settings_path()),
+            has_stalled=more == "stalled",
+        )
+    except (
+        RoostError
+    ) as error:  # the entry stays in the list: the notice is sent after the settings are corrected
+        record_failures([f"{error}; the run {package}"])
         return 1
-    note(failed)
+    record_failures(failed)
     if more.startswith("/"):
         run_notice_list.remove_entry(more)
     return 1 if failed else 0

@@ -1,6 +1,9 @@
-"""Tells of runs in no queue whose guard and supervisor were killed, or whose notice was, and ends; started as
-``python -m roost.lab.notices.unsent_run_notices`` by whoever has seen such an entry
-(`roost.supervisor.notices.run_notice_list`)."""
+"""The process that sends the notices of runs without a task that were never sent, and ends.
+
+The guard and supervisor of such a run were killed, or its sending process was. Every process that finds such
+an entry (`roost.supervisor.notices.run_notice_list`) starts this one as ``python -m
+roost.lab.notices.unsent_run_notices``.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,28 @@ from pathlib import Path
 
 from roost.base.errors import NotFound, RoostError
 from roost.lab.notices import delivery, receivers, run_notice
-from roost.lab.notices.notice_events import EVENT_OF
+from roost.lab.notices.notice_events import EVENT_BY_KIND
 from roost.package.sessions import Session
 from roost.supervisor.notices import run_notice_list
 from roost.supervisor.notices.run_notice_list import UnsentRunNotice
 
 
-def tell(path: str, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
-    """Tells of the run of an entry, and takes it off the list. One that may run still, on another machine, or
-    of which somebody else tells, or whose settings are wrong, stays.
+def send_entry(path: str, *, pauses: Sequence[float] = delivery.RETRY_PAUSES) -> None:
+    """Sends the notice of an entry's run, and removes the entry.
+
+    The entry stays if the run may still be running on another machine, if another process sends its notice,
+    or if its settings have an error.
 
     Args:
         path: The entry.
-        pauses: As of `sending.deliver`.
+        pauses: As in `delivery.deliver`.
     """
     with run_notice_list.lock_entry(path) as entry:
         if entry is None:
             return
         try:
-            is_settled = _tell(entry, pauses)
-        except OSError:  # such as of a disk that does not answer: the others on the list are told of
+            is_settled = _send(entry, pauses)
+        except OSError:  # such as of a disk that does not respond: the other entries are still sent
             is_settled = False
         if is_settled:
             run_notice_list.remove_entry(path)
@@ -37,36 +42,38 @@ def tell(path: str, *, pauses: Sequence[float] = delivery.PAUSES) -> None:
             run_notice_list.postpone_entry(path)
 
 
-def _tell(entry: UnsentRunNotice, pauses: Sequence[float]) -> bool:
-    """Tells of it; gives whether nothing is left to be told."""
+def _send(entry: UnsentRunNotice, pauses: Sequence[float]) -> bool:
+    """Sends the notice of an entry's run; returns whether the entry is done."""
     package = Path(entry.package)
-    session = _last(package, entry.session)
+    session = _last_restart(package, entry.session)
     if session is None:
         return True
     try:
-        asked = receivers.read(Path(entry.settings))
-    except RoostError as error:  # nobody wants to be told; or it is told once they are right
+        settings = receivers.read_settings(Path(entry.settings))
+    except RoostError as error:  # no receivers; or the notice is sent after the settings are corrected
         return isinstance(error, NotFound)
-    if session.state not in EVENT_OF:
+    if session.state not in EVENT_BY_KIND:
         return False
-    run_notice.note(run_notice.tell(package, session.number, asked, has_stalled=False, pauses=pauses))
+    run_notice.record_failures(
+        run_notice.send(package, session.number, settings, has_stalled=False, pauses=pauses)
+    )
     return True
 
 
-def _last(package: Path, number: int) -> Session | None:
-    """The last of those that have followed by themselves. None: the package is gone, or a person has gone on
-    with it, and knows."""
+def _last_restart(package: Path, number: int) -> Session | None:
+    """Returns the last automatic restart of a session; None if the package is gone, or a user has continued
+    the run and so knows that it ended."""
     while (package / "sessions" / f"{number + 1}.request.json").exists():
-        if run_notice.find(package, number + 1).request.get("restart_of") != number:
+        if run_notice.read_session(package, number + 1).request.get("restart_of") != number:
             return None
         number += 1
-    return run_notice.find(package, number) if (package / "sessions").is_dir() else None
+    return run_notice.read_session(package, number) if (package / "sessions").is_dir() else None
 
 
 def main() -> None:
-    """``left.py``."""
+    """Sends the notice of every unsent entry."""
     for path in run_notice_list.unsent_entries(os.environ):
-        tell(path)
+        send_entry(path)
 
 
 if __name__ == "__main__":

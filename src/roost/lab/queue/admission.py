@@ -1,4 +1,4 @@
-"""What makes new tasks fit to be queued."""
+"""Checks of the dependencies of new tasks, before they are queued."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from roost.base.errors import NotFound, Refused
 from roost.lab.queue.task import ENDED, PENDING, SUCCEEDED, Task
 
 
-def require_sound(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
-    """Makes sure that each can begin some day.
+def require_can_start(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
+    """Checks that new tasks can start at some time.
 
     Args:
-        tasks: The new ones.
-        known: The states of those that are queued, as far as the new ones name them.
+        tasks: The new tasks.
+        known: The states of the queued tasks that the new ones name.
 
     Raises:
-        NotFound: One waits for a task that is not there.
-        Refused: One is there already, or waits for itself or for one that did not succeed.
+        NotFound: A dependency is not in the queue.
+        Refused: An id is queued already, or a task depends on itself or on a task that did not succeed.
     """
     for id, count in Counter(task.id for task in tasks).items():
         if count > 1 or id in known:
@@ -31,64 +31,64 @@ def require_sound(tasks: Sequence[Task], known: Mapping[str, str]) -> None:
         _require_utf8(task)
         for other in task.after:
             if other not in new:
-                require_hope(other, known.get(other))
+                require_can_succeed(other, known.get(other))
         for other in task.after_any:
             if other not in new and other not in known:
-                raise _not_there("--after-any", other)
-    if circle := _circle(tasks):
-        fix = "take one of these away from the tasks that come before"
-        what = f"tasks would wait for each other for ever: {circle}"
+                raise _unknown_dependency("--after-any", other)
+    if cycle := _dependency_cycle(tasks):
+        fix = "remove one of these dependencies"
+        what = f"tasks would wait for each other forever: {cycle}"
         raise Refused(what, setting="--after", fix=fix)
 
 
-def hopeless(tasks: Sequence[Task]) -> list[str]:
-    """What keeps some of the tasks of a whole queue from ever beginning, a line each.
+def never_starting(tasks: Sequence[Task]) -> list[str]:
+    """Returns a line for each reason why tasks of a whole queue will never start.
 
     Args:
-        tasks: All of them.
+        tasks: All tasks of the queue.
     """
     known = {task.id for task in tasks}
     waiting = [task for task in tasks if task.state == PENDING]
-    told = [
-        f"the task {task.id} waits for {other}, of which nothing is left, and will never start"
+    reasons = [
+        f"the task {task.id} waits for {other}, which no longer exists, and will never start"
         for task in waiting
         for other in task.after
         if other not in known
     ]
-    circle = _circle(waiting)
-    return [*told, f"tasks wait for each other for ever: {circle}"] if circle else told
+    cycle = _dependency_cycle(waiting)
+    return [*reasons, f"tasks wait for each other forever: {cycle}"] if cycle else reasons
 
 
-def _circle(tasks: Sequence[Task]) -> str:
-    """``a → b → a``; empty if none of them waits for itself."""
+def _dependency_cycle(tasks: Sequence[Task]) -> str:
+    """Returns a cycle as ``a → b → a``; empty if there is none."""
     try:
-        TopologicalSorter({task.id: task.others for task in tasks}).prepare()
+        TopologicalSorter({task.id: task.dependencies for task in tasks}).prepare()
     except CycleError as error:
         return " → ".join(reversed(error.args[1]))
     return ""
 
 
-def require_hope(other: str, state: str | None) -> None:
-    """Makes sure that a task that is to succeed before another one still can.
+def require_can_succeed(other: str, state: str | None) -> None:
+    """Checks that a task that must succeed before another one still can.
 
     Args:
-        other: That task.
-        state: Its own; None: it is not queued.
+        other: The id of the task.
+        state: Its state; None: it is not in the queue.
 
     Raises:
-        NotFound: It is not there.
-        Refused: It did not succeed.
+        NotFound: The task is not in the queue.
+        Refused: It ended without success.
     """
     if state is None:
-        raise _not_there("--after", other)
+        raise _unknown_dependency("--after", other)
     if state in ENDED and state != SUCCEEDED:
-        what = f"that task did not succeed ({state}), so what waits for it would never begin"
-        fix = "leave --after out, name another task, or write --after-any: it begins however that one ended"
+        what = f"that task did not succeed ({state}), so a task that waits for it would never start"
+        fix = "leave out --after, name another task, or write --after-any to start after it however it ended"
         raise Refused(what, setting="--after", received=other, fix=fix)
 
 
-def _not_there(option: str, other: str) -> NotFound:
-    fix = "look with `roost tasks`"
+def _unknown_dependency(option: str, other: str) -> NotFound:
+    fix = "choose an id from `roost tasks`"
     return NotFound("there is no such task to wait for", setting=option, received=other, fix=fix)
 
 
@@ -97,5 +97,5 @@ def _require_utf8(task: Task) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            what = "the package's path is no UTF-8, which the lab's queue cannot hold"
+            what = "the package's path is not UTF-8, which the lab's queue cannot store"
             raise Refused(what, where=ascii(text), fix="give a save_root with a plain name") from None

@@ -1,4 +1,4 @@
-"""One connection to the lab's queue: SQLite, opened as safely as it can be, its errors told in words."""
+"""One connection to the lab's queue: durable SQLite transactions, and errors as `RoostError`."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from roost.base.errors import Refused, RoostError
 from roost.base.system import state_folder
 from roost.lab.queue import package_roots, schema, task_rows
 
-NAME = "lab.db"
-_PATIENCE_SECONDS = 10.0
+FILE_NAME = "lab.db"
+_BUSY_TIMEOUT_SECONDS = 10.0
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_NO_RIGHT = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
-_REBUILD = "`roost lab rebuild` makes it anew from the packages"
+_NO_PERMISSION = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")
+_REBUILD_FIX = "run `roost lab rebuild`, which builds a new queue from the packages"
 
 
-def was_made(folder: Path) -> bool:
-    """Whether there is a queue, or was one: what was queued then is told to be gone."""
-    return (folder / NAME).exists() or bool(package_roots.read(folder))
+def has_existed(folder: Path) -> bool:
+    """Returns whether a folder has a queue or had one before; a lost queue must be reported, not replaced."""
+    return (folder / FILE_NAME).exists() or bool(package_roots.read(folder))
 
 
-def open_(folder: Path) -> sqlite3.Connection:
-    """The queue in a folder, made if need be.
+def open_database(folder: Path) -> sqlite3.Connection:
+    """Opens the queue in a folder, and creates it if there never was one.
 
     Raises:
-        Refused: Its place will not do, it is damaged or gone, or a newer roost has made it.
-        RoostError: It cannot be written.
-        OSError: Its folder cannot be made.
+        Refused: The folder is not suitable, or the queue is damaged, missing, or of a newer roost.
+        RoostError: The queue cannot be written.
+        OSError: The folder cannot be created.
     """
     state_folder.prepare(folder)
-    path = folder / NAME
-    if was_made(folder) and not path.exists():
-        raise Refused("the lab's queue is gone", where=path, fix=_REBUILD)
-    with told(path):
-        # A stream of the server is read by one thread after the other, never by two at once.
+    path = folder / FILE_NAME
+    if has_existed(folder) and not path.exists():
+        raise Refused("the lab's queue is missing", where=path, fix=_REBUILD_FIX)
+    with translate_errors(path):
+        # An event stream of the server is read by different threads, but never by two at once.
         connection = sqlite3.connect(
-            path, isolation_level=None, timeout=_PATIENCE_SECONDS, check_same_thread=False
+            path, isolation_level=None, timeout=_BUSY_TIMEOUT_SECONDS, check_same_thread=False
         )
         try:
-            connection.execute("PRAGMA secure_delete = ON")  # of an environment that is forgotten
+            connection.execute("PRAGMA secure_delete = ON")  # for environments, which may hold secrets
             schema.prepare(connection, path)
             state_folder.require_owner_and_mode(path, 0o600)
             for pragma in ("synchronous = FULL", "foreign_keys = ON"):
@@ -54,56 +54,56 @@ def open_(folder: Path) -> sqlite3.Connection:
     return connection
 
 
-def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Reads all of it.
+def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    """Reads the whole queue and checks its integrity.
 
     Raises:
-        Refused: It is damaged.
+        Refused: The queue is damaged.
     """
-    with told(path):
+    with translate_errors(path):
         found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
     if found != ["ok"]:
-        raise damaged(path, found[0])
+        raise damaged_error(path, found[0])
 
 
-def damaged(path: Path, why: object) -> Refused:
-    """What is told of a queue that cannot be read."""
+def damaged_error(path: Path, why: object) -> Refused:
+    """Returns the error for a queue that cannot be read."""
     what = f"the lab's queue is damaged: {' '.join(str(why).split())}"
-    return Refused(what, where=path, fix=f"{_REBUILD} and keeps this one aside")
+    return Refused(what, where=path, fix=f"{_REBUILD_FIX} and keeps this one under another name")
 
 
 @contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Tells in words what goes wrong inside with the queue at ``path``.
+def translate_errors(path: Path) -> Iterator[None]:
+    """Turns errors of SQLite in a block, which uses the queue at ``path``, into errors for the user.
 
     Raises:
-        Refused: It is damaged, in use for too long, or may not be written.
+        Refused: The queue is damaged, was locked for too long, or the user may not write it.
         RoostError: It could not be written.
     """
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.IntegrityError):
-        raise  # our own mistake
+        raise  # a defect of roost
     except sqlite3.Error as error:
-        raise _in_words(error, path) from error
-    except task_rows.Unreadable as error:
-        raise damaged(path, error) from error
+        raise _roost_error(error, path) from error
+    except task_rows.UnreadableRow as error:
+        raise damaged_error(path, error) from error
 
 
-def _in_words(error: sqlite3.Error, path: Path) -> RoostError:
+def _roost_error(error: sqlite3.Error, path: Path) -> RoostError:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name.startswith(_DAMAGED) or not name:
-        return damaged(path, error)
+        return damaged_error(path, error)
     if _is_busy(error):
-        what = f"another process has kept the lab's queue locked for {_PATIENCE_SECONDS:g} s"
-        return Refused(what, where=path, fix=f"`fuser {path}` names it; try again when it has ended")
-    if name.startswith(_NO_RIGHT):
-        fix = "make sure that you may write there, or set ROOST_STATE to another folder"
+        what = f"another process has kept the lab's queue locked for {_BUSY_TIMEOUT_SECONDS:g} s"
+        return Refused(what, where=path, fix=f"find it with `fuser {path}`, and try again after it has ended")
+    if name.startswith(_NO_PERMISSION):
+        fix = "get write permission there, or set ROOST_STATE to another folder"
         return Refused(f"the lab's queue cannot be opened for writing: {error}", where=path, fix=fix)
-    if name == "SQLITE_ERROR":  # a table or column is not there
-        return damaged(path, error)
+    if name == "SQLITE_ERROR":  # a table or column is missing
+        return damaged_error(path, error)
     what = f"the lab's queue could not be written: {error}; nothing was changed"
-    return RoostError(what, where=path, fix="make room on that disk and try again")
+    return RoostError(what, where=path, fix="free space on that disk and try again")
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -111,8 +111,8 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 
 @contextlib.contextmanager
-def reading(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """One state of the queue for all that is read inside."""
+def read_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """A block whose reads all see one state of the queue."""
     if connection.in_transaction:
         yield connection
         return
@@ -124,14 +124,14 @@ def reading(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """All that is written inside, or nothing. Its commit is on the disk before the block has ended; that of a
-    block inside of another one, when the outer one has."""
+def write_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """A block whose writes are all made, or none. They are durable when the block ends; those of a nested
+    block, when the outer one ends."""
     if connection.in_transaction:
-        with _part(connection):
+        with _savepoint(connection):
             yield connection
         return
-    _begin(connection)
+    _begin_immediate(connection)
     try:
         yield connection
         connection.execute("COMMIT")
@@ -141,36 +141,39 @@ def writing(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         raise
 
 
-def wipe(connection: sqlite3.Connection) -> bool:
-    """Leaves nothing of what was deleted in the file beside the queue, to which changes are written first;
-    gives whether that could be: not while somebody reads, and not on a full disk."""
+def truncate_wal(connection: sqlite3.Connection) -> bool:
+    """Removes deleted data from the write-ahead log; returns whether that was possible: not while another
+    process reads, and not on a full disk."""
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
-    except sqlite3.Error:  # the change itself is made; what is damaged is told by whoever reads next
+    except sqlite3.Error:  # the change itself is committed; the next reader reports a damaged file
         return False
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE_SECONDS * 1000)}")
+        connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_SECONDS * 1000)}")
 
 
 @contextlib.contextmanager
-def _part(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is written inside, or nothing of that alone."""
+def _savepoint(connection: sqlite3.Connection) -> Iterator[None]:
+    """A nested block whose writes are all made, or none of them."""
     connection.execute("SAVEPOINT part")
     try:
         yield
         connection.execute("RELEASE part")
     except BaseException:
-        if connection.in_transaction:  # as in `writing`
+        if connection.in_transaction:  # as in `write_transaction`
             connection.execute("ROLLBACK TO part")
             connection.execute("RELEASE part")
         raise
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    """Waits for its turn. SQLite's own waiting ends in naps of 100 ms: among fifty writers one would hardly
-    ever come at the right moment."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+def _begin_immediate(connection: sqlite3.Connection) -> None:
+    """Begins a write transaction, and waits for other writers.
+
+    SQLite's own busy handler sleeps for up to 100 ms at a time: among fifty writers it would hardly ever wake
+    at a moment when the queue is free.
+    """
+    deadline = time.monotonic() + _BUSY_TIMEOUT_SECONDS
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         while True:
@@ -182,4 +185,4 @@ def _begin(connection: sqlite3.Connection) -> None:
                     raise
             time.sleep(random.uniform(0.001, 0.01))
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE_SECONDS * 1000)}")
+        connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_TIMEOUT_SECONDS * 1000)}")

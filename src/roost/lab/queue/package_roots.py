@@ -1,4 +1,5 @@
-"""``roots.jsonl`` beside the queue: the folders that hold packages of tasks, for when the queue is lost."""
+"""``roots.jsonl`` in the queue's folder: the folders that hold packages of tasks, for a rebuild of the
+queue."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _NAME = "roots.jsonl"
 
 
 def read(folder: Path) -> list[Path]:
-    """The folders that were noted; a damaged line is passed over."""
+    """Returns the recorded folders; damaged lines are skipped."""
     try:
         lines = bytes(safe_read.read(folder / _NAME)).splitlines()
     except FileNotFoundError:
@@ -28,11 +29,11 @@ def _read_line(line: bytes) -> object:
         return None
 
 
-def note(folder: Path, packages: Iterable[Path]) -> None:
-    """Notes where packages lie.
+def add(folder: Path, packages: Iterable[Path]) -> None:
+    """Records the parent folders of packages.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     known = set(read(folder))
     new = [root for root in dict.fromkeys(package.parent for package in packages) if root not in known]
@@ -40,10 +41,10 @@ def note(folder: Path, packages: Iterable[Path]) -> None:
         return
     fd = durable.open_append(folder / _NAME)
     try:
-        # Begins a line of its own, whatever a full disk has left of the last one.
+        # Each starts with a line break, in case a full disk cut off the last line.
         durable.append(fd, b"".join(b"\n" + json.dumps(str(root)).encode() + b"\n" for root in new))
         durable.sync(fd)
-    except OSError as error:  # a descriptor has no name
+    except OSError as error:  # an error of a descriptor names no file
         raise OSError(error.errno, error.strerror, str(folder / _NAME)) from error
     finally:
         os.close(fd)

@@ -1,8 +1,8 @@
-"""The lab's queue: what every task is now, which cards it holds, and what is remembered beside.
+"""The lab's queue: the state and the cards of every task, with the events, memory profiles and settings of
+the lab.
 
-A cache of the packages (`roost.lab.queue.rebuild`), but for the settings and the memory that was measured.
-Any
-process of the user may open it at any time; each change is one transaction.
+All but the settings and the memory profiles can be rebuilt from the packages (`roost.lab.queue.rebuild`). Any
+process of the user may open the queue at any time; each change is one transaction.
 """
 
 from __future__ import annotations
@@ -33,55 +33,55 @@ from roost.lab.queue import (
 )
 from roost.lab.queue.task import ENDED, EVICT, LIVE, PENDING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import (
-    ASKED,
-    LIVES_NO_MORE,
-    WAITS,
+    PENDING_FIELDS,
+    RELEASED_FIELDS,
+    STOP_REQUESTS,
     is_stronger,
-    require,
-    require_next,
-    why_stopped,
+    require_allowed,
+    require_transition,
+    stop_reason_while_pending,
 )
 
-_AT_ONCE = 500
-"""Ids in one question: SQLite before 3.32 takes at most 999."""
+_IDS_PER_QUERY = 500
+"""SQLite before 3.32 allows at most 999 values in one query."""
 
 
-class Raced(Exception):
-    """Somebody else was quicker: the task, or what it was to hold, is no more as it was seen. Look again."""
+class ConcurrentChange(Exception):
+    """Another process was faster: the task or a card has changed since the caller read it. Read again."""
 
 
-class Store(history.Remembered):
-    """The queue of one user, opened. A thread, and a process that was forked, opens its own.
+class QueueStore(history.QueueHistory):
+    """The open queue of one user. Each thread and each forked process opens its own.
 
-    Every method raises `Refused` for a queue that is damaged or was locked for 10 s, and `RoostError` when it
-    cannot be written; then nothing was changed.
+    Every method raises `Refused` for a queue that is damaged or was locked for 10 s, and `RoostError` if it
+    cannot be written; then nothing is changed.
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        super().__init__(folder / database.NAME, connection)
+        super().__init__(folder / database.FILE_NAME, connection)
         self.folder = folder
-        self._untold: list[Task] | None = None
-        """Whose tickets are written at the end of the transaction around all."""
-        self._is_to_wipe = False
-        """Whether an environment was forgotten whose bytes may still stand somewhere."""
+        self._deferred_files: list[Task] | None = None
+        """The tasks whose files are written at the end of the outer transaction; None outside of one."""
+        self._wal_holds_environment = False
+        """Whether an environment was deleted whose bytes may still be in the write-ahead log."""
 
     @classmethod
     def open(cls, folder: Path | None = None) -> Self:
-        """Opens the queue, which is made if there is none.
+        """Opens the queue, and creates it if there never was one.
 
         Args:
-            folder: The lab's; that of `roost.base.system.state_folder` when None.
+            folder: The lab's folder; None: that of `roost.base.system.state_folder`.
 
         Raises:
-            Refused: Its place will not do, it is damaged, or a newer roost has made it.
-            RoostError: It cannot be written.
-            OSError: Its folder cannot be made.
+            Refused: The folder is not suitable, or the queue is damaged, missing, or of a newer roost.
+            RoostError: The queue cannot be written.
+            OSError: The folder cannot be created.
         """
         path = folder if folder is not None else state_folder.lab_folder()
-        return cls(path, database.open_(path))
+        return cls(path, database.open_database(path))
 
     def close(self) -> None:
-        """Lets go of the file; nothing can be asked any more."""
+        """Closes the file; no method works afterwards."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -93,32 +93,32 @@ class Store(history.Remembered):
         self.close()
 
     def check(self) -> None:
-        """Reads all of it.
+        """Reads the whole queue and checks its integrity.
 
         Raises:
-            Refused: It is damaged.
+            Refused: The queue is damaged.
         """
-        database.check(self._connection, self.path)
+        database.check_integrity(self._connection, self.path)
 
-    def wake(self) -> None:
-        """Makes the daemon look at the queue, if there is one."""
+    def wake_daemon(self) -> None:
+        """Makes the daemon read the queue, if one runs."""
         wakeup.send(self.folder)
 
     # --- reading
 
     def task(self, id: str) -> Task:
-        """One task, with its plan.
+        """Returns one task, with its plan.
 
         Raises:
-            NotFound: There is none.
+            NotFound: No task has this id.
         """
-        with self._reading():
+        with self._read_transaction():
             return self._task(id)
 
     def _task(self, id: str) -> Task:
-        found = self._selected("WHERE id = ?", (id,), columns=task_rows.SELECTED_WHOLE)
+        found = self._select("WHERE id = ?", (id,), columns=task_rows.COLUMN_LIST_WITH_PLAN)
         if not found:
-            raise NotFound("there is no such task", received=id, fix="look with `roost tasks`")
+            raise NotFound("there is no such task", received=id, fix="choose an id from `roost tasks`")
         return found[0]
 
     def tasks(
@@ -130,14 +130,14 @@ class Store(history.Remembered):
         newest: int | None = None,
         oldest: int | None = None,
     ) -> list[Task]:
-        """Tasks without their plans, in the order in which they were submitted.
+        """Returns tasks without their plans, in the order of submission.
 
         Args:
-            states: Those of these; of all when None, like the rest.
-            user: His.
-            sweeps: Those of these sweeps, at most 500.
-            newest: So many of them, the last ones.
-            oldest: So many of them, the first ones; of each sweep its first task alone.
+            states: Only tasks in these states; None, here as below: no condition.
+            user: Only tasks of this user.
+            sweeps: Only tasks of these sweeps, at most 500.
+            newest: At most so many, the newest of them.
+            oldest: At most so many, the oldest of them, with only the first task of each sweep.
         """
         terms, values = [], []
         if user is not None:
@@ -152,105 +152,106 @@ class Store(history.Remembered):
             firsts = f"SELECT min(seq) FROM task {where} GROUP BY coalesce(sweep, id) ORDER BY 1"
             where = f"WHERE seq IN ({firsts} LIMIT {oldest:d})"
         limit = f"DESC LIMIT {newest:d}" if newest is not None else ""
-        with self._reading():
-            found = self._selected(f"{where} ORDER BY seq {limit}", values)
+        with self._read_transaction():
+            found = self._select(f"{where} ORDER BY seq {limit}", values)
         return found[::-1] if newest is not None else found
 
     def tasks_since(self, seq: int) -> tuple[int, list[Task] | None]:
-        """Up to which event this tells, and which tasks have changed since the one of number ``seq``, without
-        their plans, in the order in which they were submitted; None where not all is remembered since."""
-        assert not self._connection.in_transaction, "it would tell of what may be taken back"
-        with self._reading() as connection:
+        """Returns the number of the newest event, and the tasks that have changed since event ``seq``,
+        without their plans, in the order of submission; None for the tasks if later events were removed
+        already."""
+        assert not self._connection.in_transaction, "it would report changes that may be rolled back"
+        with self._read_transaction() as connection:
             sql = "SELECT (SELECT min(seq) FROM event), (SELECT max(seq) FROM event)"
             oldest, newest = (number or 0 for number in connection.execute(sql).fetchone())
             if seq == 0 or oldest > seq + 1:
                 return newest, None
             changed = "WHERE id IN (SELECT task FROM event WHERE seq > ?) ORDER BY seq"
-            return newest, self._selected(changed, (seq,))
+            return newest, self._select(changed, (seq,))
 
     def find(self, text: str) -> Task:
-        """The task that a person means by an id, the beginning of one, a name, or the path of a package; with
-        its plan. Of several tasks of one package, the one that has not ended, or the newest.
+        """Returns the task with an id, the beginning of one, a name, or the path of a package, with its plan.
+        Of several tasks of one package, the one that has not ended, or the newest.
 
         Raises:
-            NotFound: There is none.
-            UsageError: There are several.
+            NotFound: No task matches.
+            UsageError: Several tasks match.
         """
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             return self._task(task_lookup.find(connection, text))
 
     def find_all(self, text: str) -> list[Task]:
-        """Like `find`; by the id of a sweep, or its beginning, all tasks of that, without their plans.
+        """Like `find`; for a sweep (`task_lookup.find_sweep`) all its tasks, without their plans.
 
         Raises:
-            NotFound: There is none.
-            UsageError: It may mean several.
+            NotFound: No task and no sweep matches.
+            UsageError: Several match.
         """
-        with self._reading() as connection:
+        with self._read_transaction() as connection:
             sweep = task_lookup.find_sweep(connection, text)
             if sweep is not None:
-                return self._selected("WHERE sweep = ? ORDER BY seq", (sweep,))
+                return self._select("WHERE sweep = ? ORDER BY seq", (sweep,))
             return [self._task(task_lookup.find(connection, text))]
 
-    def beginnings(self, ids: Iterable[str]) -> dict[str, str]:
-        """`finding.beginnings` of these ids."""
-        with self._reading() as connection:
-            return task_lookup.beginnings(connection, ids)
+    def unique_prefixes(self, ids: Iterable[str]) -> dict[str, str]:
+        """Returns `task_lookup.unique_prefixes` of these ids."""
+        with self._read_transaction() as connection:
+            return task_lookup.unique_prefixes(connection, ids)
 
     def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """The state of each of these tasks; one that is not there has none."""
+        """Returns the state of each of these tasks; a task that is not in the queue is left out."""
         found: dict[str, str] = {}
-        with self._reading() as connection:
-            for start in range(0, len(ids), _AT_ONCE):
-                some = ids[start : start + _AT_ONCE]
+        with self._read_transaction() as connection:
+            for start in range(0, len(ids), _IDS_PER_QUERY):
+                some = ids[start : start + _IDS_PER_QUERY]
                 marks = ", ".join("?" * len(some))
                 found |= dict(connection.execute(f"SELECT id, state FROM task WHERE id IN ({marks})", some))
         return found
 
-    def _selected(
-        self, rest: str, values: Sequence[Any] = (), *, columns: str = task_rows.SELECTED
+    def _select(
+        self, rest: str, values: Sequence[Any] = (), *, columns: str = task_rows.COLUMN_LIST
     ) -> list[Task]:
         held: defaultdict[str, list[tuple[str, int | None]]] = defaultdict(list)
         for id, card, mb in self._connection.execute("SELECT task, card, mb FROM allocation ORDER BY place"):
             held[id].append((card, mb))
         found = self._connection.execute(f"SELECT {columns} FROM task {rest}", values)
-        return [task_rows.task(row, held) for row in found]
+        return [task_rows.task_from_row(row, held) for row in found]
 
-    # --- changing
+    # --- writing
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """One transaction for all changes inside: the disk is waited for once. Each is made, or raises, for
-        itself; an error that ends the block takes all back."""
-        with self._writing():
-            self._untold = untold = list[Task]()
+    def transaction(self) -> Iterator[None]:
+        """One transaction for all changes in a block, which waits for the disk once. A change that raises has
+        no effect; an error that leaves the block rolls all changes back."""
+        with self._write_transaction():
+            self._deferred_files = deferred = list[Task]()
             try:
                 yield
             finally:
-                self._untold = None
-            for task in untold:
-                self._write_ticket(task)
+                self._deferred_files = None
+            for task in deferred:
+                self._write_task_file(task)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with super()._writing() as connection:
+    def _write_transaction(self) -> Iterator[sqlite3.Connection]:
+        with super()._write_transaction() as connection:
             yield connection
-        if self._is_to_wipe and not connection.in_transaction:
-            self._is_to_wipe = not database.wipe(connection)
+        if self._wal_holds_environment and not connection.in_transaction:
+            self._wal_holds_environment = not database.truncate_wal(connection)
 
     def submit(self, tasks: Sequence[Task]) -> None:
-        """Queues new tasks, all or none. Where their packages lie was noted before
+        """Queues new tasks, all or none. The caller has recorded the folders of their packages before
         (`roost.lab.queue.package_roots`).
 
         Raises:
-            NotFound: One waits for a task that is not there.
-            Refused: One is there already, or waits for itself or for one that did not succeed.
+            NotFound: A dependency is not in the queue.
+            Refused: An id is queued already, or a task depends on itself or on a task that did not succeed.
         """
-        with self._writing() as connection:
-            ids = [id for task in tasks for id in (task.id, *task.others)]
-            admission.require_sound(tasks, self.states(ids))
+        with self._write_transaction() as connection:
+            ids = [id for task in tasks for id in (task.id, *task.dependencies)]
+            admission.require_can_start(tasks, self.states(ids))
             task_rows.insert(connection, tasks)
-            self._note_all((task.id, task.state, "") for task in tasks)
+            self._add_events((task.id, task.state, "") for task in tasks)
 
     def start(
         self,
@@ -261,161 +262,172 @@ class Store(history.Remembered):
         most_per_card: int | None = None,
         spare_mb: int = 0,
     ) -> Task:
-        """Gives a pending task its cards, as its next attempt; gives the task as it is then, with its plan.
+        """Assigns cards to a pending task for its next attempt; returns the changed task, with its plan.
 
         Args:
-            task: As it was seen.
-            cards: That it gets.
-            mb: Of each of them; None: the whole.
-            most_per_card: So many tasks may be on one.
-            spare_mb: So much of each is nobody's.
+            task: The task as the caller read it.
+            cards: The cards that it gets.
+            mb: The memory on each of them; None: the whole card.
+            most_per_card: The maximum number of tasks on a card; None: no limit.
+            spare_mb: The memory of each card that no task gets.
 
         Raises:
-            Raced: It is no more as it was seen, or a card is not free any more.
+            ConcurrentChange: The task has changed since, or a card is no longer free.
         """
-        require(task.state == PENDING, task, STARTING)
+        require_allowed(task.state == PENDING, task, STARTING)
         now = {"attempt": task.attempt + 1, "session": None, "started": None, "reason": ""}
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             for card in cards:
-                if taken := card_assignments.why_not(connection, card, mb, most_per_card, spare_mb):
-                    raise Raced(taken)
-            card_assignments.give(connection, task.id, [card.id for card in cards], mb)
+                if reason := card_assignments.refusal_reason(connection, card, mb, most_per_card, spare_mb):
+                    raise ConcurrentChange(reason)
+            card_assignments.assign(connection, task.id, [card.id for card in cards], mb)
             holds = {"cards": tuple(card.id for card in cards), "reserved_mb": mb if cards else None}
-            on = ", ".join(f"GPU {card.number}" for card in cards) or task.need.cores_in_words or "no card"
+            on = ", ".join(f"GPU {card.number}" for card in cards) or task.need.cores_text or "no card"
             text = f"{on}; attempt {task.attempt + 1}"
-            self._replaced(task, STARTING, {**now, **holds}, text)
+            self._replace(task, STARTING, {**now, **holds}, text)
             return self._task(task.id)
 
-    def move(self, task: Task, to: str, *, measured: history.Peak | None = None, **changes: Any) -> Task:
-        """Moves a task on in its life; gives it as it is then. What it holds is free when it lives no more.
+    def transition(
+        self, task: Task, to: str, *, peak: history.MemoryPeak | None = None, **changes: Any
+    ) -> Task:
+        """Changes the state of a task; returns the changed task. Its cards are released when it is no longer
+        live.
 
         Args:
-            task: As it was seen.
-            to: Its next state.
-            measured: What it has taken, to be remembered with that.
-            **changes: Of its other fields: reason, session, started, ended, exit_code, retries, need, …
+            task: The task as the caller read it.
+            to: The new state.
+            peak: The memory that the attempt used, stored in the same transaction.
+            **changes: Other fields: reason, session, started, ended, exit_code, retries, need, …
 
         Raises:
-            Raced: It is no more as it was seen.
+            ConcurrentChange: The task has changed since.
         """
-        require_next(task, to)
-        with self._writing() as connection:
+        require_transition(task, to)
+        with self._write_transaction() as connection:
             if to not in LIVE:
-                card_assignments.free(connection, task.id)
-                changes = {**LIVES_NO_MORE, **changes}
+                card_assignments.release(connection, task.id)
+                changes = {**RELEASED_FIELDS, **changes}
             if to == PENDING:
-                changes = {**WAITS, **changes}
-            moved = self._replaced(task, to, changes, str(changes.get("reason", "")))
-            if measured is not None:
-                self._learn(measured, task=task.id)
-            if to not in LIVE and to != SUCCEEDED:  # of that its session tells, whatever the queue was
-                self._write_ticket(moved)
+                changes = {**PENDING_FIELDS, **changes}
+            moved = self._replace(task, to, changes, str(changes.get("reason", "")))
+            if peak is not None:
+                self._add_peak(peak, task=task.id)
+            if to not in LIVE and to != SUCCEEDED:  # a success is in the session file, whatever the queue
+                self._write_task_file(moved)
         return moved
 
     def update(self, task: Task, **changes: Any) -> Task:
-        """Changes other fields of a live task than its state, as `move` does; gives it as it is then.
+        """Changes fields of a live task but not its state; returns the changed task.
 
         Args:
-            task: As it was seen.
-            **changes: As for `move`.
+            task: The task as the caller read it.
+            **changes: As for `transition`.
 
         Raises:
-            Raced: It is no more as it was seen.
+            ConcurrentChange: The task has changed since.
         """
-        require(task.state in LIVE, task, task.state)
-        with self._writing():
-            return self._replaced(task, task.state, changes, ", ".join(changes), kind="changed")
+        require_allowed(task.state in LIVE, task, task.state)
+        with self._write_transaction():
+            return self._replace(task, task.state, changes, ", ".join(changes), kind="changed")
 
-    def ask(self, id: str, how: str) -> Task:
-        """Asks a task to end. One that waits is stopped at once, unless it is to wait again anyway; of one
-        that lives it is noted, until the daemon has done it. The strongest wish holds.
+    def request_stop(self, id: str, request: str) -> Task:
+        """Requests the end of a task. A pending task is stopped at once, except by `EVICT`; for a live task
+        the request is stored until the daemon has carried it out, and the strongest request counts.
 
         Args:
-            id: The task.
-            how: `EVICT`, `STOP` or `KILL`.
+            id: The id of the task.
+            request: `EVICT`, `STOP` or `KILL`.
 
         Raises:
-            NotFound: There is none.
-            Refused: It has ended.
+            NotFound: No task has this id.
+            Refused: The task has ended.
         """
-        with self._writing():
-            task = self._unended(id)
+        with self._write_transaction():
+            task = self._unended_task(id)
             if task.state == PENDING:
-                if how == EVICT:
+                if request == EVICT:
                     return task
-                why = why_stopped(task.attempt)
-                moved = self._replaced(task, STOPPED, {"reason": why, "ended": time.time()}, why)
-                self._write_ticket(moved)
+                why = stop_reason_while_pending(task.attempt)
+                moved = self._replace(task, STOPPED, {"reason": why, "ended": time.time()}, why)
+                self._write_task_file(moved)
                 return moved
-            if not is_stronger(how, task.stop_asked):
+            if not is_stronger(request, task.stop_asked):
                 return task
-            return self._replaced(task, task.state, {"stop_asked": how}, ASKED[how], kind="asked")
+            return self._replace(
+                task, task.state, {"stop_asked": request}, STOP_REQUESTS[request], kind="asked"
+            )
 
     def change(self, id: str, *, held: bool | None = None, priority: int | None = None) -> Task:
-        """Holds a task back, or lets it go, or gives it another priority; for its next attempt, if it lives.
+        """Holds or releases a task, or changes its priority; for a live task, with effect on its next
+        attempt.
 
         Raises:
-            NotFound: There is none.
-            Refused: It has ended.
+            NotFound: No task has this id.
+            Refused: The task has ended.
         """
-        asked = {"held": held, "priority": priority}
-        changes = {name: value for name, value in asked.items() if value is not None}
-        said = {"held": "held back" if held else "released", "priority": f"priority {priority}"}
-        text = ", ".join(said[name] for name in changes)
-        with self._writing():
-            task = self._unended(id)
-            moved = self._replaced(task, task.state, changes, text, kind="changed")
+        given = {"held": held, "priority": priority}
+        changes = {name: value for name, value in given.items() if value is not None}
+        texts = {"held": "held" if held else "released", "priority": f"priority {priority}"}
+        text = ", ".join(texts[name] for name in changes)
+        with self._write_transaction():
+            task = self._unended_task(id)
+            moved = self._replace(task, task.state, changes, text, kind="changed")
             if moved.state == PENDING:
-                self._write_ticket(moved)
+                self._write_task_file(moved)
         return moved
 
-    def explain(self, reasons: Mapping[str, str]) -> None:
-        """Notes why tasks wait, of those that still do. No version grows, so nobody loses a race by it."""
+    def set_wait_reasons(self, reasons: Mapping[str, str]) -> None:
+        """Sets the wait reasons of tasks that are still pending. Their versions stay, so that this conflicts
+        with no other change."""
         values = [(task_rows.printable(reason), id, PENDING) for id, reason in reasons.items()]
-        with self._writing() as connection:
+        with self._write_transaction() as connection:
             connection.executemany("UPDATE task SET reason = ? WHERE id = ? AND state = ?", values)
 
     def restore(self, tasks: Sequence[Task]) -> None:
-        """Puts tasks into an empty queue as they are, with what they hold."""
-        with self._writing() as connection:
+        """Inserts tasks into an empty queue in any state, with the cards that they hold."""
+        with self._write_transaction() as connection:
             for task in tasks:
                 task_rows.insert(connection, [task])
-                card_assignments.give(connection, task.id, task.cards, task.reserved_mb)
-            self._note_all((task.id, "rebuilt", task.state) for task in tasks)
+                card_assignments.assign(connection, task.id, task.cards, task.reserved_mb)
+            self._add_events((task.id, "rebuilt", task.state) for task in tasks)
 
-    def _unended(self, id: str) -> Task:
+    def _unended_task(self, id: str) -> Task:
         task = self._task(id)
         task_lookup.require_unended(task)
         return task
 
-    def _replaced(
+    def _replace(
         self, task: Task, to: str, changes: Mapping[str, Any], text: str, *, kind: str | None = None
     ) -> Task:
         new = msgspec.structs.replace(task, state=to, version=task.version + 1, **changes)
-        # A reason is explained without a version: what was seen may be another than what stands there.
-        columns = {**task_rows.changed(task, new), "reason": task_rows.printable(new.reason)}
+        # A wait reason changes without a new version: the stored one may differ from the one that was read.
+        columns = {**task_rows.changed_columns(task, new), "reason": task_rows.printable(new.reason)}
         names = ", ".join(f'"{name}" = ?' for name in columns)
         sql = f"UPDATE task SET {names} WHERE id = ? AND version = ?"
         if not self._connection.execute(sql, (*columns.values(), task.id, task.version)).rowcount:
-            raise Raced(f"the task {task.id} is not as it was seen")
+            raise ConcurrentChange(f"the task {task.id} has changed since it was read")
         if to in ENDED:
-            self._is_to_wipe |= task_rows.drop_environment(self._connection, task.id)
+            self._wal_holds_environment |= task_rows.drop_environment(self._connection, task.id)
             new = msgspec.structs.replace(new, plan=task_rows.without_environment(new.plan))
-        self._note_all([(task.id, kind or to, text)])
+        self._add_events([(task.id, kind or to, text)])
         return new
 
-    def _write_ticket(self, task: Task) -> None:
-        """Before the change is committed: after a kill in between a queue made anew must not run again what
-        was stopped; and of two who change a task the later one is the later writer here, too. The queue is
-        what counts: where the package cannot be written, that is told, and no more. One that is gone needs no
-        ticket."""
-        if self._untold is not None:
-            self._untold.append(task)
+    def _write_task_file(self, task: Task) -> None:
+        """Writes the file of a task into its package, before the change is committed.
+
+        After a kill in between, a rebuilt queue must not run a stopped task again; and of two processes that
+        change a task, the later one also writes the file later. The queue is authoritative: if the package
+        cannot be written, an event records that, and the change is made. A deleted package needs no file.
+        """
+        if self._deferred_files is not None:
+            self._deferred_files.append(task)
             return
         try:
-            # A task that was listed has no plan, and its next attempt needs one.
+            # A listed task has no plan, which its next attempt needs.
             task_file.write(self.task(task.id) if task.state == PENDING else task, self.folder)
         except FileNotFoundError:
             return
         except OSError as error:
-            self.note("trouble", f"what a new queue would need could not be written: {error}", task=task.id)
+            self.add_event(
+                "trouble", f"the copy of the task in its package could not be written: {error}", task=task.id
+            )

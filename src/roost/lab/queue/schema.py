@@ -1,6 +1,6 @@
-"""The tables of the lab's queue, and how those of an older roost become these."""
+"""The tables of the lab's queue, and the migrations from the tables of older versions."""
 
-# Not durable: removes the copy that a migration that was cut off had begun
+# Not durable: removes the copy of an interrupted migration
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from roost.lab.queue import task_rows
 
 VERSION = 4
 
-_ENVIRONMENT = """CREATE TABLE environment (
+_ENVIRONMENT_TABLE = """CREATE TABLE environment (
         number INTEGER PRIMARY KEY,
         digest BLOB NOT NULL UNIQUE,
         variables BLOB NOT NULL)"""
-_OF_A_TASK = "environment INTEGER REFERENCES environment (number)"
-_AFTER_ANY = "\"after_any\" TEXT NOT NULL DEFAULT '[]'"
-_CALLED = '"sweep_name" TEXT'
-_OF_A_SWEEP = 'CREATE INDEX task_sweep ON task ("sweep") WHERE "sweep" IS NOT NULL'
-_WHO_HAS_IT = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
+_ENVIRONMENT_COLUMN = "environment INTEGER REFERENCES environment (number)"
+_AFTER_ANY_COLUMN = "\"after_any\" TEXT NOT NULL DEFAULT '[]'"
+_SWEEP_NAME_COLUMN = '"sweep_name" TEXT'
+_SWEEP_INDEX = 'CREATE INDEX task_sweep ON task ("sweep") WHERE "sweep" IS NOT NULL'
+_ENVIRONMENT_INDEX = "CREATE INDEX task_environment ON task (environment) WHERE environment IS NOT NULL"
 
 TABLES = (
-    _ENVIRONMENT,
+    _ENVIRONMENT_TABLE,
     f"""CREATE TABLE task (
         seq INTEGER PRIMARY KEY,
         "id" TEXT NOT NULL UNIQUE,
@@ -41,9 +41,9 @@ TABLES = (
         "submitted" REAL NOT NULL,
         "begin" REAL,
         "after" TEXT NOT NULL,
-        {_AFTER_ANY},
+        {_AFTER_ANY_COLUMN},
         "sweep" TEXT,
-        {_CALLED},
+        {_SWEEP_NAME_COLUMN},
         "most_parallel" INTEGER,
         "held" INTEGER NOT NULL,
         "profile" TEXT NOT NULL,
@@ -56,12 +56,12 @@ TABLES = (
         "exit_code" INTEGER,
         "stop_asked" TEXT NOT NULL,
         "plan" BLOB NOT NULL,
-        {_OF_A_TASK})""",
+        {_ENVIRONMENT_COLUMN})""",
     'CREATE INDEX task_name ON task ("name")',
     'CREATE INDEX task_package ON task ("package")',
     'CREATE INDEX task_state ON task ("state")',
-    _WHO_HAS_IT,
-    _OF_A_SWEEP,
+    _ENVIRONMENT_INDEX,
+    _SWEEP_INDEX,
     """CREATE TABLE allocation (
         task TEXT NOT NULL REFERENCES task ("id"),
         place INTEGER NOT NULL,
@@ -88,12 +88,12 @@ TABLES = (
     "CREATE INDEX profile_key ON profile (key)",
     "CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
-"""``plan``, and the environment without which nobody wants it, are last: a listing, which leaves them out,
-does not read past them."""
+"""``plan`` and its environment are the last columns: a listing leaves them out, and so does not read past
+them."""
 
 
-def _name(connection: sqlite3.Connection) -> None:
-    """Gives the queue a number of its own, by which one that is made anew in its place is told from it."""
+def _set_identity(connection: sqlite3.Connection) -> None:
+    """Gives the queue a random number, which differs after a rebuild in the same folder."""
     number = 1 + int.from_bytes(os.urandom(4), "big") % (2**31 - 1)
     connection.execute(f"PRAGMA application_id = {number}")
 
@@ -101,50 +101,50 @@ def _name(connection: sqlite3.Connection) -> None:
 _Steps = Sequence[str | Callable[[sqlite3.Connection], None]]
 MIGRATIONS: dict[int, _Steps] = {
     1: (
-        _ENVIRONMENT,
-        f"ALTER TABLE task ADD COLUMN {_OF_A_TASK}",
-        _WHO_HAS_IT,
-        task_rows.take_out_environments,
+        _ENVIRONMENT_TABLE,
+        f"ALTER TABLE task ADD COLUMN {_ENVIRONMENT_COLUMN}",
+        _ENVIRONMENT_INDEX,
+        task_rows.separate_environments,
     ),
     2: (
-        f"ALTER TABLE task ADD COLUMN {_AFTER_ANY}",
+        f"ALTER TABLE task ADD COLUMN {_AFTER_ANY_COLUMN}",
         "DROP INDEX IF EXISTS task_array",
         'ALTER TABLE task RENAME COLUMN "array" TO "sweep"',
-        _OF_A_SWEEP,
+        _SWEEP_INDEX,
     ),
-    3: (f"ALTER TABLE task ADD COLUMN {_CALLED}", _name),
+    3: (f"ALTER TABLE task ADD COLUMN {_SWEEP_NAME_COLUMN}", _set_identity),
 }
-"""What makes the tables of the next version of those of this one."""
+"""The steps from the tables of each version to those of the next."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the tables, or brings them up to date, when nobody else does. Of older ones a copy is kept until
-    the new ones have been read whole: it holds environments of tasks that end afterwards.
+    """Creates the tables or migrates them, under an exclusive lock.
+
+    A copy of older tables is kept until the new ones have been read whole, and no longer: it holds
+    environments of tasks that end later.
 
     Raises:
-        Refused: A newer roost has made them.
-        rows.Unreadable: A row of theirs holds what no roost has written.
-        sqlite3.Error: They cannot be read or made.
+        Refused: A newer roost has created the tables.
+        task_rows.UnreadableRow: A row has a value that no roost writes.
+        sqlite3.Error: The tables cannot be read or written.
     """
-    if _version(connection) == VERSION and not _copies(path):
+    if _version(connection) == VERSION and not _existing_copies(path):
         return
     with state_folder.exclusive_lock(path.parent):
         found = _version(connection)
         if found > VERSION:
-            what = (
-                f"this queue was made by a newer roost (its version is {found}, this roost knows {VERSION})"
-            )
+            what = f"a newer roost created this queue (its version is {found}, this roost knows {VERSION})"
             fix = "install that roost again, or set ROOST_STATE to another folder"
             raise Refused(what, where=path, fix=fix)
         if found == 0:
             path.chmod(0o600)
             connection.execute("PRAGMA journal_mode = WAL")
-            _apply(connection, (_name, *TABLES))
+            _apply(connection, (_set_identity, *TABLES))
         elif found < VERSION:
-            _keep_copy(connection, _copy(path, found))
+            _back_up(connection, _copy_path(path, found))
             _apply(connection, [step for n in range(found, VERSION) for step in MIGRATIONS[n]])
-        if copies := _copies(path):
-            _tidy(connection)
+        if copies := _existing_copies(path):
+            _check_and_vacuum(connection)
             for copy in copies:
                 copy.unlink()
 
@@ -167,11 +167,11 @@ def _apply(connection: sqlite3.Connection, steps: _Steps) -> None:
         raise
 
 
-def _tidy(connection: sqlite3.Connection) -> None:
-    """Reads all, and leaves nothing of the older tables in the file.
+def _check_and_vacuum(connection: sqlite3.Connection) -> None:
+    """Reads the whole file, and removes the data of the older tables from it.
 
     Raises:
-        sqlite3.Error: They are damaged, or cannot be written.
+        sqlite3.Error: The file is damaged, or cannot be written.
     """
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
     if found != ["ok"]:
@@ -180,16 +180,16 @@ def _tidy(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _copy(path: Path, version: int) -> Path:
+def _copy_path(path: Path, version: int) -> Path:
     return path.with_name(f"{path.name}.version-{version}")
 
 
-def _copies(path: Path) -> list[Path]:
-    return [copy for version in range(1, VERSION) if (copy := _copy(path, version)).exists()]
+def _existing_copies(path: Path) -> list[Path]:
+    return [copy for version in range(1, VERSION) if (copy := _copy_path(path, version)).exists()]
 
 
-def _keep_copy(connection: sqlite3.Connection, path: Path) -> None:
-    path.unlink(missing_ok=True)  # of a migration that was cut off
+def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    path.unlink(missing_ok=True)  # of an interrupted migration
     copy = sqlite3.connect(path)
     path.chmod(0o600)
     try:

@@ -1,4 +1,4 @@
-"""A task of the lab: what it needs, and what has become of it."""
+"""A task of the queue: its resource request, its state, and the results of its attempts."""
 
 from __future__ import annotations
 
@@ -8,109 +8,111 @@ from typing import Any
 import msgspec
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's: none is mistaken for another."""
+"""Crockford's base 32, whose digits cannot be confused."""
 
 PENDING, STARTING, RUNNING, STOPPING = "pending", "starting", "running", "stopping"
 SUCCEEDED, FAILED, STOPPED, CRASHED = "succeeded", "failed", "stopped", "crashed"
 LIVE = (STARTING, RUNNING, STOPPING)
-"""It holds what it was given."""
+"""The states in which a task holds cards."""
 ENDED = (SUCCEEDED, FAILED, STOPPED, CRASHED)
-"""It never leaves these."""
+"""The final states."""
 
 EVICT, STOP, KILL = "evict", "stop", "kill"
-"""How a live task can be asked to end, the strongest last: save and wait again, save and end, end at once."""
+"""Stop requests to a live task, the strongest last: save and become pending again, save and end, end at
+once."""
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
-    """What a task needs to run."""
+class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
+    """The resources that a task needs to run."""
 
     cards: int = 0
-    """How many at once; 0 for a task of the CPU."""
+    """The number of cards; 0 for a task on the CPU."""
     cores: int | None = None
-    """Of the CPU, of a task without cards; None: it counts as one."""
+    """CPU cores of a task without cards; None: it counts as one core."""
     memory_mb: int | None = None
-    """Of each card. None: whole cards, until it is known from earlier runs."""
+    """Memory on each card. None: whole cards, until the need is known from earlier runs."""
     whole: bool = False
-    """Whether it shares its cards with nobody, whatever memory it needs."""
+    """Whether the task has its cards alone, however little memory it needs."""
     time_limit: float | None = None
-    """Seconds; None: as long as it takes."""
+    """Seconds; None: no limit."""
     opportunistic: bool = False
-    """Whether it may be stopped, with a checkpoint, for a task that is not, and waits then to go on."""
+    """Whether the task may be preempted, with a checkpoint, for tasks that are not opportunistic."""
     least_mb: int | None = None
-    """Of each card, whatever earlier runs tell: with less it has run out of memory."""
+    """The least memory on each card, whatever earlier runs used: with less the task ran out of memory."""
     ran_out: int = 0
-    """How often it has, by its own fault."""
+    """How often the task ran out of memory by its own fault."""
 
     @property
-    def cores_in_words(self) -> str:
-        """``2 cores``; empty where it does not say."""
+    def cores_text(self) -> str:
+        """The cores as ``2 cores``; empty if none are requested."""
         return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row of the queue. The garbage collector passes over it: plain data has no cycles."""
+    """One row of the queue. The garbage collector does not track it: plain data has no cycles."""
 
     id: str
-    """26 characters, in the order of submission (a time and 80 random bits)."""
+    """26 characters, sorted by the time of submission (a time and 80 random bits)."""
     name: str
-    """For people: that of the package, or of the command."""
+    """The name to show: that of the package, or of the command."""
     package: str
-    """The folder that holds all that it leaves."""
+    """The folder of the package."""
     user: str
-    """Whose it is, as the system calls them."""
+    """The login name of the owner."""
     state: str
     reason: str = ""
-    """Of a pending one: why it waits. Of an ended one: why it did not succeed."""
+    """Of a pending task: why it waits. Of an ended task: why it did not succeed."""
     version: int = 0
-    """Grows with each transition."""
-    need: Need = Need()
+    """Incremented by each change but that of a wait reason."""
+    need: ResourceRequest = ResourceRequest()
     priority: int = 0
-    """Higher comes first."""
+    """Tasks with a higher priority start first."""
     submitted: float
     """Unix seconds, as all times here."""
     begin: float | None = None
-    """It does not start before."""
+    """The begin time: the task does not start before."""
     after: tuple[str, ...] = ()
     """Tasks that must have succeeded before."""
     after_any: tuple[str, ...] = ()
-    """Tasks that must have ended before, however."""
+    """Tasks that must have ended before, in any state."""
     sweep: str | None = None
-    """The sweep that it is one of."""
+    """The id of the task's sweep."""
     sweep_name: str | None = None
-    """What that is called; None: by what its tasks are called together."""
+    """The name of the sweep; None: the common beginning of its tasks' names."""
     most_parallel: int | None = None
-    """How many of its sweep may run at once."""
+    """How many tasks of the sweep may run at once."""
     held: bool = False
-    """Somebody holds it back until `release`."""
+    """Whether the task is held until a release."""
     profile: str = ""
-    """Under which earlier runs are taken for the same, to know its memory."""
+    """The key of the memory profile that the task shares with runs of the same configuration."""
     scale: float | None = None
-    """Its batch, or what else is like it, by which memory grows."""
+    """The batch size, or another number with which memory grows."""
     attempt: int = 0
-    """How many times it was started."""
+    """How many times the task was started."""
     retries: int = 0
-    """How many more times it may be started after it has failed or crashed."""
+    """How many more times the task may be started after it failed or crashed."""
     session: int | None = None
-    """The package's session that is, or was, its newest attempt."""
+    """The session of the newest attempt."""
     cards: tuple[str, ...] = ()
-    """That it holds."""
+    """The ids of the cards that the task holds."""
     reserved_mb: int | None = None
-    """Of each of them; None: the whole."""
+    """The memory reserved on each of them; None: the whole card."""
     started: float | None = None
     ended: float | None = None
     exit_code: int | None = None
     stop_asked: str = ""
-    """Of a live one: `STOP`, `KILL` or `EVICT`, until the daemon has done it. Empty: nobody has asked."""
+    """The stop request to a live task, until the daemon has carried it out: `STOP`, `KILL` or `EVICT`; empty:
+    none."""
     plan: dict[str, Any] = {}
-    """What the executor starts."""
+    """The session plan that the executor starts."""
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """All tasks that must have ended before, well or however."""
+    def dependencies(self) -> tuple[str, ...]:
+        """All tasks that must have ended before, successfully or in any state."""
         return (*self.after, *self.after_any)
 
 
 def new_id(now: float) -> str:
-    """The id of a task that is submitted now (unix seconds); as a ULID."""
+    """Returns an id for a task that is submitted now (unix seconds), in the format of a ULID."""
     number = int(now * 1000) << 80 | secrets.randbits(80)
     return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,10 +1,11 @@
-"""``sessions/task-<id>.json``: what a package tells of a task that runs in it. A lost queue is made of these.
+"""``sessions/task-<id>.json``: the copy of a task in its package, from which a lost queue is rebuilt.
 
-Written whenever it waits again, or has ended otherwise than well; of an attempt that runs, or has succeeded,
-its session tells. Before the task is queued it is only announced, as ``task-<id>.coming``: nobody runs what a
-submit that was killed has left."""
+Written whenever the task becomes pending again, or ends without success; the session file holds the state of
+an attempt that runs or has succeeded. Before the task is queued the file is only announced, as
+``task-<id>.coming``, so that a rebuild does not run the tasks of a submit that was killed.
+"""
 
-# Not durable: gives what is announced its name, unless a newer one has that
+# Not durable: gives an announced file its final name, unless a newer file has it
 
 from __future__ import annotations
 
@@ -24,94 +25,94 @@ from roost.lab.queue.task import ENDED, EVICT, KILL, LIVE, PENDING, STOP, Task
 
 FORMAT = 1
 ENVIRONMENT = "env"
-"""What a ticket leaves out of a plan; whoever makes a task of it gives it another one."""
-_HELD = ("cards", "reserved_mb")
-_LAB = "lab"
+"""The key of a plan that the file leaves out; a rebuild gives the plan another environment."""
+_CARD_FIELDS = ("cards", "reserved_mb")
+_LAB_KEY = "lab"
 _ID = re.compile(r"[0-9a-z]{1,26}")
-_LATEST, _MOST = 1e11, 10**9
+_MAX_FLOAT, _MAX_INT = 1e11, 10**9
 _MAY_BE_NEGATIVE = ("priority", "exit_code")
 
 
-class Ticket(NamedTuple):
-    """What one file tells."""
+class StoredTask(NamedTuple):
+    """The content of one file."""
 
     task: Task
-    """Its package is the folder where the file was found."""
-    at_home: bool
-    """Whether that is where it was written; it is not for a copy."""
+    """The task; its package is the folder where the file was found."""
+    is_original: bool
+    """Whether the file was written for that folder; False in a copy of the package."""
     uid: int
-    """Whose file it is."""
+    """The owner of the file."""
     lab: str
-    """In whose queue it is (`name_of_lab`); empty where that was not written down."""
+    """The lab whose queue has the task (`lab_name`); empty if the file does not name it."""
 
 
-def name_of_lab(folder: Path, host: str = "") -> str:
-    """What tells a queue from all others: the machine (this one, or ``host``), and the folder there."""
+def lab_name(folder: Path, host: str = "") -> str:
+    """Returns a name that no other queue has: the machine (this one, or ``host``) and the folder there."""
     return f"{host or os.uname().nodename}:{folder.resolve()}"
 
 
 def write(task: Task, lab: Path) -> None:
-    """Writes it into the task's package. Of the plan the environment is left out, which may hold secrets: a
-    package is shown to others; and all of it once the task has ended.
+    """Writes the file of a task into its package.
+
+    The environment of the plan is left out, because it may hold secrets and packages are shared; the whole
+    plan is left out once the task has ended.
 
     Args:
         task: The task.
-        lab: The folder of the queue in which it is.
+        lab: The folder of the queue that has the task.
 
     Raises:
-        OSError: It cannot be written; the package may be gone.
+        OSError: The file cannot be written, for example because the package was deleted.
     """
     path = _path(task)
     for name in os.listdir(path.parent):  # noqa: PTH208  - for a fifth of the time of pathlib's
         if name.startswith(f".{path.name}.") and durable.is_staging(name):
-            durable.discard(path.parent / name)  # of one who was killed: it is written under the queue's lock
+            durable.discard(path.parent / name)  # of a killed process: writers hold the queue's lock
     _write(path, task, lab)
 
 
 def announce(task: Task, lab: Path) -> None:
-    """Writes it before the task is queued, for `confirm`. For the arguments see `write`.
-
-    Raises:
-        OSError: As `write`.
-    """
-    _write(_coming(task), task, lab)
+    """Writes the announced file before the task is queued, for `confirm`; arguments and errors as `write`."""
+    _write(_announced_path(task), task, lab)
 
 
 def confirm(task: Task) -> None:
-    """The task is queued: what was announced counts, unless something newer was written meanwhile.
+    """Gives the announced file its final name after the task was queued, unless a newer file was written
+    meanwhile.
 
     Raises:
-        OSError: The package cannot be written, or is gone.
+        OSError: The package cannot be written, or was deleted.
     """
-    coming = _coming(task)
+    coming = _announced_path(task)
     try:
-        with suppress(FileExistsError):  # something newer: that counts
+        with suppress(FileExistsError):  # a newer file, which is kept
             os.link(coming, _path(task))
-    except FileNotFoundError:  # somebody has confirmed it already
+    except FileNotFoundError:  # another process has confirmed it already
         return
-    except OSError:  # a file system without second names
+    except OSError:  # a file system without hard links
         durable.rename(coming, _path(task))
     durable.discard(coming)
 
 
-def stands(task: Task) -> bool:
-    """Whether the folder that the task names is its package."""
-    return _coming(task).is_file() or _path(task).is_file()  # in this order, while somebody confirms it
+def exists(task: Task) -> bool:
+    """Returns whether the package has a file of the task, announced or final."""
+    # In this order, because another process may confirm the file meanwhile.
+    return _announced_path(task).is_file() or _path(task).is_file()
 
 
 def remove(task: Task) -> None:
-    """Removes it again, of a task that was not queued."""
-    for path in (_path(task), _coming(task)):
+    """Removes the files of a task that was not queued."""
+    for path in (_path(task), _announced_path(task)):
         durable.discard(path)
 
 
 def _write(path: Path, task: Task, lab: Path) -> None:
     body: dict[str, Any] = {
-        name: value for name, value in msgspec.to_builtins(task).items() if name not in _HELD
+        name: value for name, value in msgspec.to_builtins(task).items() if name not in _CARD_FIELDS
     }
     left_out = task.plan if task.state in ENDED else (ENVIRONMENT,)
     body["plan"] = {name: value for name, value in task.plan.items() if name not in left_out}
-    data = json.dumps({"format": FORMAT, _LAB: name_of_lab(lab), **body}, indent=1).encode() + b"\n"
+    data = json.dumps({"format": FORMAT, _LAB_KEY: lab_name(lab), **body}, indent=1).encode() + b"\n"
     durable.write(path, data, mode=0o600)
 
 
@@ -119,56 +120,56 @@ def _path(task: Task) -> Path:
     return Path(task.package) / "sessions" / f"task-{task.id}.json"
 
 
-def _coming(task: Task) -> Path:
+def _announced_path(task: Task) -> Path:
     return _path(task).with_suffix(".coming")
 
 
-def read_all(package: Path, tell: Callable[[str], None] = lambda _: None) -> list[Ticket]:
-    """All that a package has.
+def read_all(package: Path, report: Callable[[str], None] = lambda _: None) -> list[StoredTask]:
+    """Returns the tasks of all files in a package.
 
     Args:
         package: Its folder.
-        tell: Hears what is passed over, and why, a line each.
+        report: Called with a line for each file that is skipped, with the reason.
     """
     found = []
     for path in sorted((package / "sessions").glob("task-*.json")):
         try:
             found.append(_read(path, package))
         except (OSError, ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as error:
-            tell(f"{path}: {error}")
+            report(f"{path}: {error}")
     return found
 
 
-def unconfirmed(package: Path) -> Iterator[Path]:
-    """What was announced and not queued, as far as the package knows."""
+def unconfirmed_files(package: Path) -> Iterator[Path]:
+    """Yields the announced files without a final one."""
     for path in sorted((package / "sessions").glob("task-*.coming")):
         if not path.with_suffix(".json").exists():
             yield path
 
 
-def _read(path: Path, package: Path) -> Ticket:
+def _read(path: Path, package: Path) -> StoredTask:
     with open(safe_read.open_fd(path), "rb") as file:
         uid = os.fstat(file.fileno()).st_uid
         body = json.loads(file.read(safe_read.MAX_SMALL_FILE_BYTES))
     if body["format"] > FORMAT:
         raise ValueError("a newer roost has written it")
-    if "array" in body:  # what it was called in the first version of the queue
+    if "array" in body:  # its name in the first version of the queue
         body["sweep"] = body.pop("array")
     task = msgspec.convert({**body, "package": str(package)}, Task)
     if path.name != f"task-{task.id}.json":
-        raise ValueError(f"it tells of the task {task.id!r}")
-    require_sense(task)
-    return Ticket(task, body["package"] == str(package), uid, str(body.get(_LAB, "")))
+        raise ValueError(f"its task is {task.id!r}")
+    require_valid(task)
+    return StoredTask(task, body["package"] == str(package), uid, str(body.get(_LAB_KEY, "")))
 
 
-def require_sense(task: Task) -> None:
-    """Makes sure that a task is one that the queue can hold, whoever has written its file.
+def require_valid(task: Task) -> None:
+    """Checks that the queue can store a task that was read from a file.
 
     Raises:
-        ValueError: It is not.
+        ValueError: A value is not valid.
     """
     if not _ID.fullmatch(task.id):
-        raise ValueError(f"no task has the id {task.id!r}")
+        raise ValueError(f"{task.id!r} is not an id of a task")
     known = {"state": (PENDING, *LIVE, *ENDED), "stop_asked": ("", EVICT, STOP, KILL)}
     for name, words in known.items():
         if (found := getattr(task, name)) not in words:
@@ -188,7 +189,7 @@ def _require_bounded(name: str, value: object) -> None:
         for one in value:
             _require_bounded(name, one)
     elif isinstance(value, int | float):
-        most = _LATEST if isinstance(value, float) else _MOST
+        most = _MAX_FLOAT if isinstance(value, float) else _MAX_INT
         least = -most if name in _MAY_BE_NEGATIVE else 0
         if not math.isfinite(value) or not least <= value <= most:
             raise ValueError(f"its {name} is {value}")

@@ -1,4 +1,4 @@
-"""Which task a person means."""
+"""Finds tasks and sweeps by what a user types: an id, the beginning of one, a name, or a path."""
 
 from __future__ import annotations
 
@@ -14,50 +14,53 @@ from roost.base.text.suggestions import did_you_mean
 from roost.base.text.word_list import join_names
 from roost.lab.queue.task import ENDED, Task
 
-SHORTEST = 8
-"""Characters of an id that tell when it was made, to a second: what is submitted later begins otherwise."""
-_MOST_TOLD = 10
-_MOST_PROPOSED = 1000
+MIN_PREFIX_LENGTH = 8
+"""The characters of an id that encode its time to a second: tasks submitted later begin differently."""
+_MAX_LISTED = 10
+_MAX_SUGGESTED = 1000
 
 _Row = tuple[str, str, str, str]
-"""id, name, package, state"""
-_Question = tuple[str, tuple[str, ...]]
-"""A condition of tasks, and its values."""
+"""The id, name, package and state of a task."""
+_Condition = tuple[str, tuple[str, ...]]
+"""An SQL condition on tasks, and its values."""
 
 
 def find(connection: sqlite3.Connection, text: str) -> str:
-    """The id of the one task that is meant by an id, a name, the path of a package, or the beginning of an
-    id, in this order; of several tasks the one that has not ended, of one package's also the newest.
+    """Returns the id of the task with an id, a name, the path of a package, or the beginning of an id, in
+    this order.
+
+    Of several tasks the one that has not ended is taken; if all have ended and are of one package, the
+    newest.
 
     Args:
         connection: The queue.
-        text: What was typed.
+        text: The text that the user typed.
 
     Raises:
-        NotFound: There is none.
-        UsageError: There are several.
+        NotFound: No task matches.
+        UsageError: Several tasks match.
     """
     typed = text.strip().encode(errors="replace").decode()
-    for where, value in _questions(typed) if typed else ():
+    for where, value in _conditions(typed) if typed else ():
         sql = f"SELECT id, name, package, state FROM task WHERE {where} ORDER BY seq"
         if found := connection.execute(sql, value).fetchall():
-            return _one(found, text)
-    names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MOST_PROPOSED,))
+            return _single_task(found, text)
+    names = connection.execute("SELECT name FROM task ORDER BY seq DESC LIMIT ?", (_MAX_SUGGESTED,))
     near = did_you_mean(typed, dict.fromkeys(name for (name,) in names))
-    fix = f"{near}`roost tasks` lists tasks, `roost ls` packages"
+    fix = f"{near}choose one from `roost tasks` or `roost ls`"
     raise NotFound("there is no such task or package", received=text, fix=fix)
 
 
 def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
-    """The id of the sweep that is meant by it, by its name, by its beginning, or by what its tasks are called
-    together; None if a task, or nothing, is meant. Of one name those that go on are meant before those that
-    have ended.
+    """Returns the id of the sweep with a name, a beginning of an id, or a common beginning of its tasks'
+    names; None if a task matches first, or nothing does. Of sweeps with one name, unfinished ones come before
+    ended ones.
 
     Raises:
-        UsageError: There are several, or tasks that it may mean as well.
+        UsageError: Several sweeps match, or tasks match as well.
     """
     typed = text.strip().encode(errors="replace").decode()
-    by_id, *by_name, beginning = _questions(typed)
+    by_id, *by_name, beginning = _conditions(typed)
     if not typed or _ids(connection, *by_id):
         return None
     sweeps, tasks = _named(connection, typed, by_name)
@@ -66,23 +69,23 @@ def find_sweep(connection: sqlite3.Connection, text: str) -> str | None:
         sweeps = [sweep for (sweep,) in connection.execute(sql, beginning[1])]
         tasks = _ids(connection, *beginning)
     if not sweeps and not tasks:
-        sweeps = _called(connection, typed)
+        sweeps = _sweeps_by_common_name(connection, typed)
     elif not sweeps:
         return None
     if len(sweeps) + len(tasks) > 1:
-        told = [*(f"the sweep {id}" for id in sweeps), *tasks]
+        matches = [*(f"the sweep {id}" for id in sweeps), *tasks]
         raise UsageError(
-            f"{len(told)} tasks and sweeps are meant by it: {join_names(told, _MOST_TOLD)}",
+            f"{len(matches)} tasks and sweeps match: {join_names(matches, _MAX_LISTED)}",
             received=text,
-            fix="give the id of one, or enough of its beginning",
+            fix="give the id of one, or a longer beginning of it",
         )
     return sweeps[0] if sweeps else None
 
 
 def _named(
-    connection: sqlite3.Connection, name: str, questions: Iterable[_Question]
+    connection: sqlite3.Connection, name: str, questions: Iterable[_Condition]
 ) -> tuple[list[str], list[str]]:
-    """The sweeps of this name, and the tasks; those alone that go on, if one does."""
+    """Returns the sweeps and the tasks with a name; only the unfinished ones, if there are any."""
     marks = ", ".join("?" * len(ENDED))
     for also, states in ((f" AND state NOT IN ({marks})", ENDED), ("", ())):
         sql = f"SELECT DISTINCT sweep FROM task WHERE sweep IS NOT NULL AND sweep_name = ?{also}"
@@ -94,9 +97,11 @@ def _named(
     return sweeps, list(tasks)
 
 
-def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
-    """The sweeps whose tasks begin with this name, those that go on before those that have ended:
-    ``try`` and ``try_seed-…`` are that of ``try_seed-0`` and ``try_seed-1``."""
+def _sweeps_by_common_name(connection: sqlite3.Connection, typed: str) -> list[str]:
+    """Returns the sweeps whose tasks' names begin with a name; only the unfinished ones, if there are any.
+
+    ``try`` and ``try_seed-…`` match the sweep of ``try_seed-0`` and ``try_seed-1``.
+    """
     name = typed.removesuffix("…")
     marks = ", ".join("?" * len(ENDED))
     sql = (
@@ -111,16 +116,16 @@ def _called(connection: sqlite3.Connection, typed: str) -> list[str]:
     return [sweep for sweep, unended in found if unended] or [sweep for sweep, _ in found]
 
 
-def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
-    """What suffices of each of these ids of tasks and sweeps to tell it from all others, `SHORTEST` at
-    least."""
+def unique_prefixes(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """Returns the shortest beginning of each id (of tasks and sweeps) that no other id has, with at least
+    `MIN_PREFIX_LENGTH` characters."""
     sql = "SELECT id FROM task UNION SELECT sweep FROM task WHERE sweep IS NOT NULL ORDER BY 1"
     known = [id for (id,) in connection.execute(sql)]
     found = {}
     for id in ids:
         place = bisect_left(known, id)
         before, after = known[place - 1] if place else "", known[place + 1 : place + 2]
-        length = SHORTEST
+        length = MIN_PREFIX_LENGTH
         for other in (before, *after):
             while length < len(id) and other.startswith(id[:length]):
                 length += 1
@@ -129,26 +134,26 @@ def beginnings(connection: sqlite3.Connection, ids: Iterable[str]) -> dict[str, 
 
 
 def require_unended(task: Task, typed: str | None = None) -> None:
-    """Makes sure that there is still something to order.
+    """Checks that a task has not ended.
 
     Args:
-        task: What it is to be given to.
-        typed: What it was called; its id when None.
+        task: The task.
+        typed: The text that the user typed; None: its id.
 
     Raises:
-        Refused: It has ended.
+        Refused: The task has ended.
     """
     if task.state in ENDED:
-        called = typed or task.id
-        fix = f"`roost why {shlex.quote(called)}` tells how it ended"
-        raise Refused(f"the task has {task.state}", received=called, fix=fix)
+        name = typed or task.id
+        fix = f"see its result with `roost why {shlex.quote(name)}`"
+        raise Refused(f"the task has {task.state}", received=name, fix=fix)
 
 
 def _ids(connection: sqlite3.Connection, where: str, values: tuple[str, ...]) -> list[str]:
     return [id for (id,) in connection.execute(f"SELECT id FROM task WHERE {where}", values)]
 
 
-def _questions(text: str) -> list[_Question]:
+def _conditions(text: str) -> list[_Condition]:
     return [
         ("id = ?", (text.lower(),)),
         ("name = ?", (text,)),
@@ -159,24 +164,24 @@ def _questions(text: str) -> list[_Question]:
 
 
 def _paths(text: str) -> tuple[str, str]:
-    """As it was typed, and without links."""
+    """Returns a path as typed, and with its symbolic links resolved."""
     try:
         path = Path(text).expanduser().absolute()
         return str(path), str(path.resolve())
-    except (RuntimeError, ValueError, OSError):  # ~nobody, a NUL: it is no path
+    except (RuntimeError, ValueError, OSError):  # such as an unknown user after ~, or a NUL: not a path
         return text, text
 
 
-def _one(found: Sequence[_Row], text: str) -> str:
+def _single_task(found: Sequence[_Row], text: str) -> str:
     unended = [row for row in found if row[3] not in ENDED]
     if len(unended) == 1:
         return unended[0][0]
     if not unended and len({package for _, _, package, _ in found}) == 1:
         return found[-1][0]
     several = unended or found
-    told = [f"{id} ({name}, {state})" for id, name, _, state in reversed(several)]
+    matches = [f"{id} ({name}, {state})" for id, name, _, state in reversed(several)]
     raise UsageError(
-        f"{len(several)} tasks are meant by it: {join_names(told, _MOST_TOLD)}",
+        f"{len(several)} tasks match: {join_names(matches, _MAX_LISTED)}",
         received=text,
-        fix="give the id of one, or enough of its beginning",
+        fix="give the id of one, or a longer beginning of it",
     )

@@ -1,4 +1,4 @@
-"""Which state of a task may follow on which, and what else changes with it."""
+"""The transitions between the states of a task, and the fields that change with them."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from roost.lab.queue.task import (
     Task,
 )
 
-NEXT = {
-    PENDING: (STOPPED,),  # and starting, by `Store.start` alone
+TRANSITIONS = {
+    PENDING: (STOPPED,),  # and starting, by `QueueStore.start` only
     STARTING: (RUNNING, PENDING, *ENDED),
     RUNNING: (STOPPING, PENDING, *ENDED),
     STOPPING: (PENDING, *ENDED),
 }
-LIVES_NO_MORE = {"cards": (), "reserved_mb": None, "stop_asked": ""}
-WAITS = {"started": None, "ended": None, "exit_code": None}
-ASKED = {
+RELEASED_FIELDS = {"cards": (), "reserved_mb": None, "stop_asked": ""}
+PENDING_FIELDS = {"started": None, "ended": None, "exit_code": None}
+STOP_REQUESTS = {
     EVICT: "to save, end and wait, for a task that is not opportunistic",
     STOP: "to save and end",
     KILL: "to end at once",
 }
-"""What a live task can be asked, in words; the strongest last."""
+"""The stop requests to a live task, with the text of their event; the strongest last."""
 
 
-def is_stronger(how: str, before: str) -> bool:
-    """Whether a wish goes beyond what was asked before (empty: nothing)."""
-    strength = ("", *ASKED)
-    return strength.index(how) > strength.index(before)
+def is_stronger(request: str, before: str) -> bool:
+    """Returns whether a stop request is stronger than the one before (empty: none)."""
+    strength = ("", *STOP_REQUESTS)
+    return strength.index(request) > strength.index(before)
 
 
-def why_stopped(attempts: int) -> str:
-    """Why a task has ended that was stopped while it waited, after so many attempts."""
-    return "stopped while it waited to go on" if attempts else "stopped before it began"
+def stop_reason_while_pending(attempts: int) -> str:
+    """Returns the reason of a task that was stopped while it was pending, after so many attempts."""
+    return "stopped while it waited to continue" if attempts else "stopped before it started"
 
 
-def require_next(task: Task, to: str) -> None:
-    """Makes sure that a task may become this; one that was asked to end waits no more.
+def require_transition(task: Task, to: str) -> None:
+    """Checks that a task may change to a state; one with a stop request does not become pending again.
 
     Raises:
-        ValueError: It may not.
+        ValueError: The transition is not allowed.
     """
-    require(to in NEXT.get(task.state, ()), task, to)
-    require(to != PENDING or task.stop_asked not in (STOP, KILL), task, to)
+    require_allowed(to in TRANSITIONS.get(task.state, ()), task, to)
+    require_allowed(to != PENDING or task.stop_asked not in (STOP, KILL), task, to)
 
 
-def require(allowed: bool, task: Task, to: str) -> None:
-    """Raises ValueError if it is not allowed that a task becomes this."""
+def require_allowed(allowed: bool, task: Task, to: str) -> None:
+    """Raises ValueError if a transition is not allowed."""
     if not allowed:
-        asked = f", asked to {task.stop_asked}," if task.stop_asked else ""
-        raise ValueError(f"a task that is {task.state}{asked} does not become {to}")
+        request = f", with the request {task.stop_asked}," if task.stop_asked else ""
+        raise ValueError(f"a task that is {task.state}{request} does not become {to}")

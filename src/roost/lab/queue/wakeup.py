@@ -1,5 +1,7 @@
-"""How the daemon is woken: one byte on a socket in the lab's folder. Whoever has changed the queue sends it;
-what was changed stands in the queue itself, so a byte that is lost costs time only."""
+"""Wakes the daemon: a process that has changed the queue sends one byte to a socket in the lab's folder.
+
+The change itself is in the queue, so a lost byte costs time only.
+"""
 
 # Not durable: removes the socket of a daemon that is gone
 
@@ -17,7 +19,8 @@ _KIND = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 
 @contextlib.contextmanager
 def _address(folder: Path) -> Iterator[str]:
-    """By a descriptor of its folder: the path of a socket may have 107 bytes, that of a folder many more."""
+    """Yields the socket's address through a descriptor of its folder: the path of a socket has at most 107
+    bytes, that of a folder many more."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{_NAME}"
@@ -26,35 +29,36 @@ def _address(folder: Path) -> Iterator[str]:
 
 
 def listen(folder: Path) -> socket.socket:
-    """A socket that becomes readable when somebody wakes the daemon; see `drain`. Only the one daemon of the
-    folder may call this: it takes the place of the last one's.
+    """Returns a socket that becomes readable when a process wakes the daemon; see `drain`.
+
+    Only the one daemon of the folder may call this: it replaces the socket of the last daemon.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The socket cannot be created.
     """
-    bell = socket.socket(socket.AF_UNIX, _KIND)
+    wake_socket = socket.socket(socket.AF_UNIX, _KIND)
     try:
         with _address(folder) as address:
             Path(address).unlink(missing_ok=True)
-            bell.bind(address)
+            wake_socket.bind(address)
     except BaseException:
-        bell.close()
+        wake_socket.close()
         raise
-    return bell
+    return wake_socket
 
 
-def drain(bell: socket.socket) -> bool:
-    """Takes all that has come, before the queue is looked at; gives whether anything had."""
-    came = False
+def drain(wake_socket: socket.socket) -> bool:
+    """Reads all bytes from the socket, before the queue is read; returns whether there were any."""
+    was_woken = False
     with contextlib.suppress(BlockingIOError):
-        while bell.recv(16):
-            came = True
-    return came
+        while wake_socket.recv(16):
+            was_woken = True
+    return was_woken
 
 
 def send(folder: Path) -> None:
-    """Wakes the daemon, if there is one."""
-    # Nobody is there, nobody is there any more, or so many have called that it is awake.
-    nobody = contextlib.suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError)
-    with nobody, socket.socket(socket.AF_UNIX, _KIND) as caller, _address(folder) as address:
+    """Wakes the daemon, if one runs."""
+    # No daemon ever ran, the last one is gone, or the socket's buffer is full, so that the daemon is awake.
+    ignored = contextlib.suppress(FileNotFoundError, ConnectionRefusedError, BlockingIOError)
+    with ignored, socket.socket(socket.AF_UNIX, _KIND) as caller, _address(folder) as address:
         caller.sendto(b"1", address)

@@ -1,4 +1,4 @@
-"""What sessions and analyses have left behind whose guard and supervisor were both killed."""
+"""Kills the processes of sessions and analyses whose guard and supervisor were both killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roost.supervisor.processes import abandoned_processes
 
 
 def end_abandoned(package: PackageFolder) -> None:
-    """Ends the processes of a package that nobody watches over any more."""
+    """Kills the processes of a package's sessions and analyses that have no guard and no supervisor left."""
     found = [
         session
         for session in (*package.sessions(), *analysis_folder.read_all(package.path / analysis_folder.NAME))
@@ -26,13 +26,13 @@ def end_abandoned(package: PackageFolder) -> None:
 
 
 def _is_abandoned(session: Session) -> bool:
-    """Whether its end was never written down, here and since the machine started, and its guard, which would
-    do that still, is gone. One without a record has begun nothing: its worker died with its supervisor."""
+    """Returns whether a session ran on this machine since its boot, and its end was not recorded by its
+    guard, which is gone. A session without a record started nothing: its worker died with its supervisor."""
     record = session.record or {}
     if record.get("state") != "running" or record.get("guard_pid") is None:
         return False
     boot = record.get("boot_id")
-    # A name tells nothing of a machine whose kernel names its boot: containers share it, and names change.
+    # Host names are compared only where the kernel has no boot id: containers share a boot, and names change.
     if boot != process_identity.boot_id() or (not boot and record.get("host") != socket.gethostname()):
         return False
     return session.state == "crashed" and not session.guard_is_alive

@@ -1,4 +1,4 @@
-"""Orders to a session that runs: to save and end, or to end at once."""
+"""Stop requests to a running session: to save and end, or to end at once."""
 
 from __future__ import annotations
 
@@ -10,45 +10,52 @@ from roost.base.system import process_identity
 from roost.package.sessions import Session
 
 
-def ask(session: Session, *, now: bool = False) -> None:
-    """Asks a session to save at its next step edge and end, or ends it at once; nothing if it does not run.
+def request_stop(session: Session, *, now: bool = False) -> None:
+    """Requests that a session saves after its current step and ends, or ends at once; does nothing if it does
+    not run.
+
+    Args:
+        session: The session.
+        now: Whether it ends at once, without a checkpoint.
 
     Raises:
-        Refused: It runs on another machine, or as a process that its record does not tell.
-        RoostError: It does not belong to you.
+        Refused: The session runs on another machine, or its record does not name its process.
+        RoostError: The session belongs to another user.
     """
     record = session.record or {}
     if session.state != "running" and not session.guard_is_alive:
-        return  # it has ended, or has not begun
+        return  # it has ended, or has not started
     if session.is_python:
         raise Refused(
             f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
             fix="end the program, or let it leave its `with` block",
         )
     if not (session.is_on_this_machine or session.guard_is_alive):
-        raise Refused(f"it runs on host {record.get('host')}", fix="stop it there")
+        raise Refused(f"the session runs on host {record.get('host')}", fix="stop it there")
     signum = signal.SIGQUIT if now else signal.SIGTERM
     try:
-        # The guard passes on what it hears; and it ends last, so it must not be paused either.
-        was_heard = _send(signum, session, "")
-        was_heard = _send(signal.SIGCONT if was_heard else signum, session, "guard_") or was_heard
+        # The guard passes signals on to the supervisor; and it ends last, so it must not be paused either.
+        was_sent = _send(signum, session, "")
+        was_sent = _send(signal.SIGCONT if was_sent else signum, session, "guard_") or was_sent
     except PermissionError as error:
-        raise RoostError(f"the run of pid {record.get('pid')} is not yours", fix="ask its owner") from error
-    if not was_heard and session.is_locked:
+        what = f"the run of pid {record.get('pid')} belongs to another user"
+        raise RoostError(what, fix="ask its owner") from error
+    if not was_sent and session.is_locked:
         raise Refused(
-            f"session {session.number} runs, but its record does not tell as which process",
+            f"session {session.number} runs, but its record does not name its process",
             where=session.lock,
-            fix=f"see who holds its lock (fuser -v {shlex.quote(str(session.lock))}), and end that",
+            fix=f"find the holder of its lock (fuser -v {shlex.quote(str(session.lock))}), and end it",
         )
 
 
-def _send(signum: int, session: Session, whose: str) -> bool:
-    """Sends it to the supervisor, or to the guard, and lets that one go on; gives whether it is there."""
+def _send(signum: int, session: Session, prefix: str) -> bool:
+    """Sends a signal to the supervisor, or with the prefix ``guard_`` to the guard, and resumes that process
+    if it is paused; returns whether the process exists."""
     record = session.record or {}
-    pid = record.get(f"{whose}pid")
+    pid = record.get(f"{prefix}pid")
     if not isinstance(pid, int):
         return False
-    who = pid, record.get(f"{whose}start_ticks"), str(record.get("boot_id"))
-    was_there = process_identity.send_signal(signum, *who)
-    process_identity.send_signal(signal.SIGCONT, *who)
-    return was_there
+    identity = pid, record.get(f"{prefix}start_ticks"), str(record.get("boot_id"))
+    exists = process_identity.send_signal(signum, *identity)
+    process_identity.send_signal(signal.SIGCONT, *identity)
+    return exists

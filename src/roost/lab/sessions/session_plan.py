@@ -1,4 +1,5 @@
-"""What is started for a session: known before it has a number, its cards, or a place in the queue."""
+"""The session plan: the program and environment of a session, before it has a number, cards or a queue
+entry."""
 
 from __future__ import annotations
 
@@ -7,26 +8,26 @@ from typing import Any
 import msgspec
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, or each attempt of a task."""
+class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of one session, or of each attempt of a task."""
 
     request: dict[str, Any]
-    """What is asked of the session (``sessions/<n>.request.json``), but for what is known at its start."""
+    """The content of ``sessions/<n>.request.json``, without the values that are known only at the start."""
     argv: list[str]
-    """The program; a worker is told the package and the session's number, too."""
+    """The program and its arguments; for a worker the package and the session's number are appended."""
     is_command: bool = False
-    """Whether it is a command of the user, which ends as its exit code says, and no worker."""
+    """Whether the program is a command of the user, whose exit code is the outcome; else it is a worker."""
     cwd: str = ""
-    """Where a command runs; empty: in the package, as a worker does."""
+    """The working directory of a command; empty: the package, as for a worker."""
     env: dict[str, str]
-    """The environment of whoever asked. It may hold secrets, so it never stands in a package."""
+    """The environment of the process that made the request. It may hold secrets, so no package holds it."""
     own_env: dict[str, str] = {}
-    """What it is set above that."""
+    """Variables that are set in addition, and override it."""
     limits: dict[str, Any] = {}
-    """As `Limits` has them."""
+    """The fields of `SessionLimits`."""
     ranks: tuple[dict[str, str], ...] = ()
-    """As in `Spec`."""
+    """As in `SessionSpec`."""
     restart: int = 0
-    """Likewise."""
+    """As in `SessionSpec`."""
     is_launcher: bool = False
-    """Likewise."""
+    """As in `SessionSpec`."""

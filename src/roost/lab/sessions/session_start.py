@@ -1,4 +1,4 @@
-"""The beginning of a session, for whoever begins one: a command at a terminal, or the lab."""
+"""Starts sessions, for commands at a terminal and for the lab."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, LEASE_VARIABLE, REPORT_VARIABLE
 from roost.devices.lease import Leases
-from roost.lab.sessions.session_plan import Plan
+from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import SupervisedSession
@@ -18,49 +18,48 @@ from roost.supervisor.session_spec import SessionSpec
 CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
-class Begun(NamedTuple):
-    """A session that runs by itself."""
+class SessionStart(NamedTuple):
+    """A session that was started and runs without the caller."""
 
     number: int
     supervised: SupervisedSession
 
 
-def begin(
+def start_session(
     package: PackageFolder,
     lock_fd: int,
-    plan: Plan,
+    plan: SessionPlan,
     *,
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
     deadline: float | None = None,
     token: str | None = None,
-) -> Begun:
-    """Adds a session to a package and starts it.
+) -> SessionStart:
+    """Adds a session to a package and starts its supervisor.
 
     Args:
         package: The package.
-        lock_fd: Holds its lock. The supervisor gets a copy; the caller then closes its own, which would keep
-            the package locked after the run.
-        plan: What is started.
-        cards: That it sees, as CUDA_VISIBLE_DEVICES calls them; None: those that the plan's environment
-            leaves it.
-        leases: Those of its cards; as with the lock.
-        deadline: When it must have ended, in unix seconds.
-        token: As in `SessionSpec`, where the plan holds it, too; None: a new one.
+        lock_fd: The descriptor that holds the package's lock. The supervisor gets a copy; the caller then
+            closes its own, which would keep the package locked after the run.
+        plan: The plan of the session.
+        cards: The value of CUDA_VISIBLE_DEVICES, as a list; None: that of the plan's environment.
+        leases: The leases of these cards, whose descriptors the supervisor gets like that of the lock.
+        deadline: When the session must have ended, in unix seconds.
+        token: As in `SessionSpec`, for a plan that already uses the token; None: a new one.
 
     Raises:
-        OSError: The request cannot be written.
+        OSError: The request file cannot be written.
         RoostError: The supervisor did not start.
     """
-    spec = add(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
-    # What runs inside another run is a part of that; and who has a debugger's terminal sits there.
+    spec = add_session(package, plan, cards=cards, leases=leases, deadline=deadline, token=token)
+    # No notice for a run inside another run, which is part of it, or for one with a debugger at a terminal.
     spec = spec._replace(is_noticed=REPORT_VARIABLE not in plan.env and not spec.terminal)
-    return Begun(spec.session, guard_start.start_session(spec, lock_fd=lock_fd))
+    return SessionStart(spec.session, guard_start.start_session(spec, lock_fd=lock_fd))
 
 
-def add(
+def add_session(
     package: PackageFolder,
-    plan: Plan,
+    plan: SessionPlan,
     *,
     cards: Sequence[str] | None = None,
     leases: Leases | None = None,
@@ -68,20 +67,16 @@ def add(
     added: Mapping[str, Any] | None = None,
     token: str | None = None,
 ) -> SessionSpec:
-    """Adds a session to a package, whose lock the caller holds; gives what its guard is to be told. It is the
-    supervisor who waits for the disk: the request is durable when the session is recorded.
+    """Adds a session to a package, whose lock the caller holds; returns the spec for its guard.
+
+    The supervisor waits for the disk: the request file is durable when the session record is written. The
+    arguments are those of `start_session`, and:
 
     Args:
-        package: As for `begin`, like the rest.
-        plan: Likewise.
-        cards: Likewise.
-        leases: Likewise.
-        deadline: Likewise.
-        added: More of its request.
-        token: Likewise.
+        added: Further keys of the request file.
 
     Raises:
-        OSError: The request cannot be written.
+        OSError: The request file cannot be written.
     """
     token = token or secrets.token_hex(16)
     body = {**plan.request, **(added or {}), "token": token}
@@ -92,7 +87,7 @@ def add(
 def _spec(
     package: PackageFolder,
     number: int,
-    plan: Plan,
+    plan: SessionPlan,
     token: str,
     cards: Sequence[str] | None,
     leases: Leases | None,
