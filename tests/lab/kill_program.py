@@ -1,5 +1,6 @@
-"""What is hard to kill, started by the kill suite as a worker: each kind tells by a file that it lives, and
-each holds the write end of the FIFO `held`, so that its end of file says that all are gone."""
+"""A worker of the kill suite that starts processes which are hard to kill. Each of them reports by a file
+that it runs, and holds the write end of the FIFO `held`, so that end of file there means that all have
+ended."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def daemon() -> NoReturn:
 
 
 def nameless() -> NoReturn:
-    """A daemon whose environment holds nothing."""
+    """A daemon with an empty environment."""
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -61,7 +62,7 @@ def stopped() -> NoReturn:
 
 
 def storm() -> NoReturn:
-    """Forks on and on, each child in a session of its own with a child of its own."""
+    """Forks without end; each child is in its own session and has a child."""
     for number in range(10**9):
         if os.fork() == 0:
             os.setsid()
@@ -75,7 +76,7 @@ def storm() -> NoReturn:
 
 
 def runner() -> NoReturn:
-    """Never the same pid for long: forks and ends, again and again."""
+    """Changes its pid all the time: forks and ends, again and again."""
     os.setsid()
     hops = 0
     while True:
@@ -88,7 +89,7 @@ def runner() -> NoReturn:
 
 
 def leaver(group: str) -> NoReturn:
-    """Out of its cgroup, into the one above."""
+    """Leaves its cgroup for the parent group."""
     with open(Path(group).parent / "cgroup.procs", "w") as file:
         file.write("0")
     forever("leaver")

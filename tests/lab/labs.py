@@ -1,4 +1,4 @@
-"""A lab of its own for a test: its queue, its daemon once it is asked for, and simulated cards."""
+"""A lab for a test: its queue, its daemon once it is started, and simulated cards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Lab:
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """As if everything inside was typed by this user, in this folder."""
+        """Runs the block in the environment and the folder of this user."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._environment.items():
                 patch.setenv(name, value)
@@ -58,7 +58,7 @@ class Lab:
         return QueueStore.open(self.state)
 
     def task(self, script: str, *, need: ResourceRequest | None = None, **wanted: Any) -> Task:
-        """One that waits in nobody's queue yet."""
+        """Creates a task that is in no queue yet."""
         with self.here():
             task = submit_command.create_command_task(
                 ["/bin/sh", "-c", script], TaskOptions(need=need or ResourceRequest(), **wanted)
@@ -67,7 +67,7 @@ class Lab:
             return task
 
     def queue(self, script: str, **wanted: Any) -> Task:
-        """Queues a script; no daemon is told."""
+        """Queues a script without waking a daemon."""
         task = self.task(script, **wanted)
         with self.here(), lab.open_queue() as store:
             package_roots.add(self.state, [Path(task.package)])
@@ -75,14 +75,14 @@ class Lab:
         return task
 
     def submit(self, script: str, **wanted: Any) -> str:
-        """Queues a script as a person would; gives the task's id."""
+        """Queues a script as a user would. Returns the id of the task."""
         task = self.task(script, **wanted)
         with self.here():
             lab.enqueue([task])
         return task.id
 
     def train(self, config: Path, *overrides: str, **wanted: Any) -> Task:
-        """Submits a training as a person would; gives its task."""
+        """Submits a training as a user would. Returns its task."""
         request = SubmitRequest(
             config=config,
             overrides=[f"save_root={self.folder / 'runs'}", *overrides],
@@ -103,14 +103,14 @@ class Lab:
             return lab.start()
 
     def kill_daemon(self) -> None:
-        """Kills the daemon, and its keeper before: nobody starts another one."""
+        """Kills the watchdog of the daemon, then the daemon: it is not restarted."""
         found = daemon_presence.find_daemon(self.state)
         assert found is not None
-        kill_keeper(found)
+        kill_watchdog(found)
         self.kill_daemon_alone()
 
     def kill_daemon_alone(self) -> DaemonRecord:
-        """Kills the daemon, whose keeper starts another one; gives the one that was killed."""
+        """Kills the daemon, which its watchdog restarts. Returns the record of the killed one."""
         found = daemon_presence.find_daemon(self.state)
         assert found is not None
         process_identity.send_signal(signal.SIGKILL, found.pid, found.start_ticks, found.boot_id)
@@ -126,7 +126,7 @@ class Lab:
             return store.task(id)
 
     def wait_for(self, id: str, *states: str, timeout_seconds: float = 20.0) -> Task:
-        """Waits until a task is in one of these states, ended when none is named; gives it."""
+        """Waits until a task is in one of these states, ended if none is named. Returns it."""
         with self.store() as store:
             wait_for(lambda: store.task(id).state in (states or ENDED), timeout_seconds)
             return store.task(id)
@@ -134,7 +134,7 @@ class Lab:
     def wait_for_all(
         self, look: Callable[[Sequence[Task]], None] = lambda _: None, *, timeout_seconds: float = 100.0
     ) -> list[Task]:
-        """Waits until all have ended; ``look`` is shown them from time to time."""
+        """Waits until all tasks have ended; calls ``look`` with them from time to time."""
         deadline = time.monotonic() + timeout_seconds
         with self.store() as store:
             tasks = store.tasks()
@@ -146,7 +146,7 @@ class Lab:
             return tasks
 
     def lines(self, name: str) -> list[list[str]]:
-        """What the scripts have appended to a file, in words."""
+        """Returns the lines that the scripts have appended to a file, split into words."""
         path = self.folder / name
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -154,7 +154,7 @@ class Lab:
         return (self.state / lab.LOG_NAME).read_text()
 
     def close(self) -> None:
-        """Ends the daemon, and whatever a test that failed has left."""
+        """Ends the daemon, and the processes that a failed test has left."""
         if not self.state.exists():
             return
         with self.here():
@@ -163,8 +163,8 @@ class Lab:
         wait_for(lambda: not processes.living_in(self.folder))
 
 
-def kill_keeper(one: background_process.ProcessRecord) -> None:
-    """Kills the one who would start a process of the background anew."""
+def kill_watchdog(one: background_process.ProcessRecord) -> None:
+    """Kills the watchdog of a background process."""
     stat = process_identity.read_stat(one.pid)
     assert stat is not None
     assert b"watchdog.py" in Path(f"/proc/{stat.parent_pid}/cmdline").read_bytes()
@@ -173,12 +173,12 @@ def kill_keeper(one: background_process.ProcessRecord) -> None:
 
 
 def record_of(task: Task) -> dict[str, Any]:
-    """What the supervisor of a task's newest session has written."""
+    """Returns the record of a task's newest session."""
     return dict(json.loads((Path(task.package) / "sessions" / f"{task.session}.json").read_bytes()))
 
 
 def kill_watchers(task: Task) -> None:
-    """SIGKILL to guard and supervisor at once, so that neither can write down the other's end."""
+    """Sends SIGKILL to guard and supervisor at once, so that neither can record the end of the other."""
     record = record_of(task)
     for pid in (record["guard_pid"], record["pid"]):
         os.kill(pid, signal.SIGSTOP)

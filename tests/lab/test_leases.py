@@ -39,7 +39,9 @@ def leased(session: Session, spec: SessionSpec) -> subprocess.Popen[bytes]:
 
 
 def _lease() -> Leases:
-    return take([Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, LeaseHolder.this_process())
+    return take(
+        [Card(n, f"GPU-{n}", "RTX 4090", 24576, 24576) for n in (0, 1)], None, LeaseHolder.this_process()
+    )
 
 
 def num_held() -> int:
@@ -52,7 +54,9 @@ def forget_times(root: Path) -> None:
 
 
 def ends_are_noted(root: Path) -> bool:
-    return all(not lease.is_live and lease.ended > lease.record.since for lease in lease_files.all_leases(root))
+    return all(
+        not lease.is_live and lease.ended > lease.record.since for lease in lease_files.all_leases(root)
+    )
 
 
 def is_stopped(pid: int) -> bool:

@@ -20,7 +20,7 @@ from roost.serve.http import access_token as tokens
 from roost.serve.http.request_middleware import RequestMiddleware
 from roost.serve.routes.served_packages import run_id
 from roost.serve.server_presence import ServerRecord
-from tests.lab.labs import Lab, kill_keeper
+from tests.lab.labs import Lab, kill_watchdog
 from tests.waiting import wait_for
 
 CUT_OFF = 0
@@ -69,7 +69,7 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL: it cleans nothing up. Nobody starts another one."""
-        kill_keeper(self.about)
+        kill_watchdog(self.about)
         os.kill(self.about.pid, signal.SIGKILL)
         wait_for(lambda: not self.about.is_alive)
 

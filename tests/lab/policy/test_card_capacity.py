@@ -6,7 +6,7 @@ from roost.devices.card import Card
 from roost.lab.policy.card_capacity import FreeCapacity, Shape, capacity_mb, spare_mb
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.queue.task import ResourceRequest, Task
-from tests.lab.policy.made import GB, NOW, card, cards, running, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, running, task
 
 NONE: frozenset[int] = frozenset()
 

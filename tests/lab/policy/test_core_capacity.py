@@ -7,7 +7,7 @@ import math
 from roost.lab.policy.core_capacity import CoreCapacity
 from roost.lab.policy.policy_state import Rules
 from roost.lab.queue.task import Task
-from tests.lab.policy.made import NOW, decided, placed, running, says, task
+from tests.lab.policy.policy_examples import NOW, decided, placed, running, says, task
 from tests.messages import Messages
 
 

@@ -11,7 +11,7 @@ from roost.devices.card import CardProcess
 from roost.lab.policy.policy_state import Expectation, OtherLease, Placement, ReservedWindow, Rules
 from roost.lab.policy.wait_reasons import format_approximate_clock
 from roost.lab.queue.task import STOPPING, SUCCEEDED
-from tests.lab.policy.made import GB, NOW, card, cards, decided, placed, running, says, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, decided, placed, running, says, task
 from tests.messages import Messages
 
 

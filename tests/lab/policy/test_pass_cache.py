@@ -12,7 +12,7 @@ from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.pass_cache import CardCache, difference
 from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState, Rules
 from roost.lab.queue.task import STOPPING, ResourceRequest
-from tests.lab.policy.made import GB, NOW, card, cards, running, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, running, task
 
 
 def test_the_difference_of_two_lists() -> None:

@@ -31,7 +31,7 @@ from roost.lab.policy.queue_order import Candidates, UserCharges, first_of_each_
 from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.task import RUNNING, STOPPING, ResourceRequest, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
-from tests.lab.policy.made import GB, NOW, card, cards, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, task
 
 ROOT = Path(__file__).parents[3]
 KINDS = {

@@ -14,7 +14,7 @@ from roost.lab.policy.queue_order import (
     first_of_each_user,
 )
 from roost.lab.queue.task import Task
-from tests.lab.policy.made import NOW, task
+from tests.lab.policy.policy_examples import NOW, task
 
 
 def order(*tasks: Task, charge: dict[str, float] | None = None, waits: str = "", shared: bool = False) -> str:
@@ -92,7 +92,9 @@ def test_nobody_asks_again_about_what_is_like_one_that_waits_or_was_not_chosen()
         return None
 
     queue.offer_tasks(
-        UserCharges(dict), lambda candidates, _: [one for one in candidates if one[0] is not passed_over], place
+        UserCharges(dict),
+        lambda candidates, _: [one for one in candidates if one[0] is not passed_over],
+        place,
     )
     assert seen == ["a", "d"] and waits.reason == "cards: none" and not passed_over.reason
 

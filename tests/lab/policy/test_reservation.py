@@ -9,7 +9,7 @@ from roost.lab.policy.card_capacity import FreeCapacity, Shape
 from roost.lab.policy.policy_state import OtherLease, PolicyState
 from roost.lab.policy.reservation import ReleaseTimes, Reservation, reserve_cards
 from roost.lab.queue.task import STOPPING, Task
-from tests.lab.policy.made import GB, NOW, card, cards, running, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, running, task
 
 
 def reserved(

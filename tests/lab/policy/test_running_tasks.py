@@ -10,7 +10,7 @@ from roost.lab.policy.card_capacity import FreeCapacity
 from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState
 from roost.lab.policy.running_tasks import RunningTasks, expected_end, expected_seconds
 from roost.lab.queue.task import STOPPING, Task
-from tests.lab.policy.made import GB, NOW, cards, running, task
+from tests.lab.policy.policy_examples import GB, NOW, cards, running, task
 
 
 def state(*live: Task, **other: Any) -> PolicyState:

@@ -8,7 +8,7 @@ from roost.base.text.timestamps import format_clock
 from roost.lab.policy.policy_state import PolicyState
 from roost.lab.policy.start_conditions import StartConditions, can_never_start, is_conditional
 from roost.lab.queue.task import FAILED, PENDING, RUNNING, SUCCEEDED
-from tests.lab.policy.made import NOW, says, task
+from tests.lab.policy.policy_examples import NOW, says, task
 from tests.messages import Messages
 
 

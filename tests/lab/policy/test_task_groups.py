@@ -8,7 +8,7 @@ from typing import Any
 from roost.lab.policy.policy_state import Expectation, PolicyState, ReservedWindow, Rules
 from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.task import RUNNING, SUCCEEDED, Task
-from tests.lab.policy.made import GB, NOW, task
+from tests.lab.policy.policy_examples import GB, NOW, task
 
 
 def state(*pending: Task, **other: Any) -> PolicyState:

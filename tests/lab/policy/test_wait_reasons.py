@@ -8,7 +8,7 @@ from roost.base.text.timestamps import format_dated_clock
 from roost.lab.policy.policy_state import OtherLease, Rules
 from roost.lab.policy.wait_reasons import dependency, format_approximate_clock, impossible
 from roost.lab.queue.task import ResourceRequest
-from tests.lab.policy.made import GB, NOW, card, cards, decided, running, says, task
+from tests.lab.policy.policy_examples import GB, NOW, card, cards, decided, running, says, task
 from tests.messages import Messages
 
 

@@ -17,7 +17,7 @@ from roost.lab.policy.policy_state import Decision, PolicyState, Rules
 from roost.lab.queue.task import RUNNING, STOPPING, Task
 from roost.lab.scheduling.other_queues import PATIENCE_SECONDS, OtherQueues
 from roost.operations.simulation.virtual_lab import VirtualLedger
-from tests.lab.policy.made import NOW, cards, task
+from tests.lab.policy.policy_examples import NOW, cards, task
 
 UIDS = {"ann": 1001, "bob": 1002, "cid": 1003}
 NAMES = {uid: user for user, uid in UIDS.items()}
@@ -268,7 +268,9 @@ def test_who_does_not_take_what_is_his_is_passed_over(users: Users) -> None:
     machine.daemons["bob"].add(task("b"))
     bob = machine.daemons["bob"]
     bob.look(PolicyState(now=NOW, pending=()), [])  # it has seen no card yet
-    bob.other_queues._demand_file.publish(DemandRecord(wants=(CardDemand(cards=1, since=0.0),)))  # and is stopped
+    bob.other_queues._demand_file.publish(
+        DemandRecord(wants=(CardDemand(cards=1, since=0.0),))
+    )  # and is stopped
     ann = machine.daemons["ann"]
     ann.add(*many("ann", 2))
     machine.settle(without=["bob"])

@@ -47,7 +47,7 @@ def became(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProc
     program = (
         "import runpy; from roost.supervisor.forkserver import forked_worker as become\n"
         "become._PROGRAM = 'roost_worker'\n"
-        f"runpy.run_path({str(ROOT / 'tests' / 'lab' / 'becoming.py')!r}, run_name='becoming')"
+        f"runpy.run_path({str(ROOT / 'tests' / 'lab' / 'become_program.py')!r}, run_name='become_program')"
     )
     env = {
         **os.environ,

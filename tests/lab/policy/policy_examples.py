@@ -42,7 +42,7 @@ def task(
 
 
 def running(one: Task, *numbers: int, started: float = NOW - 60, state: str = RUNNING) -> Task:
-    """The task on these cards."""
+    """Returns the task as it runs on these cards."""
     mb = None if one.need.whole else one.need.memory_mb
     on = tuple(f"GPU-{number}" for number in numbers)
     return msgspec.structs.replace(one, state=state, cards=on, reserved_mb=mb, started=started)
@@ -53,10 +53,10 @@ def decided(*pending: Task, **state: Any) -> Decision:
 
 
 def placed(decision: Decision) -> dict[str, tuple[int, ...]]:
-    """The numbers of the cards of each task that starts."""
+    """Returns the card numbers of each task that starts."""
     return {one.task: tuple(int(card[4:]) for card in one.cards) for one in decision.placements}
 
 
-def says(reason: str, word: str, *facts: str) -> bool:
-    """Whether a reason is of this word and names these facts."""
-    return reason_codes.reason_code(reason) == word and all(fact in reason for fact in facts)
+def says(reason: str, code: str, *facts: str) -> bool:
+    """Whether a reason has this code and names these facts."""
+    return reason_codes.reason_code(reason) == code and all(fact in reason for fact in facts)

@@ -1,4 +1,4 @@
-"""Several processes that do the same at the same moment."""
+"""Several processes that call one function at the same time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 def together(number: int, what: Callable[[Path, int], None], folder: Path) -> None:
-    """Forks so many processes, lets all of them begin at once, and waits for their ends.
+    """Forks processes, lets all of them start at once, and waits for their ends.
 
     Args:
-        number: How many.
-        what: What each does; it gets the folder and the process' number.
+        number: The number of processes.
+        what: The function; it gets the folder and the number of the process.
         folder: The folder.
 
     Raises:
-        AssertionError: One has failed; what it said is on stderr.
+        AssertionError: A process has failed; its traceback is on stderr.
     """
     gate, opener = os.pipe()
     children = []
@@ -30,7 +30,7 @@ def together(number: int, what: Callable[[Path, int], None], folder: Path) -> No
                 os.read(gate, 1)  # ends when the last writer is gone
                 what(folder, mine)
                 code = 0
-            except BaseException:  # noqa: BLE001 - told by the code
+            except BaseException:  # noqa: BLE001 - reported by the exit code
                 traceback.print_exc()
             finally:
                 os._exit(code)

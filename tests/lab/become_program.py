@@ -1,4 +1,5 @@
-"""A process that has started as a template does, and becomes what looks about itself; see test_become.py."""
+"""Starts as a template process does, then becomes a worker that records its environment; see
+test_forked_worker.py."""
 
 from __future__ import annotations
 
