@@ -17,7 +17,7 @@ from roost.api.api_call import (
     stream_request,
 )
 from roost.base.errors import UsageError
-from roost.operations.responses import Piece
+from roost.operations.responses import StreamEvent
 from tests.messages import Messages
 
 
@@ -37,23 +37,23 @@ class Blocks(Table):
     def do(self, call: ApiRequest[Any]) -> Any:
         return call.given["number"] * 2
 
-    def follow(self, following: StreamRequest[Any]) -> Iterator[Piece[Any]]:
-        yield Piece("1", following.path, 1)
+    def follow(self, following: StreamRequest[Any]) -> Iterator[StreamEvent[Any]]:
+        yield StreamEvent("1", following.path, 1)
 
 
 class Awaits(Table):
     async def do(self, call: ApiRequest[Any]) -> Any:
         return call.given["number"] * 2
 
-    async def follow(self, following: StreamRequest[Any]) -> AsyncIterator[Piece[Any]]:
-        yield Piece("1", following.path, 1)
+    async def follow(self, following: StreamRequest[Any]) -> AsyncIterator[StreamEvent[Any]]:
+        yield StreamEvent("1", following.path, 1)
 
 
 def test_one_function_is_a_method_that_waits_and_one_that_is_awaited() -> None:
     async def awaited() -> tuple[int, list[Any]]:
         return await Awaits().double(4), [one async for one in Awaits().count()]
 
-    expected = [Piece("1", "/count", 1)]
+    expected = [StreamEvent("1", "/count", 1)]
     assert (Blocks().double(4), list(Blocks().count())) == (8, expected)
     assert asyncio.run(awaited()) == (8, expected)
 

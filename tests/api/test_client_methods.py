@@ -16,7 +16,7 @@ from roost.api import AsyncClient, Client
 from roost.api.api_call import ApiRequest, StreamRequest, operation, stream
 from roost.api.client_methods import ClientMethods, ResourceArguments
 from roost.serve.app import ROUTES
-from roost.serve.http.route import Content, Route, Stream
+from roost.serve.http.route import EventStream, FileContent, Route
 
 SAMPLES = {"run": "r/1", "task": "a/b c", "path": "c d/e?", "priority": 3, "command": ["true"]}
 
@@ -44,7 +44,7 @@ def test_there_is_a_method_for_every_route_and_no_other() -> None:
     assert methods == {name_of(route) for route in ROUTES}
     assert {
         name_of(route) for route in ROUTES if isinstance(vars(ClientMethods)[name_of(route)], stream)
-    } == {name_of(route) for route in ROUTES if route.answer is Stream}
+    } == {name_of(route) for route in ROUTES if route.answer is EventStream}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -84,7 +84,7 @@ def test_a_method_asks_its_route_and_understands_the_answer(route: Route) -> Non
     if isinstance(call, StreamRequest):
         return
     assert isinstance(call, ApiRequest) and call.method == route.method
-    assert call.answer == (bytes if route.answer is Content else route.answer)
+    assert call.answer == (bytes if route.answer is FileContent else route.answer)
 
 
 def test_methods_tell_what_they_do() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from roost.api import error_mapping
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
-from roost.operations.responses import Failed
+from roost.operations.responses import ErrorResponse
 from roost.serve.http import error_response
 from tests.messages import Messages
 
@@ -15,8 +15,10 @@ from tests.messages import Messages
 @pytest.mark.parametrize("kind", [UsageError, NotFound, ConfigError, ContractError, Refused, RoostError])
 def test_what_an_operation_raises_is_raised_by_the_client(kind: type[RoostError]) -> None:
     raised = kind("is wrong", setting="lr", received=3, where="config.yaml:4", fix="give another")
-    answered = error_response.of(raised)
-    found = error_mapping.response_error(answered.status, msgspec.json.encode(Failed(answered.problem)))
+    answered = error_response.to_http_error(raised)
+    found = error_mapping.response_error(
+        answered.status, msgspec.json.encode(ErrorResponse(answered.problem))
+    )
     assert type(found) is kind and str(found) == str(raised)
     assert (found.setting, found.where, found.fix) == ("lr", "config.yaml:4", "give another")
 

@@ -6,7 +6,7 @@ from roost.api import resumed_stream
 from roost.api.api_call import StreamRequest
 from roost.api.resumed_stream import ResumedStream
 from roost.base.errors import Refused, RoostError
-from roost.operations.responses import Piece
+from roost.operations.responses import StreamEvent
 from tests.messages import Messages
 
 ONE, TWO = b"id: 7\nevent: n\ndata: 1\n\n", b": \n\nid: 9\nevent: n\ndata: 2\n\n"
@@ -22,7 +22,7 @@ def test_pieces_however_they_are_cut(size: int) -> None:
     data, state = ONE + TWO + END, stream()
     state.connected()
     found = [one for at in range(0, len(data), size) for one in state.pieces(data[at : at + size])]
-    assert found == [Piece("7", "n", 1), Piece("9", "n", 2)]
+    assert found == [StreamEvent("7", "n", 1), StreamEvent("9", "n", 2)]
     assert state.has_ended and state.has_begun
 
 
@@ -35,7 +35,7 @@ def test_it_goes_on_from_the_last_whole_piece() -> None:
     )  # the connection breaks before the second one is whole
     assert state.given == {"run": "r", "cursor": "7"}
     state.connected()
-    assert list(state.pieces(TWO)) == [Piece("9", "n", 2)]
+    assert list(state.pieces(TWO)) == [StreamEvent("9", "n", 2)]
 
 
 def test_what_is_no_such_stream(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:

@@ -24,7 +24,10 @@ def test_without_a_url_it_is_the_socket_of_this_user(state: Path, messages: Mess
     assert server_address.find(None, None) == server_address.ServerAddress(
         "http://roost", state / "server.sock", None
     )
-    assert (server_address.SOCKET, server_address.TOKEN) == (listening_sockets.NAME, access_token.NAME)
+    assert (server_address.SOCKET, server_address.TOKEN) == (
+        listening_sockets.SOCKET_NAME,
+        access_token.TOKEN_NAME,
+    )
     with pytest.raises(UsageError) as refused:
         server_address.find(None, "secret")
     assert "secret" not in str(refused.value)
@@ -38,8 +41,8 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
     with pytest.raises(NotFound, match="ROOST_SERVER_TOKEN") as refused:
         server_address.find(url, None)
     messages.check(refused.value)
-    made = tokens.token(state)
-    server_presence.tell(state, 9999)
+    made = tokens.read_or_create_token(state)
+    server_presence.write_record(state, 9999)
     assert server_address.find(url, None) == server_address.ServerAddress("http://localhost:9999", None, made)
     monkeypatch.setenv("ROOST_SERVER_TOKEN", "environment")
     assert server_address.find(url, None).token == "environment"
@@ -52,16 +55,16 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
     ["http://localhost:9998", "http://localhost", "https://localhost:9999", "http://127.0.0.2:9999"],
 )
 def test_the_token_of_the_file_is_for_the_own_server_alone(state: Path, url: str, messages: Messages) -> None:
-    tokens.token(state)
-    server_presence.tell(state, 9999)
+    tokens.read_or_create_token(state)
+    server_presence.write_record(state, 9999)
     with pytest.raises(NotFound, match=r"\b9999\b") as refused:
         server_address.find(url, None)
     messages.check(refused.value)
 
 
 def test_a_port_whose_server_is_gone_may_be_anybodys(state: Path, messages: Messages) -> None:
-    tokens.token(state)
-    server_presence.tell(state, 9999)
+    tokens.read_or_create_token(state)
+    server_presence.write_record(state, 9999)
     about = state / server_address.ABOUT
     about.write_text(about.read_text().replace(f'"pid":{os.getpid()}', f'"pid":{2**22 + 1}'))
     with pytest.raises(NotFound, match="ROOST_SERVER_TOKEN") as refused:
@@ -70,7 +73,7 @@ def test_a_port_whose_server_is_gone_may_be_anybodys(state: Path, messages: Mess
 
 
 def test_a_token_that_others_may_read_is_not_used(state: Path) -> None:
-    tokens.token(state)
+    tokens.read_or_create_token(state)
     (state / "server.token").chmod(0o644)
     with pytest.raises(Refused, match="chmod 600"):
         server_address.find("http://localhost:9999", None)

@@ -226,7 +226,12 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
     messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
     lab.stop()
-    calls: list[Callable[[], Any]] = [lab.ensure_daemon, lab.status, list_tasks, lambda: resolve.find_tasks("late")]
+    calls: list[Callable[[], Any]] = [
+        lab.ensure_daemon,
+        lab.status,
+        list_tasks,
+        lambda: resolve.find_tasks("late"),
+    ]
     for call in calls:
         with pytest.raises(Refused) as refused:
             call()

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from roost.operations.reading.show import PackageDetails, show
-from roost.operations.responses import LogPiece, StreamEvent, RowPiece, RunPage
+from roost.operations.responses import LogPiece, RowPiece, RunPage, StreamEvent
 from roost.serve.http.route import encode_json
 from tests.operations.packages import package
 

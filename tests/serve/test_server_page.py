@@ -38,11 +38,11 @@ def test_every_example_is_a_request_that_is_taken(line: str) -> None:
     route, in_path = _route(method, url.path)
     if method == "POST":
         data = words[words.index("-d") + 1] if "-d" in words else "{}"
-        asked = request_body.typed(route.asked, {**json.loads(data), **in_path}, strict=True)
+        asked = request_body.convert_parameters(route.asked, {**json.loads(data), **in_path}, strict=True)
         assert ("Content-Type: application/json" in words) == ("-d" in words)
     else:
-        given = request_body.query(parse_qsl(url.query), route.several)
-        asked = request_body.typed(route.asked, {**given, **in_path}, strict=False)
+        given = request_body.query_parameters(parse_qsl(url.query), route.several)
+        asked = request_body.convert_parameters(route.asked, {**given, **in_path}, strict=False)
     assert isinstance(asked, route.asked)
     assert "--unix-socket" in words or "$auth" in words
 
@@ -57,7 +57,7 @@ def test_the_table_of_codes_has_every_code_of_a_refusal() -> None:
     rows = re.findall(r"(?m)^\| ([\d, ]+) \| (`.*?`) \| ", PAGE)
     told = {(int(status), code) for statuses, codes in rows for status in statuses.split(", ")
             for code in re.findall(r"`(\w+)`", codes)}  # fmt: skip
-    assert {*error_response._KINDS.values(), *error_response._OF_THE_SYSTEM.values()} <= told
+    assert {*error_response._ROOST_ERRORS.values(), *error_response._SYSTEM_ERRORS.values()} <= told
     source = "".join(
         (ROOT / "src" / "roost" / "serve" / f"{name}.py").read_text()
         for name in ("http/request_middleware", "http/request_body", "routes/run_files", "http/route")

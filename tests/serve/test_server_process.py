@@ -31,7 +31,7 @@ def limited(server: Server, *limits: str) -> Iterator[Server]:
     os.close(its)
     try:
         assert os.read(ready, 16) == b"ready\n"
-        found = server_presence.about(server.lab.state)
+        found = server_presence.find_running(server.lab.state)
         assert found is not None
         server.about = found
         yield server
@@ -182,7 +182,7 @@ def test_a_new_token_counts_at_once_and_the_old_one_no_more(server: Server) -> N
     from roost.serve.http import access_token
 
     old = server.token
-    new = access_token.renew(server.lab.state)
+    new = access_token.renew_token(server.lab.state)
     found = [server.ask("GET", "", local=False, authorization=f"Bearer {one}").status for one in (old, new)]
     assert found == [401, 200]
 

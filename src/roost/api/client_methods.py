@@ -23,18 +23,18 @@ from roost.operations.notices import Notices
 from roost.operations.queue.why import TaskExplanation
 from roost.operations.reading.show import CheckpointDetails, PackageDetails
 from roost.operations.responses import (
-    ServerInfo,
+    AcceptedRun,
+    AcceptedTasks,
     DrainedCards,
-    FileEntry,
     Event,
+    FileEntry,
     LeaseEntry,
     LogPage,
     LogPiece,
-    TaskReferences,
-    RunReference,
     ProjectResponse,
     RowPiece,
     RunPage,
+    ServerInfo,
     SubmitResponse,
     TaskPage,
 )
@@ -249,9 +249,9 @@ class ClientMethods:
         )  # fmt: skip
 
     @operation
-    def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[RunReference]:
+    def stop_run(self, run: str, *, now: bool = False) -> ApiRequest[AcceptedRun]:
         """Requests a run to save and stop, or kills it."""
-        return post(f"/runs/{path_segment(run)}/stop", RunReference, now=now)
+        return post(f"/runs/{path_segment(run)}/stop", AcceptedRun, now=now)
 
     @operation
     def checkpoints(self, run: str) -> ApiRequest[list[CheckpointDetails]]:
@@ -343,26 +343,26 @@ class ClientMethods:
         return get(f"/tasks/{path_segment(task)}/why", list[TaskExplanation])
 
     @operation
-    def stop(self, task: str) -> ApiRequest[TaskReferences]:
+    def stop(self, task: str) -> ApiRequest[AcceptedTasks]:
         """Requests a task to save and stop."""
-        return post(f"/tasks/{path_segment(task)}/stop", TaskReferences)
+        return post(f"/tasks/{path_segment(task)}/stop", AcceptedTasks)
 
     @operation
-    def kill(self, task: str) -> ApiRequest[TaskReferences]:
+    def kill(self, task: str) -> ApiRequest[AcceptedTasks]:
         """Kills a task."""
-        return post(f"/tasks/{path_segment(task)}/kill", TaskReferences)
+        return post(f"/tasks/{path_segment(task)}/kill", AcceptedTasks)
 
     @operation
-    def hold(self, task: str) -> ApiRequest[TaskReferences]:
+    def hold(self, task: str) -> ApiRequest[AcceptedTasks]:
         """Holds a pending task, so that it does not start."""
-        return post(f"/tasks/{path_segment(task)}/hold", TaskReferences)
+        return post(f"/tasks/{path_segment(task)}/hold", AcceptedTasks)
 
     @operation
-    def release(self, task: str) -> ApiRequest[TaskReferences]:
+    def release(self, task: str) -> ApiRequest[AcceptedTasks]:
         """Releases a held task."""
-        return post(f"/tasks/{path_segment(task)}/release", TaskReferences)
+        return post(f"/tasks/{path_segment(task)}/release", AcceptedTasks)
 
     @operation
-    def set_priority(self, task: str, priority: int) -> ApiRequest[TaskReferences]:
+    def set_priority(self, task: str, priority: int) -> ApiRequest[AcceptedTasks]:
         """Changes the priority of a task; higher starts first."""
-        return post(f"/tasks/{path_segment(task)}/priority", TaskReferences, priority=priority)
+        return post(f"/tasks/{path_segment(task)}/priority", AcceptedTasks, priority=priority)

@@ -160,7 +160,9 @@ def status() -> LabStatus:
     found = daemon_presence.find_daemon(folder)
     if found is not None:
         _require_its_queue(found, folder)
-    return LabStatus(found, _state_counts(folder), _count_templates() if found is not None else 0, str(folder))
+    return LabStatus(
+        found, _state_counts(folder), _count_templates() if found is not None else 0, str(folder)
+    )
 
 
 def _count_templates() -> int:

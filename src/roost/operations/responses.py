@@ -66,7 +66,7 @@ class RunPage(msgspec.Struct, frozen=True):
     runs: list[ListedRun]
 
 
-class RunReference(msgspec.Struct, frozen=True):
+class AcceptedRun(msgspec.Struct, frozen=True):
     """The run to which an order was given."""
 
     run: str
@@ -146,7 +146,7 @@ class TaskPage(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
 
 
-class TaskReferences(msgspec.Struct, frozen=True):
+class AcceptedTasks(msgspec.Struct, frozen=True):
     """The tasks to which an order was given."""
 
     tasks: list[str]

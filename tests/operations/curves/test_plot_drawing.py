@@ -149,7 +149,9 @@ def test_as_many_lines_as_two_sets_and_two_averages_need(runs: int, tmp_path: Pa
     values = ["valid/loss", *(f"valid/{name}/loss" for name in SETS)]
     rows = [{"step": n, "epoch": 0, **dict.fromkeys(values, 1.0 / n)} for n in (1, 2)]
     made = [package(tmp_path / "runs", f"run {number}", rows=rows) for number in range(runs)]
-    assert len(set(looks(draw(build_picture(made), "svg").decode()))) == (1 + len(SETS)) * (1 if runs == 1 else 3)
+    assert len(set(looks(draw(build_picture(made), "svg").decode()))) == (1 + len(SETS)) * (
+        1 if runs == 1 else 3
+    )
 
 
 def test_a_set_has_the_colour_of_its_validation_in_the_test(tmp_path: Path) -> None:
@@ -158,7 +160,9 @@ def test_a_set_has_the_colour_of_its_validation_in_the_test(tmp_path: Path) -> N
     made = build_picture([package(tmp_path / "runs", rows=[row])])
     (panel,) = made.panels
     colours = {
-        (curve.split, curve.part): plot_drawing._curve_colour(curve, plot_drawing._panel_parts(made, panel), single=True)
+        (curve.split, curve.part): plot_drawing._curve_colour(
+            curve, plot_drawing._panel_parts(made, panel), single=True
+        )
         for curve in panel.curves
     }
     assert all(colours["valid", name] == colours["test", name] for name in SETS)

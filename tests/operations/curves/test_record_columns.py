@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.operations.curves import record_columns
-from roost.operations.curves.record_columns import LineDecoder, RowBlock, join_blocks, block_from_rows, repeated_steps, join_column
+from roost.operations.curves.record_columns import (
+    LineDecoder,
+    RowBlock,
+    block_from_rows,
+    join_blocks,
+    join_column,
+    repeated_steps,
+)
 from roost.package import records
 
 
@@ -104,9 +111,14 @@ def test_the_first_way_is_that_of_records() -> None:
 
 
 def test_parts_as_one() -> None:
-    one, two = block_from_rows([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]), block_from_rows([{"step": 2, "b": 3.0}])
+    one, two = (
+        block_from_rows([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]),
+        block_from_rows([{"step": 2, "b": 3.0}]),
+    )
     one.go_back(3)
-    assert join_column([one, two], "a").rows.tolist() == [0] and join_column([one, two], "b").rows.tolist() == [1]  # type: ignore[union-attr]
+    assert join_column([one, two], "a").rows.tolist() == [0] and join_column(
+        [one, two], "b"
+    ).rows.tolist() == [1]  # type: ignore[union-attr]
     assert join_column([one], "a").rows is None and join_column([one], "c").values.tolist() == []
     one.go_back(0)
     assert join_blocks([one]).steps.tolist() == [] and join_blocks([one, two]).names == {"b": 0}

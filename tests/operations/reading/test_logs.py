@@ -11,7 +11,7 @@ import pytest
 from roost.base.errors import NotFound
 from roost.lab.queue import task_file
 from roost.operations import lab as operations_lab
-from roost.operations.reading.logs import logs, explain_no_output
+from roost.operations.reading.logs import explain_no_output, logs
 from tests.lab.labs import Lab
 from tests.messages import Messages
 from tests.operations.packages import package, session

@@ -10,8 +10,7 @@ import pytest
 
 from roost.base.errors import UsageError
 from roost.operations.reading.list_packages import entries, list_packages
-from roost.operations.reading.package_row import IndexEntry
-from roost.operations.reading.package_row import PackageSummary
+from roost.operations.reading.package_row import IndexEntry, PackageSummary
 from roost.operations.reading.search import FoundPackage, search
 from tests.messages import Messages
 from tests.operations.packages import ROWS, VALUES, package, session
@@ -154,7 +153,9 @@ def test_several_folders(tmp_path: Path) -> None:
     for root in ("one", "two"):
         package(tmp_path / root, f"of-{root}", values={"x": root}, checkpoints=False)
     found = [
-        FoundPackage(tmp_path / root, *one) for root in ("one", "two") for one in entries(tmp_path / root).items()
+        FoundPackage(tmp_path / root, *one)
+        for root in ("one", "two")
+        for one in entries(tmp_path / root).items()
     ]
     assert [one.name for one in search(found, "x=two")] == ["of-two"]
     assert [one.name for one in search(found, "sort:-x")] == ["of-two", "of-one"]

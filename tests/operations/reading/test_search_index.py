@@ -54,7 +54,9 @@ def test_follows_what_changes(runs: Path) -> None:
     for _ in range(2):
         known = SearchIndex(runs, entries(runs))
         assert known.column(SETTING_PREFIX + "lr") == {"a": [7], "c": [2], "d": [9]}
-        assert known.column(SETTING_PREFIX + "a") == {} and known.column(SETTING_PREFIX + "c") == {"c": [True]}
+        assert known.column(SETTING_PREFIX + "a") == {} and known.column(SETTING_PREFIX + "c") == {
+            "c": [True]
+        }
     assert b"setting b" not in the_file().read_bytes()
 
 

@@ -10,8 +10,8 @@ from roost.config import layers
 from roost.operations.reading.show_data import (
     DataReport,
     ShowDataRequest,
-    _with_placeholders,
     _draft_from_package,
+    _with_placeholders,
     show_data,
 )
 from roost.operations.sessions.running_session import follow

@@ -69,7 +69,9 @@ def test_a_kind_stands_for_those_of_its_kind() -> None:
 
 
 def test_setting_place_and_fix_are_told() -> None:
-    found = error_response.to_http_error(ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")).problem
+    found = error_response.to_http_error(
+        ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")
+    ).problem
     assert (found.field, found.where, found.fix) == ("lr", "c.yaml:3", "a number")
     assert found.message == "lr: wrong", "each is said once"
 
@@ -112,5 +114,6 @@ def test_what_was_sent_does_not_come_back_by_the_megabyte() -> None:
 
 def test_what_is_not_said_is_left_out() -> None:
     assert (
-        msgspec.json.encode(ErrorResponse(ProblemDetails(code="a", message="b"))) == b'{"error":{"code":"a","message":"b"}}'
+        msgspec.json.encode(ErrorResponse(ProblemDetails(code="a", message="b")))
+        == b'{"error":{"code":"a","message":"b"}}'
     )

@@ -90,7 +90,9 @@ def test_what_does_not_mend_itself_is_told_how(
     value: dict[str, Any], what: str, fix: str | None, messages: Messages
 ) -> None:
     with pytest.raises(HttpError) as caught:
-        request_body.convert_parameters(Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"])
+        request_body.convert_parameters(
+            Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"]
+        )
     found = caught.value.problem
     assert what in found.message
     assert (found.fix is None) == (fix is None) and (fix or "") in (found.fix or "")
@@ -126,7 +128,12 @@ def test_a_query_that_is_no_text_is_refused(text: bytes, messages: Messages) -> 
         request_body.parse_query(text)
     assert caught.value.status == 400
     messages.check(caught.value)
-    assert request_body.parse_query(b"a=%C3%A9&a=&b=x+y&c") == [("a", "\xe9"), ("a", ""), ("b", "x y"), ("c", "")]
+    assert request_body.parse_query(b"a=%C3%A9&a=&b=x+y&c") == [
+        ("a", "\xe9"),
+        ("a", ""),
+        ("b", "x y"),
+        ("c", ""),
+    ]
 
 
 def test_a_query_is_read_like_a_body(messages: Messages) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from roost.base.errors import Refused
 from roost.serve.http import request_middleware
-from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_BODY_BYTES, RequestMiddleware, Message
+from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_BODY_BYTES, Message, RequestMiddleware
 from tests.messages import Messages
 
 TOKEN = "t" * 43
@@ -38,7 +38,9 @@ class Asked:
     def __init__(self, **given: Any) -> None:
         self.behind, self.logged = Behind(), list[tuple[str, str, int]]()
         usual: dict[str, Any] = {"token": lambda: TOKEN, "port": 9999}
-        self.gate = RequestMiddleware(self.behind, log=lambda *line: self.logged.append(line[:3]), **usual | given)
+        self.gate = RequestMiddleware(
+            self.behind, log=lambda *line: self.logged.append(line[:3]), **usual | given
+        )
 
     def __call__(
         self,
@@ -124,7 +126,10 @@ def test_a_page_of_our_own_may_ask() -> None:
     assert Asked()([*GOOD, *own])[0] == 204
 
 
-@pytest.mark.parametrize("state", [{}, {LOCAL_STATE_KEY: False}, {LOCAL_STATE_KEY: None}, {LOCAL_STATE_KEY: "no"}, {LOCAL_STATE_KEY: 1}])
+@pytest.mark.parametrize(
+    "state",
+    [{}, {LOCAL_STATE_KEY: False}, {LOCAL_STATE_KEY: None}, {LOCAL_STATE_KEY: "no"}, {LOCAL_STATE_KEY: 1}],
+)
 def test_only_what_is_said_to_be_ours_needs_no_token(state: dict[str, Any]) -> None:
     assert Asked()([HOST], state=state)[0] == 401
     assert Asked()([(b"host", b"roost")], state={LOCAL_STATE_KEY: True})[0] == 204

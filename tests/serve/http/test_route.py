@@ -81,7 +81,9 @@ def test_a_stream_is_sent_whole() -> None:
 @pytest.mark.parametrize("goes", [False, True])
 def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
     def row(run: Any) -> Route:
-        return Route(name="x", path="/x", summary="", asked=route.RequestParameters, answer=route.EventStream, run=run)
+        return Route(
+            name="x", path="/x", summary="", asked=route.RequestParameters, answer=route.EventStream, run=run
+        )
 
     async def answered() -> None:
         room = route.ConcurrencyLimits(*(anyio.CapacityLimiter(1) for _ in range(3)))

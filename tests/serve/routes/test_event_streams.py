@@ -18,7 +18,7 @@ from roost.operations import lab as operations
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 from roost.serve.routes import event_streams, stream_end
-from roost.serve.routes.event_streams import FollowLog, ReadLog, LogStream
+from roost.serve.routes.event_streams import FollowLog, LogStream, ReadLog
 from roost.serve.routes.served_packages import run_id
 from roost.serve.routes.stream_end import is_run_over
 from tests.lab import queued
@@ -189,12 +189,16 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             anew = stream.new()
             assert [(one.data.task, one.data.kind) for one in anew][:1] == [(task.id, "rebuilt")]
         for old in ("1000", first[-1].cursor, "00000000-0"):
-            with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents(cursor=old))) as late:
+            with contextlib.closing(
+                event_streams.LabEventStream(event_streams.ReadEvents(cursor=old))
+            ) as late:
                 assert [one.data.kind for one in late.new()] == ["anew"] and late.new() == anew, old
             (said, *found) = event_streams.read_events(event_streams.ReadEvents(cursor=old))
             assert said.kind == "anew" and found == [one.data for one in anew]
         for own in (piece.cursor, "0"):
-            with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents(cursor=own))) as stream:
+            with contextlib.closing(
+                event_streams.LabEventStream(event_streams.ReadEvents(cursor=own))
+            ) as stream:
                 assert stream.new() == anew, "nobody is told twice that it is another one"
         with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
             assert stream.new() == anew

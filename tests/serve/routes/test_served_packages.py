@@ -30,7 +30,9 @@ def package(path: Path) -> Path:
 
 def test_an_id_is_the_same_as_long_as_the_package_lies_there(root: Path) -> None:
     id = served_packages.run_id(root / "one")
-    assert served_packages.package_path(id) == root / "one" and served_packages.run_id(str(root / "one")) == id
+    assert (
+        served_packages.package_path(id) == root / "one" and served_packages.run_id(str(root / "one")) == id
+    )
     assert str(root) not in id and "one" not in id
     (root / "one").rename(root / "two")
     with pytest.raises(NotFound):
@@ -79,7 +81,8 @@ def test_two_of_one_name_are_two(root: Path, tmp_path: Path) -> None:
     package(tmp_path / "other" / "one")
     served_packages.add_folders([tmp_path / "other"])
     found = {
-        served_packages.package_path(served_packages.run_id(path / "one")) for path in (root, tmp_path / "other")
+        served_packages.package_path(served_packages.run_id(path / "one"))
+        for path in (root, tmp_path / "other")
     }
     assert found == {root / "one", tmp_path / "other" / "one"}
 

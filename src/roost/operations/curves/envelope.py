@@ -74,7 +74,9 @@ def _read_series(history: History, name: str) -> tuple[NumberArray, NumberArray]
         raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
 
 
-def build_envelope(name: str, steps: NumberArray, values: NumberArray, low: int, high: int, width: int) -> CurveEnvelope:
+def build_envelope(
+    name: str, steps: NumberArray, values: NumberArray, low: int, high: int, width: int
+) -> CurveEnvelope:
     """One curve between two steps, both of them in it.
 
     Args:

@@ -33,7 +33,9 @@ class ExportedRecords:
     """Lines that could not be read, and are left out."""
 
 
-def export_records(package: Path | str, *, kind: str, output: Path, overwrite: bool = False) -> ExportedRecords:
+def export_records(
+    package: Path | str, *, kind: str, output: Path, overwrite: bool = False
+) -> ExportedRecords:
     """Writes all rows that count, of all sessions. The package may be running; it is only read.
 
     Args:

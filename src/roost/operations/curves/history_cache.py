@@ -24,13 +24,13 @@ from roost.operations.cache_folder import cache_folder, write_cache_file
 from roost.operations.curves.record_columns import (
     Column,
     LineDecoder,
+    MetricSet,
     NumberArray,
     RowBlock,
-    MetricSet,
     join_blocks,
-    repeated_steps,
-    metric_set_numbers,
     join_column,
+    metric_set_numbers,
+    repeated_steps,
 )
 
 _FORMAT = 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.base.text.terminal_text import escape_control
-from roost.operations.curves.plot_panels import SPLITS, PlotCurve, Panel, Picture, PackageMarks
+from roost.operations.curves.plot_panels import SPLITS, PackageMarks, Panel, Picture, PlotCurve
 
 _PALETTE = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#db2777", "#0891b2", "#ca8a04", "#475569")
 _TEXT_COLOUR, _NONFINITE_COLOUR = "#1f2937", "#dc2626"
@@ -153,7 +153,13 @@ def _draw_curve(axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[
     if curve.gaps:
         top = axes.get_xaxis_transform()
         axes.plot(
-            curve.gaps, [0.98] * len(curve.gaps), "x", color=_NONFINITE_COLOUR, markersize=5, transform=top, clip_on=False
+            curve.gaps,
+            [0.98] * len(curve.gaps),
+            "x",
+            color=_NONFINITE_COLOUR,
+            markersize=5,
+            transform=top,
+            clip_on=False,
         )
 
 
@@ -184,7 +190,9 @@ def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
     )
     if run.forked_at is not None:
         axes.axvline(run.forked_at, color=colour, linewidth=0.9, linestyle=":", alpha=0.7, zorder=1)
-        axes.plot([run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK_MARKER)
+        axes.plot(
+            [run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK_MARKER
+        )
     if not run.best:
         return  # a line without points that is not clipped has no place, and upsets the whole layout
     axes.plot(
@@ -232,7 +240,9 @@ def _legend_entries(picture: Picture) -> list[Any]:
         look = {**_SPLIT_STYLES[split], **({"linestyle": _line_style(example, parts)} if part else {})}
         handles.append(Line2D([], [], color=colour, label=label, **look))
     return (
-        handles + _other_metric_entries(picture, single=single) + _mark_entries(picture, any(c.gaps for c in curves))
+        handles
+        + _other_metric_entries(picture, single=single)
+        + _mark_entries(picture, any(c.gaps for c in curves))
     )
 
 
@@ -291,7 +301,15 @@ def _mark_entries(picture: Picture, has_gaps: bool) -> list[Any]:
             {"color": "#6b7280", "linewidth": 0.9, "linestyle": (0, (4, 3))},
             "continued",
         ),
-        (any(run.forked_at is not None for run in picture.runs), {**grey, **_FORK_MARKER}, "forked, pale before"),
-        (has_gaps, {"color": _NONFINITE_COLOUR, "linewidth": 0, "marker": "x", "markersize": 5}, "not finite"),
+        (
+            any(run.forked_at is not None for run in picture.runs),
+            {**grey, **_FORK_MARKER},
+            "forked, pale before",
+        ),
+        (
+            has_gaps,
+            {"color": _NONFINITE_COLOUR, "linewidth": 0, "marker": "x", "markersize": 5},
+            "not finite",
+        ),
     ]
     return [Line2D([], [], label=label, **look) for there, look, label in marks if there]

@@ -121,7 +121,9 @@ def build_picture(
     return Picture(sorted(panels.values(), key=_panel_order), runs, left_out, list(known))
 
 
-def _without_shared_points(curves: Sequence[PlotCurve], runs: Sequence[PackageMarks], depths: Sequence[int]) -> list[PlotCurve]:
+def _without_shared_points(
+    curves: Sequence[PlotCurve], runs: Sequence[PackageMarks], depths: Sequence[int]
+) -> list[PlotCurve]:
     """The curves of a panel, those of forks cut at their fork; what another one shows already is left out."""
     found: list[PlotCurve] = []
     for curve in sorted(curves, key=lambda curve: (depths[curve.run], curve.run)):
@@ -131,7 +133,9 @@ def _without_shared_points(curves: Sequence[PlotCurve], runs: Sequence[PackageMa
             continue
         others = [one for one in curves if (one.split, one.part) == (curve.split, curve.part)]
         shown = [one for one in others if (depths[one.run], one.run) < (depths[curve.run], curve.run)]
-        found += _split_at_fork(curve, step, since=max((_num_shared_points(curve, one, step) for one in shown), default=0))
+        found += _split_at_fork(
+            curve, step, since=max((_num_shared_points(curve, one, step) for one in shown), default=0)
+        )
     return sorted(found, key=lambda curve: curve.run)
 
 

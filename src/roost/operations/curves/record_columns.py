@@ -146,7 +146,9 @@ class LineDecoder:
         firsts = {name: _first_row(one) for name, one in columns.items() if len(one.values)}
         return RowBlock(steps, shapes, shape, firsts, columns.__getitem__)
 
-    def _shapes(self, absent: dict[str, NumberArray], count: int) -> tuple[list[MetricSet], NumberArray | None]:
+    def _shapes(
+        self, absent: dict[str, NumberArray], count: int
+    ) -> tuple[list[MetricSet], NumberArray | None]:
         """As of a `RowBlock`, by the metrics that some rows lack, and where."""
         metrics = sorted(filter(records.is_metric, self._names))
         if not absent:
@@ -265,7 +267,11 @@ def join_column(parts: Sequence[RowBlock], name: str) -> Column:
 def metric_set_numbers(parts: Sequence[RowBlock]) -> NumberArray:
     """Of each row that counts in several parts, the number of its shape: the same for the same metrics."""
     numbers: dict[MetricSet, int] = {}
-    return np.concatenate([_metric_set_numbers(part, numbers) for part in parts]) if parts else np.zeros(0, np.int64)
+    return (
+        np.concatenate([_metric_set_numbers(part, numbers) for part in parts])
+        if parts
+        else np.zeros(0, np.int64)
+    )
 
 
 def repeated_steps(steps: NumberArray) -> list[tuple[int, int]]:

@@ -38,10 +38,10 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
     """
     folder, found = _find_entries(directory)
     if not query:
-        return [entry.row for entry in found.values()]
+        return [entry.summary for entry in found.values()]
     from roost.operations.reading.search import FoundPackage, search
 
-    return [one.entry.row for one in search([FoundPackage(folder, *one) for one in found.items()], query)]
+    return [one.entry.summary for one in search([FoundPackage(folder, *one) for one in found.items()], query)]
 
 
 def listed_folder(directory: Path | str | None = None) -> Path:
@@ -71,7 +71,7 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
     stale = False
     for name, stamp in _stamps(folder):
         entry = known.get(name)
-        if entry is None or entry.stamp != stamp or entry.row.state in CHANGING_STATES:
+        if entry is None or entry.stamp != stamp or entry.summary.state in CHANGING_STATES:
             entry, stale = _read_entry(folder / name, stamp), True
         if entry is not None:
             found[name] = entry

@@ -4,7 +4,6 @@ Apart from `roost.operations.reading.package_summary`, which makes it: that modu
 ten thousand packages take to list.
 """
 
-
 from __future__ import annotations
 
 import msgspec

@@ -183,7 +183,13 @@ def _split_terms(text: str) -> list[_Term]:
         begin = at
         left, at, was_quoted = _read_part(text, at, stop="<>=:!")
         two, one = text[at : at + 2], text[at : at + 1]
-        operator = two if two in _LONG_OPERATORS or two in _OPERATOR_CORRECTIONS else one if one in _SHORT_OPERATORS else ""
+        operator = (
+            two
+            if two in _LONG_OPERATORS or two in _OPERATOR_CORRECTIONS
+            else one
+            if one in _SHORT_OPERATORS
+            else ""
+        )
         at += len(operator)
         after = at + 1
         right, at, is_quoted = _read_part(text, at) if operator else ("", at, False)

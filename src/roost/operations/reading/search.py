@@ -25,7 +25,7 @@ import msgspec
 
 from roost.base.errors import UsageError
 from roost.operations.reading.package_row import IndexEntry, PackageSummary
-from roost.operations.reading.query import Comparison, Key, SortKey, Query, parse, unknown_key_error
+from roost.operations.reading.query import Comparison, Key, Query, SortKey, parse, unknown_key_error
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(PackageSummary))
 _MAX_LISTED = 4
@@ -61,7 +61,9 @@ def search(packages: Sequence[FoundPackage], text: str) -> list[FoundPackage]:
     """
     query = parse(text)
     values = _value_getters(packages, query)
-    found = [one for one in packages if all(_matches_text(one.entry.row, word.text) for word in query.words)]
+    found = [
+        one for one in packages if all(_matches_text(one.entry.summary, word.text) for word in query.words)
+    ]
     for comparison in query.comparisons:
         of, holds = values[comparison.key.name], _predicate(comparison)
         found = [one for one in found if holds(of(one))]
@@ -75,11 +77,13 @@ def _matches_text(row: PackageSummary, text: str) -> bool:
 
 
 def _value_getters(packages: Sequence[FoundPackage], query: Query) -> dict[str, _ValueGetter]:
-    found: dict[str, _ValueGetter] = {key.name: _field_getter(key.name) for key in query.keys if key.name in _FIELDS}
+    found: dict[str, _ValueGetter] = {
+        key.name: _field_getter(key.name) for key in query.keys if key.name in _FIELDS
+    }
     others = [key for key in query.keys if key.name not in found]
     if not others or not packages:
         return found | {key.name: lambda one: () for key in others}
-    from roost.operations.reading.search_index import SearchIndex, ColumnValues
+    from roost.operations.reading.search_index import ColumnValues, SearchIndex
 
     by_folder: dict[Path, dict[str, IndexEntry]] = {}
     for one in packages:
@@ -98,7 +102,7 @@ def _value_getters(packages: Sequence[FoundPackage], query: Query) -> dict[str, 
 
 def _field_getter(name: str) -> _ValueGetter:
     def values(one: FoundPackage) -> Sequence[Any]:
-        value = getattr(one.entry.row, name)
+        value = getattr(one.entry.summary, name)
         return () if value is None else (value,)
 
     return values

@@ -70,10 +70,10 @@ class SearchIndex:
         known = self._index.stamps if self._index is not None else {}
         stale = [
             name for name, entry in entries.items()
-            if known.get(name) != entry.stamp or entry.row.state in CHANGING_STATES
+            if known.get(name) != entry.stamp or entry.summary.state in CHANGING_STATES
         ]  # fmt: skip
         self._fresh = _read_fields(folder, stale)
-        lasting = [name for name in stale if entries[name].row.state not in CHANGING_STATES]
+        lasting = [name for name in stale if entries[name].summary.state not in CHANGING_STATES]
         if len(lasting) > _MAX_STALE:
             stamps = {name: entries[name].stamp for name in lasting}
             kept = entries.keys() - stamps.keys()
@@ -194,7 +194,9 @@ def _write(
     write_cache_file(_index_file(folder), _PREFIX.pack(zlib.crc32(body), len(header)) + body)
 
 
-def _renumbered(old: _IndexFile | None, key: str, moved: Mapping[int, int]) -> Iterator[tuple[int, list[Any]]]:
+def _renumbered(
+    old: _IndexFile | None, key: str, moved: Mapping[int, int]
+) -> Iterator[tuple[int, list[Any]]]:
     if old is None:
         return
     positions, values = old.positions(key)

@@ -27,7 +27,10 @@ from roost.package.sessions import Session
 from roost.package.snapshot import Selection
 from roost.supervisor.guard_start import GuardProcess
 
-_PLACEHOLDER_RUNNER = {"model": {"class": "torch.nn.Identity"}, "losses": {"none": {"class": "torch.nn.MSELoss"}}}
+_PLACEHOLDER_RUNNER = {
+    "model": {"class": "torch.nn.Identity"},
+    "losses": {"none": {"class": "torch.nn.MSELoss"}},
+}
 _LIMIT_SETTINGS = ("max_epochs", "max_steps", "max_time")
 
 

@@ -18,9 +18,18 @@ from roost.operations.queue.submit_command import submit_command
 from roost.operations.reading.list_packages import entries
 from roost.operations.reading.search import FoundPackage, search
 from roost.operations.reading.show import CheckpointDetails, PackageDetails, show
-from roost.operations.responses import FileEntry, LogPage, RunReference, ProjectResponse, QueuedTask, ListedRun, RunPage, SubmitResponse
+from roost.operations.responses import (
+    AcceptedRun,
+    FileEntry,
+    ListedRun,
+    LogPage,
+    ProjectResponse,
+    QueuedTask,
+    RunPage,
+    SubmitResponse,
+)
 from roost.package.package import PackageFolder
-from roost.serve.http.route import RequestParameters, FileContent, Route, EventStream
+from roost.serve.http.route import EventStream, FileContent, RequestParameters, Route
 from roost.serve.routes import event_streams, run_files, served_packages, task_resources
 from roost.serve.routes.task_resources import ResourceParameters
 
@@ -96,11 +105,15 @@ class NewProject(RequestParameters, frozen=True, kw_only=True):
 
 
 def _list_runs(asked: ListRuns) -> RunPage:
-    found = [FoundPackage(folder, *one) for folder in served_packages.folders() for one in entries(folder).items()]
-    found.sort(key=lambda one: (one.entry.row.started or 0.0, one.name), reverse=True)
+    found = [
+        FoundPackage(folder, *one) for folder in served_packages.folders() for one in entries(folder).items()
+    ]
+    found.sort(key=lambda one: (one.entry.summary.started or 0.0, one.name), reverse=True)
     found = search(found, asked.query)
     runs = [
-        ListedRun(served_packages.run_id_in(one.folder, one.name), str(one.folder / one.name), one.entry.row)
+        ListedRun(
+            served_packages.run_id_in(one.folder, one.name), str(one.folder / one.name), one.entry.summary
+        )
         for one in found[asked.offset : asked.offset + asked.limit]
     ]
     return RunPage(len(found), runs)
@@ -151,18 +164,19 @@ def _continue(asked: ContinueRun) -> SubmitResponse:
 
 def _to_submitted(found: NewTasks) -> SubmitResponse:
     queued = [
-        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package) for task in found.tasks
+        QueuedTask(task.id, served_packages.run_id(task.package), task.name, task.package)
+        for task in found.tasks
     ]
     return SubmitResponse(queued, found.tasks[0].sweep, list(found.notes))
 
 
-def _stop(asked: StopRun) -> RunReference:
+def _stop(asked: StopRun) -> AcceptedRun:
     path = served_packages.package_path(asked.run)
     with contextlib.closing(task_control.stop_all([path], now=asked.now)) as told:  # type: ignore[type-var]
         first = next(told)
     if first.task is None and not getattr(first.event, "was_running", True):
         raise Refused("the run does not run, and waits for nothing", received=str(path))
-    return RunReference(asked.run)
+    return AcceptedRun(asked.run)
 
 
 def _new_project(asked: NewProject) -> ProjectResponse:
@@ -190,16 +204,16 @@ _RUN = "/runs/{run}"
 ROUTES: Sequence[Route] = (
     Route(name="list_runs", path="/runs", summary="The runs that a query means, the newest first.",
           asked=ListRuns, answer=RunPage, run=_list_runs),
-    Route(name="submit", method="POST", path="/runs", summary="Queue a training, or a sweep.", asked=SubmitRun,
-          answer=SubmitResponse, run=_submit, status=201),
+    Route(name="submit", method="POST", path="/runs", summary="Queue a training, or a sweep.",
+          asked=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
     Route(name="submit_command", method="POST", path="/commands", summary="Queue a command.",
           asked=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
-    Route(name="show_run", path=_RUN, summary="All that is known of a run.", asked=RunReference, answer=PackageDetails,
-          run=_show),
+    Route(name="show_run", path=_RUN, summary="All that is known of a run.", asked=RunReference,
+          answer=PackageDetails, run=_show),
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue its next session.",
           asked=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
-    Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask it to save and end.", asked=StopRun,
-          answer=RunReference, run=_stop, status=202),
+    Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask it to save and end.",
+          asked=StopRun, answer=AcceptedRun, run=_stop, status=202),
     Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="Its checkpoints.", asked=RunReference,
           answer=list[CheckpointDetails], run=_checkpoints),
     Route(name="read_log", path=f"{_RUN}/log", summary="What it printed, from an offset on.",

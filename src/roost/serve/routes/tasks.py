@@ -11,7 +11,7 @@ from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.why import TaskExplanation, why
-from roost.operations.responses import TaskReferences, TaskPage
+from roost.operations.responses import AcceptedTasks, TaskPage
 from roost.serve.http.route import RequestParameters, Route
 from roost.serve.routes.task_resources import Priority, TaskName
 
@@ -52,28 +52,28 @@ def _why(asked: TaskReference) -> list[TaskExplanation]:
     return why(asked.task)
 
 
-def _stop(asked: TaskReference) -> TaskReferences:
+def _stop(asked: TaskReference) -> AcceptedTasks:
     return _to_ordered(task_control.request_stop(asked.task))
 
 
-def _kill(asked: TaskReference) -> TaskReferences:
+def _kill(asked: TaskReference) -> AcceptedTasks:
     return _to_ordered(task_control.request_stop(asked.task, now=True))
 
 
-def _hold(asked: TaskReference) -> TaskReferences:
+def _hold(asked: TaskReference) -> AcceptedTasks:
     return _to_ordered([one.task for one in task_control.change([asked.task], held=True)])
 
 
-def _release(asked: TaskReference) -> TaskReferences:
+def _release(asked: TaskReference) -> AcceptedTasks:
     return _to_ordered([one.task for one in task_control.change([asked.task], held=False)])
 
 
-def _set_priority(asked: SetPriority) -> TaskReferences:
+def _set_priority(asked: SetPriority) -> AcceptedTasks:
     return _to_ordered([one.task for one in task_control.change([asked.task], priority=asked.priority)])
 
 
-def _to_ordered(tasks: Sequence[Task]) -> TaskReferences:
-    return TaskReferences([task.id for task in tasks])
+def _to_ordered(tasks: Sequence[Task]) -> AcceptedTasks:
+    return AcceptedTasks([task.id for task in tasks])
 
 
 _TASK = "/tasks/{task:path}"
@@ -83,13 +83,13 @@ ROUTES: Sequence[Route] = (
     Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
           asked=TaskReference, answer=list[TaskExplanation], run=_why),
     Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=TaskReference,
-          answer=TaskReferences, run=_stop, status=202),
+          answer=AcceptedTasks, run=_stop, status=202),
     Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=TaskReference,
-          answer=TaskReferences, run=_kill, status=202),
+          answer=AcceptedTasks, run=_kill, status=202),
     Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", asked=TaskReference,
-          answer=TaskReferences, run=_hold),
+          answer=AcceptedTasks, run=_hold),
     Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", asked=TaskReference,
-          answer=TaskReferences, run=_release),
+          answer=AcceptedTasks, run=_release),
     Route(name="set_priority", method="POST", path=f"{_TASK}/priority", summary="Give it another priority.",
-          asked=SetPriority, answer=TaskReferences, run=_set_priority),
+          asked=SetPriority, answer=AcceptedTasks, run=_set_priority),
 )  # fmt: skip
