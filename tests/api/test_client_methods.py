@@ -54,8 +54,8 @@ def test_a_method_takes_what_its_route_takes(route: Route) -> None:
     parameters.pop("self")
     hints = get_type_hints(function)
     resources = hints.pop(next(iter([n for n, p in parameters.items() if p.kind is p.VAR_KEYWORD]), ""), None)
-    fields = {one.name: one for one in msgspec.structs.fields(route.asked)}
-    theirs = get_type_hints(route.asked)
+    fields = {one.name: one for one in msgspec.structs.fields(route.parameters)}
+    theirs = get_type_hints(route.parameters)
     if resources is not None:
         parameters.pop("resources")
         theirs_of_resources = {name: plain(hint) for name, hint in get_type_hints(ResourceArguments).items()}
@@ -71,15 +71,15 @@ def test_a_method_takes_what_its_route_takes(route: Route) -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_method_asks_its_route_and_understands_the_answer(route: Route) -> None:
-    fields = msgspec.structs.fields(route.asked)
+    fields = msgspec.structs.fields(route.parameters)
     given = {one.name: SAMPLES.get(one.name, "x") for one in fields if one.required}
     with Client("http://localhost:9", token="t") as away:
         call = asks(name_of(route))(away, **given)
     quoted = {"{run}": "r%2F1", "{task:path}": "a%2Fb%20c", "{path:path}": "c%20d/e%3F"}
     assert call.path == re.sub(r"{[^}]*}", lambda found: quoted[found[0]], route.path)
-    assert call.given.keys() <= {one.name for one in fields} - set(route.in_path)
-    assert {key: call.given[key] for key in given if key not in route.in_path} == {
-        key: value for key, value in given.items() if key not in route.in_path
+    assert call.given.keys() <= {one.name for one in fields} - set(route.path_parameters)
+    assert {key: call.given[key] for key in given if key not in route.path_parameters} == {
+        key: value for key, value in given.items() if key not in route.path_parameters
     }
     if isinstance(call, StreamRequest):
         return

@@ -211,7 +211,7 @@ def read(opened: socket.socket, method: str = "GET") -> Reply:
 
 def everything() -> list[tuple[str, str]]:
     """(method, path) of all that the application answers; what a path names is filled in."""
-    gate = create_app(token=lambda: "", port=None, log=lambda *_: None)
+    gate = create_app(token=lambda: "", port=None, log_request=lambda *_: None)
     assert isinstance(gate, RequestMiddleware)
     found = []
     for one in gate._app.routes:  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 def as_stdout(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file, to which two descriptors lead that stand for those of a process of its own."""
     fds = [os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) for _ in range(2)]
-    for name, fd in zip(("_OUT", "_ERRORS"), fds, strict=True):
+    for name, fd in zip(("_STDOUT_FD", "_STDERR_FD"), fds, strict=True):
         monkeypatch.setattr(access_log, name, fd)
     monkeypatch.setattr(access_log, "MAX_BYTES", 200)
     yield path
@@ -30,7 +30,7 @@ def as_stdout(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_it_begins_anew_and_one_file_is_kept(as_stdout: Path) -> None:
     log = AccessLog(as_stdout)
     for number in range(20):
-        log.note("GET", f"/{number:02}", 200, 0.001)
+        log.write_request("GET", f"/{number:02}", 200, 0.001)
     files = [rotated_path(as_stdout), as_stdout]
     lines = [line for file in files for line in file.read_text().splitlines()]
     told = [line.split()[3] for line in lines]
@@ -46,11 +46,11 @@ def test_what_is_no_file_of_ours_is_left_alone(as_stdout: Path, tmp_path: Path) 
     log = AccessLog(tmp_path / "other")
     (tmp_path / "other").write_text("mine")
     for _ in range(20):
-        log.note("GET", "/", 200, 0.001)
+        log.write_request("GET", "/", 200, 0.001)
     assert (tmp_path / "other").read_text() == "mine" and len(as_stdout.read_text().splitlines()) == 20
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_log_that_cannot_be_written_does_not_matter(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    AccessLog(path).note("G E T", "/x", 200, 0.001)
+    AccessLog(path).write_request("G E T", "/x", 200, 0.001)
     assert capfd.readouterr().out.endswith(" ? /x 200 1.0 ms\n")

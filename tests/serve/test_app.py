@@ -53,7 +53,7 @@ def test_the_owner_needs_no_token_and_a_client_of_the_port_does(server: Server) 
 
 def test_a_bug_is_an_answer_and_not_its_text(monkeypatch: object) -> None:
     """Wherever it is raised, the handlers of the application make JSON of it."""
-    made = app.create_app(token=lambda: "", port=None, log=lambda *_: None)
+    made = app.create_app(token=lambda: "", port=None, log_request=lambda *_: None)
     handlers = made._app.exception_handlers  # type: ignore[attr-defined]
     assert Exception in handlers and PREFIX == "/api/v1"
     assert route.failure_response(KeyError("x")).media_type == "application/json"

@@ -4,15 +4,15 @@
 |---|---|
 | no token, a wrong one, one in the query; Host, Origin, forms; bodies, numbers, ids, paths, links | here |
 | a body of gigabytes, slow clients, crowds, 10,000 connections that come and go | test_floods.py |
-| a link that is put in a file's place meanwhile | test_files.py |
-| no socket off the host; the token in no log, environment, process list or file | test_process.py |
-| wrong tokens wait, fill no log, and are compared in constant time | here, test_gate.py |
-| schemathesis: no error of the server's own; every parameter described | test_openapi.py |
-| 50 streams over kills and restarts, without a gap or a double | test_following.py, ../api/test_client.py |
-| a port in use: the next one or an error; a stale socket, or none | test_listening.py, test_control.py |
-| a state folder, token, socket or log with wrong rights | here, test_{control,token,process}.py |
-| missing, extra, wrong and absurd parameters; an old client | here, test_document000.py |
-| where each operation can be reached | test_server_page.py, ../api/test_operations.py |
+| a link that is put in a file's place meanwhile | routes/test_run_files.py |
+| no socket off the host; the token in no log, environment, process list or file | test_server_process.py |
+| wrong tokens wait, fill no log, and are compared in constant time | here, http/test_request_middleware.py |
+| schemathesis: no error of the server's own; every parameter described | http/test_openapi.py |
+| 50 streams over kills and restarts, without a gap or a double | routes/test_event_streams.py, ../api/test_client.py |
+| a port in use: the next one or an error; a stale socket, or none | http/test_listening_sockets.py, test_server_control.py |
+| a state folder, token, socket or log with wrong rights | here, test_server_{control,process}.py, http/test_access_token.py |
+| missing, extra, wrong and absurd parameters; an old client | here, routes/test_dlnest_routes.py |
+| where each operation can be reached | test_server_page.py, ../api/test_client_methods.py |
 """
 
 from __future__ import annotations

@@ -38,12 +38,14 @@ def test_every_example_is_a_request_that_is_taken(line: str) -> None:
     route, in_path = _route(method, url.path)
     if method == "POST":
         data = words[words.index("-d") + 1] if "-d" in words else "{}"
-        asked = request_body.convert_parameters(route.asked, {**json.loads(data), **in_path}, strict=True)
+        asked = request_body.convert_parameters(
+            route.parameters, {**json.loads(data), **in_path}, strict=True
+        )
         assert ("Content-Type: application/json" in words) == ("-d" in words)
     else:
-        given = request_body.query_parameters(parse_qsl(url.query), route.several)
-        asked = request_body.convert_parameters(route.asked, {**given, **in_path}, strict=False)
-    assert isinstance(asked, route.asked)
+        given = request_body.query_parameters(parse_qsl(url.query), route.list_parameters)
+        asked = request_body.convert_parameters(route.parameters, {**given, **in_path}, strict=False)
+    assert isinstance(asked, route.parameters)
     assert "--unix-socket" in words or "$auth" in words
 
 

@@ -77,7 +77,7 @@ def test_slow_ones_are_closed_and_take_nobodys_place(alone: Server) -> None:
 
 
 def test_hundreds_that_say_nothing_take_nobodys_place(alone: Server) -> None:
-    with limited(alone, "process._MOST_CONNECTIONS=20") as server, ExitStack() as held:
+    with limited(alone, "process._MAX_CONNECTIONS=20") as server, ExitStack() as held:
         silent = [held.enter_context(server.connect()) for _ in range(100)]
         good = {"authorization": f"Bearer {server.token}"}
         for _ in range(30):

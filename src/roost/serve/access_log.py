@@ -29,7 +29,7 @@ class AccessLog:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def note(self, method: str, path: str, status: int, seconds: float) -> None:
+    def write_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """One line of each request: never its query, its headers or its body."""
         shown = path.encode("unicode_escape").decode("ascii")[:200]
         verb = method if method.isalpha() and len(method) < 10 else "?"
@@ -37,9 +37,9 @@ class AccessLog:
         with contextlib.suppress(OSError):  # a full disk: it serves on
             os.write(_STDOUT_FD, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
             if os.fstat(_STDOUT_FD).st_size > MAX_BYTES:
-                self._begin_anew()
+                self._rotate()
 
-    def _begin_anew(self) -> None:
+    def _rotate(self) -> None:
         old = self._path.lstat()
         ours = [fd for fd in (_STDOUT_FD, _STDERR_FD) if os.path.samestat(os.fstat(fd), old)]
         if _STDOUT_FD not in ours:

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as Matched
+from starlette.routing import Route as StarletteRoute
 
 from roost.serve.http import error_response, openapi, route, unknown_route
 from roost.serve.http.error_response import HttpError
@@ -22,10 +22,10 @@ PREFIX = "/api/v1"
 ROUTES = (*machine.ROUTES, *runs.ROUTES, *run_records.ROUTES, *tasks.ROUTES)
 _NUM_THREADS, _NUM_POLL_THREADS = 16, 4
 _MAX_STREAMS = 150
-"""Fewer than there may be connections: whoever asks something short finds room."""
+"""Fewer than there may be connections: whoever asks something short finds concurrency."""
 
 
-def create_app(*, token: Callable[[], str], port: int | None, log: Callable[..., None]) -> App:
+def create_app(*, token: Callable[[], str], port: int | None, log_request: Callable[..., None]) -> App:
     """Everything that a server answers.
 
     Args:
@@ -34,7 +34,7 @@ def create_app(*, token: Callable[[], str], port: int | None, log: Callable[...,
         log: As of `RequestMiddleware`.
     """
     limits = (_NUM_THREADS, _NUM_POLL_THREADS, _MAX_STREAMS)
-    room = route.ConcurrencyLimits(*(anyio.CapacityLimiter(one) for one in limits))
+    concurrency = route.ConcurrencyLimits(*(anyio.CapacityLimiter(one) for one in limits))
     described = msgspec.json.encode(openapi.openapi_document(ROUTES, prefix=PREFIX))
 
     async def document(request: Request) -> Response:
@@ -53,11 +53,13 @@ def create_app(*, token: Callable[[], str], port: int | None, log: Callable[...,
     handlers: Any = {HTTPException: unknown, Exception: broken}
     app = Starlette(
         routes=[
-            Matched(f"{PREFIX}/openapi.json", document),
-            *(route.to_starlette(one, PREFIX, room) for one in ROUTES),
-            *(dlnest_routes.to_starlette(one, room.threads) for one in dlnest_routes.ROUTES),
+            StarletteRoute(f"{PREFIX}/openapi.json", document),
+            *(route.to_starlette(one, PREFIX, concurrency) for one in ROUTES),
+            *(dlnest_routes.to_starlette(one, concurrency.threads) for one in dlnest_routes.ROUTES),
         ],
         exception_handlers=handlers,
     )
     app.router.redirect_slashes = False
-    return RequestMiddleware(app, token=token, port=port, forms=dlnest_routes.FORM_PATHS, log=log)
+    return RequestMiddleware(
+        app, token=token, port=port, form_paths=dlnest_routes.FORM_PATHS, log_request=log_request
+    )

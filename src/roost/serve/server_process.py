@@ -33,7 +33,7 @@ from roost.serve.access_log import AccessLog
 from roost.serve.app import create_app
 from roost.serve.http import listening_sockets
 from roost.serve.http.access_token import read_or_create_token
-from roost.serve.http.request_middleware import SECURITY_HEADERS, LOCAL_STATE_KEY, MAX_HEADER_BYTES
+from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_HEADER_BYTES, SECURITY_HEADERS
 from roost.serve.routes import served_packages
 from roost.serve.server_control import LOG_NAME
 
@@ -70,7 +70,7 @@ class _LimitedProtocol(H11Protocol):
     """Closes a connection over which no whole request comes. Of too many over TCP that one goes which lets us
     wait the longest: whoever opens hundreds and says nothing, or reads nothing, takes nobody else's place."""
 
-    _late: asyncio.TimerHandle | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
     _waiting_since = 0.0
     _is_tcp = True
 
@@ -80,17 +80,17 @@ class _LimitedProtocol(H11Protocol):
         self._is_tcp = opened is None or opened.family != socket.AF_UNIX
         if not self._is_tcp and _peer_uid(opened) == os.geteuid():
             self.app_state = {**self.app_state, LOCAL_STATE_KEY: True}
-        self._wait()
+        self._restart_idle_timer()
         if self._is_tcp:
-            self._make_room()
+            self._abort_excess_connections()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        self._wait()
+        self._restart_idle_timer()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -109,37 +109,39 @@ class _LimitedProtocol(H11Protocol):
         super().pause_writing()
 
     @property
-    def is_quiet(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
-    def waits(self) -> bool:
+    def waits_for_client(self) -> bool:
         """Whether it is the client's turn: to ask, to send the rest of a body, or to read."""
-        return self.is_quiet or self.cycle.more_body or self.flow.write_paused
+        return self.is_idle or self.cycle.more_body or self.flow.write_paused
 
     @property
     def is_streaming(self) -> bool:
         """Whether an answer has begun that has not ended."""
         return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
 
-    def _wait(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
+    def _restart_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self._waiting_since = self.loop.time()
-        self._late = self.loop.call_later(_HEADER_SECONDS, self._close_if_quiet)
+        self._idle_timer = self.loop.call_later(_HEADER_SECONDS, self._close_if_idle)
 
-    def _close_if_quiet(self) -> None:
-        if self.is_quiet and not self.transport.is_closing():
+    def _close_if_idle(self) -> None:
+        if self.is_idle and not self.transport.is_closing():
             self.transport.abort()
 
-    def _make_room(self) -> None:
+    def _abort_excess_connections(self) -> None:
         patient = [one for one in self.connections if isinstance(one, _LimitedProtocol) and one._is_tcp]
         there = [one for one in patient if not one.transport.is_closing()]
         most = min(_MAX_CONNECTIONS, _max_descriptors() // _DESCRIPTORS_PER_CONNECTION)
         beyond = max(0, len(there) - most)
         since = self.loop.time() - (_GRACE_SECONDS if beyond <= most else 0.0)
-        waiting = [one for one in there if one.waits and one is not self and one._waiting_since <= since]
+        waiting = [
+            one for one in there if one.waits_for_client and one is not self and one._waiting_since <= since
+        ]
         for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
             one.transport.abort()
         if len(waiting) < beyond and beyond > most:
@@ -179,15 +181,15 @@ def serve(
     folder: Path,
     port: int | None,
     *,
-    begins: Callable[[int], None] = lambda port: None,
-    ready: Callable[[], None] = lambda: None,
+    on_bound: Callable[[int], None] = lambda port: None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Args:
         folder: Of the lab.
         port: That was asked for; None: the usual one, or the next free one.
-        begins: Called with the port once it is ours, before the first request is taken.
+        on_bound: Called with the port once it is ours, before the first request is taken.
         ready: Called once requests are taken.
 
     Raises:
@@ -204,9 +206,13 @@ def serve(
             tcp = at_the_end.enter_context(listening_sockets.listen_loopback(port))
             bound = tcp.getsockname()[1]
             server_presence.write_record(folder, bound)
-        begins(bound)
-        app = create_app(token=lambda: read_or_create_token(folder), port=bound, log=AccessLog(folder / LOG_NAME).note)
-        asyncio.run(_run(_Server(_uvicorn_config(app)), [local, tcp], ready))
+        on_bound(bound)
+        app = create_app(
+            token=lambda: read_or_create_token(folder),
+            port=bound,
+            log_request=AccessLog(folder / LOG_NAME).write_request,
+        )
+        asyncio.run(_run(_Server(_uvicorn_config(app)), [local, tcp], on_ready))
 
 
 @contextlib.contextmanager
@@ -242,13 +248,13 @@ def _peer_uid(opened: Any) -> int:
     return int(_PEER_CREDENTIALS.unpack(found)[1])
 
 
-async def _run(server: uvicorn.Server, sockets: Sequence[Any], ready: Callable[[], None]) -> None:
+async def _run(server: uvicorn.Server, sockets: Sequence[Any], on_ready: Callable[[], None]) -> None:
     serving = asyncio.ensure_future(server.serve(sockets=list(sockets)))
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
     for one in sockets:
         one.listen(_BACKLOG)  # asyncio has made the queue as short as what it takes at once
-    ready()
+    on_ready()
     await serving
 
 
@@ -263,11 +269,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int)
     parser.add_argument("--ready", type=int)
     parser.add_argument("--root", type=Path, action="append", default=[])
-    asked = parser.parse_args(arguments)
-    served_packages.add_folders(asked.root)
-    starter = background_process.Starter(asked.ready)
+    options = parser.parse_args(arguments)
+    served_packages.add_folders(options.root)
+    starter = background_process.Starter(options.ready)
     try:
-        serve(asked.folder, asked.port, ready=starter.ready)
+        serve(options.folder, options.port, on_ready=starter.ready)
     except (RoostError, OSError) as error:
         return starter.failed(error)
     return 0

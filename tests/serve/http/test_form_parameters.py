@@ -23,7 +23,9 @@ class Given(RequestParameters, frozen=True, kw_only=True):
     several: tuple[int, ...] = ()
 
 
-ROUTE = Route(name="x", path="/x", summary="", asked=Given, answer=dict, run=lambda asked: {}, method="POST")
+ROUTE = Route(
+    name="x", path="/x", summary="", parameters=Given, answer=dict, run=lambda asked: {}, method="POST"
+)
 TEXT = "ä & = + % \r\n-- \U0001f600"
 
 

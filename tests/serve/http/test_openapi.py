@@ -47,7 +47,7 @@ def test_every_route_is_described_with_all_its_parameters(server: Server) -> Non
         names = {parameter["name"] for parameter in one["parameters"]}
         if route.method != "GET":
             names |= one["requestBody"]["content"]["application/json"]["schema"]["properties"].keys()
-        assert names == set(route.asked.__struct_fields__)
+        assert names == set(route.parameters.__struct_fields__)
         assert (one["operationId"], one["summary"]) == (route.name, route.summary)
         assert {*one["responses"]} == {str(route.status), "default"}
 

@@ -91,7 +91,7 @@ def test_what_does_not_mend_itself_is_told_how(
 ) -> None:
     with pytest.raises(HttpError) as caught:
         request_body.convert_parameters(
-            Wanted, {"needed": "x"} | value if value else {}, strict=True, in_path=["needed"]
+            Wanted, {"needed": "x"} | value if value else {}, strict=True, path_parameters=["needed"]
         )
     found = caught.value.problem
     assert what in found.message

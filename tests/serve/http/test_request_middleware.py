@@ -39,7 +39,7 @@ class Asked:
         self.behind, self.logged = Behind(), list[tuple[str, str, int]]()
         usual: dict[str, Any] = {"token": lambda: TOKEN, "port": 9999}
         self.gate = RequestMiddleware(
-            self.behind, log=lambda *line: self.logged.append(line[:3]), **usual | given
+            self.behind, log_request=lambda *line: self.logged.append(line[:3]), **usual | given
         )
 
     def __call__(
@@ -136,7 +136,7 @@ def test_only_what_is_said_to_be_ours_needs_no_token(state: dict[str, Any]) -> N
 
 
 def test_content(messages: Messages) -> None:
-    asked = Asked(forms=frozenset({"/run_train"}))
+    asked = Asked(form_paths=frozenset({"/run_train"}))
     form, text = (b"content-type", b"application/x-www-form-urlencoded"), (b"content-type", b"text/plain")
     for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE", "FOO"):
         for kind in (form, text):

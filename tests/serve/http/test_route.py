@@ -33,7 +33,7 @@ class Few:
     def has_ended(self) -> bool:
         return not self.left
 
-    def new(self) -> Sequence[StreamEvent[Any]]:
+    def read_new(self) -> Sequence[StreamEvent[Any]]:
         return [StreamEvent(one, "letter", {"is": one}) for one in (self.left.pop(0) if self.left else [])]
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ def test_what_goes_wrong_in_a_stream_is_its_last_event(capsys: pytest.CaptureFix
     def damaged() -> Sequence[StreamEvent[Any]]:
         raise Refused("the package is damaged", where="runs/x", fix="`roost verify runs/x`")
 
-    few.new = damaged  # type: ignore[method-assign]
+    few.read_new = damaged  # type: ignore[method-assign]
     (last,) = sent(few)
     begun, _, data = last.partition(b"data: ")
     assert begun == b"event: error\n"
@@ -82,17 +82,22 @@ def test_a_stream_is_sent_whole() -> None:
 def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
     def row(run: Any) -> Route:
         return Route(
-            name="x", path="/x", summary="", asked=route.RequestParameters, answer=route.EventStream, run=run
+            name="x",
+            path="/x",
+            summary="",
+            parameters=route.RequestParameters,
+            answer=route.EventStream,
+            run=run,
         )
 
     async def answered() -> None:
-        room = route.ConcurrencyLimits(*(anyio.CapacityLimiter(1) for _ in range(3)))
+        limits = route.ConcurrencyLimits(*(anyio.CapacityLimiter(1) for _ in range(3)))
         with pytest.raises(ZeroDivisionError):
-            await route.stream_response(row(lambda _: 1 / 0), route.RequestParameters(), room)
+            await route.stream_response(row(lambda _: 1 / 0), route.RequestParameters(), limits)
         few = Few()
-        first = await route.stream_response(row(lambda _: few), route.RequestParameters(), room)
+        first = await route.stream_response(row(lambda _: few), route.RequestParameters(), limits)
         with pytest.raises(HttpError) as caught:
-            await route.stream_response(row(lambda _: Few()), route.RequestParameters(), room)
+            await route.stream_response(row(lambda _: Few()), route.RequestParameters(), limits)
         assert (caught.value.status, caught.value.problem.code) == (503, "busy")
 
         async def send(message: Any) -> None:
@@ -102,7 +107,7 @@ def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes
         scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
         with contextlib.suppress(OSError, ClientDisconnect):
             await first(scope, asyncio.Event().wait, send)
-        assert room.streams.available_tokens == 1 and few.is_closed
+        assert limits.streams.available_tokens == 1 and few.is_closed
 
     asyncio.run(answered())
 
@@ -131,7 +136,7 @@ def test_the_longer_nothing_comes_the_rarer_it_is_looked(monkeypatch: pytest.Mon
 def test_a_line_break_in_data_begins_no_field() -> None:
     one = Few()
     one.left = [["a"]]
-    one.new = lambda: [StreamEvent("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
+    one.read_new = lambda: [StreamEvent("a", "output", {"text": "x\n\ndata: evil\r\nid: 9"})]  # type: ignore[method-assign]
     (found,) = sent(one, 1)
     assert found.count(b"\n") == 4 and b"\r" not in found
 
@@ -145,11 +150,14 @@ def test_names_that_are_no_utf_8_are_shown() -> None:
 
 def test_what_a_row_knows_of_its_parameters() -> None:
     def row(asked: Any, path: str = "/x") -> Route:
-        return Route(name="x", path=path, summary="", asked=asked, answer=None, run=lambda _: None)
+        return Route(name="x", path=path, summary="", parameters=asked, answer=None, run=lambda _: None)
 
-    assert row(ListTasks).several == {"state"} and row(ListTasks).counts == {"offset", "limit"}
-    assert row(ListRuns).several == frozenset()
-    assert row(ReadLog, "/runs/{run}/log/{path:path}").in_path == ["run", "path"]
+    assert row(ListTasks).list_parameters == {"state"} and row(ListTasks).integer_parameters == {
+        "offset",
+        "limit",
+    }
+    assert row(ListRuns).list_parameters == frozenset()
+    assert row(ReadLog, "/runs/{run}/log/{path:path}").path_parameters == ["run", "path"]
 
 
 def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def waiting(client: Client) -> list[dict[str, Any]]:
 
 def test_every_route_has_its_parameters_and_their_defaults() -> None:
     for route in ROUTES:
-        fields = msgspec.structs.fields(route.asked)
+        fields = msgspec.structs.fields(route.parameters)
         assert {one.name for one in fields if one.required} == REQUIRED.get(route.name, set())
         assert {one.name: one.default for one in fields if not one.required} == DEFAULTS[route.name]
     assert {path[1:] for path in FORM_PATHS} == {route.name for route in ROUTES} == set(DEFAULTS)

@@ -97,7 +97,7 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
         for piece in (TEXT.encode()[:-1], b"", TEXT.encode()[-1:], b"\xff", b"\xf0\x9f", b""):
             file.write(piece)
             file.flush()
-            for one in (new := output.new()):
+            for one in (new := output.read_new()):
                 assert "\ufffd" not in one.data.text.rstrip("\ufffd")
                 assert int(one.cursor) == sum(len(each.data.raw) for each in got) + len(one.data.raw)
                 got.append(one)
@@ -105,24 +105,24 @@ def test_no_piece_ends_within_a_character(tmp_path: Path, monkeypatch: pytest.Mo
         assert "".join(one.data.text for one in got) == TEXT + "\ufffd"
         assert not output.has_ended
         (package.path / "sessions" / "1.request.json").write_text("{}")
-        (last,) = wait_for(output.new)
-        assert (last.data.text, last.data.raw) == ("\ufffd", b"\xf0\x9f") and not output.new()
+        (last,) = wait_for(output.read_new)
+        assert (last.data.text, last.data.raw) == ("\ufffd", b"\xf0\x9f") and not output.read_new()
         assert wait_for(lambda: output.has_ended)
     resumed = LogStream(package.path, FollowLog(run=RUN, cursor=got[-1].cursor))
     with contextlib.closing(resumed):
-        assert not resumed.new() and wait_for(resumed.new)[0].data.raw == b"\xf0\x9f"
+        assert not resumed.read_new() and wait_for(resumed.read_new)[0].data.raw == b"\xf0\x9f"
 
 
 def test_a_log_that_was_shortened_at_the_end_of_a_session_is_followed_on(tmp_path: Path) -> None:
     package = cut(tmp_path, b"long" * 1000 + b"\xe2")
     (package.path / "sessions" / "1.request.json").write_text("{}")
     with contextlib.closing(LogStream(package.path, FollowLog(run=RUN))) as output:
-        assert output.new()[0].data.raw == b"long" * 1000
+        assert output.read_new()[0].data.raw == b"long" * 1000
         durable.write(package.output, b"short")
-        assert output.new()[0].data.raw == b"\xe2" and not output.new()
+        assert output.read_new()[0].data.raw == b"\xe2" and not output.read_new()
         with package.output.open("ab") as file:
             file.write(b"next")
-        assert [(one.cursor, one.data.text) for one in output.new()] == [("9", "next")]
+        assert [(one.cursor, one.data.text) for one in output.read_new()] == [("9", "next")]
 
 
 @pytest.mark.parametrize("offset", [10**6, 2**62])
@@ -173,42 +173,42 @@ def test_events_are_followed_from_any_thread(server: Server, printed: PackageFol
     with server.lab.here():
         stream = event_streams.LabEventStream(event_streams.ReadEvents())
     with contextlib.closing(stream), ThreadPoolExecutor() as other:
-        assert other.submit(stream.new).result() and not stream.new()
+        assert other.submit(stream.read_new).result() and not stream.read_new()
 
 
 def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> None:
     with contextlib.closing(Lab(tmp_path)) as lab, lab.here():
         task = lab.queue("true", begin=time.time() + 3600)
         with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
-            first = stream.new()
-            assert [one.data.kind for one in first] == ["pending"] and not stream.new()
+            first = stream.read_new()
+            assert [one.data.kind for one in first] == ["pending"] and not stream.read_new()
             operations.rebuild()
-            assert not stream.new()
-            (piece,) = stream.new()
+            assert not stream.read_new()
+            (piece,) = stream.read_new()
             assert (piece.data.kind, piece.data.task, piece.data.cursor) == ("anew", None, piece.cursor)
-            anew = stream.new()
+            anew = stream.read_new()
             assert [(one.data.task, one.data.kind) for one in anew][:1] == [(task.id, "rebuilt")]
         for old in ("1000", first[-1].cursor, "00000000-0"):
             with contextlib.closing(
                 event_streams.LabEventStream(event_streams.ReadEvents(cursor=old))
             ) as late:
-                assert [one.data.kind for one in late.new()] == ["anew"] and late.new() == anew, old
+                assert [one.data.kind for one in late.read_new()] == ["anew"] and late.read_new() == anew, old
             (said, *found) = event_streams.read_events(event_streams.ReadEvents(cursor=old))
             assert said.kind == "anew" and found == [one.data for one in anew]
         for own in (piece.cursor, "0"):
             with contextlib.closing(
                 event_streams.LabEventStream(event_streams.ReadEvents(cursor=own))
             ) as stream:
-                assert stream.new() == anew, "nobody is told twice that it is another one"
+                assert stream.read_new() == anew, "nobody is told twice that it is another one"
         with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
-            assert stream.new() == anew
+            assert stream.read_new() == anew
             path = lab.state / "lab.db"
             path.rename(path.with_name("moved"))
             shutil.copy(path.with_name("moved"), path)
-            assert not stream.new() and not stream.new(), "another file, but the same queue"
+            assert not stream.read_new() and not stream.read_new(), "another file, but the same queue"
         there = event_streams.LabEventStream(event_streams.ReadEvents(cursor=anew[-1].cursor))
         with contextlib.closing(there):
-            assert not there.new()
+            assert not there.read_new()
 
 
 def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(

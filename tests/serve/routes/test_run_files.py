@@ -14,7 +14,7 @@ from tests.messages import Messages
 
 
 def content(root: Path, path: str) -> bytes:
-    return b"".join(open_file(root, path).pieces())
+    return b"".join(open_file(root, path).chunks())
 
 
 def test_plain_files_are_read_at_any_depth(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_plain_files_are_read_at_any_depth(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "c.txt").write_bytes(b"x" * 600_000)
     found = open_file(tmp_path, "a/b/c.txt")
     assert (found.size, found.name) == (600_000, "c.txt")
-    assert b"".join(found.pieces()) == b"x" * 600_000
+    assert b"".join(found.chunks()) == b"x" * 600_000
 
 
 def test_only_what_was_there_is_given(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_only_what_was_there_is_given(tmp_path: Path) -> None:
     found = open_file(tmp_path, "log")
     with (tmp_path / "log").open("a") as file:
         file.write("two")
-    assert b"".join(found.pieces()) == b"one"
+    assert b"".join(found.chunks()) == b"one"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: Pa
 
 def all_new(rows: RowStream) -> list[tuple[str, int, Any]]:
     found = []
-    while new := rows.new():
+    while new := rows.read_new():
         found += [(one.cursor, one.data.session, row) for one in new for row in one.data.rows]
     return found
 

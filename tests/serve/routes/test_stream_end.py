@@ -84,9 +84,9 @@ def test_a_stream_has_ended_when_nothing_has_come_for_a_moment(
     monkeypatch.setattr(stream_end, "_QUIET_SECONDS", 0.05)
     monkeypatch.setattr(stream_end, "_CHECK_SECONDS", 0.0)
     package = run(lab, "succeeded")
-    quiet = RunEndDetector(package)
-    assert not quiet.has_ended
-    wait_for(lambda: quiet.has_ended)
-    assert quiet.has_ended
-    quiet.heard()
-    assert not quiet.has_ended
+    detector = RunEndDetector(package)
+    assert not detector.has_ended
+    wait_for(lambda: detector.has_ended)
+    assert detector.has_ended
+    detector.data_arrived()
+    assert not detector.has_ended

@@ -62,7 +62,7 @@ def command(ctx: click.Context, port: int | None, detach: bool, roots: tuple[Pat
     folder = state_folder.lab_folder()
     served_packages.add_folders(roots)
     os.chdir("/")
-    serve(folder, port, begins=begins)
+    serve(folder, port, on_bound=begins)
     return 0
 
 

@@ -63,7 +63,7 @@ class HttpError(Exception):
         self, status: int, code: str, message: str, *, names_field: bool = False, **more: str | None
     ) -> None:
         super().__init__(message)
-        self.status, self.said = status, message[:_MAX_MESSAGE_CHARACTERS]
+        self.status, self.message = status, message[:_MAX_MESSAGE_CHARACTERS]
         whole = f"{more['field']}: {message}" if names_field and more.get("field") is not None else message
         self.problem = ProblemDetails(code=code, message=whole[:_MAX_MESSAGE_CHARACTERS], **more)
 
@@ -81,7 +81,9 @@ def to_http_error(error: BaseException) -> HttpError:
         return _from_roost_error(status, code, error)
     if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
         status, code = _SYSTEM_ERRORS[error.errno]
-        return HttpError(status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error))
+        return HttpError(
+            status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error)
+        )
     return HttpError(500, "internal", "this should not happen; the server's log tells what it was")
 
 

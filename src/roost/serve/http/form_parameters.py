@@ -33,11 +33,13 @@ def parse_parameters(route: Route, request: Request, data: bytes) -> RequestPara
     if kind.partition(";")[0].strip().lower() == "application/json":
         given = request_body.parse_json_object(data) if data else {}
     elif data:
-        pairs += _multipart_pairs(data, kind) if kind.lower().startswith("multipart/") else _urlencoded_pairs(data)
-    named = request_body.query_parameters(pairs, route.several)
+        pairs += (
+            _multipart_pairs(data, kind) if kind.lower().startswith("multipart/") else _urlencoded_pairs(data)
+        )
+    named = request_body.query_parameters(pairs, route.list_parameters)
     if twice := given.keys() & named.keys():
         raise HttpError(400, "malformed", f"{min(twice)} is in the query and in the body")
-    return request_body.convert_parameters(route.asked, {**named, **given}, strict=False)
+    return request_body.convert_parameters(route.parameters, {**named, **given}, strict=False)
 
 
 def _urlencoded_pairs(data: bytes) -> list[tuple[str, str]]:

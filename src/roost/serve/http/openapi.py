@@ -10,7 +10,7 @@ import msgspec
 
 from roost import __version__
 from roost.operations.responses import ErrorResponse, StreamEvent
-from roost.serve.http.route import FileContent, Route, EventStream
+from roost.serve.http.route import EventStream, FileContent, Route
 
 _REF = "#/components/schemas/{name}"
 
@@ -23,14 +23,14 @@ def openapi_document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
         prefix: Of their paths.
     """
     answers = [route.answer for route in routes if route.answer not in (EventStream, FileContent)]
-    kinds = [ErrorResponse, StreamEvent, *answers, *(route.asked for route in routes)]
+    kinds = [ErrorResponse, StreamEvent, *answers, *(route.parameters for route in routes)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_path_schema)
     by_kind = dict(zip(map(_type_key, kinds), schemas, strict=True))
     paths: dict[str, Any] = {}
     for route in routes:
-        asked = components[route.asked.__name__]
+        schema = components[route.parameters.__name__]
         path = prefix + route.path.replace(":path}", "}")
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, asked, by_kind)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schema, by_kind)
     return {
         "openapi": "3.1.0",
         "info": {"title": "roost", "version": __version__},
@@ -43,12 +43,15 @@ def openapi_document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> dict[str, Any]:
-    properties = asked["properties"]
-    required = set(asked.get("required", ()))
-    in_query = [name for name in properties if name not in route.in_path] if route.method == "GET" else []
+def _operation(route: Route, schema: dict[str, Any], by_kind: dict[str, Any]) -> dict[str, Any]:
+    properties = schema["properties"]
+    required = set(schema.get("required", ()))
+    in_query = (
+        [name for name in properties if name not in route.path_parameters] if route.method == "GET" else []
+    )
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": properties[name]} for name in route.in_path
+        {"name": name, "in": "path", "required": True, "schema": properties[name]}
+        for name in route.path_parameters
     ] + [
         {"name": name, "in": "query", "required": name in required, "schema": properties[name]}
         for name in in_query
@@ -66,7 +69,7 @@ def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> 
         },
     }
     if route.method != "GET":
-        body = _body_schema(route, asked)
+        body = _body_schema(route, schema)
         found["requestBody"] = {
             "required": bool(body.get("required")),
             "content": {"application/json": {"schema": body}},
@@ -74,10 +77,10 @@ def _operation(route: Route, asked: dict[str, Any], by_kind: dict[str, Any]) -> 
     return found
 
 
-def _body_schema(route: Route, asked: dict[str, Any]) -> dict[str, Any]:
+def _body_schema(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
     """The fields that the path does not name."""
-    left = {name: one for name, one in asked["properties"].items() if name not in route.in_path}
-    required = [name for name in asked.get("required", ()) if name in left]
+    left = {name: one for name, one in schema["properties"].items() if name not in route.path_parameters}
+    required = [name for name in schema.get("required", ()) if name in left]
     return {
         "type": "object",
         "properties": left,

@@ -41,26 +41,34 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
         raise _malformed("the body is not UTF-8") from None
     try:
         found = json.loads(
-            text, object_pairs_hook=_object_of_unique_keys, parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
+            text,
+            object_pairs_hook=_object_of_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
         )
     except RecursionError:
         raise _malformed(f"the body is nested more than {MAX_DEPTH} deep") from None
     except ValueError as error:
         raise _malformed(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _malformed(f"the body is JSON, but {_JSON_TYPE_NAMES.get(type(found), 'a number')} and no object")
+        raise _malformed(
+            f"the body is JSON, but {_JSON_TYPE_NAMES.get(type(found), 'a number')} and no object"
+        )
     _check_value(found, 1)
     return found
 
 
-def convert_parameters(kind: type[T], given: dict[str, Any], *, strict: bool, in_path: Collection[str] = ()) -> T:
+def convert_parameters(
+    kind: type[T], given: dict[str, Any], *, strict: bool, path_parameters: Collection[str] = ()
+) -> T:
     """What is asked, checked.
 
     Args:
         kind: What it must be.
         given: The parameters.
         strict: False where all of them came as text.
-        in_path: Those that the path names.
+        path_parameters: Those that the path names.
 
     Raises:
         Answered: 422; it is something else, which is named.
@@ -72,7 +80,9 @@ def convert_parameters(kind: type[T], given: dict[str, Any], *, strict: bool, in
         named = _FIELD_IN_MESSAGE.search(what)
         field = path.rstrip("`").lstrip(".") or (named.group(2) if named else None)
         if named is not None and named[1] == "unknown":
-            what, fix = _unknown_parameter(named[2], [name for name in _field_names(kind) if name not in in_path])
+            what, fix = _unknown_parameter(
+                named[2], [name for name in _field_names(kind) if name not in path_parameters]
+            )
         elif named is not None:
             what, fix = "is missing", None
         else:
@@ -124,12 +134,12 @@ def parse_query(text: bytes) -> list[tuple[str, str]]:
         raise _malformed("the query is not percent-encoded UTF-8") from None
 
 
-def query_parameters(pairs: Sequence[tuple[str, str]], several: frozenset[str]) -> dict[str, Any]:
+def query_parameters(pairs: Sequence[tuple[str, str]], list_names: frozenset[str]) -> dict[str, Any]:
     """The parameters of a query.
 
     Args:
         pairs: As they came.
-        several: Those that may come more than once; they are lists.
+        list_names: Those that may come more than once; they are lists.
 
     Raises:
         Answered: 400; one came twice.
@@ -138,7 +148,7 @@ def query_parameters(pairs: Sequence[tuple[str, str]], several: frozenset[str]) 
     for name, value in pairs:
         _check_value(name, 1)
         _check_value(value, 1)
-        if name in several:
+        if name in list_names:
             found.setdefault(name, []).append(value)
         elif name in found:
             raise HttpError(400, "malformed", "it is given more than once", field=name, fix="give it once")

@@ -78,22 +78,22 @@ class RequestMiddleware:
         *,
         token: Callable[[], str],
         port: int | None,
-        forms: frozenset[str] = frozenset(),
-        log: Callable[[str, str, int, float], None] = lambda *_: None,
+        form_paths: frozenset[str] = frozenset(),
+        log_request: Callable[[str, str, int, float], None] = lambda *_: None,
     ) -> None:
-        self._app, self._token, self._forms, self._log = app, token, forms, log
+        self._app, self._token, self._form_paths, self._log_request = app, token, form_paths, log_request
         self._hosts = {b"roost", b"localhost"}
         if port is not None:
             ends = (f":{port}", "") if port == _DEFAULT_HTTP_PORT else (f":{port}",)
             self._hosts = {f"{name}{end}".encode() for name in ("127.0.0.1", "localhost") for end in ends}
         self._local_hosts = {b"roost", b"localhost"}
-        self._failures, self._told = _RateLimit(), _RateLimit()
+        self._token_failures, self._refusals_logged = _RateLimit(), _RateLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        began, status, is_told = time.monotonic(), 0, True
+        began, status, is_logged = time.monotonic(), 0, True
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -110,13 +110,15 @@ class RequestMiddleware:
                 self._require(scope)
                 body = await _read_body(scope, receive)
             except HttpError as refused:
-                is_told = self._told.takes()
+                is_logged = self._refusals_logged.try_count()
                 await send_error(refused, sent)
             else:
                 await self._app(scope, _replay_body(body, receive), sent)
         finally:
-            if is_told:
-                self._log(str(scope.get("method", "")), str(scope["path"]), status, time.monotonic() - began)
+            if is_logged:
+                self._log_request(
+                    str(scope.get("method", "")), str(scope["path"]), status, time.monotonic() - began
+                )
 
     def _require(self, scope: Scope) -> None:
         headers = _parse_headers(scope)
@@ -145,10 +147,12 @@ class RequestMiddleware:
             ).status == _BUSY_STATUS:  # no descriptor is left, and soon one will be
                 raise found from None
             log_exception(error)
-            raise HttpError(500, "token_file", "the token cannot be read; the server's log says why") from None
+            raise HttpError(
+                500, "token_file", "the token cannot be read; the server's log says why"
+            ) from None
         if kind.lower() == b"bearer" and hmac.compare_digest(value, token.encode()):
             return
-        if not self._failures.takes():
+        if not self._token_failures.try_count():
             raise HttpError(429, "too_many", "too many requests had a wrong token", fix="wait some seconds")
         fix = "send the header `Authorization: Bearer …` with what `roost server token` prints"
         raise HttpError(401, "token", "the token is missing or wrong", fix=fix)
@@ -159,7 +163,7 @@ class RequestMiddleware:
         if scope["method"] in _SAFE_METHODS:
             return
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
-        if kind == _JSON_TYPE or (kind in _FORM_TYPES and scope["path"] in self._forms):
+        if kind == _JSON_TYPE or (kind in _FORM_TYPES and scope["path"] in self._form_paths):
             return
         if not kind and not _content_length(headers) and b"transfer-encoding" not in headers:
             return  # without a body there is no type to name
@@ -173,7 +177,7 @@ class _RateLimit:
     def __init__(self) -> None:
         self._at: list[float] = []
 
-    def takes(self) -> bool:
+    def try_count(self) -> bool:
         """Counts one more, unless there have been too many of late."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _FAILURE_SECONDS]

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route as Matched
+from starlette.routing import Route as StarletteRoute
 
 from roost.operations.responses import ErrorResponse, StreamEvent
 from roost.serve import request_journal
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 class RequestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operation is asked. Those fields that the path names stand there, the others in the query of a
+    """What an operation is parameters. Those fields that the path names stand there, the others in the query of a
     GET, else in the body."""
 
 
@@ -42,7 +42,7 @@ class EventStream(Protocol):
     def has_ended(self) -> bool:
         """Whether nothing more will come."""
 
-    def new(self) -> Sequence[StreamEvent[Any]]:
+    def read_new(self) -> Sequence[StreamEvent[Any]]:
         """What has come since; it does not wait."""
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class FileContent:
         """Nobody reads it."""
         self._file.close()
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         """All bytes that it had when it was asked for."""
         left = self.size
         with self._file:
@@ -82,7 +82,7 @@ class Route:
         name: Of the operation, for clients.
         path: With the names of fields in braces, below ``/api/v1``.
         summary: One line.
-        asked: What it takes.
+        parameters: What it takes.
         answer: What ``run`` gives: a type for JSON, a `EventStream`, or `FileContent`.
         run: Does it; in a thread.
         status: Of success.
@@ -91,26 +91,26 @@ class Route:
     name: str
     path: str
     summary: str
-    asked: type[RequestParameters]
+    parameters: type[RequestParameters]
     answer: Any
     run: Callable[[Any], Any]
     method: Literal["GET", "POST", "DELETE"] = "GET"
     status: int = 200
 
     @functools.cached_property
-    def several(self) -> frozenset[str]:
+    def list_parameters(self) -> frozenset[str]:
         """The parameters of a query that may come more than once."""
-        hints = get_type_hints(self.asked)
+        hints = get_type_hints(self.parameters)
         return frozenset(name for name, hint in hints.items() if get_origin(hint) in (list, tuple))
 
     @functools.cached_property
-    def counts(self) -> frozenset[str]:
+    def integer_parameters(self) -> frozenset[str]:
         """The parameters that are whole numbers."""
-        hints = get_type_hints(self.asked)
+        hints = get_type_hints(self.parameters)
         return frozenset(name for name, hint in hints.items() if int in (hint, *get_args(hint)))
 
     @property
-    def in_path(self) -> list[str]:
+    def path_parameters(self) -> list[str]:
         """The fields that the path names."""
         return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
 
@@ -120,9 +120,9 @@ class ConcurrencyLimits:
     """What all routes share."""
 
     threads: anyio.CapacityLimiter
-    """For what is asked."""
-    looks: anyio.CapacityLimiter
-    """Threads for looks at what is followed; few, so that whoever asks waits for none of them."""
+    """For what is parameters."""
+    poll_threads: anyio.CapacityLimiter
+    """Threads for poll_threads at what is followed; few, so that whoever asks waits for none of them."""
     streams: anyio.CapacityLimiter
     """Places for those who follow."""
 
@@ -154,33 +154,33 @@ def _replace_invalid_utf8(value: Any) -> Any:
     return [_replace_invalid_utf8(one) for one in value] if isinstance(value, list) else value
 
 
-def to_starlette(route: Route, prefix: str, room: ConcurrencyLimits) -> Matched:
+def to_starlette(route: Route, prefix: str, limits: ConcurrencyLimits) -> StarletteRoute:
     """The route as the application takes it."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            asked = _parse_parameters(route, request, await request.body())
+            parameters = _parse_parameters(route, request, await request.body())
             if route.answer is EventStream:
-                return await stream_response(route, asked, room)
-            found = await anyio.to_thread.run_sync(execute, route, asked, limiter=room.threads)
+                return await stream_response(route, parameters, limits)
+            found = await anyio.to_thread.run_sync(execute, route, parameters, limiter=limits.threads)
             if isinstance(found, FileContent):
                 return _file_response(found)
             return Response(encode_json(found), status_code=route.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
             return failure_response(error)
 
-    made = Matched(prefix + route.path, endpoint, methods=[route.method], name=route.name)
+    made = StarletteRoute(prefix + route.path, endpoint, methods=[route.method], name=route.name)
     # Names of tasks and of files may hold a line break, and a path that ends with one is another path.
     made.path_regex = re.compile(made.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
     made.methods = {route.method}  # without HEAD, which would follow a stream and show nothing of it
     return made
 
 
-def execute(route: Route, asked: RequestParameters) -> Any:
+def execute(route: Route, parameters: RequestParameters) -> Any:
     """Does it; of what changes something the journal gets a line."""
-    found = route.run(asked)
+    found = route.run(parameters)
     if route.method != "GET":
-        request_journal.add_entry(route.name, asked, found)
+        request_journal.add_entry(route.name, parameters, found)
     return found
 
 
@@ -188,7 +188,9 @@ def failure_response(error: Exception) -> Response:
     """The answer to a request that was not carried out."""
     answered = _to_logged_http_error(error)
     return Response(
-        encode_json(ErrorResponse(answered.problem)), status_code=answered.status, media_type="application/json"
+        encode_json(ErrorResponse(answered.problem)),
+        status_code=answered.status,
+        media_type="application/json",
     )
 
 
@@ -201,22 +203,26 @@ def _to_logged_http_error(error: Exception) -> HttpError:
 
 
 def _parse_parameters(route: Route, request: Request, data: bytes) -> RequestParameters:
-    in_path = dict(request.path_params)
+    path_parameters = dict(request.path_params)
     if route.method == "GET":
-        given = request_body.query_parameters(request_body.parse_query(request.scope["query_string"]), route.several)
-        request_body.require_integers(given, route.counts)
+        given = request_body.query_parameters(
+            request_body.parse_query(request.scope["query_string"]), route.list_parameters
+        )
+        request_body.require_integers(given, route.integer_parameters)
     else:
         if request.query_params:
             raise HttpError(400, "malformed", "a query is for GET", fix="put it into the body")
         given = request_body.parse_json_object(data) if data else {}
-    if twice := given.keys() & in_path.keys():
+    if twice := given.keys() & path_parameters.keys():
         raise HttpError(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
-    request_body.require_text(in_path)
+    request_body.require_text(path_parameters)
     last = request.headers.get("last-event-id")
     if route.answer is EventStream and last is not None:
         given["cursor"] = last
     strict = route.method != "GET"
-    return request_body.convert_parameters(route.asked, {**given, **in_path}, strict=strict, in_path=in_path)
+    return request_body.convert_parameters(
+        route.parameters, {**given, **path_parameters}, strict=strict, path_parameters=path_parameters
+    )
 
 
 def _file_response(found: FileContent) -> Response:
@@ -225,7 +231,7 @@ def _file_response(found: FileContent) -> Response:
         "content-disposition": f'attachment; filename="{quoted.encode("ascii", "replace").decode()}"',
         "content-length": str(found.size),
     }
-    return StreamingResponse(found.pieces(), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
 
 
 def _poll(stream: EventStream) -> tuple[bool, list[bytes]]:
@@ -233,16 +239,16 @@ def _poll(stream: EventStream) -> tuple[bool, list[bytes]]:
     has_ended = stream.has_ended  # asked first: what came before the end is in what is new
     return has_ended, [
         b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encode_json(one.data))
-        for one in stream.new()
+        for one in stream.read_new()
     ]
 
 
 class _EventStreamResponse(StreamingResponse):
     """A stream that has one of the places: at its end, however that comes, it is closed and that free."""
 
-    def __init__(self, stream: EventStream, room: ConcurrencyLimits, place: object) -> None:
-        super().__init__(server_sent_events(stream, room.looks), media_type="text/event-stream")
-        self._stream, self._streams, self._place = stream, room.streams, place
+    def __init__(self, stream: EventStream, limits: ConcurrencyLimits, place: object) -> None:
+        super().__init__(server_sent_events(stream, limits.poll_threads), media_type="text/event-stream")
+        self._stream, self._streams, self._place = stream, limits.streams, place
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -252,7 +258,7 @@ class _EventStreamResponse(StreamingResponse):
             self._stream.close()
 
 
-async def stream_response(route: Route, asked: RequestParameters, room: ConcurrencyLimits) -> Response:
+async def stream_response(route: Route, parameters: RequestParameters, limits: ConcurrencyLimits) -> Response:
     """The stream that is asked for.
 
     Raises:
@@ -260,27 +266,33 @@ async def stream_response(route: Route, asked: RequestParameters, room: Concurre
     """
     place = object()
     try:
-        room.streams.acquire_on_behalf_of_nowait(place)
+        limits.streams.acquire_on_behalf_of_nowait(place)
     except anyio.WouldBlock:
         fix = "end some, or ask for pages from a cursor on"
         raise HttpError(503, "busy", "too many streams are followed at once", fix=fix) from None
     try:
-        found = await anyio.to_thread.run_sync(execute, route, asked, limiter=room.threads)
-        return _EventStreamResponse(found, room, place)
+        found = await anyio.to_thread.run_sync(execute, route, parameters, limiter=limits.threads)
+        return _EventStreamResponse(found, limits, place)
     except BaseException:
-        room.streams.release_on_behalf_of(place)
+        limits.streams.release_on_behalf_of(place)
         raise
 
 
-async def server_sent_events(stream: EventStream, looks: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+async def server_sent_events(
+    stream: EventStream, poll_threads: anyio.CapacityLimiter
+) -> AsyncIterator[bytes]:
     """A stream as server-sent events; ``end`` is the last of one that has ended, ``error`` of one that cannot
     go on."""
     quiet = since_beat = 0.0
     while True:
         try:
-            has_ended, found = await anyio.to_thread.run_sync(_poll, stream, limiter=looks)
+            has_ended, found = await anyio.to_thread.run_sync(_poll, stream, limiter=poll_threads)
         except Exception as error:  # noqa: BLE001  - the status is sent already
-            yield b"event: error\ndata: " + msgspec.json.encode(ErrorResponse(_to_logged_http_error(error).problem)) + b"\n\n"
+            yield (
+                b"event: error\ndata: "
+                + msgspec.json.encode(ErrorResponse(_to_logged_http_error(error).problem))
+                + b"\n\n"
+            )
             return
         for one in found:
             yield one

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import Route as Matched
+from starlette.routing import Route as StarletteRoute
 
 from roost.base.text.suggestions import did_you_mean
 from roost.serve.http.error_response import HttpError
@@ -14,7 +14,9 @@ from roost.serve.http.error_response import HttpError
 _CODES = {404: "not_found", 405: "method"}
 
 
-def unknown_route_error(request: Request, error: HTTPException, prefix: str) -> tuple[HttpError, Mapping[str, str]]:
+def unknown_route_error(
+    request: Request, error: HTTPException, prefix: str
+) -> tuple[HttpError, Mapping[str, str]]:
     """The answer, and its headers.
 
     Args:
@@ -22,7 +24,7 @@ def unknown_route_error(request: Request, error: HTTPException, prefix: str) -> 
         error: The application's.
         prefix: Of the routes of roost.
     """
-    routes = [one for one in request.app.routes if isinstance(one, Matched)]
+    routes = [one for one in request.app.routes if isinstance(one, StarletteRoute)]
     path = str(request.scope["path"])
     code = _CODES.get(error.status_code, "failed")
     everything = f"GET {prefix}/openapi.json describes what there is"
@@ -36,7 +38,7 @@ def unknown_route_error(request: Request, error: HTTPException, prefix: str) -> 
     return HttpError(error.status_code, code, error.detail), error.headers or {}
 
 
-def _allowed_methods(path: str, routes: Sequence[Matched]) -> list[str]:
+def _allowed_methods(path: str, routes: Sequence[StarletteRoute]) -> list[str]:
     """What the routes of a path take, all of them together."""
     return sorted({method for one in routes if one.path_regex.match(path) for method in one.methods or ()})
 
@@ -50,7 +52,9 @@ def _suggestion(path: str, routes: Sequence[str], prefix: str) -> str:
     if not path.startswith(prefix):
         return did_you_mean(path, [one for one in routes if not one.startswith(prefix)])
     own, length = path.removeprefix(prefix), len(path) - len(prefix)
-    like = dict.fromkeys(_fill_in_parameters(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix))
+    like = dict.fromkeys(
+        _fill_in_parameters(own, one.removeprefix(prefix)) for one in routes if one.startswith(prefix)
+    )
     near = did_you_mean(own, [one for one in like if abs(len(one) - length) <= max(1, length // 3)])
     return near.replace("'/", f"'{prefix}/", 1)
 

@@ -32,24 +32,24 @@ class SharedCardParameters(RequestParameters, frozen=True, kw_only=True):
     """Several cards for one process, where no card has as much memory."""
 
 
-def task_options(asked: SharedCardParameters) -> TaskOptions:
+def task_options(parameters: SharedCardParameters) -> TaskOptions:
     """The same for an operation.
 
     Raises:
         UsageError: It contradicts itself.
         Refused: All cards together have less memory.
     """
-    asked_mb = asked.memory_consumption
+    asked_mb = parameters.memory_consumption
     if asked_mb == 0:
         raise UsageError(
             "is no memory", setting="memory_consumption", received=0, fix="give MB, or leave it out"
         )
-    if asked.CPU:
-        if asked.DDP or asked.multi_GPU:
-            both = "DDP" if asked.DDP else "multi_GPU"
+    if parameters.CPU:
+        if parameters.DDP or parameters.multi_GPU:
+            both = "DDP" if parameters.DDP else "multi_GPU"
             raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
         return TaskOptions()  # no cards: what memory it takes of them does not matter
-    several = "ddp" if asked.DDP else "single" if asked.multi_GPU else None
+    several = "ddp" if parameters.DDP else "single" if parameters.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
         need = ResourceRequest(memory_mb=asked_mb if asked_mb > 0 else None)
         return TaskOptions(need=need, cards_from_settings=True)

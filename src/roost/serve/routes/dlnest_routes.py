@@ -12,7 +12,7 @@ import anyio
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as Matched
+from starlette.routing import Route as StarletteRoute
 
 from roost.base.errors import Refused, RoostError, UsageError
 from roost.lab.queue.task import LIVE, PENDING
@@ -27,7 +27,7 @@ from roost.package import environment
 from roost.package.package import PackageFolder
 from roost.serve import request_journal
 from roost.serve.http import error_response, form_parameters
-from roost.serve.http.route import RequestParameters, Route, execute, encode_json
+from roost.serve.http.route import RequestParameters, Route, encode_json, execute
 from roost.serve.routes import card_sharing, served_packages, task_resources
 from roost.serve.routes.card_sharing import SharedCardParameters
 from roost.serve.routes.machine import NoParameters
@@ -127,28 +127,30 @@ class AnalyzerOutput(RequestParameters, frozen=True, kw_only=True):
     styled: bool = False
 
 
-def _run_train(asked: RunTrain) -> _Answer:
+def _run_train(parameters: RunTrain) -> _Answer:
     request = SubmitRequest(
-        config=task_resources.absolute_path(asked.config_path, "config_path"),
-        tuning=task_resources.absolute_path(asked.freq_path, "freq_path") if asked.freq_path else None,
-        description=asked.description or None,
+        config=task_resources.absolute_path(parameters.config_path, "config_path"),
+        tuning=task_resources.absolute_path(parameters.freq_path, "freq_path")
+        if parameters.freq_path
+        else None,
+        description=parameters.description or None,
         name=card_sharing.requested_name(
-            asked.description, no_save=asked.no_save, use_description=asked.use_description
+            parameters.description, no_save=parameters.no_save, use_description=parameters.use_description
         ),
-        options=card_sharing.task_options(asked),
+        options=card_sharing.task_options(parameters),
         command=["POST", "/run_train"],
     )
     return _to_submitted(submit(request))
 
 
-def _continue_train(asked: ContinueTrain) -> _Answer:
+def _continue_train(parameters: ContinueTrain) -> _Answer:
     request = ContinueRequest(
-        package=task_resources.absolute_path(asked.record_path, "record_path"),
-        checkpoint=asked.checkpoint_ID if asked.checkpoint_ID >= 0 else None,
-        description=asked.description or None,
+        package=task_resources.absolute_path(parameters.record_path, "record_path"),
+        checkpoint=parameters.checkpoint_ID if parameters.checkpoint_ID >= 0 else None,
+        description=parameters.description or None,
         command=["POST", "/continue_train"],
     )
-    return _to_submitted(submit_continue(request, card_sharing.task_options(asked)))
+    return _to_submitted(submit_continue(request, card_sharing.task_options(parameters)))
 
 
 def _to_submitted(found: NewTasks) -> _Answer:
@@ -161,49 +163,49 @@ def _to_submitted(found: NewTasks) -> _Answer:
     }
 
 
-def _no_analyzer(asked: Any) -> _Answer:
+def _no_analyzer(parameters: Any) -> _Answer:
     fix = "`roost analyze PACKAGE -s SCRIPT` runs a script on a package at once"
     raise Refused("this server has no analyzer tasks", fix=fix)
 
 
-def _del_task(asked: DeleteTask) -> _Answer:
-    task_control.request_stop(asked.task_ID)
+def _del_task(parameters: DeleteTask) -> _Answer:
+    task_control.request_stop(parameters.task_ID)
     return {}
 
 
-def _new_proj(asked: NewProj) -> _Answer:
-    folder = task_resources.absolute_path(asked.target_dir, "target_dir")
-    made = new_project(folder, template="mnist" if asked.MNIST else "clean")
+def _new_proj(parameters: NewProj) -> _Answer:
+    folder = task_resources.absolute_path(parameters.target_dir, "target_dir")
+    made = new_project(folder, template="mnist" if parameters.MNIST else "clean")
     return {"path": str(made.path), "files": made.files}
 
 
-def _change_delay(asked: ChangeDelay) -> _Answer:
-    sleep_limit.change_delay(asked.new_delay)
+def _change_delay(parameters: ChangeDelay) -> _Answer:
+    sleep_limit.change_delay(parameters.new_delay)
     return {}
 
 
-def _change_devices(asked: ChangeCards) -> _Answer:
-    numbers = [str(number) for number in asked.new_devices_IDs if number >= 0]
+def _change_devices(parameters: ChangeCards) -> _Answer:
+    numbers = [str(number) for number in parameters.new_devices_IDs if number >= 0]
     if not numbers:
         fix = "`roost drain all`: nothing more begins on them"
         raise UsageError(
-            "no card is left", setting="new_devices_IDs", received=asked.new_devices_IDs, fix=fix
+            "no card is left", setting="new_devices_IDs", received=parameters.new_devices_IDs, fix=fix
         )
     devices.change(devices.DeviceChange(allowed=",".join(numbers)))
     return {}
 
 
-def _change_max_tasks(asked: ChangeMaxTasks) -> _Answer:
-    devices.change(devices.DeviceChange(most_per_card=asked.new_max))
+def _change_max_tasks(parameters: ChangeMaxTasks) -> _Answer:
+    devices.change(devices.DeviceChange(most_per_card=parameters.new_max))
     return {}
 
 
-def _clear(asked: NoParameters) -> _Answer:
+def _clear(parameters: NoParameters) -> _Answer:
     request_journal.clear()
     return {}
 
 
-def _task_info(asked: NoParameters) -> _Answer:
+def _task_info(parameters: NoParameters) -> _Answer:
     return {"info": [_task_entry(row) for row in list_tasks(states=(PENDING, *LIVE))[:_MAX_TASKS]]}
 
 
@@ -256,7 +258,7 @@ def _mask_secrets(value: Any, name: str = "") -> Any:
     return "***" if environment.is_secret(name) else environment.redact(value)
 
 
-def _devices_info(asked: NoParameters) -> _Answer:
+def _devices_info(parameters: NoParameters) -> _Answer:
     used: dict[str, float] = {}
     for row in list_tasks(states=LIVE):
         used |= {card: max(row.started or 0.0, used.get(card, 0.0)) for card in row.cards}
@@ -278,53 +280,61 @@ def _devices_info(asked: NoParameters) -> _Answer:
     }
 
 
-def _output(asked: ServerOutput) -> _Answer:
-    found = request_journal.read(asked.offset)
+def _output(parameters: ServerOutput) -> _Answer:
+    found = request_journal.read(parameters.offset)
     lines = [f"{line}\n" for line in found.lines]
     return {
         "offset": found.offset,
-        "text": [["", line] for line in lines] if asked.styled else "".join(lines),
+        "text": [["", line] for line in lines] if parameters.styled else "".join(lines),
     }
 
 
-def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> Matched:
+def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> StarletteRoute:
     """The route as the application takes it: what was not done is told as the document wants it, with 200."""
 
     async def endpoint(request: Request) -> Response:
-        asked: RequestParameters | None = None
+        parameters: RequestParameters | None = None
         try:
-            asked = form_parameters.parse_parameters(route, request, await request.body())
-            found = await anyio.to_thread.run_sync(execute, route, asked, limiter=threads)
+            parameters = form_parameters.parse_parameters(route, request, await request.body())
+            found = await anyio.to_thread.run_sync(execute, route, parameters, limiter=threads)
             answer = {"status": "success", **found}
         except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
             refused = error_response.to_http_error(error)
             if refused.status == 500 and not isinstance(error, error_response.HttpError):
                 error_response.log_exception(error)
-            answer = _failure(refused, asked)
+            answer = _failure(refused, parameters)
         return Response(encode_json(answer), media_type="application/json")
 
-    return Matched(route.path, endpoint, methods=[route.method], name=route.name)
+    return StarletteRoute(route.path, endpoint, methods=[route.method], name=route.name)
 
 
-def _failure(refused: error_response.HttpError, asked: RequestParameters | None) -> _Answer:
+def _failure(refused: error_response.HttpError, parameters: RequestParameters | None) -> _Answer:
     problem = refused.problem
     field = problem.field
-    called = field if field is None or asked is None else _given_parameter(field, asked)
-    whole = RoostError(refused.said, setting=called, where=problem.where, fix=problem.fix)
+    called = field if field is None or parameters is None else _given_parameter(field, parameters)
+    whole = RoostError(refused.message, setting=called, where=problem.where, fix=problem.fix)
     return {"status": "error", "error": str(whole), "code": problem.code}
 
 
-def _given_parameter(field: str, asked: RequestParameters) -> str:
+def _given_parameter(field: str, parameters: RequestParameters) -> str:
     """The parameter that was given for one of roost's, which may have another name."""
     if field == "name":
-        return "no_save" if getattr(asked, "no_save", False) else "description"
+        return "no_save" if getattr(parameters, "no_save", False) else "description"
     return "new_devices_IDs" if field == "allowed" else field
 
 
-def _route(path: str, summary: str, asked: type[RequestParameters], run: Callable[[Any], _Answer]) -> Route:
+def _route(
+    path: str, summary: str, parameters: type[RequestParameters], run: Callable[[Any], _Answer]
+) -> Route:
     method: Literal["GET", "POST"] = "GET" if path.startswith("/get_") else "POST"
     return Route(
-        name=path[1:], path=path, summary=summary, asked=asked, answer=_Answer, run=run, method=method
+        name=path[1:],
+        path=path,
+        summary=summary,
+        parameters=parameters,
+        answer=_Answer,
+        run=run,
+        method=method,
     )
 
 
@@ -337,7 +347,9 @@ ROUTES: Sequence[Route] = (
     _route("/new_proj", "Make a project from a template.", NewProj, _new_proj),
     _route("/change_delay", "How long the lab's daemon sleeps at most.", ChangeDelay, _change_delay),
     _route("/change_devices", "The cards that tasks may have.", ChangeCards, _change_devices),
-    _route("/change_max_task_per_device", "How many tasks may share a card.", ChangeMaxTasks, _change_max_tasks),
+    _route(
+        "/change_max_task_per_device", "How many tasks may share a card.", ChangeMaxTasks, _change_max_tasks
+    ),
     _route("/clear", "Forget what was carried out so far.", NoParameters, _clear),
     _route("/get_task_info", "What waits and runs.", NoParameters, _task_info),
     _route("/get_devices_info", "The cards that tasks may have.", NoParameters, _devices_info),

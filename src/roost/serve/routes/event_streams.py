@@ -63,13 +63,15 @@ class ReadEvents(RequestParameters, frozen=True, kw_only=True):
     """Of the last event that came; where the queue was made anew since, all of its events come."""
 
 
-def read_log(package: PackageFolder, asked: ReadLog) -> LogPage:
+def read_log(package: PackageFolder, parameters: ReadLog) -> LogPage:
     """A part of the output, in whole characters; where some was too long to be kept, a line says so.
 
     Raises:
         NotFound: No such rank has printed.
     """
-    with Reader(_output_path(package, asked.rank), offset=asked.offset, most=asked.limit) as reader:
+    with Reader(
+        _output_path(package, parameters.rank), offset=parameters.offset, most=parameters.limit
+    ) as reader:
         raw = next(reader.new(), b"")
         size = reader.size
     at_end = reader.offset >= size
@@ -78,7 +80,7 @@ def read_log(package: PackageFolder, asked: ReadLog) -> LogPage:
     if used < len(raw) and (is_run_over(package) if at_end else not used):
         text, used = raw.decode("utf-8", "replace"), len(raw)
     after = min(reader.offset, size) - (len(raw) - used)
-    return LogPage(min(asked.offset, size), after, size, text)
+    return LogPage(min(parameters.offset, size), after, size, text)
 
 
 class LogStream:
@@ -86,50 +88,50 @@ class LogStream:
 
     Args:
         package: The run's folder.
-        asked: From where on.
+        parameters: From where on.
     """
 
-    def __init__(self, package: Path, asked: FollowLog) -> None:
+    def __init__(self, package: Path, parameters: FollowLog) -> None:
         self._package = PackageFolder.open(package)
-        self._path = _output_path(self._package, asked.rank)
-        self._reader = Reader(self._path, offset=_parse_offset(asked.cursor))
-        self._half = b""
+        self._path = _output_path(self._package, parameters.rank)
+        self._reader = Reader(self._path, offset=_parse_offset(parameters.cursor))
+        self._partial = b""
         """The beginning of a character, of which the rest has not come yet."""
-        self._quiet = RunEndDetector(self._package)
+        self._end = RunEndDetector(self._package)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes."""
-        return self._quiet.has_ended
+        return self._end.has_ended
 
-    def new(self) -> Sequence[StreamEvent[LogPiece]]:
+    def read_new(self) -> Sequence[StreamEvent[LogPiece]]:
         """What was printed since, in whole characters; empty if there is nothing."""
         found = []
         for piece in itertools.islice(self._reader.new(), _MAX_PIECES):
-            raw = self._half + piece
+            raw = self._partial + piece
             text, used = utf_8_decode(raw, "replace", False)
-            self._half = raw[used:]
+            self._partial = raw[used:]
             if used:
                 found.append(self._piece(text, raw[:used]))
         if found:
             return found
         is_replaced = self._reader.was_replaced()
-        if self._half and (is_replaced or self.has_ended):
-            raw, self._half = self._half, b""
+        if self._partial and (is_replaced or self.has_ended):
+            raw, self._partial = self._partial, b""
             return [self._piece(raw.decode("utf-8", "replace"), raw)]
         if is_replaced:
             self._reader.close()
-            self._reader = Reader(self._path, offset=self._begin())
+            self._reader = Reader(self._path, offset=self._next_output_offset())
         return ()
 
     def close(self) -> None:
         self._reader.close()
 
     def _piece(self, text: str, raw: bytes) -> StreamEvent[LogPiece]:
-        self._quiet.heard()
-        return StreamEvent(str(self._reader.offset - len(self._half)), "output", LogPiece(text, raw))
+        self._end.data_arrived()
+        return StreamEvent(str(self._reader.offset - len(self._partial)), "output", LogPiece(text, raw))
 
-    def _begin(self) -> int:
+    def _next_output_offset(self) -> int:
         """Where to go on in a file that was written anew, shorter, at the end of a session: after that, where
         the next one begins."""
         size = self._path.stat().st_size
@@ -143,16 +145,16 @@ class LabEventStream:
     """The lab's events, followed.
 
     Args:
-        asked: From where on.
+        parameters: From where on.
     """
 
     has_ended = False
 
-    def __init__(self, asked: ReadEvents) -> None:
+    def __init__(self, parameters: ReadEvents) -> None:
         self._open()
-        self._after = _resolve_cursor(self._store, asked.cursor)
+        self._after = _resolve_cursor(self._store, parameters.cursor)
 
-    def new(self) -> Sequence[StreamEvent[Event]]:
+    def read_new(self) -> Sequence[StreamEvent[Event]]:
         """What has happened since; one event, ``anew``, where the cursor was of another queue."""
         if self._after is None:
             self._after = 0
@@ -165,7 +167,9 @@ class LabEventStream:
             self._store.close()
             self._open()
             self._after = _resolve_cursor(self._store, cursor)
-        return [StreamEvent(one.cursor, "event", one) for one in (_to_event(self._queue, each) for each in found)]
+        return [
+            StreamEvent(one.cursor, "event", one) for one in (_to_event(self._queue, each) for each in found)
+        ]
 
     def close(self) -> None:
         self._store.close()
@@ -175,11 +179,11 @@ class LabEventStream:
         self._file, self._queue = daemon_presence.identity(self._store.path), self._store.identity()
 
 
-def read_events(asked: ReadEvents) -> list[Event]:
+def read_events(parameters: ReadEvents) -> list[Event]:
     """What happened after an event, at most a thousand of them."""
     with lab.open_queue() as store:
         queue = store.identity()
-        after = _resolve_cursor(store, asked.cursor)
+        after = _resolve_cursor(store, parameters.cursor)
         found = [_to_event(queue, one) for one in store.events(after=after or 0, limit=_MAX_EVENTS)]
         return found if after is not None else [_new_queue_event(queue), *found[: _MAX_EVENTS - 1]]
 

@@ -15,8 +15,8 @@ from roost.operations.devices.devices import DeviceList
 from roost.operations.lab import LabStatus
 from roost.operations.notices import Notices, notices, try_notices
 from roost.operations.queue.resources import parse_window
-from roost.operations.responses import ServerInfo, DrainedCards, Event, LeaseEntry
-from roost.serve.http.route import RequestParameters, Route, EventStream
+from roost.operations.responses import DrainedCards, Event, LeaseEntry, ServerInfo
+from roost.serve.http.route import EventStream, RequestParameters, Route
 from roost.serve.routes import event_streams
 
 Cards = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -53,66 +53,68 @@ class Drain(RequestParameters, frozen=True, kw_only=True):
     """What may not have ended before does not begin; None: until it is taken back."""
 
 
-def _about(asked: NoParameters) -> ServerInfo:
+def _about(parameters: NoParameters) -> ServerInfo:
     return ServerInfo("roost", __version__)
 
 
-def _lab(asked: NoParameters) -> LabStatus:
+def _lab(parameters: NoParameters) -> LabStatus:
     return lab.status()
 
 
-def _devices(asked: NoParameters) -> DeviceList:
+def _devices(parameters: NoParameters) -> DeviceList:
     return devices.show()
 
 
-def _change_devices(asked: ChangeDevices) -> DeviceList:
-    devices.change(devices.DeviceChange(**msgspec.structs.asdict(asked)))
+def _change_devices(parameters: ChangeDevices) -> DeviceList:
+    devices.change(devices.DeviceChange(**msgspec.structs.asdict(parameters)))
     return devices.show()
 
 
-def _drain(asked: Drain) -> DrainedCards:
-    window = parse_window(asked.begin, asked.until, off=asked.off)
-    return DrainedCards([card.id for card in devices.drain(asked.cards, off=asked.off, window=window)])
+def _drain(parameters: Drain) -> DrainedCards:
+    window = parse_window(parameters.begin, parameters.until, off=parameters.off)
+    return DrainedCards(
+        [card.id for card in devices.drain(parameters.cards, off=parameters.off, window=window)]
+    )
 
 
-def _leases(asked: NoParameters) -> list[LeaseEntry]:
+def _leases(parameters: NoParameters) -> list[LeaseEntry]:
     return [LeaseEntry(card.id, one) for card in devices.show().cards for one in card.leases]
 
 
-def _events(asked: event_streams.ReadEvents) -> list[Event]:
-    return event_streams.read_events(asked)
+def _events(parameters: event_streams.ReadEvents) -> list[Event]:
+    return event_streams.read_events(parameters)
 
 
-def _follow_events(asked: event_streams.ReadEvents) -> EventStream:
-    return event_streams.LabEventStream(asked)
+def _follow_events(parameters: event_streams.ReadEvents) -> EventStream:
+    return event_streams.LabEventStream(parameters)
 
 
-def _notices(asked: NoParameters) -> Notices:
+def _notices(parameters: NoParameters) -> Notices:
     return notices()
 
 
-def _try_notices(asked: NoParameters) -> Notices:
+def _try_notices(parameters: NoParameters) -> Notices:
     return try_notices()
 
 
 ROUTES: Sequence[Route] = (
-    Route(name="about", path="", summary="Who answers.", asked=NoParameters, answer=ServerInfo, run=_about),
+    Route(name="about", path="", summary="Who answers.", parameters=NoParameters, answer=ServerInfo, run=_about),
     Route(name="lab", path="/lab", summary="The daemon, and how many tasks are in each state.",
-          asked=NoParameters, answer=LabStatus, run=_lab),
-    Route(name="devices", path="/devices", summary="The cards, and who is on them.", asked=NoParameters,
+          parameters=NoParameters, answer=LabStatus, run=_lab),
+    Route(name="devices", path="/devices", summary="The cards, and who is on them.", parameters=NoParameters,
           answer=DeviceList, run=_devices),
     Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses them.",
-          asked=ChangeDevices, answer=DeviceList, run=_change_devices),
+          parameters=ChangeDevices, answer=DeviceList, run=_change_devices),
     Route(name="drain", method="POST", path="/devices/drain", summary="Let nothing more begin on cards.",
-          asked=Drain, answer=DrainedCards, run=_drain),
-    Route(name="leases", path="/leases", summary="Cards that others hold.", asked=NoParameters,
+          parameters=Drain, answer=DrainedCards, run=_drain),
+    Route(name="leases", path="/leases", summary="Cards that others hold.", parameters=NoParameters,
           answer=list[LeaseEntry], run=_leases),
     Route(name="events", path="/events", summary="What happened in the lab, from a cursor on.",
-          asked=event_streams.ReadEvents, answer=list[Event], run=_events),
+          parameters=event_streams.ReadEvents, answer=list[Event], run=_events),
     Route(name="follow_events", path="/events/follow", summary="What happens in the lab, as it comes.",
-          asked=event_streams.ReadEvents, answer=EventStream, run=_follow_events),
+          parameters=event_streams.ReadEvents, answer=EventStream, run=_follow_events),
     Route(name="notices", path="/notices", summary="Who is told when tasks end, fail or stall.",
-          asked=NoParameters, answer=Notices, run=_notices),
+          parameters=NoParameters, answer=Notices, run=_notices),
     Route(name="try_notices", method="POST", path="/notices/test", summary="Send one to each of them.",
-          asked=NoParameters, answer=Notices, run=_try_notices),
+          parameters=NoParameters, answer=Notices, run=_try_notices),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from msgspec import Meta
 from roost.base.errors import NotFound
 from roost.operations.responses import FileEntry
 from roost.serve.http.error_response import HttpError
-from roost.serve.http.route import RequestParameters, FileContent
+from roost.serve.http.route import FileContent, RequestParameters
 
 _MAX_FILES = 10_000
 

@@ -11,12 +11,12 @@ from msgspec import Meta
 
 from roost.base import safe_read
 from roost.operations.curves.curve import RecordedCurves
-from roost.operations.responses import StreamEvent, RowPiece
+from roost.operations.responses import RowPiece, StreamEvent
 from roost.package import records
 from roost.package.package import PackageFolder
 from roost.package.records import Row
 from roost.serve.http.error_response import HttpError
-from roost.serve.http.route import RequestParameters, Route, EventStream
+from roost.serve.http.route import EventStream, RequestParameters, Route
 from roost.serve.routes import served_packages
 from roost.serve.routes.stream_end import RunEndDetector
 
@@ -55,36 +55,36 @@ class RowStream:
 
     Args:
         package: The run's folder.
-        asked: From where on.
+        parameters: From where on.
     """
 
-    def __init__(self, package: Path, asked: FollowRecords) -> None:
+    def __init__(self, package: Path, parameters: FollowRecords) -> None:
         self._package = PackageFolder.open(package)
-        self._session, self._offset = map(int, asked.cursor.split(":"))
-        self._before: bytes | None = None
+        self._session, self._offset = map(int, parameters.cursor.split(":"))
+        self._last_line: bytes | None = None
         """The last line; None while nobody has looked."""
-        self._quiet = RunEndDetector(self._package)
+        self._end = RunEndDetector(self._package)
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing more comes."""
-        return self._quiet.has_ended
+        return self._end.has_ended
 
-    def new(self) -> Sequence[StreamEvent[RowPiece]]:
-        later = sorted(number for number in self._numbers() if number > self._session)
+    def read_new(self) -> Sequence[StreamEvent[RowPiece]]:
+        later = sorted(number for number in self._session_numbers() if number > self._session)
         while not (found := self._read()):
             if found is None and not later:
                 return ()
             if found is None:  # a session ends before the next begins
-                self._session, self._offset, self._before = later.pop(0), 0, b""
-        self._quiet.heard()
+                self._session, self._offset, self._last_line = later.pop(0), 0, b""
+        self._end.data_arrived()
         piece = RowPiece(self._session, found)
         return (StreamEvent(f"{self._session}:{self._offset}", "rows", piece),)
 
     def close(self) -> None:
         """Nothing is open between two looks."""
 
-    def _numbers(self) -> list[int]:
+    def _session_numbers(self) -> list[int]:
         folder = self._package.path / "records"
         paths = folder.glob("*.jsonl") if folder.is_dir() else ()
         return [int(path.stem) for path in paths if path.stem.isdecimal()]
@@ -99,9 +99,9 @@ class RowStream:
             return None
         size = _PIECE_BYTES
         try:
-            if self._before is None:
+            if self._last_line is None:
                 begin = max(0, self._offset - size)
-                self._before = os.pread(fd, self._offset - begin, begin).rstrip(b"\n").rpartition(b"\n")[2]
+                self._last_line = os.pread(fd, self._offset - begin, begin).rstrip(b"\n").rpartition(b"\n")[2]
             while (
                 not (end := (data := os.pread(fd, size, self._offset)).rfind(b"\n") + 1) and len(data) == size
             ):
@@ -115,25 +115,31 @@ class RowStream:
         found = []
         for line in filter(None, data[:end].split(b"\n")):
             # The disk may have been full for the line's end alone; then the row was written again.
-            if line != self._before and (row := records.decode_row(line)):
+            if line != self._last_line and (row := records.decode_row(line)):
                 found.append(row)
-            self._before = line
+            self._last_line = line
         return found if end else None
 
 
-def _read_records(asked: ReadRecords) -> RecordedCurves:
+def _read_records(parameters: ReadRecords) -> RecordedCurves:
     from roost.operations.curves.envelope import (
         build_envelopes,  # numpy: 25 MB that a server without curves is spared
     )
 
-    folder = _records_folder(served_packages.package_path(asked.run))
-    return build_envelopes(folder, asked.name, from_step=asked.from_step, to_step=asked.to_step, width=asked.width)
+    folder = _records_folder(served_packages.package_path(parameters.run))
+    return build_envelopes(
+        folder,
+        parameters.name,
+        from_step=parameters.from_step,
+        to_step=parameters.to_step,
+        width=parameters.width,
+    )
 
 
-def _follow_records(asked: FollowRecords) -> EventStream:
-    package = served_packages.package_path(asked.run)
+def _follow_records(parameters: FollowRecords) -> EventStream:
+    package = served_packages.package_path(parameters.run)
     _records_folder(package)
-    return RowStream(package, asked)
+    return RowStream(package, parameters)
 
 
 def _records_folder(package: Path) -> Path:
@@ -146,7 +152,7 @@ def _records_folder(package: Path) -> Path:
 ROUTES: Sequence[Route] = (
     Route(name="read_records", path="/runs/{run}/records",
           summary="Its curves: in each column of pixels the exact first, least, greatest and last value.",
-          asked=ReadRecords, answer=RecordedCurves, run=_read_records),
+          parameters=ReadRecords, answer=RecordedCurves, run=_read_records),
     Route(name="follow_records", path="/runs/{run}/records/follow", summary="What it records, as it comes.",
-          asked=FollowRecords, answer=EventStream, run=_follow_records),
+          parameters=FollowRecords, answer=EventStream, run=_follow_records),
 )  # fmt: skip

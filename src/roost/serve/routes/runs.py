@@ -41,7 +41,7 @@ Lines = Annotated[tuple[Line, ...], Meta(max_length=1000)]
 MAX_ROWS = 1000
 
 
-class RunReference(RequestParameters, frozen=True, kw_only=True):
+class RunParameters(RequestParameters, frozen=True, kw_only=True):
     """One run."""
 
     run: RunId
@@ -104,62 +104,70 @@ class NewProject(RequestParameters, frozen=True, kw_only=True):
     template: Line = "digits"
 
 
-def _list_runs(asked: ListRuns) -> RunPage:
+def _list_runs(parameters: ListRuns) -> RunPage:
     found = [
         FoundPackage(folder, *one) for folder in served_packages.folders() for one in entries(folder).items()
     ]
     found.sort(key=lambda one: (one.entry.summary.started or 0.0, one.name), reverse=True)
-    found = search(found, asked.query)
+    found = search(found, parameters.query)
     runs = [
         ListedRun(
             served_packages.run_id_in(one.folder, one.name), str(one.folder / one.name), one.entry.summary
         )
-        for one in found[asked.offset : asked.offset + asked.limit]
+        for one in found[parameters.offset : parameters.offset + parameters.limit]
     ]
     return RunPage(len(found), runs)
 
 
-def _show(asked: RunReference) -> PackageDetails:
-    return show(served_packages.package_path(asked.run))
+def _show(parameters: RunParameters) -> PackageDetails:
+    return show(served_packages.package_path(parameters.run))
 
 
-def _checkpoints(asked: RunReference) -> list[CheckpointDetails]:
-    return show(served_packages.package_path(asked.run)).checkpoints
+def _checkpoints(parameters: RunParameters) -> list[CheckpointDetails]:
+    return show(served_packages.package_path(parameters.run)).checkpoints
 
 
-def _submit(asked: SubmitRun) -> SubmitResponse:
+def _submit(parameters: SubmitRun) -> SubmitResponse:
     request = SubmitRequest(
-        config=task_resources.absolute_path(asked.config, "config"),
-        tuning=task_resources.absolute_path(asked.tuning, "tuning") if asked.tuning is not None else None,
-        overrides=[*asked.overrides, *task_resources.time_limit_override(asked)],
-        description=asked.description,
-        name=asked.name,
-        options=task_resources.task_options(asked),
+        config=task_resources.absolute_path(parameters.config, "config"),
+        tuning=task_resources.absolute_path(parameters.tuning, "tuning")
+        if parameters.tuning is not None
+        else None,
+        overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
+        description=parameters.description,
+        name=parameters.name,
+        options=task_resources.task_options(parameters),
         command=["POST", "/api/v1/runs"],
     )
     return _to_submitted(submit(request))
 
 
-def _submit_command(asked: SubmitCommand) -> SubmitResponse:
-    folder = task_resources.absolute_path(asked.folder, "folder")
+def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
+    folder = task_resources.absolute_path(parameters.folder, "folder")
     if not folder.is_dir():
-        raise UsageError("there is no such folder", setting="folder", received=asked.folder)
-    wanted = task_resources.task_options(asked)
+        raise UsageError("there is no such folder", setting="folder", received=parameters.folder)
+    wanted = task_resources.task_options(parameters)
     return _to_submitted(
-        submit_command(asked.command, wanted, name=asked.name, description=asked.description, folder=folder)
+        submit_command(
+            parameters.command,
+            wanted,
+            name=parameters.name,
+            description=parameters.description,
+            folder=folder,
+        )
     )
 
 
-def _continue(asked: ContinueRun) -> SubmitResponse:
+def _continue(parameters: ContinueRun) -> SubmitResponse:
     request = ContinueRequest(
-        package=served_packages.package_path(asked.run),
-        checkpoint=asked.checkpoint,
-        overrides=[*asked.overrides, *task_resources.time_limit_override(asked)],
-        description=asked.description,
-        force=asked.force,
-        command=["POST", f"/api/v1/runs/{asked.run}/continue"],
+        package=served_packages.package_path(parameters.run),
+        checkpoint=parameters.checkpoint,
+        overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
+        description=parameters.description,
+        force=parameters.force,
+        command=["POST", f"/api/v1/runs/{parameters.run}/continue"],
     )
-    return _to_submitted(submit_continue(request, task_resources.task_options(asked)))
+    return _to_submitted(submit_continue(request, task_resources.task_options(parameters)))
 
 
 def _to_submitted(found: NewTasks) -> SubmitResponse:
@@ -170,60 +178,64 @@ def _to_submitted(found: NewTasks) -> SubmitResponse:
     return SubmitResponse(queued, found.tasks[0].sweep, list(found.notes))
 
 
-def _stop(asked: StopRun) -> AcceptedRun:
-    path = served_packages.package_path(asked.run)
-    with contextlib.closing(task_control.stop_all([path], now=asked.now)) as told:  # type: ignore[type-var]
+def _stop(parameters: StopRun) -> AcceptedRun:
+    path = served_packages.package_path(parameters.run)
+    with contextlib.closing(task_control.stop_all([path], now=parameters.now)) as told:  # type: ignore[type-var]
         first = next(told)
     if first.task is None and not getattr(first.event, "was_running", True):
         raise Refused("the run does not run, and waits for nothing", received=str(path))
-    return AcceptedRun(asked.run)
+    return AcceptedRun(parameters.run)
 
 
-def _new_project(asked: NewProject) -> ProjectResponse:
-    made = new_project(task_resources.absolute_path(asked.folder, "folder"), template=asked.template)
+def _new_project(parameters: NewProject) -> ProjectResponse:
+    made = new_project(
+        task_resources.absolute_path(parameters.folder, "folder"), template=parameters.template
+    )
     return ProjectResponse(str(made.path), made.files)
 
 
-def _read_log(asked: event_streams.ReadLog) -> LogPage:
-    return event_streams.read_log(PackageFolder.open(served_packages.package_path(asked.run)), asked)
+def _read_log(parameters: event_streams.ReadLog) -> LogPage:
+    return event_streams.read_log(
+        PackageFolder.open(served_packages.package_path(parameters.run)), parameters
+    )
 
 
-def _follow_log(asked: event_streams.FollowLog) -> EventStream:
-    return event_streams.LogStream(served_packages.package_path(asked.run), asked)
+def _follow_log(parameters: event_streams.FollowLog) -> EventStream:
+    return event_streams.LogStream(served_packages.package_path(parameters.run), parameters)
 
 
-def _list_files(asked: RunReference) -> list[FileEntry]:
-    return run_files.list_files(served_packages.package_path(asked.run))
+def _list_files(parameters: RunParameters) -> list[FileEntry]:
+    return run_files.list_files(served_packages.package_path(parameters.run))
 
 
-def _read_file(asked: run_files.ReadFile) -> FileContent:
-    return run_files.open_file(served_packages.package_path(asked.run), asked.path)
+def _read_file(parameters: run_files.ReadFile) -> FileContent:
+    return run_files.open_file(served_packages.package_path(parameters.run), parameters.path)
 
 
 _RUN = "/runs/{run}"
 ROUTES: Sequence[Route] = (
     Route(name="list_runs", path="/runs", summary="The runs that a query means, the newest first.",
-          asked=ListRuns, answer=RunPage, run=_list_runs),
+          parameters=ListRuns, answer=RunPage, run=_list_runs),
     Route(name="submit", method="POST", path="/runs", summary="Queue a training, or a sweep.",
-          asked=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
+          parameters=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
     Route(name="submit_command", method="POST", path="/commands", summary="Queue a command.",
-          asked=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
-    Route(name="show_run", path=_RUN, summary="All that is known of a run.", asked=RunReference,
+          parameters=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
+    Route(name="show_run", path=_RUN, summary="All that is known of a run.", parameters=RunParameters,
           answer=PackageDetails, run=_show),
     Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue its next session.",
-          asked=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
+          parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
     Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask it to save and end.",
-          asked=StopRun, answer=AcceptedRun, run=_stop, status=202),
-    Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="Its checkpoints.", asked=RunReference,
+          parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
+    Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="Its checkpoints.", parameters=RunParameters,
           answer=list[CheckpointDetails], run=_checkpoints),
     Route(name="read_log", path=f"{_RUN}/log", summary="What it printed, from an offset on.",
-          asked=event_streams.ReadLog, answer=LogPage, run=_read_log),
+          parameters=event_streams.ReadLog, answer=LogPage, run=_read_log),
     Route(name="follow_log", path=f"{_RUN}/log/follow", summary="What it prints, as it comes.",
-          asked=event_streams.FollowLog, answer=EventStream, run=_follow_log),
-    Route(name="list_files", path=f"{_RUN}/files", summary="Its files.", asked=RunReference,
+          parameters=event_streams.FollowLog, answer=EventStream, run=_follow_log),
+    Route(name="list_files", path=f"{_RUN}/files", summary="Its files.", parameters=RunParameters,
           answer=list[FileEntry], run=_list_files),
     Route(name="read_file", path=f"{_RUN}/files/{{path:path}}", summary="One of its files.",
-          asked=run_files.ReadFile, answer=FileContent, run=_read_file),
+          parameters=run_files.ReadFile, answer=FileContent, run=_read_file),
     Route(name="new_project", method="POST", path="/projects", summary="Make a project from a template.",
-          asked=NewProject, answer=ProjectResponse, run=_new_project, status=201),
+          parameters=NewProject, answer=ProjectResponse, run=_new_project, status=201),
 )  # fmt: skip

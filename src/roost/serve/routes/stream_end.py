@@ -11,7 +11,7 @@ from roost.package.package import PackageFolder
 
 _QUIET_SECONDS = 1.0
 _CHECK_SECONDS = 0.5
-"""So often the files and the queue are asked, however many look."""
+"""So often the files and the queue are parameters, however many look."""
 
 
 def is_run_over(package: PackageFolder) -> bool:
@@ -45,11 +45,11 @@ class RunEndDetector:
 
     def __init__(self, package: PackageFolder) -> None:
         self._package = package
-        self._looks_at = time.monotonic() + _QUIET_SECONDS
+        self._next_check = time.monotonic() + _QUIET_SECONDS
 
-    def heard(self) -> None:
+    def data_arrived(self) -> None:
         """Something has come: more may have been written meanwhile."""
-        self._looks_at = time.monotonic() + _QUIET_SECONDS
+        self._next_check = time.monotonic() + _QUIET_SECONDS
 
     @property
     def has_ended(self) -> bool:
@@ -58,10 +58,10 @@ class RunEndDetector:
         Raises:
             Refused: As `is_run_over`.
         """
-        if time.monotonic() < self._looks_at:
+        if time.monotonic() < self._next_check:
             return False
-        self._looks_at = time.monotonic() + _CHECK_SECONDS
+        self._next_check = time.monotonic() + _CHECK_SECONDS
         if not is_run_over(self._package):
             return False
-        self._looks_at = 0.0
+        self._next_check = 0.0
         return True

@@ -44,7 +44,7 @@ class ResourceParameters(RequestParameters, frozen=True, kw_only=True):
     max_parallel: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
 
-def task_options(asked: ResourceParameters) -> TaskOptions:
+def task_options(parameters: ResourceParameters) -> TaskOptions:
     """The same for an operation.
 
     Raises:
@@ -52,31 +52,31 @@ def task_options(asked: ResourceParameters) -> TaskOptions:
         UsageError: It means nothing.
     """
     need = ResourceRequest(
-        cards=asked.gpus or 0,
-        memory_mb=asked.memory_mb,
-        whole=asked.whole,
-        cores=asked.cpus,
-        time_limit=asked.time_limit,
-        opportunistic=asked.opportunistic,
+        cards=parameters.gpus or 0,
+        memory_mb=parameters.memory_mb,
+        whole=parameters.whole,
+        cores=parameters.cpus,
+        time_limit=parameters.time_limit,
+        opportunistic=parameters.opportunistic,
     )
     return TaskOptions(
         need=need,
-        cards_from_settings=asked.gpus is None,
-        strategy=asked.strategy,
-        priority=asked.priority,
-        begin=parse_begin(asked.begin, now=time.time()) if asked.begin is not None else None,
-        retries=asked.retries,
-        most_parallel=asked.max_parallel,
-        after=find_task_ids(asked.after, setting="after"),
-        after_any=find_task_ids(asked.after_any, setting="after_any"),
+        cards_from_settings=parameters.gpus is None,
+        strategy=parameters.strategy,
+        priority=parameters.priority,
+        begin=parse_begin(parameters.begin, now=time.time()) if parameters.begin is not None else None,
+        retries=parameters.retries,
+        most_parallel=parameters.max_parallel,
+        after=find_task_ids(parameters.after, setting="after"),
+        after_any=find_task_ids(parameters.after_any, setting="after_any"),
     )
 
 
-def time_limit_override(asked: ResourceParameters) -> list[str]:
+def time_limit_override(parameters: ResourceParameters) -> list[str]:
     """Its time limit as an override of a training's settings: its supervisor keeps it."""
-    if asked.time_limit is None:
+    if parameters.time_limit is None:
         return []
-    seconds = f"{max(asked.time_limit, _MIN_SECONDS):.6f}".rstrip("0").rstrip(".")
+    seconds = f"{max(parameters.time_limit, _MIN_SECONDS):.6f}".rstrip("0").rstrip(".")
     return [f"limits.wall_time={seconds}s"]
 
 

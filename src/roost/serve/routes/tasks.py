@@ -30,7 +30,7 @@ class ListTasks(RequestParameters, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class TaskReference(RequestParameters, frozen=True, kw_only=True):
+class TaskParameters(RequestParameters, frozen=True, kw_only=True):
     """A task: its id, the beginning of one, a name; or a sweep."""
 
     task: TaskName
@@ -43,53 +43,55 @@ class SetPriority(RequestParameters, frozen=True, kw_only=True):
     priority: Priority
 
 
-def _list_tasks(asked: ListTasks) -> TaskPage:
-    found = list_tasks(all_tasks=asked.all, states=asked.state, user=asked.user)
-    return TaskPage(len(found), found[asked.offset : asked.offset + asked.limit])
+def _list_tasks(parameters: ListTasks) -> TaskPage:
+    found = list_tasks(all_tasks=parameters.all, states=parameters.state, user=parameters.user)
+    return TaskPage(len(found), found[parameters.offset : parameters.offset + parameters.limit])
 
 
-def _why(asked: TaskReference) -> list[TaskExplanation]:
-    return why(asked.task)
+def _why(parameters: TaskParameters) -> list[TaskExplanation]:
+    return why(parameters.task)
 
 
-def _stop(asked: TaskReference) -> AcceptedTasks:
-    return _to_ordered(task_control.request_stop(asked.task))
+def _stop(parameters: TaskParameters) -> AcceptedTasks:
+    return _to_references(task_control.request_stop(parameters.task))
 
 
-def _kill(asked: TaskReference) -> AcceptedTasks:
-    return _to_ordered(task_control.request_stop(asked.task, now=True))
+def _kill(parameters: TaskParameters) -> AcceptedTasks:
+    return _to_references(task_control.request_stop(parameters.task, now=True))
 
 
-def _hold(asked: TaskReference) -> AcceptedTasks:
-    return _to_ordered([one.task for one in task_control.change([asked.task], held=True)])
+def _hold(parameters: TaskParameters) -> AcceptedTasks:
+    return _to_references([one.task for one in task_control.change([parameters.task], held=True)])
 
 
-def _release(asked: TaskReference) -> AcceptedTasks:
-    return _to_ordered([one.task for one in task_control.change([asked.task], held=False)])
+def _release(parameters: TaskParameters) -> AcceptedTasks:
+    return _to_references([one.task for one in task_control.change([parameters.task], held=False)])
 
 
-def _set_priority(asked: SetPriority) -> AcceptedTasks:
-    return _to_ordered([one.task for one in task_control.change([asked.task], priority=asked.priority)])
+def _set_priority(parameters: SetPriority) -> AcceptedTasks:
+    return _to_references(
+        [one.task for one in task_control.change([parameters.task], priority=parameters.priority)]
+    )
 
 
-def _to_ordered(tasks: Sequence[Task]) -> AcceptedTasks:
+def _to_references(tasks: Sequence[Task]) -> AcceptedTasks:
     return AcceptedTasks([task.id for task in tasks])
 
 
 _TASK = "/tasks/{task:path}"
 ROUTES: Sequence[Route] = (
-    Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", asked=ListTasks,
+    Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", parameters=ListTasks,
           answer=TaskPage, run=_list_tasks),
     Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
-          asked=TaskReference, answer=list[TaskExplanation], run=_why),
-    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", asked=TaskReference,
+          parameters=TaskParameters, answer=list[TaskExplanation], run=_why),
+    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", parameters=TaskParameters,
           answer=AcceptedTasks, run=_stop, status=202),
-    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", asked=TaskReference,
+    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", parameters=TaskParameters,
           answer=AcceptedTasks, run=_kill, status=202),
-    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", asked=TaskReference,
+    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", parameters=TaskParameters,
           answer=AcceptedTasks, run=_hold),
-    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", asked=TaskReference,
+    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", parameters=TaskParameters,
           answer=AcceptedTasks, run=_release),
     Route(name="set_priority", method="POST", path=f"{_TASK}/priority", summary="Give it another priority.",
-          asked=SetPriority, answer=AcceptedTasks, run=_set_priority),
+          parameters=SetPriority, answer=AcceptedTasks, run=_set_priority),
 )  # fmt: skip
