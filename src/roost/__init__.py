@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from roost.base import former_names
+
 if TYPE_CHECKING:
     from roost.analysis.notebook_analysis import analyze as analyze
     from roost.base.errors import RoostError as RoostError
@@ -56,6 +58,8 @@ _HOME = {
     "Stepper": "roost.train.step.stepper",
     "Trainer": "roost.train.trainer",
 }
+
+former_names.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ byte_tensors: tensors and arrays from bytes
 safetensors_format: the file format of leaves
 exception_record: exceptions as data
 traceback_frames: short tracebacks with the project's lines
+former_names: imports of modules by the names that earlier versions documented
 text: formatting and parsing of sizes, times and names for messages
 system: the machine: processes, memory, cores, mounts and the lab's folder
 """
