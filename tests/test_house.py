@@ -384,7 +384,7 @@ def bare_write(node: ast.Call) -> str | None:
     """The name of a call that changes the disk, or None."""
     name = called(node)
     home, _, last = name.rpartition(".")
-    if home == "durable":
+    if home in ("durable", "terminal"):  # ours: durable writes; bytes to stdout
         return None
     if last in ("open", "fdopen"):
         return f"{name} for writing" if _opens_for_writing(node, name) else None
