@@ -209,7 +209,7 @@ def test_the_last_save_fails_the_run_also_where_one_before_it_has_failed(
 def test_the_last_save_that_fails_names_the_step_to_go_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
-    """And is told once, by whoever catches it: the run has failed, though it took its last step."""
+    """And is reported once, where it is caught: the run has failed, though it took its last step."""
 
     class Fills(Hook):
         phase = Phase.SCHEDULE
@@ -276,7 +276,7 @@ def killed_at(number: int) -> durable.Fault:
     return fault
 
 
-def test_killed_at_any_instant_of_a_save_the_one_before_stands(tmp_path: Path) -> None:
+def test_killed_at_any_instant_of_a_save_the_previous_one_remains(tmp_path: Path) -> None:
     """In the thread that writes, at each call that changes the disk; and then the run goes on."""
     operations: list[str] = []
     durable.fault = lambda operation, path: operations.append(operation)
@@ -286,8 +286,8 @@ def test_killed_at_any_instant_of_a_save_the_one_before_stands(tmp_path: Path) -
         durable.fault = None
     whole = digests(tmp_path / "counted")
     assert [step for step, _ in whole] == [2, 3] and len(operations) > 20
-    stands = operations.index("rename") + 1
-    for number in sorted({*range(0, len(operations), 7), stands - 1, stands}):
+    committed = operations.index("rename") + 1
+    for number in sorted({*range(0, len(operations), 7), committed - 1, committed}):
         folder = tmp_path / str(number)
         pid = os.fork()
         if not pid:
@@ -295,6 +295,6 @@ def test_killed_at_any_instant_of_a_save_the_one_before_stands(tmp_path: Path) -
             run_of(MLP, folder, asynchronous=True, until=3)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
-        assert digests(folder) == whole[: number >= stands]
+        assert digests(folder) == whole[: number >= committed]
     run_of(MLP, folder, asynchronous=True, until=3)
     assert digests(folder) == whole and not list(folder.glob(".*")), "it goes on, and sweeps what is left"

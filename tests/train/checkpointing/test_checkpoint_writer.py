@@ -106,7 +106,7 @@ def fails_on(rank: int, operation: str) -> Callable[[Ranks], list[str]]:
 
     def work(ranks: Ranks) -> list[str]:
         place = Path("Checkpoints")
-        checkpoints, told = Checkpoints(place, ranks=ranks), []
+        checkpoints, results = Checkpoints(place, ranks=ranks), []
         for step in (1, 2, 3):
 
             def fault(what: str, path: str, step: int = step) -> None:
@@ -115,11 +115,11 @@ def fails_on(rank: int, operation: str) -> Callable[[Ranks], list[str]]:
 
             durable.fault = fault
             try:
-                told.append(save(checkpoints, ranks, step).wait().name)
+                results.append(save(checkpoints, ranks, step).wait().name)
             except OSError as error:
-                told.append(str(error).partition(": '")[0])
+                results.append(str(error).partition(": '")[0])
             assert checkpoints.newest is not None and checkpoints.newest.step == (1 if step == 2 else step)
-        return told
+        return results
 
     return work
 
@@ -127,15 +127,15 @@ def fails_on(rank: int, operation: str) -> Callable[[Ranks], list[str]]:
 @pytest.mark.parametrize(
     ("rank", "operation"), [(1, "write"), (2, "fsync"), (0, "write"), (0, "mkdir"), (0, "rename")]
 )
-def test_an_error_of_one_rank_is_told_to_all_and_nothing_is_left(
+def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, operation: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = team(3, fails_on(rank, operation))
+    results = team(3, fails_on(rank, operation))
     said = f"[Errno 5] rank {rank}: Input/output error"
-    assert [one[0] for one in told] == ["state_0.ckpt"] * 3
-    assert [one[1] for one in told] == [said] * 3
-    assert [one[2] for one in told] == ["state_1.ckpt"] * 3
+    assert [one[0] for one in results] == ["state_0.ckpt"] * 3
+    assert [one[1] for one in results] == [said] * 3
+    assert [one[2] for one in results] == ["state_1.ckpt"] * 3
     names = sorted(path.name for path in (tmp_path / "Checkpoints").iterdir())
     assert names == ["state_0.ckpt", "state_1.ckpt"]
 
@@ -153,7 +153,7 @@ def test_what_one_rank_tore_none_writes(tmp_path: Path) -> None:
     assert team(2, work)[1] == []
 
 
-def test_a_rank_that_is_gone_ends_the_save_of_the_others_and_the_one_before_stands(
+def test_a_rank_that_is_gone_ends_the_save_of_the_others_and_the_previous_one_remains(
     tmp_path: Path, messages: Messages
 ) -> None:
     def work(ranks: Ranks) -> str:
@@ -207,7 +207,7 @@ def test_what_one_rank_has_no_space_for_no_rank_begins_to_save() -> None:
     assert team(3, work) == ["ENOSPC"] * 3
 
 
-def test_it_is_written_with_rests_until_somebody_waits() -> None:
+def test_it_is_written_with_rests_until_a_wait() -> None:
     pace, written = WritePace(), []
     pieces = [memoryview(b"x")] * 5
 

@@ -69,7 +69,7 @@ def test_saves_and_loads_torch_s_own_parts(tmp_path: Path) -> None:
     assert all(bits(dict(second[n].state_dict())) == bits(dict(first[n].state_dict())) for n in first)
 
 
-def test_the_manifest_tells_where_and_why(tmp_path: Path) -> None:
+def test_the_manifest_has_step_and_reason(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, session=4)
     save(
         checkpoints,
@@ -115,7 +115,7 @@ def test_a_chosen_checkpoint_begins_a_new_line(tmp_path: Path, messages: Message
     messages.check(refused.value.summary)
 
 
-def test_retention_runs_after_the_new_one_stands(tmp_path: Path) -> None:
+def test_retention_runs_after_the_new_one_is_committed(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, RetentionPolicy(fast=2, best=(BestRule(monitor="loss"),)))
     seen: list[tuple[str, list[int]]] = []
 

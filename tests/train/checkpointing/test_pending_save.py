@@ -104,7 +104,7 @@ def test_what_is_late_and_changes_before_is_not_written(tmp_path: Path) -> None:
     assert float(read(checkpoints.save({"x": Tensors(value)}, Progress(step=2)).wait())[0][0]) == 1.0
 
 
-def test_an_error_is_told_where_nobody_waits_and_raised_where_somebody_does(
+def test_an_error_is_raised_by_wait_and_printed_without_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(operation: str, path: str) -> None:
@@ -154,7 +154,7 @@ sys.exit(7)
 
 
 def test_a_program_that_exits_waits_for_what_is_copied(tmp_path: Path) -> None:
-    """What is only being copied may have been changed by then, and nobody can tell."""
+    """A state that is still being copied may have been changed by then, undetected."""
     command = [sys.executable, "-c", SAVES_AND_LEAVES, str(tmp_path)]
     assert subprocess.run(command, timeout=60).returncode == 7
     assert checkpoint.ids(tmp_path / "late") == []

@@ -32,7 +32,7 @@ def test_loading_only_remembers_and_restore_comes_last() -> None:
     assert bits(seeding.rng_state()) == bits(saved["rng"])
 
 
-def test_what_cannot_be_restored_is_told() -> None:
+def test_generators_that_cannot_be_restored_are_reported() -> None:
     saved = state().state_dict()
     rank = state()
     rank.load_state_dict({"rng": {**saved["rng"], "cuda": [torch.zeros(16, dtype=torch.uint8)] * 9}})

@@ -60,7 +60,7 @@ def test_ranks_at_different_places_all_know_it(other: Callable[[ControlChannel],
     assert re.search(r"rank 0\b.*\bstep 7, rank 1\b.*\ba save$", first)
 
 
-def test_of_long_words_the_beginning_is_told() -> None:
+def test_a_long_name_of_a_point_is_cut() -> None:
     def work(ranks: Ranks) -> str:
         with pytest.raises(RanksApart) as raised:
             ranks.control.barrier(f"{ranks.rank}" + 50 * "\N{LATIN SMALL LETTER U WITH DIAERESIS}")

@@ -284,7 +284,7 @@ def test_functions_of_the_runner_compute_with_whole_weights(tmp_path: Path) -> N
         torch.testing.assert_close(found["loss"], wanted)
         kinds = {row.name: row.kind for row in model_summary.module_rows(runner)}
         assert kinds["layers.0"] == "Layer" and kinds["(all)"] == "Shown"
-        # What they gave stands, though the weights are not gathered any more.
+        # Their results remain, though the weights are not gathered any more.
         assert is_sharded(runner.scale) and shown["scale"].data.tolist() == [1.0]
         assert shown["words"][0].equal(plain.embed.weight.detach().view(-1))
         values = stepper.step_function(runner)([batch])

@@ -72,8 +72,8 @@ def test_all_leave_it_together_and_can_go_on(messages: Messages) -> None:
     assert [one[5] for one in (first, second, third)] == ["done", "KeyError: 'late'", "done"]
 
 
-def test_a_rank_that_does_something_else_is_told() -> None:
-    """Nobody takes what it says for a state."""
+def test_a_rank_that_does_something_else_is_detected() -> None:
+    """No rank takes its message for a state."""
 
     def work(ranks: Ranks) -> str:
         with pytest.raises(RanksApart) as raised, Lockstep(ranks, "the work") as lockstep:

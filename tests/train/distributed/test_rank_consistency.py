@@ -26,16 +26,16 @@ from tests.train.team import team
 
 
 def said(work: Callable[[Ranks], None]) -> list[str]:
-    """What two ranks are told."""
+    """The errors of two ranks."""
 
-    def told(ranks: Ranks) -> str:
+    def raised(ranks: Ranks) -> str:
         try:
             work(ranks)
         except (ContractError, PeerLost) as error:
             return f"{type(error).__name__}: {error.message}"
         return ""
 
-    return team(2, told)
+    return team(2, raised)
 
 
 def frozen(module: nn.Linear) -> nn.Linear:
@@ -106,9 +106,9 @@ def test_data_and_optimizers_that_differ(other: dict[str, Any], what: str, messa
     if not what:
         assert first == second == ""
         return
-    for kind, told in ("ContractError", first), ("PeerLost", second):
-        assert told.startswith(f"{kind}: ") and "rank 1" in told and what in told
-        messages.check(told.partition("[")[0])
+    for kind, raised in ("ContractError", first), ("PeerLost", second):
+        assert raised.startswith(f"{kind}: ") and "rank 1" in raised and what in raised
+        messages.check(raised.partition("[")[0])
 
 
 def test_the_digest_of_options_is_that_of_all_plain_numbers() -> None:

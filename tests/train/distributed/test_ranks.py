@@ -9,7 +9,7 @@ from tests.messages import Messages
 from tests.train.team import team
 
 
-def test_alone_nobody_is_waited_for() -> None:
+def test_a_single_rank_waits_for_none() -> None:
     assert ALONE.is_main and ALONE.is_first_on_machine and not ALONE.are_several
     ALONE.wait_for_first_on_machine()
 

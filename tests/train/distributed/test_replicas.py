@@ -32,7 +32,7 @@ def test_tensors_of_any_type_are_those_of_rank_0() -> None:
 
 
 def test_what_lies_on_the_cpu_of_ranks_on_gpus_is_spread_too() -> None:
-    """NCCL takes nothing from the CPU; neither does the group that stands for it here, without an error."""
+    """NCCL takes nothing from the CPU; neither does the group used in its place here, without an error."""
 
     def work(ranks: Ranks) -> list[Tensor]:
         control = dist.group.WORLD  # gloo, as the ranks on GPUs have it beside NCCL

@@ -77,7 +77,7 @@ def test_norms_are_those_of_all_rows() -> None:
     team(3, work)
 
 
-def test_a_state_tells_shards_from_what_is_complete(messages: Messages) -> None:
+def test_a_state_distinguishes_shards_from_whole_tensors(messages: Messages) -> None:
     def work(ranks: Ranks) -> str:
         own = sharded(values(7), ranks)
         alike = DTensor.from_local(values(2), own.device_mesh, [Replicate()])

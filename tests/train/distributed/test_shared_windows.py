@@ -96,7 +96,7 @@ def test_together_they_are_the_windows_of_one_process() -> None:
     assert team(3, work) == [
         [([[0, 1]], 2, 4), ([[4, 5]], 2, 4), ([[8]], 1, 2), ([[0, 1]], 2, 4)],
         [([[2]], 1, 4), ([[6]], 1, 4), ([[9]], 1, 2), ([[2]], 1, 4)],
-        [([[3]], 1, 4), ([[7]], 1, 4), ([[8]], 0, 2), ([[3]], 1, 4)],  # it stands in
+        [([[3]], 1, 4), ([[7]], 1, 4), ([[8]], 0, 2), ([[3]], 1, 4)],  # a stand-in
     ]
 
 
@@ -155,8 +155,8 @@ def test_what_one_rank_cannot_draw_all_hear_of_and_go_on_after(messages: Message
     assert other[3:] == [([[9]], 1, 2), ([[2, 3]], 2, 4)]
 
 
-def test_for_a_share_that_holds_nothing_another_stands_in() -> None:
-    """Where no share holds anything, nobody takes the step."""
+def test_an_empty_share_is_replaced_by_another() -> None:
+    """If no share has a sample, no rank takes the step."""
 
     def some(samples: list[Tensor]) -> Tensor | None:
         kept = [one for one in samples if one < 6]
@@ -175,7 +175,7 @@ def test_a_stop_is_heard_before_the_window_that_was_drawn_after_it() -> None:
         trainer, windows = windows_of(ranks, indexed(ranks))
         drawn(trainer, windows, 1)
         if ranks.rank == 1:
-            trainer.request_stop("told to")
+            trainer.request_stop("requested")
         with pytest.raises(Interrupted):
             drawn(trainer, windows, 9)
         return trainer.progress.step
@@ -203,7 +203,7 @@ def test_a_stop_leaves_the_state_of_the_window_that_was_taken() -> None:
     def work(ranks: Ranks) -> list[Any]:
         trainer, windows = windows_of(ranks, Stream(Flow(), batch_size=4))
         drawn(trainer, windows, 1)
-        trainer.request_stop("told to")
+        trainer.request_stop("requested")
         with pytest.raises(Interrupted):
             drawn(trainer, windows, 9)
         return [trainer.progress.step, windows.state_of_data()["position"]]
@@ -236,7 +236,7 @@ def test_a_set_that_gives_each_rank_other_batches_is_an_error(messages: Messages
     messages.check(first)
 
 
-def test_a_set_that_gives_each_rank_other_values_is_told(messages: Messages) -> None:
+def test_a_set_that_gives_each_rank_other_values_is_reported(messages: Messages) -> None:
     def work(ranks: Ranks) -> list[str]:
         batches = Stream(Split(ranks.rank, evenly=True), batch_size=4, num_batches=2)
         trainer, windows = windows_of(ranks, batches)

@@ -120,9 +120,9 @@ def test_weights_that_are_not_finite_are_named(messages: Messages) -> None:
     assert failed_step.describe_nonfinite_weights(trainer) == ""
     with torch.no_grad():
         next(runner.parameters())[0, 0] = torch.nan
-    told = failed_step.describe_nonfinite_weights(trainer)
-    assert next(name for name, _ in runner.named_parameters()) in told
-    messages.check(told)
+    text = failed_step.describe_nonfinite_weights(trainer)
+    assert next(name for name, _ in runner.named_parameters()) in text
+    messages.check(text)
 
 
 def test_an_epoch_without_a_sample_is_an_error(messages: Messages) -> None:

@@ -181,7 +181,7 @@ def samples_in(step: int, *, accumulation: int = 1) -> list[int]:
 def test_a_run_stops_and_names_the_first_bad_step(
     tmp_path: Path, how: str, clips: bool, first: int, log: int, messages: Messages
 ) -> None:
-    """Without clipping nobody looks at the gradient, so it is seen in the step after, and that is said."""
+    """Without clipping the gradient is not checked, so the next step finds it, and the error says so."""
     fails(**{how: [5]})
     trainer = replace(RECIPE, log=log, save=4, validate=100).make(tmp_path)
     if not clips:
@@ -210,10 +210,10 @@ def test_the_advice_is_what_is_not_done_already(
         trainer.stepper.optimizers["main"].max_grad_norm = None
     with pytest.raises(TrainingError) as found:
         trainer.fit()
-    told = str(found.value)
-    assert ("max_grad_norm" in told) != clips and "on_non_finite" in told
-    assert ("checkpoint 0" in told) == (first == 6)
-    messages.check(told)
+    text = str(found.value)
+    assert ("max_grad_norm" in text) != clips and "on_non_finite" in text
+    assert ("checkpoint 0" in text) == (first == 6)
+    messages.check(text)
 
 
 def test_an_error_that_ends_the_run_names_its_step_and_its_samples(
@@ -225,9 +225,9 @@ def test_an_error_that_ends_the_run_names_its_step_and_its_samples(
     (note,) = found.value.__notes__
     assert re.findall(r"\d+", note) == ["5", "1", "5", *map(str, samples_in(5))]
     messages.check(note)
-    told = record_exception(found.value)
-    assert "\n".join(traceback_frames.format_chain(told, ProjectFiles([]))).endswith(told.notes[0])
-    assert traceback_frames.exception_summary(told) == "ValueError: no good", "a line of a table is short"
+    record = record_exception(found.value)
+    assert "\n".join(traceback_frames.format_chain(record, ProjectFiles([]))).endswith(record.notes[0])
+    assert traceback_frames.exception_summary(record) == "ValueError: no good", "a line of a table is short"
 
 
 def test_the_first_bad_step_is_known_however_long_a_row_is(tmp_path: Path, messages: Messages) -> None:
@@ -438,7 +438,7 @@ def test_a_row_without_a_good_step_has_no_mean(tmp_path: Path) -> None:
 def test_too_many_are_an_error(
     tmp_path: Path, how: str, policy: dict[str, Any], most: int, messages: Messages
 ) -> None:
-    """The step that was one too many is kept, and its own error told."""
+    """The step that was one too many is kept, and its own error reported."""
     fails(**{how: [2, 4, 5, 7]})
     recipe = replace(RECIPE, log=3, validate=100, save=100, recovery={**policy, "max_skipped_steps": most})
     with pytest.raises(TrainingError, match=rf"\b{most + 1}\b") as raised:
@@ -466,7 +466,7 @@ def test_no_more_than_allowed_over_all_sessions(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_skips_the_same(
     tmp_path: Path, how: str, policy: dict[str, Any], log: int
 ) -> None:
-    """Cut after each step, before and after a skip, with flags that nobody has looked at yet."""
+    """Cut after each step, before and after a skip, with flags that are not checked yet."""
     fails(**{how: [3, 4, 9]})
     recipe = replace(RECIPE, log=log, save=3, validate=4, recovery=policy)
     whole = recipe.make(tmp_path / "whole")
@@ -559,7 +559,7 @@ def test_whatever_an_update_records_a_bad_step_is_left_out(tmp_path: Path) -> No
     assert all(math.isfinite(row["train/my_loss"]) for row in rows_of(tmp_path))
 
 
-def test_bad_steps_are_told_at_the_end_where_nobody_cuts_a_row() -> None:
+def test_bad_steps_are_reported_at_the_end_without_records() -> None:
     fails(nan=[15, 22])
     runner = built(FailingMLP)
     recovery = Recovery(on_non_finite="skip")
@@ -793,8 +793,8 @@ def test_three_times_and_no_more(tmp_path: Path, bad: Any, log: int, messages: M
             recipe.make(tmp_path).fit()
         said.add(str(raised.value))
         assert raised.value.__context__ is None  # no traceback of how roost goes back
-    (told,) = said
-    messages.check(told)
+    (line,) = said
+    messages.check(line)
     box = black_box.newest_box(tmp_path / "blackbox")
     assert box is not None and box.note.step == fourth and box.has_batch
     assert [step for _, step, _ in lines_of(tmp_path)] == [first, second, third]
@@ -903,7 +903,7 @@ def test_an_error_that_does_not_come_again_was_not_skipped(tmp_path: Path) -> No
     assert lines_of(tmp_path) == [(1, 6, "rollback")]
 
 
-def test_the_records_of_a_rollback_fold_and_nobody_sees_a_row_twice(tmp_path: Path) -> None:
+def test_the_records_of_a_rollback_fold_and_no_row_is_seen_twice(tmp_path: Path) -> None:
     """A row that the run went back behind is gone for each reader: of all, of the newest, of what comes."""
     fails(nan=[9])
     path = tmp_path / "records" / "1.jsonl"
@@ -969,7 +969,7 @@ class Rotten(Points):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_a_sample_that_cannot_be_read(tmp_path: Path, workers: int, accumulation: int) -> None:
-    """Its whole window is passed over, in each epoch; the rest is drawn as before, whoever fetches."""
+    """Its whole window is passed over, in each epoch; the rest is drawn as before, with any loader."""
     bad = [2, 5] if accumulation == 1 else [3]
     rotten = {samples_in(step, accumulation=accumulation)[-1] for step in bad}
     recipe = replace(
@@ -982,11 +982,11 @@ def test_a_sample_that_cannot_be_read(tmp_path: Path, workers: int, accumulation
     last = trainer.progress.step
     expected = [n for n in range(1, last + 1) if rotten & set(samples_in(n, accumulation=accumulation))]
     assert [step for _, step, _ in lines_of(tmp_path)] == expected and len(expected) >= 2 * len(rotten)
-    told = skipped_steps.read(tmp_path / skipped_steps.NAME)
-    assert [one.samples for one in told] == [samples_in(n, accumulation=accumulation) for n in expected]
-    assert re.fullmatch(r"OSError: sample (\d+) is rotten; .*\bsample \1\b.*Rotten", told[0].error)
+    skipped = skipped_steps.read(tmp_path / skipped_steps.NAME)
+    assert [one.samples for one in skipped] == [samples_in(n, accumulation=accumulation) for n in expected]
+    assert re.fullmatch(r"OSError: sample (\d+) is rotten; .*\bsample \1\b.*Rotten", skipped[0].error)
     assert trainer.progress.epoch == 2 and trainer.progress.samples == 52 - sum(
-        len(one.samples) for one in told
+        len(one.samples) for one in skipped
     )
 
 
@@ -1017,8 +1017,8 @@ def test_a_sample_that_kills_its_worker(tmp_path: Path, workers: int, accumulati
     last = trainer.progress.step
     expected = [n for n in range(1, last + 1) if deadly in samples_in(n, accumulation=accumulation)]
     assert [(step, kind) for _, step, kind in lines_of(tmp_path)] == [(n, "error") for n in expected]
-    told = skipped_steps.read(tmp_path / skipped_steps.NAME)[0]
-    assert re.search(rf"^WorkerDied: .*\bsample {deadly}\b", told.error)
+    skipped = skipped_steps.read(tmp_path / skipped_steps.NAME)[0]
+    assert re.search(rf"^WorkerDied: .*\bsample {deadly}\b", skipped.error)
     assert [re.findall(r"\bstep (\d+)\b", one) for one in trainer.inexact] == [[str(n)] for n in expected]
 
 
@@ -1046,8 +1046,8 @@ def test_any_error_of_a_step_may_be_skipped(tmp_path: Path, how: str, error: typ
     fails(**{how: [3]}, error=error)
     trainer = replace(RECIPE, recovery=PASS).make(tmp_path)
     assert trainer.fit() == "finished"
-    (told,) = skipped_steps.read(tmp_path / skipped_steps.NAME)
-    assert told == skipped_steps.SkippedStep(
+    (skipped,) = skipped_steps.read(tmp_path / skipped_steps.NAME)
+    assert skipped == skipped_steps.SkippedStep(
         session=1,
         step=3,
         epoch=0,

@@ -91,7 +91,7 @@ def test_the_slow_track_takes_every_nth_scheduled_save_over_restarts(tmp_path: P
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_save_is_told_to_hooks_once_it_stands(tmp_path: Path, asynchronous: bool) -> None:
+def test_hooks_are_called_once_a_save_is_committed(tmp_path: Path, asynchronous: bool) -> None:
     seen: list[tuple[str, int, bool]] = []
 
     class Hears(Hook):

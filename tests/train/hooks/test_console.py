@@ -52,7 +52,7 @@ def test_every_row_when_there_is_time(tmp_path: object, capsys: pytest.CaptureFi
     plain(built(MLP), Still(), [Records(f"{tmp_path}/records", "3"), Console(0.0)], until="1ep").fit()
     begin, *middle, run, _ = said(capsys)
     assert "1 epoch" in begin
-    assert "samples/s" in run and "epoch" not in run, "of its only epoch it tells alone"
+    assert "samples/s" in run and "epoch" not in run, "the line of the run is that of its only epoch"
     assert [text.split()[:4] for text in middle] == [
         ["epoch", "0/1", "step", "3/7"],
         ["epoch", "0/1", "step", "6/7"],

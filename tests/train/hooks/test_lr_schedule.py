@@ -26,14 +26,14 @@ class Rates(Hook):
 
     def __init__(self) -> None:
         self.rates: list[float] = []
-        self.told: list[float] = []
+        self.recorded: list[float] = []
         """What a row says of it afterwards, when the scheduler has gone on."""
 
     def before_step(self, trainer: Trainer) -> None:
         self.rates.append(trainer.stepper.optimizers["main"].lr)
 
     def on_step(self, trainer: Trainer) -> None:
-        self.told.append(trainer.stepper.optimizers["main"].rates_of_the_step[0])
+        self.recorded.append(trainer.stepper.optimizers["main"].rates_of_the_step[0])
 
 
 def rates(
@@ -47,7 +47,7 @@ def rates(
     loaders = {"valid": loader(Still(8), 8, shuffle=False)}
     hooks = [Schedule(), Validate(every), seen]
     plain(runner, Still(), hooks, until=len(values), loaders=loaders, stepper=stepper).fit()
-    assert seen.told == seen.rates
+    assert seen.recorded == seen.rates
     return seen.rates
 
 

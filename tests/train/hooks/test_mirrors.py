@@ -125,13 +125,13 @@ def test_a_run_that_fails_in_its_last_step_has_failed(
             if trainer.finished:
                 raise RuntimeError("no")
 
-    told, program = tmp_path / "told", tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nread -r end; echo $end > {told}\n")
+    received, program = tmp_path / "end", tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nread -r end; echo $end > {received}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(RuntimeError, match="no"):
         Recipe().make(tmp_path, Mirrors(tmp_path, {"csv": CsvSettings()}), Fails()).fit()
-    assert told.read_text() == "failed\n"
+    assert received.read_text() == "failed\n"
 
 
 def test_a_mirror_whose_process_is_killed_is_started_again(

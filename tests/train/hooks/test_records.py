@@ -93,7 +93,7 @@ def test_train_and_valid_share_a_row(tmp_path: Path) -> None:
     assert second.keys() == {*first.keys(), "valid/loss", "valid/accuracy", "perf/validate_s"}
 
 
-def test_each_row_tells_what_its_steps_took(tmp_path: Path) -> None:
+def test_each_row_has_the_times_of_its_steps(tmp_path: Path) -> None:
     trainer = make(tmp_path / "records", "4", Save("4"), until=8, checkpoints=Checkpoints(tmp_path / "c"))
     trainer.fit()
     first, second = lines(tmp_path / "records")[1:]
@@ -274,7 +274,7 @@ def test_the_row_of_a_test_after_the_end(tmp_path: Path) -> None:
     trainer = plain(built(MLP), Still(), [hook], until=2)
     trainer.fit()
     hook.write(trainer, {"late": 1.0})
-    assert len(lines(tmp_path)) == 2, "closed: told, but not written"
+    assert len(lines(tmp_path)) == 2, "closed: reported, but not written"
     assert trainer.row == {"late": 1.0}
 
 

@@ -53,7 +53,7 @@ def stats(row: dict[str, Any]) -> set[str]:
 
 
 class Plainly(Hook):
-    """The same with a loop over the parameters: what stands in ``grad`` after the step, and copies."""
+    """The same with a loop over the parameters: the content of ``grad`` after the step, and copies."""
 
     phase = Phase.REPORT
 
@@ -132,7 +132,7 @@ def test_training_is_the_same_with_and_without_it(tmp_path: Path) -> None:
 
 
 def test_each_optimizer_has_the_gradient_that_it_moved_with(tmp_path: Path) -> None:
-    """The loss of the generator goes through the discriminator, whose gradients it adds to: what stands in
+    """The loss of the generator goes through the discriminator, whose gradients it adds to: the content of
     ``grad`` when the step is over is not what the discriminator moved with. With a rate of 1 that is the
     update."""
     runner = built(Gan)
@@ -331,7 +331,7 @@ def test_nothing_is_read_back_between_rows(tmp_path: Path) -> None:
     assert read == [10, 20]
 
 
-def test_whoever_lists_values_does_not_meet_them(tmp_path: Path) -> None:
+def test_a_list_of_values_has_no_statistics(tmp_path: Path) -> None:
     hooks = [Records(tmp_path / "records", "1"), Statistics(1), Save("100")]
     plain(built(MLP), Still(), hooks, until=2, checkpoints=Checkpoints(tmp_path / "c")).fit()
     columns = records.fold(tmp_path / "records")

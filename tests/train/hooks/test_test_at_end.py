@@ -107,7 +107,7 @@ def test_damaged_checkpoints_are_passed_over_best_first(
     else:
         assert "of step" not in line
     assert "test/a/loss" in last_row(tmp_path)
-    assert not list((tmp_path / "checkpoints").glob("*.corrupt")), "whoever trains sets aside"
+    assert not list((tmp_path / "checkpoints").glob("*.corrupt")), "only training sets checkpoints aside"
 
 
 def test_only_a_finished_run_is_tested(tmp_path: Path) -> None:
@@ -162,16 +162,16 @@ def test_ranks_test_the_same_weights_or_fail(tmp_path: Path, messages: Messages)
         for folder in ("0", str(ranks.rank)):
             trainer = make(tmp_path / folder)
             trainer.ranks = ranks
-            told: list[str] = []
+            reported: list[str] = []
             hook = Tests(Records(tmp_path / "rows"), RULE)
-            hook.report = told.append
+            hook.report = reported.append
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 try:
                     hook.on_stop(trainer, "finished")
                 except CheckpointError as error:
-                    told.append(str(error))
+                    reported.append(str(error))
             assert bool(printed.getvalue()) == ranks.is_main
-            said.append("".join(told))
+            said.append("".join(reported))
         return said
 
     first, second = team(2, measure)

@@ -120,7 +120,7 @@ def test_a_save_that_leaves_no_time_for_another_is_the_last(
 class SlowDisk(Hook):
     """A save took forty seconds."""
 
-    phase = Phase.REPORT  # told once there is a limit
+    phase = Phase.REPORT  # called once there is a limit
 
     def on_start(self, trainer: Trainer) -> None:
         limit_of(trainer).note_save(40.0)

@@ -44,7 +44,7 @@ class Probed(MLP):
 
 
 @pytest.mark.parametrize("probes", [True, False])
-def test_a_batch_is_looked_at_first_unless_told_otherwise(probes: bool) -> None:
+def test_a_batch_is_probed_first_unless_switched_off(probes: bool) -> None:
     runner = built(Probed)
     loaders = {"valid": loader(Still(), 8, shuffle=False)}
     plain(runner, Still(), [Validate("100", probes=probes)], until=1, loaders=loaders).fit()

@@ -83,7 +83,7 @@ def test_training_is_the_same_with_and_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["raises", "no media", "no mapping"])
-def test_a_picture_that_fails_is_told_and_training_goes_on(
+def test_a_picture_that_fails_is_reported_and_training_continues(
     wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Fails(MLP):
@@ -101,7 +101,7 @@ def test_a_picture_that_fails_is_told_and_training_goes_on(
 
 
 @pytest.mark.parametrize("name", ["", ".x", "../x", "a\0b", "n" * 81, 3])
-def test_a_name_that_no_file_can_have_is_told_and_training_goes_on(
+def test_a_name_that_no_file_can_have_is_reported_and_training_continues(
     name: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Shows(MLP):
@@ -122,7 +122,7 @@ def test_a_runner_that_shows_nothing_leaves_nothing(tmp_path: Path) -> None:
 # ---- the first samples ---------------------------------------------------------------------------------
 
 
-class Tells(MLP):
+class Recording(MLP):
     """Shows the samples that it is given."""
 
     def build(self) -> None:
@@ -140,7 +140,7 @@ def test_shows_the_first_samples_whatever_the_batches_are(
     size: int, samples: int, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a set that moves its samples by chance, and of an order by chance: always the same."""
-    runner, collated = built(Tells), []
+    runner, collated = built(Recording), []
 
     def collate(drawn: list[Any]) -> Any:
         collated.append(len(drawn))
@@ -161,7 +161,7 @@ def test_shows_the_first_samples_whatever_the_batches_are(
 
 
 def test_the_training_set_where_there_is_no_validation(tmp_path: Path) -> None:
-    runner = built(Tells)
+    runner = built(Recording)
     plain(runner, Still(), [Visualize(tmp_path, 2, samples=6)], until=4).fit()
     assert all(torch.equal(one, Still().x[:6]) for one in runner.seen) and len(runner.seen) == 2
 
@@ -184,7 +184,7 @@ def test_a_stream_gives_its_first(kind: str, samples: int, tmp_path: Path) -> No
         stream = Stream(Whole(batches), batch_size=None, name="valid")
     else:
         stream = Stream(Flow(), batch_size=4, num_workers=int("worker" in kind), name="valid")
-    runner = built(Tells)
+    runner = built(Recording)
     plain(
         runner, Points(), [Visualize(tmp_path, 2, samples=samples)], until=4, loaders={"valid": stream}
     ).fit()
@@ -202,7 +202,7 @@ class Whole(torch.utils.data.IterableDataset[Any]):
 def test_training_goes_on_exactly_where_its_own_stream_was_looked_at(tmp_path: Path) -> None:
     made = []
     for hooks in ([], [Visualize(tmp_path, 2, samples=3)]):
-        runner = built(Tells)
+        runner = built(Recording)
         loaders = {"train": Stream(Flow(), batch_size=4, num_batches=7)}
         plain(runner, Still(), hooks, until=9, loaders=loaders).fit()
         made.append(bits([dict(runner.state_dict()), seeding.rng_state()]))
@@ -218,7 +218,7 @@ def test_training_is_the_same_with_and_without_samples(tmp_path: Path) -> None:
     assert states[0] == states[1]
 
 
-def test_a_failure_is_told_with_the_users_own_lines(
+def test_a_failure_is_reported_with_the_lines_of_the_project(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Fails(MLP):
@@ -299,7 +299,7 @@ def test_a_stop_while_samples_are_read_is_no_failure(
         loaders = {"valid": loader(valid, 8, shuffle=False)}
         hooks = [Visualize(tmp_path / "media", 2, samples=3), Save("100")]
         checkpoints = Checkpoints(tmp_path / "c")
-        trainer = plain(built(Tells), Still(), hooks, until=3, loaders=loaders, checkpoints=checkpoints)
+        trainer = plain(built(Recording), Still(), hooks, until=3, loaders=loaders, checkpoints=checkpoints)
         valid.trainer = trainer if session == 1 else None
         assert trainer.fit() == ("test" if session == 1 else "finished")
         assert files(tmp_path / "media") == ([] if session == 1 else [

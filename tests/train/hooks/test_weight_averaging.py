@@ -334,7 +334,7 @@ def test_a_skipped_step_leaves_a_finite_average() -> None:
 
 
 def test_the_projects_hooks_come_first() -> None:
-    """One that changes the weights in the same phase is seen, as it stands before the averages."""
+    """One that changes the weights in the same phase is included, as it comes before the averages."""
 
     class Clamps(Hook):
         phase = Phase.MODEL

@@ -36,7 +36,7 @@ def mirrored(package: Path) -> int:
     return len(table(path)) if path.exists() else 0
 
 
-def test_it_follows_and_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_it_follows_until_the_end_of_the_session(tmp_path: Path) -> None:
     writer = session(tmp_path, 1, 0, [1, 2])
     with process(tmp_path) as started:
         wait_for(lambda: mirrored(tmp_path) == 2, 60)
@@ -66,7 +66,7 @@ def test_a_signal_to_the_group_is_the_training_s_to_answer(tmp_path: Path, numbe
     assert mirrored(tmp_path) == 2
 
 
-def test_it_may_be_told_the_end_before_it_has_begun(tmp_path: Path) -> None:
+def test_the_end_may_come_before_it_has_started(tmp_path: Path) -> None:
     """A training shorter than the start of a process."""
     session(tmp_path, 1, 0, [1])
     with process(tmp_path) as started:

@@ -40,8 +40,8 @@ def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, messag
 def test_each_is_made_without_torch(kind: str, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from roost.train.mirrors.mirror_kinds import KINDS; "
-        "from roost.train.mirrors.run_identity import Subject; kind = KINDS[sys.argv[1]]; "
-        "kind.make_sink(Path(sys.argv[2]), kind.settings(), Subject(name='x')); "
+        "from roost.train.mirrors.run_identity import RunIdentity; kind = KINDS[sys.argv[1]]; "
+        "kind.make_sink(Path(sys.argv[2]), kind.settings(), RunIdentity(name='x')); "
         "assert 'torch' not in sys.modules, 'torch'"
     )
     subprocess.run([sys.executable, "-c", program, kind, tmp_path], check=True)

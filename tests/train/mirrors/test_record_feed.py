@@ -112,7 +112,7 @@ def test_the_next_session_brings_what_lacks_and_takes_back_what_is_gone(tmp_path
     second.rows = list(first.rows)
     resumed(tmp_path, second)
     assert second.values == folded(tmp_path) and second.steps == list(range(1, start + 1))
-    assert second.connected_with["token"] == first.told["token"] != ""
+    assert second.connected_with["token"] == first.connected_with["token"] != ""
 
 
 def test_a_kill_before_the_note_makes_no_doubles(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.train.mirrors.recorded import Log, folded, session
 
 
 class Clock:
-    """Goes on when it is told to."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -35,7 +35,7 @@ def test_a_failure_is_said_once_tried_again_and_made_good(
 
     def make() -> Sink:
         made.append(Log())
-        made[-1].error = ConnectionError("nobody\nthere \x1b[2J") if broken else None
+        made[-1].error = ConnectionError("no one\nthere \x1b[2J") if broken else None
         return made[-1]
 
     retrying = retrying_feed(tmp_path, make, clock)
@@ -47,7 +47,7 @@ def test_a_failure_is_said_once_tried_again_and_made_good(
         retrying.send_new()
     assert len(made) == 4 and made[0].calls[-1] == "close None"
     out = capsys.readouterr().out
-    assert out.startswith("mirror log: ConnectionError: nobody there \\x1b[2J; ") and out.count("\n") == 1
+    assert out.startswith("mirror log: ConnectionError: no one there \\x1b[2J; ") and out.count("\n") == 1
     messages.check(out)
     broken = False
     writer.row(3, 0, {"train/loss": 1.0})

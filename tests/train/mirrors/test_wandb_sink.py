@@ -89,7 +89,7 @@ def test_the_run_is_described_and_nothing_else_is_captured(tmp_path: Path) -> No
     from roost.train.mirrors import wandb_offline_log
 
     session(tmp_path, 1, 0, [10])
-    settings = WandbSettings(group="g", tags=["t"], entity="somebody")
+    settings = WandbSettings(group="g", tags=["t"], entity="someone")
     feed_of(tmp_path, settings).close("finished")
     (path,) = files(tmp_path)
     given: Any = [proto.Record.FromString(data) for data in wandb_offline_log.records(path.read_bytes())]  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def test_the_run_is_described_and_nothing_else_is_captured(tmp_path: Path) -> No
         "g",
         ["t"],
     )
-    assert run.entity == "somebody" and run.run_id == json.loads(_note(tmp_path))["run_id"]
+    assert run.entity == "someone" and run.run_id == json.loads(_note(tmp_path))["run_id"]
     assert {key: config[key] for key in ("lr", "model")} == {"lr": 0.1, "model": {"width": 8}}
     assert not run.git.commit and not run.git.remote_url
     assert not [one for one in given if one.HasField("environment") or one.HasField("stats")]
@@ -186,8 +186,8 @@ def test_online_without_a_key_is_one_error_and_no_question(
 
 
 @pytest.mark.needs_program("strace")
-def test_offline_asks_nobody(tmp_path: Path) -> None:
-    """No name is looked up, and nobody is called but wandb's own process."""
+def test_offline_connects_to_no_server(tmp_path: Path) -> None:
+    """No name is looked up, and no process is called but wandb's own process."""
     session(tmp_path, 1, 0, [10])
     task = {"package": str(tmp_path), "kind": "wandb", "settings": {}, "identity": {"name": "x"}}
     trace = tmp_path / "trace"

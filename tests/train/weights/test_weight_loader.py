@@ -116,8 +116,8 @@ def test_types_are_converted_within_their_kind(messages: Messages) -> None:
     )
     fit.load()
     assert same(net, state) and net.table.dtype == torch.int32
-    told = [("float16", "float32", "(1)"), ("int64", "int32", "(1)")]
-    for line, facts in zip(sorted(fit.report.converted), told, strict=True):
+    expected = [("float16", "float32", "(1)"), ("int64", "int32", "(1)")]
+    for line, facts in zip(sorted(fit.report.converted), expected, strict=True):
         assert all(fact in line for fact in facts)
         messages.check(line)
 
@@ -162,7 +162,7 @@ def test_tied_weights_need_one_name(messages: Messages) -> None:
     messages.check(note)
 
 
-def test_two_names_for_one_tensor_are_told() -> None:
+def test_two_names_for_one_tensor_are_reported() -> None:
     fit = WeightFit(
         nn.Linear(2, 2, bias=False), {"weight": torch.ones(2, 2), "module.weight": torch.zeros(2, 2)}
     )

@@ -68,7 +68,7 @@ def test_proposals_count_what_fits_with_its_shape() -> None:
     assert propose_mappings({"0.weight": (7, 7)}, ours) == []
 
 
-def test_many_names_are_told_by_what_they_begin_with() -> None:
+def test_many_names_are_grouped_by_prefix() -> None:
     assert format_names(["a.w", "b.w"]) == "a.w, b.w"
     names = [f"net.a.{n}.w" for n in range(9)] + ["net.b.w", *(f"net.c.{n}" for n in range(3))]
     assert format_names(names) == "net.a.* (9), net.b.w, net.c.* (3)"
