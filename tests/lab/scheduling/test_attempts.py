@@ -218,7 +218,7 @@ def test_one_that_cannot_be_asked_is_asked_again(lab: Lab, store: QueueStore, me
         def request_stop(self, task: Task, *, now: bool) -> None:
             if not self.hears:
                 raise RoostError("it is not yours")
-            super().ask(task, now=now)
+            super().request_stop(task, now=now)
 
     deaf = Deaf()
     with closing(Attempts(store, deaf, queued.alike)) as attempts:
