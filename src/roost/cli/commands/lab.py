@@ -55,7 +55,9 @@ def stop() -> int:
 
 @command.command("restart")
 def restart() -> int:
-    """Ends the daemon and starts a new one, e.g. after an update of roost. Running tasks continue.
+    """Ends the daemon and starts a new one. Running tasks continue.
+
+    This is needed after an update of roost.
 
     \b
     roost lab restart
