@@ -47,7 +47,7 @@ def test_nobody_adds_a_line_of_his_own(end: str) -> None:
 
 
 def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
-    with lab.open_queue() as store, store._writing():
+    with lab.open_queue() as store, store._write_transaction():
         store._note_all((None, kind, str(n)) for n in range(1500) for kind in (request_journal.KIND, "other"))
     assert texts()[0] == "500" and len(texts()) == 1000  # who never asked before sees the newest
     first = request_journal.read(0)

@@ -8,7 +8,7 @@ from tests.lab.queued import task
 
 
 def end(store: QueueStore, name: str = "net", state: str = FAILED, seconds: float = 60.0) -> str:
-    """A task comes, runs and ends."""
+    """Submits a task, and moves it to an end state; returns its id."""
     one = task(name=name)
     store.submit([one])
     running = store.transition(store.start(one, [], None), RUNNING, session=1, started=1000.0)

@@ -1,5 +1,5 @@
-"""Kills, at each of its steps in turn, the one who tells; more happens, and another one tells the rest. Each
-step has a queue of its own, and a part of the URL; it prints what each step was.
+"""Kills the sending process at each of its steps in turn; after more events another process sends the rest.
+Each step has a queue and a part of the URL of its own; the program prints the steps.
 
 Started as ``kill_program.py FOLDER URL BEFORE AFTER``: so many events before the kill, and after it.
 """
@@ -24,7 +24,7 @@ from roost.lab.queue.queue_store import QueueStore
 from tests.lab.notices.ends import end
 
 
-def told(folder: Path, url: str) -> None:
+def send_all(folder: Path, url: str) -> None:
     receivers = {name: Receiver(kind="webhook", url=f"{url}/{name}") for name in ("a", "b")}
     with QueueStore.open(folder) as store:
         cursor = NoticeCursor.load(store) or NoticeCursor.create(store, 0.0)
@@ -69,7 +69,7 @@ def killed_at(number: int, folder: Path, url: str) -> str:
     said_fd, its_fd = os.pipe()
     if (pid := os.fork()) == 0:
         killing(number, its_fd)
-        told(folder, url)
+        send_all(folder, url)
         os._exit(0)
     os.close(its_fd)
     with os.fdopen(said_fd) as said:
@@ -86,7 +86,7 @@ def main() -> None:
         happen(folder, before)
         name = killed_at(number, folder, its_url)
         happen(folder, after)
-        told(folder, its_url)
+        send_all(folder, its_url)
         if not name:
             return
         print(name)

@@ -1,4 +1,4 @@
-"""Runs that stand on the list of those to be told of, and nobody watches over them any more."""
+"""Entries of unsent notices, of runs without a guard."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ GONE = {
     "boot_id": process_identity.boot_id(),
     "pid": 2**22 + 1,
 }
-"""What is in the record of a session whose supervisor was killed with its guard."""
+"""The record of a session whose supervisor was killed with its guard."""
 START = 1000.0
 
 
 def leave(folder: Path, env: Mapping[str, str], **record: Any) -> str:
-    """An entry that nobody holds, of a run with one session; gives its path.
+    """Adds an entry without a lock, of a run with one session; returns its path.
 
     Args:
-        folder: Its package.
-        env: Of whoever began it.
-        record: Of the session.
+        folder: The package.
+        env: The environment of the run.
+        record: The record of the session.
     """
     token, package = secrets.token_hex(16), str(folder)
     entry = run_notice_list.add_entry(

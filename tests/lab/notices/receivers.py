@@ -25,7 +25,7 @@ class Asked(NamedTuple):
 
 
 class Web:
-    """Writes down what it is sent.
+    """Records its requests.
 
     Args:
         status: What it answers.
@@ -36,7 +36,7 @@ class Web:
         self.status, self.answer, self.headers = status, answer, headers or {}
         self.asked: list[Asked] = []
         self.answers_after: threading.Event | None = None
-        """If set, nobody is answered before."""
+        """If given, requests are answered only after it is set."""
         web = self
 
         class Handler(BaseHTTPRequestHandler):

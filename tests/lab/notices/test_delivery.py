@@ -14,7 +14,7 @@ from tests.lab.notices.receivers import NOTICE, Mail, Web, certificate
 from tests.messages import Messages
 
 
-def test_a_webhook_gets_all_that_is_known(web: Web) -> None:
+def test_a_webhook_gets_all_fields(web: Web) -> None:
     assert delivery.deliver(web.receiver(token="t0ken"), NOTICE) == ""
     (asked,) = web.asked
     assert asked.body == NOTICE._asdict() and asked.path == "/hook/s3cret-path"
@@ -53,7 +53,7 @@ def test_a_redirect_is_not_followed(web: Web) -> None:
         ("slack", "ok", []),
     ],
 )
-def test_some_tell_their_errors_in_the_body(
+def test_errors_in_the_body_of_a_response(
     web: Web, kind: str, answer: str, facts: list[str], messages: Messages
 ) -> None:
     web.answer = answer
@@ -63,7 +63,7 @@ def test_some_tell_their_errors_in_the_body(
         messages.check(found)
 
 
-def test_what_cannot_be_sent_at_all_is_told_like_the_rest(web: Web, messages: Messages) -> None:
+def test_an_unexpected_error_is_a_failure_to_deliver(web: Web, messages: Messages) -> None:
     odd = NOTICE._replace(tasks=[{"id": object()}])
     why = delivery.deliver(web.receiver(), odd, pauses=(0, 0))
     assert "TypeError" in why
@@ -71,14 +71,14 @@ def test_what_cannot_be_sent_at_all_is_told_like_the_rest(web: Web, messages: Me
     assert not web.asked
 
 
-def test_nobody_there(web: Web) -> None:
+def test_no_server(web: Web) -> None:
     web.close()
     why = delivery.deliver(web.receiver(), NOTICE, pauses=(0,))
     assert "Connection refused" in why and "2" in why
 
 
 @pytest.mark.parametrize("drips", [False, True])
-def test_one_who_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch, drips: bool) -> None:
+def test_a_server_that_does_not_answer_is_abandoned(monkeypatch: pytest.MonkeyPatch, drips: bool) -> None:
     """Silent, or a byte at a time, which no time-out of a socket ends."""
     monkeypatch.setattr(delivery, "_RESPONSE_SECONDS", 5.0 if drips else 0.05)
     monkeypatch.setattr(delivery, "_ATTEMPT_SECONDS", 0.2 if drips else 5.0)
@@ -123,7 +123,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.needs_program("openssl")
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_letter_is_sent_under_tls_alone(own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+def test_mail_is_sent_with_tls_only(own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     server = Mail(own, at_once=at_once)
     assert delivery.deliver(server.receiver(), NOTICE) == ""
@@ -137,7 +137,7 @@ def test_a_letter_is_sent_under_tls_alone(own: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.needs_program("openssl")
-def test_a_mail_server_that_nobody_vouches_for_gets_nothing(own: Path, messages: Messages) -> None:
+def test_a_mail_server_with_an_untrusted_certificate_gets_nothing(own: Path, messages: Messages) -> None:
     server = Mail(own, at_once=False)
     why = delivery.deliver(server.receiver(), NOTICE, pauses=(0,))
     server.close()
@@ -152,7 +152,7 @@ def test_a_mail_server_that_nobody_vouches_for_gets_nothing(own: Path, messages:
     [
         ({"STARTTLS": "502 not here"}, "502", 1),
         ({"AUTH": "535 not pass-w0rd"}, "535 not ***", 1),
-        ({"RCPT": "550 nobody"}, "bob@there.org", 1),
+        ({"RCPT": "550 unknown"}, "bob@there.org", 1),
         ({"DATA": "451 later"}, "451 later", 2),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_mail_server_that_refuses(
 
 @pytest.mark.needs_program("openssl")
 @pytest.mark.parametrize("at_once", [False, True])
-def test_a_mail_server_that_never_ends_is_left(
+def test_a_mail_server_with_endless_responses_is_abandoned(
     own: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, messages: Messages
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
@@ -187,7 +187,7 @@ def test_a_mail_server_that_never_ends_is_left(
     messages.check(why)
 
 
-def test_what_a_receiver_answers_moves_no_cursor(web: Web) -> None:
+def test_control_characters_of_a_response_are_escaped(web: Web) -> None:
     web.answer = '{"code": 1, "msg": "\\u001b[2Jbad\\u202e"}'
     why = delivery.deliver(web.receiver("lark"), NOTICE, pauses=())
     assert why.endswith(": 1 \\x1b[2Jbad\\u202e")

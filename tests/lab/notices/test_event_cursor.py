@@ -30,7 +30,7 @@ def test_it_begins_where_the_settings_were_made_and_stays(tmp_path: Path) -> Non
         assert NoticeCursor.load(store) is None
 
 
-def test_of_another_queue_it_tells_the_time_alone(tmp_path: Path) -> None:
+def test_the_cursor_of_another_queue_gives_only_its_time(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     with QueueStore.open(folder) as store:
         for _ in range(5):
@@ -44,7 +44,7 @@ def test_of_another_queue_it_tells_the_time_alone(tmp_path: Path) -> None:
         assert NoticeCursor.create(store, 0.0).seq == 0
 
 
-def test_what_nobody_has_written_is_none(tmp_path: Path) -> None:
+def test_an_invalid_cursor_file_counts_as_none(tmp_path: Path) -> None:
     with QueueStore.open(tmp_path / "lab") as store:
         for text in ("", "[1]", '{"queue": 1}', "[" * 5000):
             (store.folder / "notices.json").write_text(text)

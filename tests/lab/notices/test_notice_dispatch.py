@@ -31,13 +31,13 @@ def set_up(web: Web) -> None:
     settings_path().write_text(f"receivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
 
 
-def told(web: Web) -> list[tuple[str, str]]:
+def sent(web: Web) -> list[tuple[str, str]]:
     return [(one["id"], one["state"]) for asked in web.asked for one in asked.body["tasks"]]
 
 
-def test_what_ended_before_and_after_a_kill_of_the_daemon_is_told_once(lab: Lab, web: Web) -> None:
-    """The first task ends while no daemon lives; the second one's end stands in the queue, and nobody was
-    sent."""
+def test_ends_before_and_after_a_kill_of_the_daemon_send_one_notice_each(lab: Lab, web: Web) -> None:
+    """The first task ends while no daemon runs; the end of the second is in the queue, and no process was
+    started for it."""
     lab.start()
     set_up(web)
     unseen = lab.submit("until [ -e go ]; do sleep 0.01; done; exit 7")
@@ -54,15 +54,15 @@ def test_what_ended_before_and_after_a_kill_of_the_daemon_is_told_once(lab: Lab,
     wait_for(lambda: len(web.asked) == 2, 20.0)
     last = lab.submit("exit 0")
     wait_for(lambda: len(web.asked) == 3, 20.0)
-    assert sorted(told(web)[:2]) == sorted([(unseen, "failed"), (one.id, "failed")])
-    assert told(web)[2] == (last, "succeeded")
+    assert sorted(sent(web)[:2]) == sorted([(unseen, "failed"), (one.id, "failed")])
+    assert sent(web)[2] == (last, "succeeded")
     with lab.store() as store:
         everything = repr(store.events()) + lab.log()
     packages = "".join(file.read_text(errors="replace") for file in lab.folder.glob("runs/*/**/*.json"))
     assert "s3cret" not in everything + packages
 
 
-def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, web: Web) -> None:
+def test_no_process_starts_without_settings_or_events(lab: Lab, web: Web) -> None:
     with lab.store() as store:
         errand = NoticeDispatcher(store)
         errand.run()
@@ -73,7 +73,7 @@ def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, w
         assert (lab.state / "notices.json").exists()
         errand.run()
         assert not errand.fds, "nothing has happened"
-        store.add_event("set", "what nobody is told of")
+        store.add_event("set", "sends no notice")
         errand.run()
         assert not errand.fds
         settings_path().unlink()
@@ -83,7 +83,7 @@ def test_nobody_is_sent_where_nothing_is_set_or_nothing_has_happened(lab: Lab, w
     assert not web.asked
 
 
-def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab: Lab, web: Web) -> None:
+def test_invalid_settings_are_read_again_after_a_change(lab: Lab, web: Web) -> None:
     set_up(web)
     settings_path().chmod(0o644)
     with lab.store() as store:
@@ -98,11 +98,11 @@ def test_settings_that_will_not_do_are_looked_at_again_when_they_are_others(lab:
         assert errand.fds
         errand.close()
     wait_for(lambda: bool(web.asked), 20.0)
-    assert told(web) == [(one, "failed")]
+    assert sent(web) == [(one, "failed")]
 
 
 def _ended(errand: NoticeDispatcher) -> bool:
-    """Whether the one who was sent has ended, as the daemon sees it."""
+    """Whether the sending process has ended, as the daemon sees it."""
     (fd,) = errand.fds
     return bool(os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG | os.WNOWAIT))
 

@@ -26,9 +26,9 @@ def test_where_the_settings_are(monkeypatch: pytest.MonkeyPatch, env: dict[str, 
     assert notice_folders.receivers_file(os.environ) == file and notice_events.settings_path() == Path(file)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody whom the system does not know")
-def test_who_has_no_home_has_no_settings() -> None:
-    """As in a container: the daemon of his lab must run all the same."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user that the system does not know")
+def test_without_a_home_there_are_no_settings() -> None:
+    """As in a container, where the daemon must still run."""
     program = (
         "import os, pwd; from roost.supervisor.notices.notice_folders import receivers_file\n"
         "os.setuid(54321); print(receivers_file(os.environ))"

@@ -60,7 +60,7 @@ def test_many_are_counted_and_the_worst_counts() -> None:
 
 
 def test_no_two_notices_have_one_id() -> None:
-    """A mail server drops the second letter of one id; two machines count their events alike."""
+    """A mail server drops the second message with one id; two machines may have equal event numbers."""
     several = [[(event(FAILED, seq=n), task(state=FAILED)) for n in (1, 2)] for _ in range(2)]
     assert (
         len(

@@ -40,7 +40,7 @@ def wait_for_the_clock_of_files(folder: Path) -> None:
     wait_for(is_later, 5.0)
 
 
-def told(web: Web) -> list[str]:
+def sent(web: Web) -> list[str]:
     return [asked.body["title"] for asked in web.asked]
 
 
@@ -50,7 +50,7 @@ def run(store: QueueStore, *receivers: Receiver, **asked: object) -> None:
     send_pending(store, NoticeSettings(receivers=named, **asked), cursor, pauses=(0,))  # type: ignore[arg-type]
 
 
-def test_each_event_is_told_once_to_each(store: QueueStore, web: Web) -> None:
+def test_each_receiver_gets_each_event_once(store: QueueStore, web: Web) -> None:
     other = Web()
     end(store, "one")
     run(store, web.receiver(), other.receiver("slack"))
@@ -58,15 +58,16 @@ def test_each_event_is_told_once_to_each(store: QueueStore, web: Web) -> None:
     end(store, "two", SUCCEEDED)
     run(store, web.receiver(), other.receiver("slack"))
     other.close()
-    assert told(web) == ["roost: one failed", "roost: two succeeded"]
+    assert sent(web) == ["roost: one failed", "roost: two succeeded"]
     assert len(other.asked) == 2 and other.asked[0].body["text"].startswith("roost: one failed\n")
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 6), pytest.param(6, 2, marks=pytest.mark.soak)])
-def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_could_be(
+def test_after_a_kill_a_notice_is_repeated_only_if_it_could_not_be_recorded(
     tmp_path: Path, web: Web, before: int, after: int
 ) -> None:
-    """More happens meanwhile, so that what is left would be cut otherwise: one alone, then seven together."""
+    """More events happen meanwhile, so that the rest would be batched differently: one alone, then seven
+    together."""
     program = Path(__file__).with_name("kill_program.py")
     given = [str(tmp_path), web.url, str(before), str(after)]
     done = subprocess.run([sys.executable, program, *given], check=True, capture_output=True, text=True)
@@ -74,15 +75,15 @@ def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_co
     assert {"asking", "asked", "answered", "writing", "written"} == set(steps) and len(steps) > 10
     twice = []
     for number, step in enumerate(steps):
-        told = Counter(
+        counts = Counter(
             (name, task["id"])
             for asked in web.asked
             if (name := asked.path.removeprefix(f"/hook/s3cret-path/{number}/")) in ("a", "b")
             for task in asked.body["tasks"]
         )
-        assert len(told) == 2 * (before + after), f"killed at {step} ({number})"
-        twice += [step] * any(count > 1 for count in told.values())
-        assert max(told.values()) <= 2
+        assert len(counts) == 2 * (before + after), f"killed at {step} ({number})"
+        twice += [step] * any(count > 1 for count in counts.values())
+        assert max(counts.values()) <= 2
     assert set(twice) == {"asked", "answered", "writing"} and twice.count("writing") == 2
 
 
@@ -95,7 +96,7 @@ def test_after_a_kill_at_any_moment_each_is_told_and_twice_only_where_no_note_co
         ({"least_minutes": 2}, ["long failed", "long stalled"]),
     ],
 )
-def test_what_is_not_asked_for_is_not_told(
+def test_only_selected_events_send_notices(
     store: QueueStore, web: Web, asked: dict[str, object], expected: list[str]
 ) -> None:
     stalled = end(store, "long", seconds=600.0)
@@ -106,7 +107,7 @@ def test_what_is_not_asked_for_is_not_told(
     store.submit([waits])
     store.request_stop(waits.id, "stop")
     run(store, web.receiver(), **asked)
-    assert sorted(told(web)) == sorted(f"roost: {one}" for one in expected)
+    assert sorted(sent(web)) == sorted(f"roost: {one}" for one in expected)
 
 
 def test_a_sweep_that_ends_at_once_is_one_notice(store: QueueStore, web: Web) -> None:
@@ -117,12 +118,12 @@ def test_a_sweep_that_ends_at_once_is_one_notice(store: QueueStore, web: Web) ->
     assert asked.body["title"].startswith("roost: 110 ") and len(asked.body["tasks"]) == 30
 
 
-def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: QueueStore, web: Web) -> None:
+def test_an_unreachable_receiver_is_recorded_and_delays_no_other(store: QueueStore, web: Web) -> None:
     bad = Web(500)
     first, second = end(store, "one"), end(store, "two")
     run(store, bad.receiver(), web.receiver())
     bad.close()
-    assert told(web) == ["roost: one failed", "roost: two failed"]
+    assert sent(web) == ["roost: one failed", "roost: two failed"]
     assert len(bad.asked) == 3, "two tries of the first, one of the next"
     noted = store.events(kind=NOT_SENT)
     assert [event.task for event in noted] == [first, second]
@@ -131,7 +132,7 @@ def test_one_who_cannot_be_told_holds_up_nobody_and_is_noted(store: QueueStore, 
     assert len(store.events(kind=NOT_SENT)) == 2, "what was given up is not begun again"
 
 
-def test_settings_that_will_not_do_are_told_once_and_what_happens_meanwhile_is_told_later(
+def test_invalid_settings_are_recorded_once_and_events_meanwhile_are_sent_later(
     store: QueueStore, web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -148,19 +149,19 @@ def test_settings_that_will_not_do_are_told_once_and_what_happens_meanwhile_is_t
     assert "chmod 600" in noted.text and not web.asked
     wait_for_the_clock_of_files(tmp_path)
     settings_path().chmod(0o600)
-    assert main() == 0 and told(web) == ["roost: meanwhile failed"]
+    assert main() == 0 and sent(web) == ["roost: meanwhile failed"]
     end(store, "later")
-    assert main() == 0 and told(web)[1:] == ["roost: later failed"]
+    assert main() == 0 and sent(web)[1:] == ["roost: later failed"]
 
 
-def test_nobody_is_told_of_what_cannot_be_noted(
+def test_a_notice_that_cannot_be_recorded_is_not_sent(
     store: QueueStore,
     web: Web,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Else he would be told of it each minute, as long as the disk is full."""
+    """Otherwise the receiver would get it each minute while the disk is full."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["tell.py", str(store.folder)])
     settings_path().parent.mkdir()

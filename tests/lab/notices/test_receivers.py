@@ -20,7 +20,7 @@ def written(folder: Path, text: str, rights: int = 0o600) -> Path:
     return file
 
 
-def test_what_it_says(tmp_path: Path) -> None:
+def test_valid_settings(tmp_path: Path) -> None:
     text = f"""
         events: [fail, stall]
         least_minutes: 10
@@ -38,7 +38,7 @@ def test_what_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rights", [0o644, 0o640, 0o606, 0o620])
-def test_others_may_not_read_it(tmp_path: Path, rights: int, messages: Messages) -> None:
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path, rights: int, messages: Messages) -> None:
     file = written(tmp_path, "receivers: {}", rights)
     with pytest.raises(Refused) as refused:
         receivers.read_settings(file)
@@ -47,7 +47,7 @@ def test_others_may_not_read_it(tmp_path: Path, rights: int, messages: Messages)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
-def test_a_file_of_somebody_else_is_not_read(tmp_path: Path, messages: Messages) -> None:
+def test_a_file_of_another_user_is_refused(tmp_path: Path, messages: Messages) -> None:
     file = written(tmp_path, "receivers: {}")
     os.chown(file, 4711, -1)
     with pytest.raises(Refused, match="4711") as refused:
@@ -55,7 +55,7 @@ def test_a_file_of_somebody_else_is_not_read(tmp_path: Path, messages: Messages)
     messages.check(refused.value)
 
 
-def test_without_a_file_nobody_is_told(tmp_path: Path, messages: Messages) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, messages: Messages) -> None:
     with pytest.raises(NotFound, match="`roost notices --help`") as refused:
         receivers.read_settings(tmp_path / "notices.yaml")
     messages.check(refused.value)
@@ -93,9 +93,7 @@ def test_without_a_file_nobody_is_told(tmp_path: Path, messages: Messages) -> No
         ("receivers: {a: {kind: mail, host: h, sender: me, to: [a@b]}}", "receivers.a.sender"),
     ],
 )
-def test_what_does_not_make_sense_is_told_without_a_secret(
-    tmp_path: Path, text: str, wrong: str, messages: Messages
-) -> None:
+def test_errors_quote_no_secret(tmp_path: Path, text: str, wrong: str, messages: Messages) -> None:
     with pytest.raises(ConfigError) as raised:
         receivers.read_settings(written(tmp_path, text))
     assert wrong in str(raised.value) and "s3cret" not in str(raised.value)
@@ -111,6 +109,6 @@ def test_what_does_not_make_sense_is_told_without_a_secret(
         ("t0ken-of-mine", "***"),
     ],
 )
-def test_what_is_secret_is_hidden(text: str, hidden: str) -> None:
+def test_secrets_are_redacted(text: str, hidden: str) -> None:
     url = "https://x.org/hook/s3cret-1?key=s3cret-2"
     assert Receiver(kind="webhook", url=url, token="t0ken-of-mine").redact(text) == hidden

@@ -35,7 +35,7 @@ def package(folder: Path, **record: Any) -> Path:
         ({}, {"started": "x"}, "failed"),
     ],
 )
-def test_what_is_told_of_its_end(
+def test_notice_of_an_end(
     tmp_path: Path,
     web: Web,
     asked: dict[str, Any],
@@ -52,7 +52,7 @@ def test_what_is_told_of_its_end(
     assert all(task["id"] == "" and task["package"] == str(tmp_path / "net") for task in tasks)
 
 
-def test_a_stall_is_told_however_short_it_ran(tmp_path: Path, web: Web) -> None:
+def test_a_stall_sends_a_notice_after_any_duration(tmp_path: Path, web: Web) -> None:
     stall = {"time": 1_700_000_000.0, "idle_seconds": 60.0, "step": 3, "phase": "validating"}
     made = package(tmp_path, **{**END, "state": "running", "stalls": [stall]})
     settings = NoticeSettings(receivers={"a": web.receiver()})
@@ -62,7 +62,7 @@ def test_a_stall_is_told_however_short_it_ran(tmp_path: Path, web: Web) -> None:
     assert run_notice.send(made, 9, settings, has_stalled=False) == [] and len(web.asked) == 1
 
 
-def test_it_has_an_id_of_its_own_and_the_same_again(tmp_path: Path, web: Web) -> None:
+def test_the_id_is_unique_and_stable(tmp_path: Path, web: Web) -> None:
     settings = NoticeSettings(receivers={"a": web.receiver()})
     made = [package(tmp_path / name, **END) for name in ("a", "b")]
     for one in (*made, made[0]):
@@ -71,7 +71,7 @@ def test_it_has_an_id_of_its_own_and_the_same_again(tmp_path: Path, web: Web) ->
     assert first == again != second and first.startswith("run.")
 
 
-def test_who_could_not_be_told_is_noted_in_the_lab(
+def test_a_failed_delivery_is_recorded_in_the_lab(
     tmp_path: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -30,7 +30,7 @@ def test_what_is_sent_where(kind: str, body: dict[str, object]) -> None:
     assert asked(kind) == (URL, body)
 
 
-def test_ntfy_is_told_the_topic_in_the_body() -> None:
+def test_ntfy_has_the_topic_in_the_body() -> None:
     body = {"topic": "topic", "title": NOTICE.title, "message": NOTICE.text, "priority": 4}
     assert asked("ntfy") == ("https://example.org/a/?key=1", body)
 
@@ -44,7 +44,7 @@ def test_dingtalk_and_lark_are_signed_as_their_documents_say() -> None:
     assert (body["timestamp"], body["sign"]) == ("1700000000", LARK)
 
 
-def test_nobody_but_who_is_told_is_called() -> None:
+def test_a_text_mentions_no_channel() -> None:
     """By what a program prints, which comes after `why`."""
     _, slack = asked("slack", text="<!channel> a")
     assert str(slack["text"]).endswith("&lt;!channel&gt; a")

@@ -1,4 +1,4 @@
-"""Runs in no queue that were killed with all who watched over them: who is told, once, and of what."""
+"""Notices of runs without a task that were killed with their guard and supervisor."""
 
 from __future__ import annotations
 
@@ -35,42 +35,46 @@ def set_up(web: Web, more: str = "least_minutes: 0") -> None:
     notice_events.settings_path().write_text(f"{more}\nreceivers: {{a: {{kind: webhook, url: '{web.url}'}}}}")
 
 
-def told(web: Web) -> list[tuple[str, str]]:
+def sent(web: Web) -> list[tuple[str, str]]:
     return [(task["state"], task["why"]) for asked in web.asked for task in asked.body["tasks"]]
 
 
-def test_a_run_that_was_killed_with_its_guard_is_told_once(
+def test_a_run_killed_with_its_guard_sends_one_notice(
     run: Path, web: Web, env: dict[str, str], messages: Messages
 ) -> None:
     leave(run, env, **GONE)
     set_up(web)
     for _ in range(2):
         unsent_run_notices.main()
-    ((state, why),) = told(web)
+    ((state, why),) = sent(web)
     assert state == "crashed"
     messages.check(why)
     assert run_notice_list.unsent_entries(env) == []
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed"])
-def test_so_is_one_whose_notice_was_killed(run: Path, web: Web, env: dict[str, str], end: str) -> None:
+def test_a_run_whose_sending_process_was_killed_sends_one_notice(
+    run: Path, web: Web, env: dict[str, str], end: str
+) -> None:
     leave(run, env, state=end, error="boom" if end == "failed" else None, ended=START + 60.0)
     set_up(web)
     unsent_run_notices.main()
-    assert told(web) == [(end, "boom" if end == "failed" else "")]
+    assert sent(web) == [(end, "boom" if end == "failed" else "")]
     assert web.asked[0].body["tasks"][0]["seconds"] == 60.0
 
 
-def test_of_its_restarts_the_last_is_told(run: Path, web: Web, env: dict[str, str]) -> None:
+def test_the_last_restart_sends_the_notice(run: Path, web: Web, env: dict[str, str]) -> None:
     leave(run, env, state="crashed", error="first")
     add(run, 2, restart_of=1, state="crashed", error="second")
     set_up(web)
     unsent_run_notices.main()
-    assert told(web) == [("crashed", "second")]
+    assert sent(web) == [("crashed", "second")]
 
 
 @pytest.mark.parametrize("how", ["continued", "removed"])
-def test_nothing_is_told_of_what_a_person_knows(run: Path, web: Web, env: dict[str, str], how: str) -> None:
+def test_a_continued_or_removed_run_sends_no_notice(
+    run: Path, web: Web, env: dict[str, str], how: str
+) -> None:
     path = leave(run, env, **GONE)
     set_up(web)
     if how == "continued":
@@ -81,21 +85,21 @@ def test_nothing_is_told_of_what_a_person_knows(run: Path, web: Web, env: dict[s
     assert not web.asked and not Path(path).exists()
 
 
-def test_one_that_may_run_elsewhere_stays(run: Path, web: Web, env: dict[str, str]) -> None:
+def test_an_entry_that_may_run_elsewhere_stays(run: Path, web: Web, env: dict[str, str]) -> None:
     path = leave(run, env, **{**GONE, "host": "another", "boot_id": "another"})
     set_up(web)
     unsent_run_notices.main()
     assert not web.asked and Path(path).exists()
-    assert run_notice_list.unsent_entries(env) == [], "nobody is sent again at once"
+    assert run_notice_list.unsent_entries(env) == [], "no process is started again at once"
 
 
-def test_where_nobody_is_to_be_told_the_list_is_cleared(run: Path, env: dict[str, str]) -> None:
+def test_without_receivers_the_list_is_cleared(run: Path, env: dict[str, str]) -> None:
     path = leave(run, env, **GONE)
     unsent_run_notices.main()
     assert not Path(path).exists()
 
 
-def test_what_ends_while_the_settings_are_wrong_is_told_once_they_are_right(
+def test_a_run_that_ends_while_the_settings_are_invalid_is_sent_later(
     run: Path, web: Web, env: dict[str, str]
 ) -> None:
     path = leave(run, env, **GONE)
@@ -105,12 +109,10 @@ def test_what_ends_while_the_settings_are_wrong_is_told_once_they_are_right(
     set_up(web)
     os.utime(path, (0, 0))
     unsent_run_notices.main()
-    assert len(told(web)) == 1
+    assert len(sent(web)) == 1
 
 
-def test_one_whose_settings_cannot_be_read_keeps_nobody_from_the_others(
-    run: Path, web: Web, env: dict[str, str]
-) -> None:
+def test_an_entry_with_unreadable_settings_blocks_no_other(run: Path, web: Web, env: dict[str, str]) -> None:
     paths = [leave(run.with_name(f"run{number}"), env, **GONE) for number in range(3)]
     set_up(web)
     for path in paths[::2]:  # whichever is looked at first
@@ -118,12 +120,12 @@ def test_one_whose_settings_cannot_be_read_keeps_nobody_from_the_others(
         Path(path).write_text(json.dumps([package, session, f"{notice_events.settings_path()}/notices.yaml"]))
         os.utime(path, (0, 0))
     unsent_run_notices.main()
-    assert len(told(web)) == 1
+    assert len(sent(web)) == 1
     assert [Path(path).exists() for path in paths] == [True, False, True]
-    assert run_notice_list.unsent_entries(env) == [], "nobody is sent again at once"
+    assert run_notice_list.unsent_entries(env) == [], "no process is started again at once"
 
 
-def test_who_could_not_be_told_is_noted_in_the_lab(run: Path, web: Web, env: dict[str, str]) -> None:
+def test_a_failed_delivery_is_recorded_in_the_lab(run: Path, web: Web, env: dict[str, str]) -> None:
     set_up(web)
     path = leave(run, env, **GONE)
     unsent_run_notices.send_entry(path, pauses=())
@@ -136,11 +138,11 @@ def test_who_could_not_be_told_is_noted_in_the_lab(run: Path, web: Web, env: dic
     assert "404" in event.text and not Path(path).exists()
 
 
-def test_who_is_told_says_whoever_began_it(
+def test_the_settings_are_those_of_the_user_who_started_the_run(
     run: Path, web: Web, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(run, env, **GONE)
     set_up(web)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
     unsent_run_notices.main()
-    assert len(told(web)) == 1
+    assert len(sent(web)) == 1

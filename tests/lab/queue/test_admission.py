@@ -1,4 +1,4 @@
-"""What makes new tasks fit to be queued."""
+"""Dependencies of new tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def chain(**after: tuple[str, ...]) -> list[Task]:
     return [task(id=id, after=others) for id, others in after.items()]
 
 
-def test_those_that_wait_for_each_other_in_any_order_are_sound() -> None:
+def test_dependencies_among_new_tasks_may_be_in_any_order() -> None:
     admission.require_can_start(chain(c=("a", "b"), b=("a",), a=()), {})
     admission.require_can_start(chain(a=("x", "y", "z")), {"x": PENDING, "y": RUNNING, "z": SUCCEEDED})
     admission.require_can_start([], {})
@@ -32,7 +32,7 @@ def test_those_that_wait_for_each_other_in_any_order_are_sound() -> None:
         ({"a": ("b",), "b": ("c",), "c": ("a",), "d": ("a",)}, "(a → b → c → a|b → c → a → b|c → a → b → c)"),
     ],
 )
-def test_a_circle_is_refused_and_named(
+def test_a_dependency_cycle_is_refused(
     after: dict[str, tuple[str, ...]], circle: str, messages: Messages
 ) -> None:
     with pytest.raises(Refused, match=f"({circle})") as refused:
@@ -41,7 +41,7 @@ def test_a_circle_is_refused_and_named(
     messages.check(re.sub(circle, "<circle>", str(refused.value)))
 
 
-def test_one_that_is_not_there_is_not_waited_for(messages: Messages) -> None:
+def test_an_unknown_dependency_is_refused(messages: Messages) -> None:
     with pytest.raises(NotFound, match="'x'") as refused:
         admission.require_can_start(chain(a=("b",), b=("x",)), {})
     assert refused.value.setting == "--after"
@@ -49,14 +49,14 @@ def test_one_that_is_not_there_is_not_waited_for(messages: Messages) -> None:
 
 
 @pytest.mark.parametrize("state", [FAILED, STOPPED, CRASHED])
-def test_one_that_did_not_succeed_is_not_waited_for(state: str, messages: Messages) -> None:
+def test_a_dependency_that_failed_is_refused(state: str, messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
         admission.require_can_start(chain(a=("x",)), {"x": state})
     assert all(fact in str(refused.value) for fact in (state, "'x'"))
     messages.check(refused.value)
 
 
-def test_one_is_queued_once(messages: Messages) -> None:
+def test_an_id_is_queued_once(messages: Messages) -> None:
     with pytest.raises(Refused, match="'a'") as refused:
         admission.require_can_start(chain(a=()), {"a": PENDING})
     messages.check(refused.value)
@@ -70,12 +70,12 @@ def test_a_path_that_is_no_utf8_is_refused(messages: Messages) -> None:
     messages.check(refused.value)
 
 
-def test_a_new_one_waits() -> None:
+def test_a_new_task_must_be_pending() -> None:
     with pytest.raises(ValueError, match=r"\ba\b.* running"):
         admission.require_can_start([task(id="a", state=RUNNING)], {})
 
 
-def test_the_end_of_another_one_may_be_waited_for_however_it_came() -> None:
+def test_after_any_accepts_a_dependency_that_failed() -> None:
     first, second = task(), task()
     later = task(after_any=(first.id, second.id))
     admission.require_can_start([later], {first.id: "failed", second.id: "running"})

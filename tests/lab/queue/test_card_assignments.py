@@ -1,4 +1,4 @@
-"""Which cards are held."""
+"""The cards that tasks hold."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         (2, 24_000, 1, 500, ["GPU-2", "23500 MB", "24000"]),
     ],
 )
-def test_a_card_takes_what_it_has_room_for(
+def test_a_card_accepts_tasks_up_to_its_memory(
     connection: sqlite3.Connection,
     number: int,
     mb: int | None,
@@ -58,27 +58,25 @@ def test_a_card_takes_what_it_has_room_for(
         messages.check(found)
 
 
-def test_of_a_card_without_memory_of_its_own_tasks_are_counted(
+def test_on_a_card_of_unknown_memory_tasks_are_counted(
     connection: sqlite3.Connection, messages: Messages
 ) -> None:
     assert card_assignments.refusal_reason(connection, card(0, total_mb=0), 99_000, 2, 0) == ""
     messages.check(card_assignments.refusal_reason(connection, card(0, total_mb=0), 1, 1, 0))
 
 
-def test_a_card_of_one_process_at_a_time_takes_one_task(
-    connection: sqlite3.Connection, messages: Messages
-) -> None:
+def test_an_exclusive_card_accepts_one_task(connection: sqlite3.Connection, messages: Messages) -> None:
     held, free = (dataclasses.replace(card(number), exclusive=True) for number in (0, 2))
     messages.check(card_assignments.refusal_reason(connection, held, 1, None, 0))
     assert card_assignments.refusal_reason(connection, free, 1, None, 0) == ""
 
 
-def test_what_is_freed_can_be_given_again(connection: sqlite3.Connection) -> None:
+def test_a_released_card_can_be_assigned_again(connection: sqlite3.Connection) -> None:
     card_assignments.release(connection, "t1")
     assert card_assignments.refusal_reason(connection, card(1), None, None, 0) == ""
 
 
-def test_nobody_who_is_not_queued_holds_any(connection: sqlite3.Connection) -> None:
+def test_a_task_that_is_not_queued_gets_no_card(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     with pytest.raises(sqlite3.IntegrityError):
-        card_assignments.assign(connection, "nobody", ["GPU-3"], None)
+        card_assignments.assign(connection, "unknown", ["GPU-3"], None)

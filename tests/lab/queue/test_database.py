@@ -1,4 +1,4 @@
-"""One connection to the queue, and what it says when something is wrong."""
+"""One connection to the queue, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    for start in range(4096, len(data), 4096):  # the first page tells what it is
+    for start in range(4096, len(data), 4096):  # the first page identifies the file
         data[start : start + 64] = bytes(byte ^ 0xFF for byte in data[start : start + 64])
     path.write_bytes(data)
 
@@ -54,7 +54,7 @@ def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Calla
     assert refused.value.where == folder / "lab.db" and "`roost lab rebuild`" in str(refused.value)
 
 
-def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Path) -> None:
+def test_damage_found_by_a_later_read_is_reported(folder: Path) -> None:
     flip(folder / "lab.db")
     with QueueStore.open(folder) as store:
         with pytest.raises(Refused, match="roost lab rebuild"):
@@ -63,7 +63,7 @@ def test_damage_that_opening_does_not_see_is_told_by_whoever_meets_it(folder: Pa
             store.submit([task()])
 
 
-def test_a_row_that_no_roost_has_written_is_damage(folder: Path, messages: Messages) -> None:
+def test_a_row_with_invalid_values_is_damage(folder: Path, messages: Messages) -> None:
     with QueueStore.open(folder) as store:
         found = store.tasks()[0]
     connection = sqlite3.connect(folder / "lab.db")
@@ -75,7 +75,7 @@ def test_a_row_that_no_roost_has_written_is_damage(folder: Path, messages: Messa
     messages.check(refused.value)
 
 
-def test_a_sound_one_passes(folder: Path) -> None:
+def test_an_intact_queue_passes_the_check(folder: Path) -> None:
     with QueueStore.open(folder) as store:
         store.check()
 
@@ -91,7 +91,7 @@ def test_files_are_the_owners_alone_and_other_rights_refused(folder: Path, messa
     messages.check(refused.value)
 
 
-def test_it_is_as_durable_as_it_can_be(folder: Path) -> None:
+def test_the_settings_of_sqlite_are_durable(folder: Path) -> None:
     connection = database.open_database(folder)
     asked = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in (
         "journal_mode", "synchronous", "foreign_keys", "busy_timeout")}  # fmt: skip
@@ -118,10 +118,10 @@ def test_a_full_disk_changes_nothing_and_says_so(folder: Path, messages: Message
         store.check()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody who may not write")
-def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become a user without write permission")
+def test_a_file_without_write_permission_is_reported(folder: Path) -> None:
     for path in (folder, *folder.parents):
-        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own folders, which are for nobody else
+        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own folders, which other users cannot enter
             path.chmod(0o755)
 
     def look(_folder: Path, _number: int) -> None:
@@ -137,7 +137,7 @@ def test_a_file_that_may_not_be_written_is_told(folder: Path) -> None:
     together(1, look, folder)
 
 
-def test_one_that_stays_locked_is_told_and_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_stays_locked_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_BUSY_TIMEOUT_SECONDS", 0.1)
     with QueueStore.open(folder) as store:
         other = sqlite3.connect(folder / "lab.db", isolation_level=None)
@@ -150,7 +150,7 @@ def test_one_that_stays_locked_is_told_and_named(folder: Path, monkeypatch: pyte
         store.submit([task()])
 
 
-def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_for_the_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = sqlite3.connect(folder / "lab.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
@@ -165,7 +165,7 @@ def test_it_waits_for_its_turn(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     other.close()
 
 
-def test_an_error_inside_takes_all_back(folder: Path) -> None:
+def test_an_error_in_a_transaction_rolls_it_back(folder: Path) -> None:
     connection = database.open_database(folder)
     with pytest.raises(KeyError), database.write_transaction(connection):
         connection.execute("DELETE FROM task")
@@ -186,11 +186,11 @@ def test_a_reader_sees_one_state(folder: Path) -> None:
     writer.close()
 
 
-def test_one_that_is_gone_is_not_begun_anew_in_silence(tmp_path: Path, messages: Messages) -> None:
+def test_a_missing_queue_is_not_replaced_silently(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / "lab"
     QueueStore.open(folder).close()
     (folder / "lab.db").unlink()
-    QueueStore.open(folder).close()  # nobody has ever submitted anything
+    QueueStore.open(folder).close()  # no task was ever submitted
     package_roots.add(folder, [tmp_path / "runs" / "a"])
     (folder / "lab.db").unlink()
     with pytest.raises(Refused, match="roost lab rebuild") as refused:

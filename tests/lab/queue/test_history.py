@@ -1,4 +1,4 @@
-"""What the queue keeps beside its tasks."""
+"""Events, memory profiles and settings of a queue."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_peaks_are_kept_by_key_the_newest_of_them(store: QueueStore, monkeypatch
     assert store.peaks() == [other, *peaks[-3:]]
 
 
-def test_settings_are_plain_data_and_can_be_taken_back(store: QueueStore) -> None:
+def test_settings_are_plain_data_and_can_be_removed(store: QueueStore) -> None:
     assert store.settings() == {}
     store.set_setting("drained", ["GPU-0"])
     store.set_setting("delay", 1.5)
@@ -70,4 +70,4 @@ def test_tasks_are_counted_by_state(store: QueueStore) -> None:
     store.submit(tasks)
     store.start(tasks[0], [], None)
     assert store.state_counts() == {"pending": 2, "starting": 1}
-    assert store.state_counts(user="bob") == {"pending": 1} and store.state_counts(user="nobody") == {}
+    assert store.state_counts(user="bob") == {"pending": 1} and store.state_counts(user="carol") == {}

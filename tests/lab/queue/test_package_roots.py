@@ -1,4 +1,4 @@
-"""Where packages of tasks lie."""
+"""The folders of packages of tasks."""
 
 from __future__ import annotations
 

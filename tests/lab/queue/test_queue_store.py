@@ -1,4 +1,4 @@
-"""The queue: what one process does, and what many do at once."""
+"""The queue, used by one process and by many at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def running(store: QueueStore, *numbers: int, mb: int | None = None, **given: An
 # --- reading
 
 
-def test_what_was_submitted_is_there_for_whoever_opens_it(store: QueueStore) -> None:
+def test_submitted_tasks_are_in_the_queue_after_reopening(store: QueueStore) -> None:
     need = ResourceRequest(cards=2, memory_mb=8000, time_limit=60.0)
     given = [task(need=need, priority=3, sweep="s", begin=9.0), task(held=True, profile="p", scale=2.0)]
     given.append(task(after=(given[0].id,)))
@@ -89,7 +89,7 @@ def test_tasks_are_chosen(store: QueueStore) -> None:
     assert of(newest=9, states=[PENDING], user="bob") == [0, 2, 4]
 
 
-def test_the_states_of_many_are_told_at_once(store: QueueStore) -> None:
+def test_states_of_many_tasks(store: QueueStore) -> None:
     given = [task() for _ in range(1200)]
     store.submit(given)
     asked = [one.id for one in given]
@@ -97,7 +97,7 @@ def test_the_states_of_many_are_told_at_once(store: QueueStore) -> None:
     assert store.states([]) == {}
 
 
-def test_one_that_is_not_there_is_told(store: QueueStore) -> None:
+def test_an_unknown_id_is_reported(store: QueueStore) -> None:
     for asked in (store.task, store.change, lambda id: store.request_stop(id, STOP)):
         with pytest.raises(NotFound, match="'x'") as refused:
             asked("x")
@@ -161,13 +161,13 @@ def test_a_life(store: QueueStore) -> None:
     ]
 
 
-def test_on_how_many_cores_it_starts_is_told(store: QueueStore) -> None:
+def test_the_start_event_names_the_cores(store: QueueStore) -> None:
     of_two = queued(store, need=ResourceRequest(cores=2))
     store.start(of_two, [], None)
     assert store.events(task=of_two.id)[-1].text == "2 cores; attempt 1"
 
 
-def test_another_attempt_begins_as_if_there_had_been_none(store: QueueStore) -> None:
+def test_another_attempt_starts_with_cleared_fields(store: QueueStore) -> None:
     run = store.request_stop(running(store, 0).id, EVICT)
     waits = store.transition(run, PENDING, reason="made room")
     assert (waits.started, waits.cards, waits.stop_asked, waits.session) == (None, (), "", 1)
@@ -189,19 +189,19 @@ def test_one_that_was_listed_keeps_its_plan(store: QueueStore, tmp_path: Path) -
     [(PENDING, STARTING), (PENDING, RUNNING), (PENDING, SUCCEEDED), (STARTING, STOPPING), (RUNNING, STARTING),
      (RUNNING, RUNNING), (STOPPING, RUNNING), (SUCCEEDED, PENDING), (FAILED, SUCCEEDED), (STOPPED, STOPPED)],
 )  # fmt: skip
-def test_there_is_no_other_way(store: QueueStore, state: str, to: str) -> None:
+def test_other_transitions_are_refused(store: QueueStore, state: str, to: str) -> None:
     with pytest.raises(ValueError, match=rf"{state} .* {to}\b"):
         store.transition(task(state=state), to)
 
 
-def test_one_that_was_asked_to_stop_does_not_wait_again(store: QueueStore) -> None:
+def test_a_task_with_a_stop_request_does_not_become_pending(store: QueueStore) -> None:
     for how in (STOP, KILL):
         run = store.request_stop(running(store).id, how)
         with pytest.raises(ValueError, match=rf"{how}\b.* pending\b"):
             store.transition(run, PENDING)
 
 
-def test_whoever_saw_it_before_it_changed_loses(store: QueueStore) -> None:
+def test_a_change_of_a_stale_task_fails(store: QueueStore) -> None:
     new = queued(store)
     store.change(new.id, priority=1)
     with pytest.raises(ConcurrentChange):
@@ -215,7 +215,7 @@ def test_whoever_saw_it_before_it_changed_loses(store: QueueStore) -> None:
     assert store.task(run.id).stop_asked == STOP
 
 
-def test_a_card_that_is_not_free_is_not_given(store: QueueStore, messages: Messages) -> None:
+def test_a_card_in_use_is_not_assigned(store: QueueStore, messages: Messages) -> None:
     run = running(store, 0, 1)
     new = queued(store)
     with pytest.raises(ConcurrentChange, match="GPU-1") as refused:
@@ -238,7 +238,7 @@ def test_a_card_that_is_not_free_is_not_given(store: QueueStore, messages: Messa
 # --- what people ask
 
 
-def test_one_that_waits_is_stopped_at_once(store: QueueStore, messages: Messages) -> None:
+def test_a_pending_task_is_stopped_at_once(store: QueueStore, messages: Messages) -> None:
     for how in (STOP, KILL):
         stopped = store.request_stop(queued(store).id, how)
         assert (stopped.state, stopped.stop_asked) == (STOPPED, "")
@@ -250,12 +250,14 @@ def test_one_that_waits_is_stopped_at_once(store: QueueStore, messages: Messages
     messages.check(store.request_stop(again.id, STOP).reason)
 
 
-def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: QueueStore, messages: Messages) -> None:
+def test_a_stop_request_is_kept_and_only_replaced_by_a_stronger_one(
+    store: QueueStore, messages: Messages
+) -> None:
     run = running(store)
     asked = [store.request_stop(run.id, how).stop_asked for how in (EVICT, STOP, EVICT, KILL, STOP)]
     assert asked == [EVICT, STOP, STOP, KILL, KILL]
-    told = [event.text for event in store.events(task=run.id) if event.kind == "asked"]
-    for text in told:
+    texts = [event.text for event in store.events(task=run.id) if event.kind == "asked"]
+    for text in texts:
         messages.check(text)
     with QueueStore.open(store.folder) as other:
         (found,) = other.tasks(states=LIVE)
@@ -263,7 +265,7 @@ def test_what_was_asked_stays_until_it_is_done_and_only_grows(store: QueueStore,
     assert store.transition(found, STOPPED).stop_asked == ""
 
 
-def test_what_has_ended_is_neither_stopped_nor_changed(store: QueueStore) -> None:
+def test_an_ended_task_is_neither_stopped_nor_changed(store: QueueStore) -> None:
     ended = store.transition(running(store), SUCCEEDED)
     for asked in (lambda: store.request_stop(ended.id, STOP), lambda: store.change(ended.id, held=True)):
         with pytest.raises(Refused, match=ended.id) as refused:
@@ -272,7 +274,7 @@ def test_what_has_ended_is_neither_stopped_nor_changed(store: QueueStore) -> Non
     assert store.task(ended.id) == ended
 
 
-def test_it_is_held_released_and_ranked(store: QueueStore) -> None:
+def test_hold_release_and_priority(store: QueueStore) -> None:
     new = queued(store)
     assert store.change(new.id, held=True).held
     changed = store.change(new.id, priority=-4)
@@ -281,7 +283,7 @@ def test_it_is_held_released_and_ranked(store: QueueStore) -> None:
     assert store.events(task=new.id)[-2].text == "priority -4"
 
 
-def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: QueueStore) -> None:
+def test_wait_reasons_conflict_with_no_other_change(store: QueueStore) -> None:
     new, run = queued(store), running(store)
     store.set_wait_reasons({new.id: "memory: the most free is 3 GB \udcff", run.id: "no"})
     assert store.task(new.id).reason == "memory: the most free is 3 GB ?"
@@ -289,7 +291,7 @@ def test_reasons_are_noted_and_nobody_loses_a_race_by_it(store: QueueStore) -> N
     assert store.start(new, [], None).reason == ""
 
 
-def test_of_a_task_that_has_ended_no_byte_of_its_environment_is_left(store: QueueStore) -> None:
+def test_no_byte_of_an_ended_tasks_environment_remains(store: QueueStore) -> None:
     column = task_rows.compress_json(SECRET["env"])
     first, second = queued(store, plan=SECRET), queued(store, plan=SECRET)
     queued(store)
@@ -301,10 +303,10 @@ def test_of_a_task_that_has_ended_no_byte_of_its_environment_is_left(store: Queu
     assert not stands_in(store.folder, column)
 
 
-def test_while_somebody_reads_what_is_forgotten_goes_with_a_later_change(store: QueueStore) -> None:
+def test_during_a_read_the_environment_is_removed_by_a_later_change(store: QueueStore) -> None:
     column = task_rows.compress_json(SECRET["env"])
     new = queued(store, plan=SECRET)
-    with QueueStore.open(store.folder) as other, other._reading() as connection:
+    with QueueStore.open(store.folder) as other, other._read_transaction() as connection:
         connection.execute("SELECT count(*) FROM task").fetchone()
         store.request_stop(new.id, STOP)
         assert store.task(new.id).state == STOPPED and stands_in(store.folder, column)
@@ -312,13 +314,13 @@ def test_while_somebody_reads_what_is_forgotten_goes_with_a_later_change(store: 
     assert not stands_in(store.folder, column)
 
 
-# --- what the package is told
+# --- the file of a task in its package
 
 
-def test_the_package_knows_how_it_waits_and_how_it_ended(store: QueueStore, tmp_path: Path) -> None:
+def test_the_task_file_follows_pending_and_ended_states(store: QueueStore, tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
 
-    def told() -> Task:
+    def stored() -> Task:
         (found,) = task_file.read_all(folder)
         return found.task
 
@@ -326,14 +328,14 @@ def test_the_package_knows_how_it_waits_and_how_it_ended(store: QueueStore, tmp_
         return msgspec.structs.replace(task, plan=TOLD)
 
     new = queued(store, package=str(folder))
-    assert without_environment(store.change(new.id, priority=2)) == told()
+    assert without_environment(store.change(new.id, priority=2)) == stored()
     begun = store.start(store.task(new.id), [card()], 5)
     store.change(new.id, priority=3)
-    assert told().priority == 2, "while it lives its session tells"
+    assert stored().priority == 2, "while it is live the session file counts"
     waits = store.transition(store.task(begun.id), PENDING)
-    assert told() == without_environment(waits)
+    assert stored() == without_environment(waits)
     store.request_stop(new.id, STOP)
-    assert (told().state, told().plan) == (STOPPED, {})
+    assert (stored().state, stored().plan) == (STOPPED, {})
 
 
 def _killed(*given: object) -> None:
@@ -341,7 +343,7 @@ def _killed(*given: object) -> None:
 
 
 @pytest.mark.parametrize("is_together", [False, True])
-def test_no_kill_is_between_the_queue_and_what_the_package_is_told(
+def test_a_kill_leaves_queue_and_task_file_consistent(
     store: QueueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_together: bool
 ) -> None:
     new = queued(store, package=str(package(tmp_path / "p")))
@@ -358,7 +360,7 @@ def test_no_kill_is_between_the_queue_and_what_the_package_is_told(
     assert [store.task(new.id), store.task(run.id)] == [new, run]
 
 
-def test_a_package_that_cannot_be_written_is_noted(
+def test_a_package_that_cannot_be_written_is_recorded(
     store: QueueStore, tmp_path: Path, messages: Messages
 ) -> None:
     folder = tmp_path / "p"
@@ -399,7 +401,7 @@ def test_many_writers_and_a_reader_that_holds_a_snapshot(tmp_path: Path) -> None
 WRITERS, WRITES = 50, 20
 
 
-def test_of_two_who_start_tasks_on_one_card_one_wins(tmp_path: Path) -> None:
+def test_of_two_starts_on_one_card_one_succeeds(tmp_path: Path) -> None:
     """The same task, and two tasks: never is a card given twice."""
     folder = tmp_path / "lab"
     with QueueStore.open(folder) as store:
@@ -434,7 +436,7 @@ def test_the_oldest_and_of_a_sweep_its_first(store: QueueStore) -> None:
     assert [one.id for one in store.tasks(states=["pending"], oldest=2)] == [tasks[n].id for n in (1, 2)]
 
 
-def test_of_changes_that_are_made_together_each_is_made_for_itself(store: QueueStore) -> None:
+def test_in_a_transaction_a_failed_change_leaves_the_others(store: QueueStore) -> None:
     first, second = task(), task()
     store.submit([first, second])
     with store.transaction():
@@ -442,12 +444,14 @@ def test_of_changes_that_are_made_together_each_is_made_for_itself(store: QueueS
         with pytest.raises(ConcurrentChange):
             store.start(second, [card(0)], None)
         with QueueStore.open(store.folder) as other:
-            assert other.states([first.id]) == {first.id: PENDING}, "nobody sees it before all is done"
+            assert other.states([first.id]) == {first.id: PENDING}, (
+                "other processes see no change before the commit"
+            )
     assert store.states([first.id, second.id]) == {first.id: STARTING, second.id: PENDING}
     assert store.task(first.id).cards == begun.cards
 
 
-def test_an_error_takes_back_all_that_was_to_be_changed_together(store: QueueStore, tmp_path: Path) -> None:
+def test_an_error_rolls_the_whole_transaction_back(store: QueueStore, tmp_path: Path) -> None:
     waits = task(package=str(package(tmp_path / "waits")))
     store.submit([waits])
     with pytest.raises(ZeroDivisionError), store.transaction():

@@ -1,4 +1,4 @@
-"""A queue made anew from its packages."""
+"""A queue rebuilt from its packages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PEAK = MemoryPeak("k", 8.0, 1000.0, 300.0, 1, "H200", 5.0)
 
 
 class Lab:
-    """A queue whose tasks have packages, and sessions as an executor would begin them."""
+    """A queue whose tasks have packages, and sessions as an executor would start them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs = folder / "lab", folder / "runs"
@@ -69,14 +69,14 @@ class Lab:
         return self.store.transition(begun, RUNNING, session=number, started=started)
 
     def succeed(self, task: Task) -> None:
-        """What its supervisor writes down then is all that tells of it beside the queue."""
+        """Only the record of its supervisor shows it, besides the queue."""
         path = Path(task.package) / "sessions" / f"{task.session}.json"
         record = {**(sessions.load_json(path) or {}), "state": SUCCEEDED, "ended": 9.0, "exit_code": 0}
         path.write_bytes(sessions.to_json(record))
         self.store.transition(task, SUCCEEDED, ended=9.0, exit_code=0)
 
     def lose(self, damage: Callable[[Path], None]) -> list[Task]:
-        """Damages the queue; gives what it held."""
+        """Damages the queue; returns its tasks."""
         listed = [self.store.task(task.id) for task in self.store.tasks()]
         self.store.close()
         damage(self.folder / "lab.db")
@@ -92,8 +92,8 @@ class Lab:
 
 
 def alike(task: Task) -> Task:
-    """But for what only the lost queue counted, or is not kept: how often it changed, the environment, and
-    the plan of one that has ended."""
+    """Without the values that a rebuild does not restore: the version, the environment, and the plan of an
+    ended task."""
     ended = task.state in (SUCCEEDED, FAILED, STOPPED)
     plan = {} if ended else {**task.plan, "env": None}
     return msgspec.structs.replace(task, version=0, plan=plan)
@@ -134,9 +134,7 @@ def test_the_listing_is_as_it_was(lab: Lab, damage: Callable[[Path], None]) -> N
     assert [alike(task) for task in lab.rebuilt()] == [alike(task) for task in before]
 
 
-def test_what_waits_has_the_environment_of_whoever_rebuilds(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pending_tasks_get_the_environment_of_the_rebuild(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.submit("waits")
     store = lab.store
     store.request_stop(lab.submit("stopped").id, STOP)
@@ -146,7 +144,7 @@ def test_what_waits_has_the_environment_of_whoever_rebuilds(
     assert waits.plan == {**PLAN, "env": dict(os.environ)} and stopped.plan == {}
 
 
-def test_the_damaged_queue_is_kept_aside(lab: Lab) -> None:
+def test_the_damaged_queue_is_kept_under_another_name(lab: Lab) -> None:
     lab.submit("a")
     lab.lose(garbage)
     done = rebuild(lab.folder)
@@ -157,7 +155,7 @@ def test_the_damaged_queue_is_kept_aside(lab: Lab) -> None:
     assert (lab.folder / "lab.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for_the_new_ones(
+def test_the_write_ahead_log_is_kept_with_the_old_queue(
     lab: Lab,
 ) -> None:
     lab.submit("a")
@@ -176,11 +174,11 @@ def test_what_the_old_one_had_not_written_back_is_kept_with_it_and_not_taken_for
 @pytest.mark.parametrize(
     ("what", "times"), [("link", 1), ("link", 2), ("rename", 1), ("unlink", 1), ("unlink", 2), ("rename", 2)]
 )
-def test_wherever_it_is_cut_off_the_old_one_is_whole_or_gone(
+def test_after_a_kill_the_old_queue_is_complete_or_missing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, what: str, times: int
 ) -> None:
-    """What was written last stands beside the queue, as long as somebody has it open. Where the packages lie
-    only the caller knows."""
+    """The last changes are in the write-ahead log while a process has the queue open. Only the caller knows
+    the folders of the packages."""
     lab.submit("a")
     (lab.folder / "roots.jsonl").unlink()
     lab.store.set_setting("drained", ["GPU-0"])
@@ -230,7 +228,7 @@ def test_an_attempt_that_ended_since_is_left_to_the_daemon_to_find(lab: Lab) -> 
     assert (found.state, found.session, found.cards) == (RUNNING, 1, ("GPU-0",))
 
 
-def test_what_is_said_of_a_start_that_nothing_came_of_is_forgotten(lab: Lab) -> None:
+def test_the_record_of_a_failed_start_is_dropped(lab: Lab) -> None:
     begun = lab.store.start(lab.submit("a"), [], None)
     assert begun.state == STARTING
     task_file.write(begun, lab.folder)  # as one that was overtaken while it was written
@@ -259,7 +257,7 @@ def test_packages_that_were_moved_are_found_where_one_says(lab: Lab, tmp_path: P
     assert rebuild(lab.folder).tasks == 1, "and is known from then on"
 
 
-def test_other_folders_and_packages_without_a_task_are_passed_over(lab: Lab) -> None:
+def test_other_folders_and_packages_without_a_task_are_skipped(lab: Lab) -> None:
     lab.submit("a")
     package(lab.runs / "plain")
     (lab.runs / "file").touch()
@@ -273,7 +271,7 @@ def notes(lab: Lab) -> list[str]:
     return [note.replace(str(lab.runs), "runs") for note in done.notes]
 
 
-def test_one_bad_package_is_passed_over_and_told(lab: Lab, messages: Messages) -> None:
+def test_an_invalid_task_file_is_skipped_and_reported(lab: Lab, messages: Messages) -> None:
     for name in ("good", "late", "twice"):
         lab.submit(name)
     (path,) = (lab.runs / "late" / "sessions").iterdir()
@@ -287,9 +285,7 @@ def test_one_bad_package_is_passed_over_and_told(lab: Lab, messages: Messages) -
     assert [task.id for task in lab.store.tasks()] == ["good"]
 
 
-def test_what_a_submit_that_was_killed_has_left_is_told_and_does_not_run(
-    lab: Lab, messages: Messages
-) -> None:
+def test_tasks_of_a_killed_submit_are_reported_and_do_not_run(lab: Lab, messages: Messages) -> None:
     task_file.announce(task(id="cut", package=str(package(lab.runs / "cut"))), lab.folder)
     lab.submit("good")
     lab.lose(garbage)
@@ -299,7 +295,7 @@ def test_what_a_submit_that_was_killed_has_left_is_told_and_does_not_run(
     assert [task.id for task in lab.store.tasks()] == ["good"]
 
 
-def test_the_task_of_another_user_stays_his(
+def test_tasks_of_another_user_are_skipped(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     lab.submit("a")
@@ -313,7 +309,7 @@ def test_the_task_of_another_user_stays_his(
     assert lab.store.tasks() == []
 
 
-def test_those_that_can_never_start_are_told(lab: Lab, messages: Messages) -> None:
+def test_tasks_that_can_never_start_are_reported(lab: Lab, messages: Messages) -> None:
     for one, other in (("a", "gone"), ("b", "c"), ("c", "b")):
         path = package(lab.runs / one)
         task_file.write(task(id=one, name=one, package=str(path), after=(other,)), lab.folder)
@@ -327,7 +323,7 @@ def test_those_that_can_never_start_are_told(lab: Lab, messages: Messages) -> No
     assert [task.id for task in lab.store.tasks()] == ["a", "b", "c"]
 
 
-def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
+def test_tasks_of_another_lab_are_skipped_unless_taken_over(
     lab: Lab, tmp_path: Path, messages: Messages
 ) -> None:
     older = Path(lab.submit("unsaid").package) / "sessions" / "task-unsaid.json"
@@ -341,8 +337,8 @@ def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
     path.write_text(path.read_text().replace(f'"lab": "{os.uname().nodename}:', '"lab": "elsewhere:'))
     lab.lose(garbage)
     fix = f"roost lab rebuild --take-over '{lost}'"
-    told, hosts = notes(lab), sorted(["elsewhere", os.uname().nodename])
-    for note, host in zip(told, hosts, strict=True):
+    lines, hosts = notes(lab), sorted(["elsewhere", os.uname().nodename])
+    for note, host in zip(lines, hosts, strict=True):
         assert all(fact in note for fact in (str(lost), host, fix))
         messages.check(note.replace(host, "<host>"))
     assert sorted(one.id for one in lab.store.tasks()) == ["own", "unsaid"]
@@ -353,7 +349,7 @@ def test_tasks_of_another_lab_are_passed_over_until_they_are_taken_over(
     assert sorted(one.id for one in lab.store.tasks()) == ["a", "b", "own", "unsaid"]
 
 
-def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
+def test_a_task_is_taken_over_though_its_package_cannot_be_written(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     lost = tmp_path / "lost" / "lab"
@@ -373,7 +369,7 @@ def test_what_is_taken_over_is_ours_though_its_package_cannot_be_written(
     messages.check(note)
 
 
-def test_what_the_queue_writes_says_whose_it_is(lab: Lab) -> None:
+def test_task_files_name_their_lab(lab: Lab) -> None:
     one = lab.submit("one")
     lab.store.change(one.id, held=True)
     (found,) = read(Path(one.package))

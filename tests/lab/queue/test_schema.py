@@ -1,4 +1,4 @@
-"""The tables, and their versions."""
+"""The tables and their migrations."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_a_migration_that_fails_changes_nothing(folder: Path, monkeypatch: pytes
         assert store.find("a").name == "a"
 
 
-def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
-    """Its plans hold their environments, also after the end, and what was moved stands where it was."""
+def test_a_queue_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """Its plans hold their environments, also after the end, and moved data is still in the file."""
     before, like = task(name="before"), task(name="like", sweep="s")
     ended = task(name="ended", state=FAILED, plan=SECRET)
     large = {**PLAN, "env": {"TOKEN": random.Random(1).randbytes(50_000).hex()}}
@@ -126,7 +126,7 @@ def test_a_queue_of_the_first_version_goes_on(tmp_path: Path) -> None:
         assert ask(store.path, "SELECT count(*) FROM environment") == [(1,)]
 
 
-def test_a_queue_is_told_from_one_that_is_made_anew_in_its_place(tmp_path: Path) -> None:
+def test_a_rebuilt_queue_has_another_identity(tmp_path: Path) -> None:
     found = []
     for _ in range(3):
         with QueueStore.open(tmp_path / "lab") as store:
@@ -150,7 +150,7 @@ def _open(folder: Path, number: int) -> None:
         store.submit([task(name=f"by {number}")])
 
 
-def test_many_who_open_it_at_once_make_one(tmp_path: Path) -> None:
+def test_concurrent_first_opens_create_one_queue(tmp_path: Path) -> None:
     together(8, _open, tmp_path / "lab")
     with QueueStore.open(tmp_path / "lab") as store:
         assert {task.name for task in store.tasks()} == {f"by {number}" for number in range(8)}

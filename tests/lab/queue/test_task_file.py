@@ -1,4 +1,4 @@
-"""What a package tells of its tasks."""
+"""The copies of tasks in their packages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_is_its_owners_alone_never_holds_the_environment_and_no_plan_in_the_e
     assert of(folder)[0].plan == {}
 
 
-def test_what_somebody_who_was_killed_has_left_of_it_is_removed(tmp_path: Path) -> None:
+def test_staging_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
     final = folder / "sessions" / f"task-{given.id}.json"
@@ -65,7 +65,7 @@ def test_what_somebody_who_was_killed_has_left_of_it_is_removed(tmp_path: Path) 
         path.write_text("half of i")
     task_file.write(given, LAB)
     assert of(folder) == [without_environment(given)]
-    assert not left.exists() and other.exists(), "somebody may be writing that one"
+    assert not left.exists() and other.exists(), "a live process may be writing that one"
 
 
 def test_it_is_removed_where_the_task_was_not_queued(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_package_has_several_and_a_copy_says_so(tmp_path: Path) -> None:
     assert {one.task.package for one in copies} == {str(tmp_path / "copy")}
 
 
-def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Path) -> None:
+def test_an_announced_task_does_not_count_until_it_is_queued(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
     assert not task_file.exists(given)
@@ -107,7 +107,7 @@ def test_what_is_only_announced_is_nobodys_task_until_it_is_queued(tmp_path: Pat
     assert not task_file.exists(given)
 
 
-def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> None:
+def test_a_newer_file_is_not_replaced_by_the_announced_one(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     given = task(package=str(folder))
     task_file.announce(given, LAB)
@@ -135,16 +135,16 @@ def test_what_was_written_since_the_task_was_queued_counts(tmp_path: Path) -> No
         ({"format": 2}, "roost"),
     ],
 )
-def test_one_that_no_roost_has_written_is_passed_over_and_told(
+def test_an_invalid_file_is_skipped_and_reported(
     tmp_path: Path, changed: dict[str, Any], fact: str, messages: Messages
 ) -> None:
     folder = package(tmp_path / "p")
     task_file.write(task(package=str(folder)), LAB)
     (path,) = (folder / "sessions").iterdir()
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    told: list[str] = []
-    assert task_file.read_all(folder, told.append) == []
-    (said,) = told
+    reports: list[str] = []
+    assert task_file.read_all(folder, reports.append) == []
+    (said,) = reports
     assert said.startswith(f"{path}: ") and fact in said
     messages.check(said.removeprefix(f"{path}: "))
 
@@ -157,14 +157,14 @@ def test_no_task_has_such_an_id(id: str, messages: Messages) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": "x"}'])
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path, damage: str) -> None:
+def test_unreadable_files_are_skipped(tmp_path: Path, damage: str) -> None:
     folder = package(tmp_path / "p")
     task_file.write(given := task(package=str(folder)), LAB)
     (folder / "sessions" / "task-x.json").write_text(damage)
     assert of(folder) == [without_environment(given)]
 
 
-def test_one_of_a_newer_roost_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_roost_is_skipped(tmp_path: Path) -> None:
     folder = package(tmp_path / "p")
     task_file.write(task(package=str(folder)), LAB)
     (path,) = (folder / "sessions").glob("task-*")
@@ -172,7 +172,7 @@ def test_one_of_a_newer_roost_is_passed_over(tmp_path: Path) -> None:
     assert of(folder) == []
 
 
-def test_a_package_that_is_gone_is_an_error_for_the_writer_alone(tmp_path: Path) -> None:
+def test_a_missing_package_is_an_error_only_for_a_writer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         task_file.write(task(package=str(tmp_path / "gone")), LAB)
     assert of(tmp_path / "gone") == []

@@ -1,4 +1,4 @@
-"""Which task a person means."""
+"""Tasks and sweeps by the texts that users type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_whole_id_goes_before_a_name_and_that_before_a_beginning(store: Queu
     assert store.find("07x").id == "z9"
 
 
-def test_nothing_like_it_is_told_with_what_is_near(store: QueueStore, messages: Messages) -> None:
+def test_an_unknown_task_is_reported_with_suggestions(store: QueueStore, messages: Messages) -> None:
     store.submit([task(name="resnet")])
     with pytest.raises(NotFound) as refused:
         store.find("resnte")
@@ -97,7 +97,7 @@ def test_a_sweep_by_its_id_or_the_beginning_of_it(store: QueueStore) -> None:
         store.find_all("")
 
 
-def test_what_may_be_a_sweep_or_a_task_is_neither(store: QueueStore, messages: Messages) -> None:
+def test_an_ambiguous_text_is_refused(store: QueueStore, messages: Messages) -> None:
     store.submit([task(id="01ab", sweep="01aa"), task(id="03", name="n", sweep="04a"), task(sweep="04b")])
     with pytest.raises(UsageError, match=r"^2 .*01aa.*, 01ab") as refused:
         store.find_all("01a")
@@ -108,7 +108,7 @@ def test_what_may_be_a_sweep_or_a_task_is_neither(store: QueueStore, messages: M
     assert [one.id for one in store.find_all("01aa")] == ["05"]  # what is typed in full goes before
 
 
-def test_as_much_of_an_id_as_tells_it_from_the_others(store: QueueStore) -> None:
+def test_unique_prefixes(store: QueueStore) -> None:
     ids = ["0123456789", "012345678a", "0123456xyz", "7"]
     store.submit([task(id=id, sweep="0123456789ab") for id in ids])
     expected = dict(zip(ids, ["0123456789", "012345678a", "0123456x", "7"], strict=True))
@@ -118,7 +118,7 @@ def test_as_much_of_an_id_as_tells_it_from_the_others(store: QueueStore) -> None
         assert store.find(expected[id]).id == id
 
 
-def test_a_sweep_by_what_its_tasks_are_called_together(store: QueueStore) -> None:
+def test_a_sweep_by_the_common_beginning_of_its_tasks_names(store: QueueStore) -> None:
     def sweep(id: str, *names: str) -> None:
         store.submit([task(name=name, sweep=id) for name in names])
 

@@ -1,4 +1,4 @@
-"""A task as a row."""
+"""Tasks as rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(task: Task) -> Sequence[Any]:
 
 
 def whole(task: Task) -> Sequence[Any]:
-    """As `rows.SELECTED_WHOLE`."""
+    """A row with the columns of `COLUMN_LIST_WITH_PLAN`."""
     plan = {name: value for name, value in task.plan.items() if name != "env"}
     return (*row(task), task_rows.compress_json(task.plan["env"]), task_rows.compress_json(plan))
 
@@ -63,7 +63,7 @@ def count(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT count(*) FROM environment").fetchone()[0])
 
 
-def test_an_environment_stands_once_for_all_who_have_the_same(connection: sqlite3.Connection) -> None:
+def test_equal_environments_are_stored_once(connection: sqlite3.Connection) -> None:
     other = {**PLAN, "env": {"A": "other"}}
     tasks = [task(name="a"), task(name="b"), task(name="c", plan=other), task(name="d", plan={})]
     task_rows.insert(connection, tasks)
@@ -71,10 +71,10 @@ def test_an_environment_stands_once_for_all_who_have_the_same(connection: sqlite
     assert plans(connection) == [PLAN, PLAN, other, {}]
 
 
-def test_an_environment_goes_with_the_last_who_has_it(connection: sqlite3.Connection) -> None:
+def test_an_environment_is_deleted_with_its_last_task(connection: sqlite3.Connection) -> None:
     tasks = [task(), task(), task(plan={"argv": []}), task(state=FAILED)]
     task_rows.insert(connection, tasks)
-    assert plans(connection) == [PLAN, PLAN, {"argv": []}, TOLD], "who has ended needs none"
+    assert plans(connection) == [PLAN, PLAN, {"argv": []}, TOLD], "an ended task needs none"
     assert [task_rows.drop_environment(connection, tasks[n].id) for n in (0, 0, 2, 3)] == [False] * 4
     assert plans(connection)[:2] == [TOLD, PLAN]
     assert task_rows.drop_environment(connection, tasks[1].id)
@@ -83,7 +83,7 @@ def test_an_environment_goes_with_the_last_who_has_it(connection: sqlite3.Connec
     assert "task_environment" in str(connection.execute(used).fetchall()), "and no table is read for that"
 
 
-def test_only_what_changed_is_told() -> None:
+def test_changed_columns() -> None:
     new = msgspec.structs.replace(FULL, priority=1, need=ResourceRequest(), cards=(), plan={})
     assert task_rows.changed_columns(FULL, new) == {
         "priority": 1,
@@ -97,21 +97,21 @@ def test_a_variable_that_is_no_utf8_comes_back_and_a_reason_is_made_printable() 
 
 
 @pytest.mark.parametrize(("column", "value"), [("need", "{"), ("need", '{"cards": "x"}'), ("after", "[1]")])
-def test_a_damaged_row_is_told(column: str, value: str) -> None:
+def test_a_damaged_row_is_reported(column: str, value: str) -> None:
     damaged = {**task_rows.column_values(FULL), column: value}
     with pytest.raises(task_rows.UnreadableRow):
         task_rows.task_from_row(tuple(damaged.values()), {})
 
 
 @pytest.mark.parametrize("plan", [b"", b"garbage", 5])
-def test_a_damaged_plan_is_told(plan: object) -> None:
+def test_a_damaged_plan_is_reported(plan: object) -> None:
     with pytest.raises(task_rows.UnreadableRow):
         task_rows.task_from_row((*row(FULL), None, plan), {})
     with pytest.raises(task_rows.UnreadableRow):
         task_rows.task_from_row((*row(FULL), plan, task_rows.compress_json({})), {})
 
 
-def test_a_damaged_setting_is_told() -> None:
+def test_a_damaged_setting_is_reported() -> None:
     assert task_rows.decode_setting('{"a": [1]}') == {"a": [1]}
     with pytest.raises(task_rows.UnreadableRow):
         task_rows.decode_setting("{")

@@ -1,4 +1,4 @@
-"""How the daemon is woken."""
+"""The socket that wakes the daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from roost.lab.queue import wakeup
 
 
-def test_whoever_sends_wakes_it_once(tmp_path: Path) -> None:
+def test_a_sender_wakes_the_daemon_once(tmp_path: Path) -> None:
     with wakeup.listen(tmp_path) as bell:
         assert not wakeup.drain(bell)
         program = "import sys; from pathlib import Path; from roost.lab.queue import wakeup as wake; wake.send(Path(sys.argv[1]))"  # noqa: E501
@@ -23,21 +23,21 @@ def test_whoever_sends_wakes_it_once(tmp_path: Path) -> None:
         assert not wakeup.drain(bell)
 
 
-def test_nobody_there_is_no_matter(tmp_path: Path) -> None:
+def test_sending_without_a_daemon_has_no_effect(tmp_path: Path) -> None:
     wakeup.send(tmp_path)
     wakeup.listen(tmp_path).close()
     wakeup.send(tmp_path)
     wakeup.send(tmp_path / "gone")
 
 
-def test_one_that_does_not_look_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_read_blocks_no_sender(tmp_path: Path) -> None:
     with wakeup.listen(tmp_path) as bell:
         for _ in range(2000):
             wakeup.send(tmp_path)
         assert wakeup.drain(bell)
 
 
-def test_the_next_one_takes_the_place_of_one_that_was_killed(tmp_path: Path) -> None:
+def test_the_next_daemon_replaces_the_socket_of_a_killed_one(tmp_path: Path) -> None:
     old = wakeup.listen(tmp_path)
     with wakeup.listen(tmp_path) as bell:
         wakeup.send(tmp_path)

@@ -92,7 +92,7 @@ def test_also_when_another_session_came_in_between(tmp_path: Path) -> None:
         {"state": "crashed"},
     ],
 )
-def test_what_somebody_watches_over_is_left_alone(
+def test_processes_with_a_guard_are_left_alone(
     tmp_path: Path, record: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = package(tmp_path / "runs", **{"guard_pid": 2**22 + 1, **record})  # type: ignore[arg-type]
@@ -102,9 +102,7 @@ def test_what_somebody_watches_over_is_left_alone(
     end_abandoned(made)
 
 
-def test_a_machine_that_was_called_otherwise_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renamed_machine_is_the_same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"state": "running", "start_ticks": 1, "host": "elsewhere", "guard_pid": 2**22 + 1}
     made = package(tmp_path / "runs", **given)
     swept = []
@@ -115,7 +113,7 @@ def test_a_machine_that_was_called_otherwise_is_the_same(
     assert len(swept) == 1
 
 
-def test_one_that_is_only_starting_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starting_session_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = package(tmp_path / "runs", state="new")
     number = made.new_session({"token": "0" * 32})
     request = made.path / "sessions" / f"{number}.request.json"

@@ -1,4 +1,4 @@
-"""Orders reach a session whatever was paused, and whatever its record tells."""
+"""Stop requests reach a session with paused processes or a wrong record."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_paused(pid: int) -> bool:
     return found is not None and found.state == "T"
 
 
-def test_a_guard_that_is_paused_after_the_end_is_let_go_on(lab: Lab, local: LocalExecutor) -> None:
+def test_a_guard_that_is_paused_after_the_end_is_resumed(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "until [ -e go ]; do sleep 0.02; done")
     guard = record_of(task)["guard_pid"]
     os.kill(guard, signal.SIGSTOP)
@@ -58,17 +58,17 @@ def test_a_guard_that_is_paused_after_the_end_is_let_go_on(lab: Lab, local: Loca
     (lab.folder / "go").touch()
     wait_for(lambda: newest(task).state == "succeeded")
     assert local.poll(task).state == RUNNING
-    local.ask(task, now=True)
+    local.request_stop(task, now=True)
     wait_for(lambda: local.poll(task).state == SUCCEEDED)
 
 
-def test_a_guard_and_a_supervisor_that_are_paused_hear_it(lab: Lab, local: LocalExecutor) -> None:
+def test_paused_guards_and_supervisors_receive_the_request(lab: Lab, local: LocalExecutor) -> None:
     task = begun(lab, local, "exec sleep 600")
     record = record_of(task)
     for pid in (record["guard_pid"], record["pid"]):
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda pid=pid: is_paused(pid))
-    local.ask(task, now=False)
+    local.request_stop(task, now=False)
     wait_for(lambda: local.poll(task).state == STOPPED)
 
 
@@ -86,7 +86,7 @@ def test_a_record_with_a_wrong_process_does_not_keep_it_from_ending(
     wait_for(lambda: local.poll(task).state == STOPPED)
 
 
-def test_what_cannot_be_reached_is_told(lab: Lab, local: LocalExecutor, messages: Messages) -> None:
+def test_an_unreachable_session_is_reported(lab: Lab, local: LocalExecutor, messages: Messages) -> None:
     task = begun(lab, local, "exec sleep 600")
     record = record_of(task)
     change_record(task, pid=None, guard_pid=2**80)
@@ -97,4 +97,4 @@ def test_what_cannot_be_reached_is_told(lab: Lab, local: LocalExecutor, messages
     session_control.request_stop(newest(task), now=True)
     wait_for(lambda: local.poll(task).state == STOPPED)
     change_record(task, pid=None, guard_pid=None, state="running")
-    session_control.request_stop(newest(task))  # nobody holds the lock: it has ended
+    session_control.request_stop(newest(task))  # no process holds the lock: it has ended

@@ -22,7 +22,7 @@ SHOW = "import json, os, sys; json.dump([dict(os.environ), os.getcwd(), sys.argv
 
 
 def begin(folder: Path, plan: SessionPlan, **given: object) -> PackageFolder:
-    """Begins a session in a package of its own, and waits for its end."""
+    """Starts a session in a package of its own, and waits for its end."""
     package = PackageFolder.create(folder / "runs", name="one", values={}, request={"kind": "command"})
     lock_fd = package.lock()
     try:
@@ -53,18 +53,18 @@ def test_a_command_sees_its_cards_and_its_leases_alone(lab: Lab) -> None:
     env, cwd, argv = json.loads((package.path / "shown").read_text())
     assert env["CUDA_VISIBLE_DEVICES"] == ",".join(card.id for card in cards)
     assert env["ROOST_LEASE"] != "of another" and env["ROOST_DEADLINE"] == "12345.600"
-    assert (cwd, argv) == (str(package.path), ["own"]), "and is told nothing that it was not given"
+    assert (cwd, argv) == (str(package.path), ["own"]), "and gets no further arguments"
     found = package.sessions()[0]
     assert found.state == "succeeded"
 
 
-def test_without_cards_of_its_own_it_sees_what_it_was_left(lab: Lab) -> None:
+def test_without_cards_the_environment_decides(lab: Lab) -> None:
     package = begin(lab.folder, command(SHOW, CUDA_VISIBLE_DEVICES="7", ROOST_LEASE="of another"))
     env, _, _ = json.loads((package.path / "shown").read_text())
     assert env["CUDA_VISIBLE_DEVICES"] == "7" and "ROOST_LEASE" not in env
 
 
-def test_what_is_set_for_it_goes_above_the_callers_environment(lab: Lab) -> None:
+def test_own_variables_override_the_callers_environment(lab: Lab) -> None:
     plan = msgspec.structs.replace(
         command(SHOW, MINE="1", PYTHONHASHSEED="9"), own_env={"PYTHONHASHSEED": "7"}
     )
@@ -84,19 +84,19 @@ def test_a_program_that_is_not_there_leaves_a_free_package(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("is_command", [True, False])
-def test_a_worker_is_told_its_package_and_session(lab: Lab, is_command: bool) -> None:
+def test_a_worker_gets_its_package_and_session(lab: Lab, is_command: bool) -> None:
     argv = [sys.executable, "-I", "-S", "-c", SHOW]
     plan = SessionPlan(request={}, argv=argv, is_command=is_command, env=dict(os.environ))
     package = begin(lab.folder, plan)
-    _, _, told = json.loads((package.path / "shown").read_text())
-    assert told == ([] if is_command else [str(package.path), "1"])
+    _, _, arguments = json.loads((package.path / "shown").read_text())
+    assert arguments == ([] if is_command else [str(package.path), "1"])
 
 
 @pytest.mark.parametrize(
     ("env", "terminal", "is_noticed"),
     [({}, "", True), ({"ROOST_REPORT_FD": "5"}, "", False), ({}, "/dev/pts/7", False)],
 )
-def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
+def test_nested_and_debugged_runs_send_no_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
 ) -> None:
     asked: list[SessionSpec] = []
@@ -107,4 +107,4 @@ def test_of_a_run_inside_another_and_of_one_that_is_debugged_nobody_is_told(
     plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
     session_start.start_session(package, -1, plan)
     assert [spec.is_noticed for spec in asked] == [is_noticed]
-    assert not session_start.add_session(package, plan).is_noticed, "the lab tells of its own tasks"
+    assert not session_start.add_session(package, plan).is_noticed, "the lab sends notices of its own tasks"
