@@ -16,9 +16,9 @@ from roost.operations.reading.determinism_summary import DeterminismSummary
 from roost.operations.reading.show import (
     AnalysisDetails,
     CheckpointDetails,
+    PackageDetails,
     PredictionDetails,
     SessionDetails,
-    PackageDetails,
 )
 from roost.package.lineage import ForkParent
 

@@ -32,7 +32,7 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     roost logs 01m7ybz8bp -f           # a task from its start, with all its attempts
     roost logs runs/NAME --rank 1    # one rank of a run with several
     """
-    from roost.operations.reading.logs import logs, explain_no_output
+    from roost.operations.reading.logs import explain_no_output, logs
 
     decode, is_silent = terminal.OutputDecoder() if sys.stdout.isatty() else None, lines != 0
     for piece in logs(package, follow=follow, lines=lines, rank=rank):

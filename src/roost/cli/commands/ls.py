@@ -78,7 +78,9 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
             "\n".join([*_table([_cells(row) for row in rows]), *_seed_statistics_lines(rows)]) + "\n"
         )
     else:
-        terminal.print_status(f"no packages in {listed_folder(directory)}" + (f" match {query}" if query else ""))
+        terminal.print_status(
+            f"no packages in {listed_folder(directory)}" + (f" match {query}" if query else "")
+        )
     return 0
 
 
