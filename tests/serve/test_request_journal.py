@@ -24,7 +24,7 @@ def texts(offset: int | None = None) -> list[str]:
     return [line.split(" ", 2)[2] for line in request_journal.read(offset).lines]
 
 
-def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
+def test_a_line_has_the_parameters_and_the_result() -> None:
     asked = RunTrain(config_path="/a/config.yaml", description="private", no_save=True)
     request_journal.add_entry("run_train", asked, {"task_ID": "01", "package": "/a/runs/x"})
     command = SubmitCommand(command=("curl", "-H", "password"), folder="/b")
@@ -39,7 +39,7 @@ def test_a_line_says_what_was_meant_and_what_came_of_it() -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2J", "\x85", "\u2028", "\u202e", "\0"])
-def test_nobody_adds_a_line_of_his_own(end: str) -> None:
+def test_a_name_cannot_add_a_line(end: str) -> None:
     forged = f"/ä{end}2026-11-22 19:57:48 kill task=x"
     request_journal.add_entry("continue_train", ContinueTrain(record_path=forged), {"task_ID": "01"})
     (line,) = texts()
@@ -48,7 +48,8 @@ def test_nobody_adds_a_line_of_his_own(end: str) -> None:
 
 def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
     with lab.open_queue() as store, store._write_transaction():
-        store._note_all((None, kind, str(n)) for n in range(1500) for kind in (request_journal.KIND, "other"))
+        kinds = (request_journal.KIND, "other")
+        store._add_events((None, kind, str(n)) for n in range(1500) for kind in kinds)
     assert texts()[0] == "500" and len(texts()) == 1000  # who never asked before sees the newest
     first = request_journal.read(0)
     assert len(first.lines) == 1000 and texts(first.offset)[0] == "1000"
@@ -58,7 +59,7 @@ def test_it_is_read_from_an_offset_on_a_thousand_lines_at_a_time() -> None:
     )
 
 
-def test_who_has_read_another_queue_begins_anew() -> None:
+def test_an_offset_of_another_queue_begins_from_the_start() -> None:
     for number in range(3):
         request_journal.add_entry("hold", SubmitCommand(command=("x",), folder=f"/{number}"), {})
     at = request_journal.read(None).offset
@@ -80,7 +81,7 @@ def test_what_was_cleared_is_not_read_and_not_lost() -> None:
         assert [one.text for one in store.events(kind=request_journal.KIND)] == ["kill", "hold"]
 
 
-def test_what_was_done_is_done_though_it_cannot_be_noted(
+def test_an_operation_succeeds_though_the_journal_cannot_be_written(
     state: Path, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     (state / "lab").mkdir(mode=0o755)

@@ -95,9 +95,8 @@ def rebuild(folder: Path, more: Iterable[Path] = (), *, lost_lab: Path | None = 
     notes += admission.never_starting(tasks)
     path = folder / database.FILE_NAME
     with state_folder.exclusive_lock(folder):
-        package_roots.add(
-            folder, [Path(task.package) for task in tasks]
-        )  # while none stands nobody begins another
+        # While there is no queue, the roots keep other processes from creating an empty one.
+        package_roots.add(folder, [Path(task.package) for task in tasks])
         settings, peaks = _read_old_queue(_newest_old_queue(path))
         staging = durable.staging_name(path)
         durable.make_folder(staging, mode=0o700)
