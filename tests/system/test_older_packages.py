@@ -128,13 +128,16 @@ def ids(name: str) -> list[str]:
     return [task["id"] for task in TOLD["tasks"] if name in (task["name"], task["sweep_name"])]
 
 
-def contains(new: Any, told: Any) -> bool:
-    """Whether all that was told then is told now; mappings may tell more."""
-    if isinstance(told, dict):
-        return isinstance(new, dict) and all(contains(new.get(key), told[key]) for key in told)
-    if isinstance(told, list):
-        return isinstance(new, list) and len(new) == len(told) and all(map(contains, new, told))
-    return bool(new == told)
+def contains(new: Any, old: Any) -> bool:
+    """Whether ``new`` has everything of ``old``; mappings may have more, and an error may have another wording."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(
+            bool(new.get(key)) == bool(old[key]) if key == "error" else contains(new.get(key), old[key])
+            for key in old
+        )
+    if isinstance(old, list):
+        return isinstance(new, list) and len(new) == len(old) and all(map(contains, new, old))
+    return bool(new == old)
 
 
 # --- bits -------------------------------------------------------------------------------------------------
