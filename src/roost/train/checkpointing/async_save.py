@@ -101,7 +101,7 @@ class CheckpointSaver:
         self._wait_for_previous()
         waits = trainer.at_end or reason == "start"
         defer = [] if waits or not self._may_defer() else list(self._deferrable_tensors())
-        begun = perf_counter()
+        start = perf_counter()
         trainer.publish("saving")
         trainer.recovery.check_before_save(trainer)
         trainer.stepper.check()
@@ -123,7 +123,7 @@ class CheckpointSaver:
             return self._failed(error, is_last=trainer.at_end)
         finally:
             trainer.agenda.drop_save_requests()
-            trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+            trainer.stepper.timing.spent[SAVE] += perf_counter() - start
         if waits or not checkpoints.asynchronous:
             return self.finish(is_last=trainer.at_end)
         if defer:
@@ -167,10 +167,10 @@ class CheckpointSaver:
         """Waits until the state is copied; called before an optimizer steps, a hook runs, or any other code
         changes it. On a GPU it does not block: later kernels are ordered after the copy."""
         if self._pending is not None:
-            begun = perf_counter()
+            start = perf_counter()
             self._trainer.stepper.before_optimizer_step = None
             self._pending.wait_until_copied()
-            self._trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+            self._trainer.stepper.timing.spent[SAVE] += perf_counter() - start
 
     def poll(self) -> None:
         """Called after a step, before its hooks: finishes a save that is done."""
@@ -197,7 +197,7 @@ class CheckpointSaver:
         trainer, saved = self._trainer, self._pending
         if saved is None:
             return False
-        begun = perf_counter()
+        start = perf_counter()
         if not saved.is_done:
             trainer.publish("saving")
         self.wait_until_copied()
@@ -213,7 +213,7 @@ class CheckpointSaver:
                 trainer.agenda.request("save")
             return False
         finally:
-            trainer.stepper.timing.spent[SAVE] += perf_counter() - begun
+            trainer.stepper.timing.spent[SAVE] += perf_counter() - start
         for hook in trainer.calls.save:
             hook.on_save(trainer, path)
         trainer.publish("training")
@@ -230,9 +230,9 @@ class CheckpointSaver:
         self.finish()
 
     def _wait_for_previous(self) -> None:
-        begun = perf_counter()
+        start = perf_counter()
         self.finish()
-        self._waited += perf_counter() - begun
+        self._waited += perf_counter() - start
         if self._waited > _LONG_WAIT_SECONDS and not self._has_said:
             self._has_said = True
             print(

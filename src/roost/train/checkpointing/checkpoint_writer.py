@@ -66,11 +66,11 @@ class WritePace:
     def __call__(self, pieces: Iterator[memoryview[Any]]) -> Iterator[memoryview[Any]]:
         """Yields the pieces one by one; each is hashed and written before the next one is requested."""
         for piece in pieces:
-            begun = perf_counter()
+            start = perf_counter()
             yield piece
             if not self._hurry.is_set():
                 rests = perf_counter()
-                self._hurry.wait((rests - begun) * self._rest)
+                self._hurry.wait((rests - start) * self._rest)
                 self.rested_seconds += perf_counter() - rests
 
 

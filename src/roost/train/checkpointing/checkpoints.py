@@ -182,7 +182,7 @@ class Checkpoints:
 
     def _write(self, files: list[PartFile], manifest: Manifest, pace: WritePace, torn: bool) -> Path:
         """Writes one checkpoint; called by one thread at a time, and by all ranks."""
-        folder, begun = self.store.folder, time.perf_counter()
+        folder, start = self.store.folder, time.perf_counter()
         manifest = checkpoint_writer.write(
             folder,
             files,
@@ -200,7 +200,7 @@ class Checkpoints:
             except OSError as error:
                 print(f"older checkpoints not removed: {error}; the next save tries again", flush=True)
         checkpoint_writer.end_together(self._ranks)  # from now on every rank sees the same folder
-        self.seconds = time.perf_counter() - begun - pace.rested_seconds
+        self.seconds = time.perf_counter() - start - pace.rested_seconds
         return checkpoint.checkpoint_folder(folder, manifest.id)
 
     def _complete_info(self, manifest: Manifest, id: int) -> Manifest:

@@ -99,7 +99,7 @@ class SharedWindows(Windows):
 
     def _prefetch(self) -> _PrefetchedWindow:
         """Draws the next window and starts to send the message about it."""
-        begun = perf_counter()
+        start = perf_counter()
         data = self._trainer.loaders["train"].state_dict()
         drawn, error = None, None
         try:
@@ -110,7 +110,7 @@ class SharedWindows(Windows):
             self._drawing = None  # this rank was requested to stop; the message below says so
         except Exception as raised:  # noqa: BLE001  - raised when it is this window's turn
             self._drawing, error = None, raised
-        self._trainer.stepper.timing.spent[DATA] += perf_counter() - begun
+        self._trainer.stepper.timing.spent[DATA] += perf_counter() - start
         exchange = self._agreement.send(
             step=self._trainer.progress.step + 1,
             failed=failed_step.failure_code(error),
@@ -147,13 +147,13 @@ class SharedWindows(Windows):
         )
 
     def _to_device(self, drawn: DrawnWindow, decision: WindowDecision) -> DrawnWindow:
-        begun = perf_counter()
+        start = perf_counter()
         own, window = drawn.window, Window()
         assert isinstance(own, Window)
         if not decision.is_empty:
             window.extend(map(self._trainer.runner.to_device, own))
             window.num_samples, window.total = own.num_samples, decision.num_samples
-        self._trainer.stepper.timing.end_part(TO_DEVICE, begun)
+        self._trainer.stepper.timing.end_part(TO_DEVICE, start)
         return drawn._replace(window=window, all_samples=0 if decision.is_empty else decision.num_samples)
 
     def _rank_windows(self) -> Generator[DrawnWindow, None, None]:

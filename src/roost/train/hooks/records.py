@@ -55,7 +55,7 @@ class Records(Hook):
     def on_step(self, trainer: Trainer) -> None:
         trainer.recovery.check_steps(trainer)
         row = row_values(trainer, trainer.events.row())
-        # Hooks may have decided by values of the row; they are in the results, but only this row's count.
+        # The results include row values by which hooks decided; only this row's own ones are recorded.
         results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
         # After the values were read, which has waited for the device.
         times = trainer.stepper.timing.row(trainer.progress.step, trainer.progress.samples)

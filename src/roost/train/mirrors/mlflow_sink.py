@@ -98,10 +98,10 @@ class MlflowSink:
 
     def _send_settings(self, known: Mapping[str, str]) -> None:
         """Sends the settings that the run lacks; MLflow does not allow to change a parameter."""
-        wanted = {
+        settings = {
             _mlflow_name(key): value for key, value in flatten_settings(self._identity.settings).items()
         }
-        params = [Param(key, value[:_MAX_CHARACTERS]) for key, value in wanted.items() if key not in known]
+        params = [Param(key, value[:_MAX_CHARACTERS]) for key, value in settings.items() if key not in known]
         for at in range(0, len(params), _MAX_PARAMS):
             self._client.log_batch(self._id, params=params[at : at + _MAX_PARAMS])
 
