@@ -68,7 +68,7 @@ class Server:
             server_control.stop()
 
     def kill(self) -> None:
-        """SIGKILL: it cleans nothing up. Nobody starts another one."""
+        """SIGKILL: it cleans nothing up, and is not restarted."""
         kill_watchdog(self.about)
         os.kill(self.about.pid, signal.SIGKILL)
         wait_for(lambda: not self.about.is_alive)
@@ -216,6 +216,6 @@ def everything() -> list[tuple[str, str]]:
     found = []
     for one in gate._app.routes:  # type: ignore[attr-defined]
         path = one.path.replace("{run}", RUN).replace("{task:path}", "nobody").replace("{path:path}", "a/b")
-        assert "{" not in path, f"say here what stands for the parameter of {one.path}"
+        assert "{" not in path, f"give a value here for the parameter of {one.path}"
         found += [(method, path) for method in one.methods - {"HEAD"}]
     return found

@@ -27,14 +27,14 @@ def as_stdout(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         os.close(fd)
 
 
-def test_it_begins_anew_and_one_file_is_kept(as_stdout: Path) -> None:
+def test_the_log_is_rotated_and_one_old_file_is_kept(as_stdout: Path) -> None:
     log = AccessLog(as_stdout)
     for number in range(20):
         log.write_request("GET", f"/{number:02}", 200, 0.001)
     files = [rotated_path(as_stdout), as_stdout]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    told = [line.split()[3] for line in lines]
-    assert told == [f"/{number:02}" for number in range(20)][-len(told) :] and 5 < len(told) < 20
+    found = [line.split()[3] for line in lines]
+    assert found == [f"/{number:02}" for number in range(20)][-len(found) :] and 5 < len(found) < 20
     assert sorted(one.name for one in as_stdout.parent.iterdir()) == ["server.log", "server.log.1"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert all(file.stat().st_size < 300 for file in files)
@@ -42,7 +42,7 @@ def test_it_begins_anew_and_one_file_is_kept(as_stdout: Path) -> None:
     assert as_stdout.read_text().endswith("a trouble\n"), "errors follow"
 
 
-def test_what_is_no_file_of_ours_is_left_alone(as_stdout: Path, tmp_path: Path) -> None:
+def test_a_stdout_that_is_not_the_log_is_not_rotated(as_stdout: Path, tmp_path: Path) -> None:
     log = AccessLog(tmp_path / "other")
     (tmp_path / "other").write_text("mine")
     for _ in range(20):

@@ -8,9 +8,9 @@
 | no socket off the host; the token in no log, environment, process list or file | test_server_process.py |
 | wrong tokens wait, fill no log, and are compared in constant time | here, http/test_request_middleware.py |
 | schemathesis: no error of the server's own; every parameter described | http/test_openapi.py |
-| 50 streams over kills and restarts, without a gap or a double | routes/test_event_streams.py, ../api/test_client.py |
-| a port in use: the next one or an error; a stale socket, or none | http/test_listening_sockets.py, test_server_control.py |
-| a state folder, token, socket or log with wrong rights | here, test_server_{control,process}.py, http/test_access_token.py |
+| 50 streams over kills and restarts, without a gap or a double | routes/test_event_streams.py, ../api |
+| a port in use: the next one or an error; a stale socket, or none | test_{listening_sockets,server_*}.py |
+| a state folder, token, socket or log with wrong rights | here, test_{server_*,access_token}.py |
 | missing, extra, wrong and absurd parameters; an old client | here, routes/test_dlnest_routes.py |
 | where each operation can be reached | test_server_page.py, ../api/test_client_methods.py |
 """
@@ -102,7 +102,7 @@ def test_the_token_counts_in_its_header_alone(server: Server) -> None:
     assert token not in server.log
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_needs_the_token_though_the_socket_let_him_in(server: Server) -> None:
     """Its rights were widened by hand, and he has found a way past the folder's."""
     path = server.lab.state / "server.sock"
@@ -341,7 +341,7 @@ def test_missing_fields_are_named(server: Server) -> None:
     assert tried >= 4
 
 
-def test_a_client_of_another_version_is_told_so_and_changes_nothing(server: Server) -> None:
+def test_a_client_of_another_version_is_refused_and_changes_nothing(server: Server) -> None:
     """What it asks is in another place, by another method or with other parameters: never another thing."""
     for place in ("/api/v0/runs", "/api/v2/runs", "/runs", PREFIX + "/submit"):
         for method in ("GET", "POST"):

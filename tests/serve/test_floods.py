@@ -28,7 +28,7 @@ from tests.waiting import wait_for
 MEBIBYTE = b"x" * 2**20
 MOST_GROWTH_MB = 50
 MOST_FOLLOWED_MB = 100
-"""150 streams at most, each with a piece of 64 KiB that nobody takes, as text and base64, thrice."""
+"""150 streams at most, each with an unread piece of 64 KiB, as text and base64, thrice."""
 
 
 def memory_mb(pid: int) -> float:
@@ -40,7 +40,7 @@ def flat(server: Server, most_mb: int = MOST_GROWTH_MB) -> Iterator[None]:
     """Whatever happens inside, the server's memory stays as it is; its peak counts."""
     server.get("")
     pid = server.about.pid
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak
     before = memory_mb(pid)
     yield
     assert processes.peak_mb(pid) < before + most_mb
@@ -75,7 +75,7 @@ def test_what_has_no_end_costs_nothing(server: Server, what: str, megabytes: int
     head, piece, status = ENDLESS[what]
     begun = head.format(host=server.host, token=server.token).encode()
     with flat(server), server.connect() as opened:
-        opened.settimeout(0.5)  # where nobody reads the answers, nothing is taken any more
+        opened.settimeout(0.5)  # if answers are not read, nothing is accepted any more
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             opened.sendall(begun)
             for _ in range(megabytes):
@@ -138,8 +138,8 @@ def test_what_all_end_ends_once(server: Server, count: int, how: str) -> None:
     assert found[202] and found.keys() <= {202, 409}
     assert server.lab.wait_for(task).state == "stopped"
     with server.lab.store() as store:
-        told = Counter(one.kind for one in store.events(after=0, limit=100_000) if one.task == task)
-    assert told["stopped"] == 1 and max(told.values()) == 1, told
+        shown = Counter(one.kind for one in store.events(after=0, limit=100_000) if one.task == task)
+    assert shown["stopped"] == 1 and max(shown.values()) == 1, shown
 
 
 @crowd(1000)
@@ -157,11 +157,11 @@ def test_of_all_changes_one_is_the_last(server: Server, count: int) -> None:
 SLOW = {
     "heads": "GET /api/v1 HTTP/1.1\r\nhost: {host}\r\n",
     "bodies": WITH + "content-length: 1000000\r\n\r\n",
-    "logs that nobody reads": "GET /api/v1/runs/{run}/log/follow HTTP/1.1\r\nhost: {host}\r\n"
+    "unread logs": "GET /api/v1/runs/{run}/log/follow HTTP/1.1\r\nhost: {host}\r\n"
     "authorization: Bearer {token}\r\n\r\n",
-    "rows that nobody reads": "GET /api/v1/runs/{run}/records/follow HTTP/1.1\r\nhost: {host}\r\n"
+    "unread rows": "GET /api/v1/runs/{run}/records/follow HTTP/1.1\r\nhost: {host}\r\n"
     "authorization: Bearer {token}\r\n\r\n",
-    "files that nobody reads": "GET /api/v1/runs/{run}/files/large HTTP/1.1\r\nhost: {host}\r\n"
+    "unread files": "GET /api/v1/runs/{run}/files/large HTTP/1.1\r\nhost: {host}\r\n"
     "authorization: Bearer {token}\r\n\r\n",
     "streams": "GET /api/v1/events/follow HTTP/1.1\r\nhost: {host}\r\n"
     "authorization: Bearer {token}\r\n\r\n",
@@ -173,14 +173,14 @@ _AT_A_TIME = 50
 
 
 class Slow:
-    """A crowd of connections that send a byte now and then, or nothing, and read nothing; whoever is closed
-    comes again.
+    """A crowd of connections that send a byte now and then, or nothing, and read nothing. A closed one is
+    opened again.
 
     Args:
-        server: Whom they come to.
-        count: Of them.
-        head: What each begins with.
-        drips: Whether bytes follow.
+        server: The server.
+        count: The number of connections.
+        head: The first bytes of each.
+        drips: Whether more bytes follow.
     """
 
     def __init__(self, server: Server, count: int, head: bytes, *, drips: bool) -> None:
@@ -249,11 +249,11 @@ def large(server: Server) -> str:
     ("what", "count"),
     [
         *(pytest.param(what, 1000, marks=pytest.mark.soak) for what in SLOW),
-        *((what, 250) for what in ("bodies", "files that nobody reads", "streams")),
+        *((what, 250) for what in ("bodies", "unread files", "streams")),
     ],
 )
-def test_the_slow_take_nobodys_place(server: Server, large: str, what: str, count: int) -> None:
-    """There are more of them than the server holds; whoever else asks is answered, by both ways, and mostly
+def test_slow_clients_do_not_lock_out_others(server: Server, large: str, what: str, count: int) -> None:
+    """There are more of them than the server keeps; other clients are answered, by both sockets, and mostly
     within a second."""
     given = {"host": server.host, "token": server.token, "run": run_id(large)}
     crowd = Slow(server, count, SLOW[what].format(**given).encode(), drips=what in ("heads", "bodies"))
@@ -268,7 +268,7 @@ def test_the_slow_take_nobodys_place(server: Server, large: str, what: str, coun
     assert count < 1000 or statistics.median(took) < 1
 
 
-def test_who_asks_is_heard_before_he_is_one_of_too_many(server: Server) -> None:
+def test_a_request_sent_at_once_is_answered_in_a_crowd(server: Server) -> None:
     """Hundreds come at one moment, before him and after him, and say nothing."""
     asked = f"GET /api/v1 HTTP/1.1\r\nhost: {server.host}\r\nauthorization: Bearer {server.token}\r\n\r\n"
     with contextlib.ExitStack() as held:
@@ -306,7 +306,7 @@ def held(pid: int) -> int:
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_who_goes_leaves_nothing_behind(server: Server, large: str, count: int) -> None:
+def test_clients_that_disconnect_leave_nothing_open(server: Server, large: str, count: int) -> None:
     given = {"host": server.host, "token": server.token, "run": run_id(large)}
     heads = [head.format(**given).encode() for head in LEFT.values()]
 

@@ -61,14 +61,14 @@ def test_a_log_that_is_a_link_is_not_followed(alone: Server, tmp_path: Path) -> 
     assert (tmp_path / "bashrc").read_text() == "mine"
 
 
-def test_a_folder_to_show_is_that_of_whoever_starts_it(alone: Server) -> None:
+def test_a_relative_folder_is_below_that_of_the_starting_command(alone: Server) -> None:
     path, id = alone.package("one")
     with alone.lab.here():
         alone.about = server_control.start(0, [path.parent.relative_to(alone.lab.folder)])
     assert [one["path"] for one in alone.get(f"/runs/{id}/files")] == ["request.json"]
 
 
-def test_one_that_is_stopped_is_told_of(alone: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_end_is_reported(alone: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     found = alone.start()
     os.kill(found.pid, signal.SIGSTOP)
     monkeypatch.setattr(background_process, "_END_SECONDS", 0.2)

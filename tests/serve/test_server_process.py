@@ -52,7 +52,7 @@ def closed(opened: socket.socket) -> bytes:
     return found
 
 
-def test_slow_ones_are_closed_and_take_nobodys_place(alone: Server) -> None:
+def test_slow_connections_are_closed(alone: Server) -> None:
     with (
         limited(alone, "process._HEADER_SECONDS=0.5", "gate.BODY_SECONDS=0.5") as server,
         ExitStack() as held,
@@ -76,7 +76,7 @@ def test_slow_ones_are_closed_and_take_nobodys_place(alone: Server) -> None:
         assert server.get("")["name"] == "roost"
 
 
-def test_hundreds_that_say_nothing_take_nobodys_place(alone: Server) -> None:
+def test_hundreds_of_idle_connections_do_not_lock_out_others(alone: Server) -> None:
     with limited(alone, "process._MAX_CONNECTIONS=20") as server, ExitStack() as held:
         silent = [held.enter_context(server.connect()) for _ in range(100)]
         good = {"authorization": f"Bearer {server.token}"}
@@ -142,7 +142,7 @@ def test_the_token_is_nowhere_but_in_its_file(server: Server) -> None:
                 continue
 
 
-def test_its_files_are_its_owners_whoever_started_it(alone: Server) -> None:
+def test_its_files_are_its_owners_with_any_umask(alone: Server) -> None:
     before = os.umask(0)
     try:
         alone.start()
@@ -159,7 +159,7 @@ def test_its_files_are_its_owners_whoever_started_it(alone: Server) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_by_itself_and_leaves_no_socket(alone: Server, number: signal.Signals) -> None:
+def test_it_ends_at_a_signal_and_leaves_no_socket(alone: Server, number: signal.Signals) -> None:
     alone.start()
     stream = alone.follow("/events/follow")
     os.kill(alone.about.pid, number)
@@ -201,7 +201,7 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("what", NO_HTTP)
-def test_what_is_no_http_is_told_as_all_else_is(server: Server, what: str) -> None:
+def test_bytes_that_are_not_http_are_answered_in_json(server: Server, what: str) -> None:
     found = server.raw(NO_HTTP[what], local=True)
     assert (found.status, found.code) == (400, "malformed")
     assert (
@@ -210,7 +210,7 @@ def test_what_is_no_http_is_told_as_all_else_is(server: Server, what: str) -> No
     assert "Traceback" not in server.log and server.get("")["name"] == "roost"
 
 
-def test_what_comes_after_an_answer_and_is_no_http_ends_the_connection(server: Server) -> None:
+def test_bytes_after_an_answer_that_are_not_http_end_the_connection(server: Server) -> None:
     head = b"POST /api/v1/runs HTTP/1.1\r\nhost: evil\r\ncontent-type: application/json\r\n"
     with server.connect(local=True) as opened:
         opened.sendall(head + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n")

@@ -1,4 +1,4 @@
-"""The server's log: a line of each request, in a file that begins anew before it grows large."""
+"""The server's log: one line for each request, in a file that is rotated before it grows large."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pathlib import Path
 from roost.base import durable
 
 MAX_BYTES = 8 << 20
-"""Then the file is set aside, in the place of the one that was before."""
+"""At this size the file is renamed and replaces the one that was rotated before."""
 _STDOUT_FD, _STDERR_FD = 1, 2
 
 
 def rotated_path(path: Path) -> Path:
-    """Where the file before this one is."""
+    """Returns the path of the previous log."""
     return path.with_name(f"{path.name}.1")
 
 
 class AccessLog:
-    """What the process writes to stdout, and to stderr if that is the same file.
+    """The log to which stdout of this process is redirected, and stderr if it is the same file.
 
     Args:
-        path: The file. Where stdout is something else, as a terminal, that is left as it is.
+        path: The file. If stdout is another file or a terminal, lines go there and nothing is rotated.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write_request(self, method: str, path: str, status: int, seconds: float) -> None:
-        """One line of each request: never its query, its headers or its body."""
+        """Writes the line of one request, without its query, headers and body, which may hold secrets."""
         shown = path.encode("unicode_escape").decode("ascii")[:200]
         verb = method if method.isalpha() and len(method) < 10 else "?"
         at = time.strftime("%Y-%m-%d %H:%M:%S")
-        with contextlib.suppress(OSError):  # a full disk: it serves on
+        with contextlib.suppress(OSError):  # a full disk does not stop the server
             os.write(_STDOUT_FD, f"{at} {verb} {shown} {status} {seconds * 1000:.1f} ms\n".encode())
             if os.fstat(_STDOUT_FD).st_size > MAX_BYTES:
                 self._rotate()

@@ -1,4 +1,4 @@
-"""The application: all routes behind the gate."""
+"""The ASGI application: all routes behind `RequestMiddleware`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PREFIX = "/api/v1"
 ROUTES = (*machine.ROUTES, *runs.ROUTES, *run_records.ROUTES, *tasks.ROUTES)
 _NUM_THREADS, _NUM_POLL_THREADS = 16, 4
 _MAX_STREAMS = 150
-"""Fewer than there may be connections: whoever asks something short finds concurrency."""
+"""Fewer than the connections, so that short requests are still answered."""
 
 
 def create_app(*, token: Callable[[], str], port: int | None, log_request: Callable[..., None]) -> App:
-    """Everything that a server answers.
+    """Returns the application that answers every request of a server.
 
     Args:
-        token: Gives the token as it is now.
-        port: Of its TCP socket.
-        log: As of `RequestMiddleware`.
+        token: Returns the current token.
+        port: The port of the TCP socket.
+        log_request: As for `RequestMiddleware`.
     """
     limits = (_NUM_THREADS, _NUM_POLL_THREADS, _MAX_STREAMS)
     concurrency = route.ConcurrencyLimits(*(anyio.CapacityLimiter(one) for one in limits))
@@ -42,10 +42,10 @@ def create_app(*, token: Callable[[], str], port: int | None, log_request: Calla
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        said, headers = unknown_route.unknown_route_error(request, error, PREFIX)
-        answered = route.failure_response(said)
-        answered.headers.update(headers)
-        return answered
+        refused, headers = unknown_route.unknown_route_error(request, error, PREFIX)
+        response = route.failure_response(refused)
+        response.headers.update(headers)
+        return response
 
     async def broken(request: Request, error: Exception) -> Response:
         return route.failure_response(HttpError(500, "internal", str(error_response.to_http_error(error))))

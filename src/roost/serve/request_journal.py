@@ -1,4 +1,5 @@
-"""What the server has carried out: a line each among the lab's events, kept while servers come and go."""
+"""The journal of operations that the server has carried out. Each is one event in the lab's queue, so the
+journal outlives the server."""
 
 from __future__ import annotations
 
@@ -11,63 +12,65 @@ from roost.operations import lab
 
 KIND = "operation"
 _CLEARED_UP_TO = "operations_since"
-"""The setting that holds the number of the last event that was cleared."""
+"""The setting of the queue that holds the number of the last cleared event."""
 _CLEAR_OPERATION = "clear"
 _SHOWN_PARAMETERS = (
     "config", "config_path", "folder", "target_dir", "run", "record_path", "task", "task_ID", "checkpoint",
     "cards", "off", "allowed", "most_per_card", "foreign", "now", "priority",
     "new_delay", "new_max", "new_devices_IDs",
 )  # fmt: skip
-"""Parameters that say what was meant. Others, such as a command, may hold what is nobody's business."""
+"""The parameters that a line shows. Others, such as a command, may hold secrets."""
 _MAX_LINES, _MAX_IDS = 1000, 5
 _TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 class JournalPage(NamedTuple):
-    """A part of it."""
+    """A part of the journal."""
 
     offset: int
-    """To be given back for what comes after."""
+    """The offset of the next part."""
     lines: list[str]
 
 
-def add_entry(name: str, asked: Any, found: Any) -> None:
-    """Adds a line. What was done is done: where the queue cannot be written, the server's log tells that.
+def add_entry(name: str, parameters: Any, result: Any) -> None:
+    """Adds the line of one operation. If the queue cannot be written, only the server's log reports it,
+    because the operation itself has succeeded.
 
     Args:
-        name: Of the operation.
-        asked: Its parameters.
-        found: What came of it.
+        name: The operation.
+        parameters: Its parameters.
+        result: Its result.
     """
     if name == _CLEAR_OPERATION:
-        return  # what was cleared is empty
+        return  # a cleared journal is empty
     given = [
         f"{key}={value}"
         for key in _SHOWN_PARAMETERS
-        if (value := getattr(asked, key, None)) is not None and value is not False
+        if (value := getattr(parameters, key, None)) is not None and value is not False
     ]
-    ids = [one.task for one in getattr(found, "queued", ())]
-    if isinstance(found, dict) and "task_ID" in found:
-        ids = [found["task_ID"]]
+    ids = [one.task for one in getattr(result, "queued", ())]
+    if isinstance(result, dict) and "task_ID" in result:
+        ids = [result["task_ID"]]
     text = _escape_control_characters(" ".join([name, *given, *(["->", *ids[:_MAX_IDS]] if ids else [])]))
     try:
         with lab.locked_queue() as store:
             store.add_event(KIND, text)
-    except Exception as error:  # noqa: BLE001  - told, and no reason to call what was done undone
-        print(f"{name} was done and could not be noted: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001  - reported; the operation has succeeded
+        print(f"{name} was carried out, but the journal could not be written: {error}", file=sys.stderr)
 
 
 def _escape_control_characters(text: str) -> str:
-    """With what is no printable character made visible: nobody adds a line by a name, or moves a cursor."""
+    """Returns the text with every unprintable character escaped, so that a name cannot add a line or move the
+    cursor of a terminal."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def read(offset: int | None) -> JournalPage:
-    """What was carried out since the last `clear`, at most a thousand lines.
+    """Returns the lines since the last `clear`, at most a thousand.
 
     Args:
-        offset: Of an answer before: what came after it, the oldest first; all of a queue that was made anew
-            and has not come so far. None: the newest.
+        offset: The offset of an earlier answer: the lines after it, oldest first; all lines if the queue was
+            created again since and has fewer events. None: the newest lines.
     """
     with lab.open_queue() as store:
         if offset and not store.events(after=offset - 1, limit=1):
@@ -80,7 +83,7 @@ def read(offset: int | None) -> JournalPage:
 
 
 def clear() -> None:
-    """Whoever reads from the beginning reads from here on; the events themselves stay."""
+    """Makes the journal begin here for all readers. The events remain in the queue."""
     with lab.locked_queue() as store:
         found = store.events(kind=KIND)
         if found:

@@ -1,4 +1,4 @@
-"""Starting, finding and ending the server of this user."""
+"""To start and stop the server of this user."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _START_SECONDS = 30.0
 
 
 def server_command(folder: Path, port: int | None, roots: Sequence[Path]) -> list[str]:
-    """What is run as the server's own process."""
+    """Returns the command line of the server's process."""
     given = ["--port", str(port)] if port is not None else []
     shown = [part for root in roots for part in ("--root", str(root.absolute()))]
     return [sys.executable, "-P", "-m", "roost.serve.server_process", str(folder), *given, *shown]
 
 
 def start(port: int | None = None, roots: Sequence[Path] = ()) -> ServerRecord:
-    """Starts the server in the background, and waits until it takes requests.
+    """Starts the server in the background, and waits until it accepts requests.
 
     Args:
-        port: That was asked for; None: the usual one, or the next free one.
-        roots: Folders of packages to show beside those that tasks were ever submitted from.
+        port: The required port; None: the default port, or the next free one.
+        roots: Folders of packages to show in addition to those from which tasks were submitted.
 
     Raises:
-        Refused: One runs already, the port is taken, or the lab's folder will not do.
-        RoostError: It did not start.
-        OSError: Likewise.
+        Refused: A server is running already, the port is in use, or the lab's folder is not usable.
+        RoostError: The server did not start.
+        OSError: The server's log cannot be written, or no process can be started.
     """
     folder = state_folder.lab_folder()
     state_folder.prepare(folder)
@@ -43,14 +43,19 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> ServerRecord:
         raise failed
     found = server_presence.find_running(folder)
     if found is None:
-        raise RoostError("the server has ended already", where=folder / LOG_NAME, fix="start it again")
+        raise RoostError(
+            "the server ended right after its start",
+            where=folder / LOG_NAME,
+            fix="start it again; the log may say more",
+        )
     return found
 
 
 def stop() -> ServerRecord | None:
-    """Ends the server, and waits for that; whatever runs goes on. Gives which it was, None if there was none.
+    """Stops the server and waits for its end; running tasks continue. Returns the record of the server, None
+    if none was running.
 
     Raises:
-        RoostError: It does not end.
+        RoostError: The server does not end.
     """
     return server_presence.stop(state_folder.lab_folder())

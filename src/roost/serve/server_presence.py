@@ -1,4 +1,4 @@
-"""Whether a server is there: it holds a lock, and tells beside who it is and where."""
+"""The lock that the running server holds, and the record of its process and port next to it."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ _LOCK_NAME, _RECORD_NAME = "server.lock", "server.json"
 
 
 class ServerRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
-    """A server."""
+    """The record of a running server, in ``server.json``."""
 
     port: int
 
 
 def lock(folder: Path) -> int:
-    """Becomes the server of a lab; gives the descriptor that makes us so until it is closed.
+    """Makes this process the server of a lab, until the returned descriptor is closed.
 
     Raises:
-        Refused: There is one.
-        OSError: The lock cannot be made.
+        Refused: Another server is running.
+        OSError: The lock file cannot be opened.
     """
     if (fd := background_process.lock(folder / _LOCK_NAME)) is not None:
         return fd
     found = find_running(folder)
-    who = f" (pid {found.pid}, port {found.port})" if found is not None else ""
-    raise Refused(f"a server runs already{who}", fix="`roost server status` tells of it")
+    process = f" (pid {found.pid}, port {found.port})" if found is not None else ""
+    raise Refused(f"a server is running already{process}", fix="see `roost server status`")
 
 
 def write_record(folder: Path, port: int) -> None:
-    """Tells who the server of a lab is: we, who hold its `lock` and listen at this port.
+    """Writes the record of this process, which holds the `lock` and listens at ``port``.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The record cannot be written.
     """
     background_process.write_record(folder / _RECORD_NAME, ServerRecord.of_this_process(port=port))
 
 
 def find_running(folder: Path) -> ServerRecord | None:
-    """The server that runs; None if there is none."""
+    """Returns the record of the running server; None if there is none."""
     return background_process.find_running(folder / _RECORD_NAME, ServerRecord)
 
 
 def stop(folder: Path) -> ServerRecord | None:
-    """Ends the server, as `background.stop` does. Raises RoostError if it does not end."""
+    """Stops the server, see `background_process.stop`.
+
+    Raises:
+        RoostError: The server does not end.
+    """
     return background_process.stop(folder / _RECORD_NAME, ServerRecord, "the server")

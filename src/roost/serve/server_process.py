@@ -1,4 +1,4 @@
-"""The process that serves: two sockets, one application, one log.
+"""The process of the server: two sockets, one application, one log.
 
 Started as ``python -m roost.serve.server_process FOLDER [--port N] [--ready FD]`` by
 `roost.serve.server_control`.
@@ -40,21 +40,21 @@ from roost.serve.server_control import LOG_NAME
 _HEADER_SECONDS = 30.0
 _MAX_CONNECTIONS = 200
 _DESCRIPTORS_PER_CONNECTION = 3
-"""So many descriptors stand for a connection: its own, and what its request opens."""
+"""File descriptors that one connection may need: its socket, and the files that its request opens."""
 _GRACE_SECONDS = 0.5
-"""Who was let in, or answered, no longer ago than that takes nobody's time: many come at once, and each is to
-be heard."""
+"""A connection that was accepted or answered more recently than this is not closed for another one: many may
+arrive at once, and each should get time to send its request."""
 _ACCEPT_BATCH, _BACKLOG = 16, 1024
-"""So many are let in before anybody is read from: who asks at once is heard before he is one of too many. The
-others wait in the kernel's queue."""
+"""The connections that asyncio accepts before it reads from any, and the length of the kernel's queue for the
+others. A small batch lets a client that sends its request at once be read before the limit is reached."""
 _SHUTDOWN_SECONDS = 5
 _PEER_CREDENTIALS = struct.Struct("3i")
 _MALFORMED_BODY = msgspec.json.encode(
     ErrorResponse(
         ProblemDetails(
             code="malformed",
-            message="this is no HTTP request",
-            fix=f"send one of HTTP/1.1, with at most {MAX_HEADER_BYTES} bytes of headers",
+            message="this is not an HTTP request",
+            fix=f"send HTTP/1.1, with at most {MAX_HEADER_BYTES} bytes of headers",
         )
     )
 )
@@ -67,8 +67,12 @@ _MALFORMED_HEADERS = [
 
 
 class _LimitedProtocol(H11Protocol):
-    """Closes a connection over which no whole request comes. Of too many over TCP that one goes which lets us
-    wait the longest: whoever opens hundreds and says nothing, or reads nothing, takes nobody else's place."""
+    """The HTTP/1.1 protocol with limits on idle connections and on their number.
+
+    A connection without a complete request within ``_HEADER_SECONDS`` is closed. If there are too many TCP
+    connections, the one that has kept the server waiting longest is closed: a client that opens hundreds
+    and neither sends nor reads cannot lock out other clients.
+    """
 
     _idle_timer: asyncio.TimerHandle | None = None
     _waiting_since = 0.0
@@ -94,8 +98,8 @@ class _LimitedProtocol(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP never reaches the application: here it is told so, in JSON as all else is. Where an
-        answer has begun there is no place for that."""
+        """Answers bytes that are not HTTP, which never reach the application, in JSON like all other errors;
+        if an answer has begun, only closes the connection."""
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -110,17 +114,17 @@ class _LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered."""
+        """Whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether it is the client's turn: to ask, to send the rest of a body, or to read."""
+        """Whether the client must act next: send a request or the rest of a body, or read the answer."""
         return self.is_idle or self.cycle.more_body or self.flow.write_paused
 
     @property
     def is_streaming(self) -> bool:
-        """Whether an answer has begun that has not ended."""
+        """Whether an answer has been started and not completed."""
         return self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
 
     def _restart_idle_timer(self) -> None:
@@ -145,17 +149,18 @@ class _LimitedProtocol(H11Protocol):
         for one in sorted(waiting, key=lambda one: one._waiting_since)[:beyond]:
             one.transport.abort()
         if len(waiting) < beyond and beyond > most:
-            self.transport.abort()  # else those who are answered at this moment will soon be done
+            self.transport.abort()  # otherwise those being answered now will soon be done
 
 
 def _max_descriptors() -> int:
-    """How many this process may have open."""
+    """Returns the number of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else sys.maxsize
 
 
 class _Server(uvicorn.Server):
-    """Ends by itself at a signal, and does not wait for those who follow: they go on from their cursors."""
+    """A server that handles SIGINT and SIGTERM itself, and does not wait for event streams when it ends:
+    their clients continue from their cursors."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -187,14 +192,14 @@ def serve(
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        folder: Of the lab.
-        port: That was asked for; None: the usual one, or the next free one.
-        on_bound: Called with the port once it is ours, before the first request is taken.
-        ready: Called once requests are taken.
+        folder: The lab's folder.
+        port: The required port; None: the default port, or the next free one.
+        on_bound: Called with the port once it is bound, before the first request is accepted.
+        on_ready: Called once requests are accepted.
 
     Raises:
-        Refused: A server runs already, the folder will not do, or the port is taken.
-        OSError: There is no room for what it needs.
+        Refused: A server is running already, the folder is not usable, or the port is in use.
+        OSError: A file or socket cannot be created.
     """
     with contextlib.ExitStack() as at_the_end:
         with _private_umask():
@@ -217,7 +222,8 @@ def serve(
 
 @contextlib.contextmanager
 def _private_umask() -> Iterator[None]:
-    """What is made inside is its owner's alone. Packages get the rights that they would get at a terminal."""
+    """Gives files that are created inside only to their owner. Afterwards the umask is as before, so that
+    packages get the same rights as from a terminal."""
     before = os.umask(0o077)
     try:
         yield
@@ -232,7 +238,7 @@ def _uvicorn_config(app: Any) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what strangers send that is no HTTP is not worth a line each
+        log_level="error",  # no line for every connection that does not send HTTP
         access_log=False,
         server_header=False,
         backlog=_ACCEPT_BATCH,
@@ -243,7 +249,7 @@ def _uvicorn_config(app: Any) -> uvicorn.Config:
 
 
 def _peer_uid(opened: Any) -> int:
-    """The user at the other end of a local socket."""
+    """Returns the user id of the process at the other end of a unix socket."""
     found = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     return int(_PEER_CREDENTIALS.unpack(found)[1])
 
@@ -253,16 +259,16 @@ async def _run(server: uvicorn.Server, sockets: Sequence[Any], on_ready: Callabl
     while not server.started and not serving.done():
         await asyncio.sleep(0.005)
     for one in sockets:
-        one.listen(_BACKLOG)  # asyncio has made the queue as short as what it takes at once
+        one.listen(_BACKLOG)  # asyncio has made the queue as short as its batch
     on_ready()
     await serving
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves as it is asked to on the command line; gives the exit code.
+    """Serves until a signal; returns the exit code.
 
     Args:
-        arguments: Those of this process if None.
+        arguments: The command line; None: that of this process.
     """
     parser = argparse.ArgumentParser(prog="roost.serve.server_process")
     parser.add_argument("folder", type=Path)

@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "lab"
 
 
-def test_it_is_made_once_for_its_owner_alone(folder: Path) -> None:
+def test_the_token_is_created_once_for_its_owner_only(folder: Path) -> None:
     before = os.umask(0)
     try:
         first = tokens.read_or_create_token(folder)
@@ -30,7 +30,7 @@ def test_it_is_made_once_for_its_owner_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666, 0o700])
-def test_others_may_not_read_it(folder: Path, mode: int) -> None:
+def test_a_token_that_other_users_can_read_is_refused(folder: Path, mode: int) -> None:
     tokens.read_or_create_token(folder)
     (folder / tokens.TOKEN_NAME).chmod(mode)
     with pytest.raises(Refused) as caught:
@@ -39,7 +39,7 @@ def test_others_may_not_read_it(folder: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o750])
-def test_nor_may_they_look_into_its_folder(folder: Path, mode: int) -> None:
+def test_a_folder_that_other_users_can_list_is_refused(folder: Path, mode: int) -> None:
     folder.chmod(mode)
     with pytest.raises(Refused) as caught:
         tokens.read_or_create_token(folder)
@@ -47,14 +47,14 @@ def test_nor_may_they_look_into_its_folder(folder: Path, mode: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_it_is_not_somebody_elses(folder: Path) -> None:
+def test_a_token_of_another_user_is_refused(folder: Path) -> None:
     tokens.read_or_create_token(folder)
     os.chown(folder / tokens.TOKEN_NAME, 4711, 4711)
     with pytest.raises(Refused, match="4711"):
         tokens.read_or_create_token(folder)
 
 
-def test_links_and_what_is_no_token_are_refused(folder: Path, tmp_path: Path, messages: Messages) -> None:
+def test_links_and_damaged_tokens_are_refused(folder: Path, tmp_path: Path, messages: Messages) -> None:
     path = folder / tokens.TOKEN_NAME
     (tmp_path / "other").write_text("x" * 43)
     path.symlink_to(tmp_path / "other")

@@ -38,7 +38,9 @@ def test_every_error_has_a_status_and_a_code(error: Exception, status: int, code
 
 @pytest.mark.parametrize("cause", [OSError(errno.ENOSPC, "full"), OSError(errno.EDQUOT, "full"), "queue"])
 @pytest.mark.parametrize("kind", [RoostError, Refused])
-def test_a_full_disk_that_is_told_in_words_is_one(kind: type[RoostError], cause: Exception | str) -> None:
+def test_an_error_caused_by_a_full_disk_has_its_status(
+    kind: type[RoostError], cause: Exception | str
+) -> None:
     if cause == "queue":
         with sqlite3.connect(":memory:") as connection:
             connection.execute("PRAGMA max_page_count = 1")
@@ -51,7 +53,7 @@ def test_a_full_disk_that_is_told_in_words_is_one(kind: type[RoostError], cause:
     assert (found.status, found.problem.code, found.problem.fix) == (507, "disk_full", "make room")
 
 
-def test_what_the_log_cannot_take_is_answered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_does_not_prevent_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "w", buffering=1) as full:
         monkeypatch.setattr("sys.stderr", full)
         error_response.log_exception(ValueError("x"))
@@ -64,11 +66,11 @@ class Late(Refused):
     """One that was made after the table."""
 
 
-def test_a_kind_stands_for_those_of_its_kind() -> None:
+def test_a_subclass_has_the_code_of_its_base() -> None:
     assert error_response.to_http_error(Late("x")).status == 409
 
 
-def test_setting_place_and_fix_are_told() -> None:
+def test_setting_place_and_fix_are_in_the_answer() -> None:
     found = error_response.to_http_error(
         ConfigError("wrong", setting="lr", where="c.yaml:3", fix="a number")
     ).problem
@@ -90,7 +92,7 @@ def test_setting_place_and_fix_are_told() -> None:
         (UsageError("x", setting="--keep-free"), "keep_free_mb", "keep_free_mb: x", None),
     ],
 )  # fmt: skip
-def test_options_are_called_as_the_parameters_are(
+def test_options_are_replaced_by_the_names_of_parameters(
     error: RoostError, field: str | None, message: str, fix: str | None
 ) -> None:
     found = error_response.to_http_error(error).problem
@@ -98,7 +100,7 @@ def test_options_are_called_as_the_parameters_are(
 
 
 @pytest.mark.parametrize("error", [ValueError("secret"), OSError(errno.EIO, "secret"), KeyError("secret")])
-def test_what_nobody_foresaw_is_told_to_the_log_alone(
+def test_an_unforeseen_error_is_reported_only_in_the_log(
     error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = error_response.to_http_error(error)
@@ -108,11 +110,11 @@ def test_what_nobody_foresaw_is_told_to_the_log_alone(
     assert "secret" in capsys.readouterr().err
 
 
-def test_what_was_sent_does_not_come_back_by_the_megabyte() -> None:
+def test_messages_are_cut_to_a_maximum_length() -> None:
     assert len(error_response.to_http_error(NotFound("x", received="y" * 2**20)).problem.message) < 5000
 
 
-def test_what_is_not_said_is_left_out() -> None:
+def test_empty_parts_of_an_error_are_left_out() -> None:
     assert (
         msgspec.json.encode(ErrorResponse(ProblemDetails(code="a", message="b")))
         == b'{"error":{"code":"a","message":"b"}}'

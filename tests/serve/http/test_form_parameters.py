@@ -1,4 +1,4 @@
-"""Forms as clients send them, and as nobody should."""
+"""Forms as clients send them, and forms that must be refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def in_parts(**fields: Any) -> tuple[bytes, str]:
     return request.read(), request.headers["content-type"]
 
 
-def test_the_same_in_every_way() -> None:
+def test_query_form_and_json_give_the_same_parameters() -> None:
     expected = Given(number=-7, flag=True, text=TEXT, several=(1, 2))
     values = {"number": -7, "flag": True, "text": TEXT, "several": [1, 2]}
     form = urlencode(values, doseq=True)
@@ -83,7 +83,7 @@ def test_booleans_are_text(text: str) -> None:
     [("number=1.5", "number"), ("flag=yes", "flag"), ("other=1", "other"), ("several=1&several=x", "several"),
      ("number=", "number"), ("number=nan", "number"), ("number=" + "9" * 5000, "number")],
 )  # fmt: skip
-def test_what_is_of_another_type_or_unknown(query: str, field: str) -> None:
+def test_parameters_of_another_type_or_unknown_are_refused(query: str, field: str) -> None:
     with pytest.raises(HttpError) as raised:
         read(query=query)
     assert raised.value.status == 422 and field in f"{raised.value.problem}"
@@ -114,7 +114,7 @@ PART = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nx\r\n'
         (PART * 1002 + b"--b--", "multipart/form-data; boundary=b"),
     ],
 )  # fmt: skip
-def test_what_two_readers_could_take_for_two_things(data: bytes, kind: str) -> None:
+def test_ambiguous_bodies_are_refused(data: bytes, kind: str) -> None:
     with pytest.raises(HttpError) as raised:
         read(data, kind)
     assert (raised.value.status, raised.value.problem.code) == (400, "malformed")

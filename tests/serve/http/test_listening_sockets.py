@@ -22,7 +22,7 @@ def test_the_local_socket_is_its_owners_alone(tmp_path: Path) -> None:
     assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
 
 
-def test_one_that_a_killed_server_left_is_replaced_and_one_that_lives_is_not(
+def test_the_socket_of_a_killed_server_is_replaced_and_that_of_a_running_one_is_not(
     tmp_path: Path, messages: Messages
 ) -> None:
     listening_sockets.listen_unix(tmp_path).close()
@@ -32,7 +32,7 @@ def test_one_that_a_killed_server_left_is_replaced_and_one_that_lives_is_not(
 
 
 @pytest.mark.parametrize("what", ["file", "link", "folder"])
-def test_what_is_no_socket_stays(tmp_path: Path, what: str, messages: Messages) -> None:
+def test_a_path_that_is_not_a_socket_is_not_removed(tmp_path: Path, what: str, messages: Messages) -> None:
     path, other = tmp_path / listening_sockets.SOCKET_NAME, tmp_path / "other"
     other.write_text("mine")
     if what == "link":
@@ -47,7 +47,7 @@ def test_what_is_no_socket_stays(tmp_path: Path, what: str, messages: Messages) 
     assert os.path.lexists(path) and other.read_text() == "mine"
 
 
-def test_a_name_that_is_too_long_is_said(tmp_path: Path, messages: Messages) -> None:
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path, messages: Messages) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     with pytest.raises(Refused) as caught:
@@ -56,7 +56,7 @@ def test_a_name_that_is_too_long_is_said(tmp_path: Path, messages: Messages) -> 
     messages.check(caught.value.message)
 
 
-def test_the_usual_port_or_the_next_free_one(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
+def test_the_default_port_or_the_next_free_one(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
     with listening_sockets.listen_loopback(0) as taken:
         port = taken.getsockname()[1]
         assert taken.getsockname()[0] == "127.0.0.1" and taken.proto == socket.IPPROTO_TCP
@@ -76,7 +76,7 @@ def test_the_usual_port_or_the_next_free_one(monkeypatch: pytest.MonkeyPatch, me
 
 
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no ::1")
-def test_nobody_else_gets_the_port_of_the_other_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_process_can_bind_the_port_at_the_ipv6_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with listening_sockets.listen_loopback(0) as found:

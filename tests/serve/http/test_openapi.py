@@ -107,7 +107,7 @@ def _harmless(case: Any) -> Any:
 
 
 def _possible(server: Server) -> dict[str, Changed]:
-    """By operation: what makes of a random case one that succeeds, and costs nobody anything."""
+    """By operation: makes of a random case one that succeeds and changes nothing else."""
     config = server.folder / "project" / "config.yaml"
     if not config.exists():
         project(config.parent)
@@ -153,10 +153,10 @@ def _succeed(server: Server, label: str, examples: int) -> None:
 
 def _answer_as_document_000(server: Server, label: str, examples: int) -> None:
     for answer in _tried(server, OF_DOCUMENT_000[label], examples, _harmless):
-        told = answer.json()
+        shown = answer.json()
         if answer.status_code == 200:  # else the gate has refused it
-            assert told["status"] == ("error" if "error" in told else "success"), told
-            assert told.get("code") not in ("failed", "internal"), told
+            assert shown["status"] == ("error" if "error" in shown else "success"), shown
+            assert shown.get("code") not in ("failed", "internal"), shown
 
 
 @pytest.mark.parametrize("label", sorted(OPERATIONS))

@@ -38,12 +38,12 @@ class Wanted(RequestParameters, frozen=True, kw_only=True):
 
 
 @given(st.dictionaries(st.text("abc"), _values))
-def test_whatever_has_one_meaning_is_read(value: dict[str, Any]) -> None:
+def test_an_unambiguous_body_is_parsed(value: dict[str, Any]) -> None:
     assert request_body.parse_json_object(json.dumps(value).encode()) == value
 
 
 @given(st.binary(max_size=200) | st.text('{}[]":,0123eE-+.\\ntrufals ').map(str.encode))
-def test_anything_else_is_refused_in_words(data: bytes) -> None:
+def test_other_bodies_are_refused_with_a_message(data: bytes) -> None:
     try:
         found = request_body.parse_json_object(data)
     except HttpError as refused:
@@ -86,7 +86,7 @@ def test_the_field_at_fault_is_named() -> None:
         ({}, "", None),
     ],
 )
-def test_what_does_not_mend_itself_is_told_how(
+def test_a_problem_has_a_fix_where_the_message_does_not_imply_it(
     value: dict[str, Any], what: str, fix: str | None, messages: Messages
 ) -> None:
     with pytest.raises(HttpError) as caught:
@@ -99,7 +99,7 @@ def test_what_does_not_mend_itself_is_told_how(
     messages.check(found)
 
 
-def test_what_takes_a_number_or_a_word_says_both(messages: Messages) -> None:
+def test_a_fix_names_number_and_words_where_both_are_allowed(messages: Messages) -> None:
     with pytest.raises(HttpError) as caught:
         request_body.convert_parameters(ChangeDevices, {"most_per_card": 0}, strict=True)
     assert "any" in str(caught.value.problem.fix)
@@ -116,14 +116,16 @@ def test_what_takes_a_number_or_a_word_says_both(messages: Messages) -> None:
         ("true", "true"),
     ],
 )
-def test_what_is_no_object_is_called_as_json_calls_it(text: str, said: str, messages: Messages) -> None:
+def test_a_body_that_is_not_an_object_is_named_in_json_terms(
+    text: str, said: str, messages: Messages
+) -> None:
     with pytest.raises(HttpError, match=said) as caught:
         request_body.parse_json_object(text.encode())
     messages.check(caught.value)
 
 
 @pytest.mark.parametrize("text", [b"a=%ff", b"a=\xc3\xa9", b"%e2%82=1", b"a=%ed%a0%80"])
-def test_a_query_that_is_no_text_is_refused(text: bytes, messages: Messages) -> None:
+def test_a_query_that_is_not_text_is_refused(text: bytes, messages: Messages) -> None:
     with pytest.raises(HttpError) as caught:
         request_body.parse_query(text)
     assert caught.value.status == 400

@@ -99,7 +99,7 @@ def test_the_token_lets_in_and_the_body_is_given_on_once() -> None:
         ([*GOOD, (b"content-encoding", b"gzip")], 415, "content_encoding"),
     ],
 )
-def test_what_is_refused(headers: Sequence[Header], status: int, code: str) -> None:
+def test_refused_requests(headers: Sequence[Header], status: int, code: str) -> None:
     asked = Asked()
     found, error = asked(headers)
     assert (found, error["code"]) == (status, code) and not asked.behind.bodies
@@ -130,7 +130,7 @@ def test_a_page_of_our_own_may_ask() -> None:
     "state",
     [{}, {LOCAL_STATE_KEY: False}, {LOCAL_STATE_KEY: None}, {LOCAL_STATE_KEY: "no"}, {LOCAL_STATE_KEY: 1}],
 )
-def test_only_what_is_said_to_be_ours_needs_no_token(state: dict[str, Any]) -> None:
+def test_only_local_connections_need_no_token(state: dict[str, Any]) -> None:
     assert Asked()([HOST], state=state)[0] == 401
     assert Asked()([(b"host", b"roost")], state={LOCAL_STATE_KEY: True})[0] == 204
 
@@ -151,7 +151,7 @@ def test_content(messages: Messages) -> None:
     assert asked([*GOOD, (b"content-type", b"application/json; charset=utf-8")], method="POST")[0] == 204
 
 
-def test_a_body_that_is_too_long_or_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_too_long_or_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked()
     many = [b"x" * (MAX_BODY_BYTES // 4)] * 5
     assert asked([*GOOD, JSON, (b"transfer-encoding", b"chunked")], method="POST", body=many)[0] == 413
@@ -161,7 +161,7 @@ def test_a_body_that_is_too_long_or_does_not_come(monkeypatch: pytest.MonkeyPatc
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(request_middleware.Answered) as caught:
+    with pytest.raises(request_middleware.HttpError) as caught:
         asyncio.run(request_middleware._read_body({}, never))
     assert caught.value.status == 408
 
@@ -171,18 +171,18 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
     compared: list[tuple[bytes, bytes]] = []
     compare = request_middleware.hmac.compare_digest
 
-    def told(one: bytes, other: bytes) -> bool:
+    def shown(one: bytes, other: bytes) -> bool:
         compared.append((one, other))
         return compare(one, other)
 
-    monkeypatch.setattr(request_middleware.hmac, "compare_digest", told)
+    monkeypatch.setattr(request_middleware.hmac, "compare_digest", shown)
     given = [b"", b"t", b"x" * 43, TOKEN[:-1].encode(), TOKEN.encode() + b"t", b"\xff" * 43, TOKEN.encode()]
     asked = Asked()
     found = [asked([HOST, (b"authorization", b"Bearer " + one)])[0] for one in given]
     assert found == [401] * 6 + [204] and compared == [(one, TOKEN.encode()) for one in given]
 
 
-def test_too_many_wrong_ones_wait_and_the_right_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_wrong_tokens_are_limited_and_the_right_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, now = Asked(), 1000.0
     monkeypatch.setattr(request_middleware.time, "monotonic", lambda: now)
     assert [asked([HOST])[0] for _ in range(25)] == [401] * 20 + [429] * 5
@@ -192,7 +192,7 @@ def test_too_many_wrong_ones_wait_and_the_right_one_does_not(monkeypatch: pytest
     assert asked([HOST])[0] == 401
 
 
-def test_a_token_that_cannot_be_read_lets_nobody_in(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_token_that_cannot_be_read_refuses_every_request(capfd: pytest.CaptureFixture[str]) -> None:
     def token() -> str:
         raise Refused("others may read it", where="/secret/place")
 

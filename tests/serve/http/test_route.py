@@ -53,7 +53,7 @@ def sent(stream: Any, most: int = 100) -> list[bytes]:
     return asyncio.run(collected())
 
 
-def test_what_goes_wrong_in_a_stream_is_its_last_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_a_stream_is_its_last_event(capsys: pytest.CaptureFixture[str]) -> None:
     few = Few()
 
     def damaged() -> Sequence[StreamEvent[Any]]:
@@ -79,7 +79,7 @@ def test_a_stream_is_sent_whole() -> None:
 
 
 @pytest.mark.parametrize("goes", [False, True])
-def test_a_stream_has_a_place_until_it_ends_and_there_are_no_more_than_that(goes: bool) -> None:
+def test_a_stream_counts_against_the_limit_until_it_ends(goes: bool) -> None:
     def row(run: Any) -> Route:
         return Route(
             name="x",
@@ -118,7 +118,7 @@ def test_a_quiet_stream_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> N
     assert b": \n\n" in sent(few)
 
 
-def test_the_longer_nothing_comes_the_rarer_it_is_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_is_polled_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time after a twentieth of the silence, but never later than after half a second."""
     pauses: list[float] = []
 
@@ -148,7 +148,7 @@ def test_names_that_are_no_utf_8_are_shown() -> None:
         route.encode_json(object())
 
 
-def test_what_a_row_knows_of_its_parameters() -> None:
+def test_a_route_knows_the_kinds_of_its_parameters() -> None:
     def row(asked: Any, path: str = "/x") -> Route:
         return Route(name="x", path=path, summary="", parameters=asked, answer=None, run=lambda _: None)
 
@@ -160,7 +160,7 @@ def test_what_a_row_knows_of_its_parameters() -> None:
     assert row(ReadLog, "/runs/{run}/log/{path:path}").path_parameters == ["run", "path"]
 
 
-def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:
+def test_a_file_that_is_not_read_is_closed(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_file_is_closed_when_nobody_reads_it(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_what_cannot_be_answered_is_an_answer_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unforeseen_error_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
     found = route.failure_response(ZeroDivisionError("secret"))
     assert found.status_code == 500 and b"secret" not in bytes(found.body)
     assert "secret" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_the_route_that_was_probably_meant(
     messages.check(found.json["error"])
 
 
-def test_a_method_that_is_not_there_is_told_those_that_are(server: Server, messages: Messages) -> None:
+def test_an_unknown_method_is_answered_with_the_allowed_ones(server: Server, messages: Messages) -> None:
     for path, allowed in (
         ("/devices", "GET, POST"),
         ("/tasks/a/b/stop", "POST"),

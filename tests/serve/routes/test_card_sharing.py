@@ -34,10 +34,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (SharedCardParameters(DDP=True, multi_GPU=True, memory_consumption=3 * ROOM), False, 3, ROOM, "ddp"),
         (SharedCardParameters(multi_GPU=True), True, 0, None, None),
         (SharedCardParameters(multi_GPU=True, memory_consumption=ROOM), False, 1, ROOM, None),
-        (SharedCardParameters(multi_GPU=True, memory_consumption=ROOM + 1), False, 2, ROOM // 2 + 1, "single"),
+        (SharedCardParameters(multi_GPU=True, memory_consumption=ROOM + 1),
+         False, 2, ROOM // 2 + 1, "single"),
     ],
 )  # fmt: skip
-def test_what_is_asked_of_cards(
+def test_the_resource_request_of_the_parameters(
     asked: SharedCardParameters, usual: bool, cards: int, memory_mb: int | None, strategy: str | None
 ) -> None:
     found = card_sharing.task_options(asked)
@@ -46,7 +47,7 @@ def test_what_is_asked_of_cards(
     assert found.strategy == strategy
 
 
-def test_what_cannot_be(messages: Messages) -> None:
+def test_contradictions_are_refused(messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
         card_sharing.task_options(SharedCardParameters(multi_GPU=True, memory_consumption=3 * ROOM + 1))
     messages.check(refused.value)

@@ -114,7 +114,7 @@ def config(client: Client) -> Path:
 
 
 def waiting(client: Client) -> list[dict[str, Any]]:
-    """What is told of the tasks that wait."""
+    """The entries of the waiting tasks."""
     running, *found = client.ask("get_task_info")["info"]
     assert (running["ID"], running["type"], running["status"]) == (client.blocker, "Command", "Running")
     return found
@@ -129,12 +129,12 @@ def test_every_route_has_its_parameters_and_their_defaults() -> None:
     assert all((route.method == "GET") == route.path.startswith("/get_") for route in ROUTES)
 
 
-def test_the_page_tells_of_every_route_and_parameter() -> None:
+def test_the_page_has_every_route_and_parameter() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines()]
-    told = {cells[2].strip(" `"): cells for cells in rows if len(cells) == 6 and cells[2].startswith(" `/")}
+    shown = {cells[2].strip(" `"): cells for cells in rows if len(cells) == 6 and cells[2].startswith(" `/")}
     for route in ROUTES:
-        required, _, optional = told[route.path][3].partition("[")
-        assert told[route.path][1].strip() == route.method
+        required, _, optional = shown[route.path][3].partition("[")
+        assert shown[route.path][1].strip() == route.method
         assert set(re.findall("`(.*?)`", required)) == REQUIRED.get(route.name, set())
         assert set(re.findall("`(.*?)`", optional)) == set(DEFAULTS[route.name])
 
@@ -183,16 +183,16 @@ def test_a_training_waits_with_its_task_and_its_package(client: Client, config: 
     assert client.ask("del_task", task_ID="none")["code"] == "not_found"
 
 
-def test_what_is_secret_by_its_name_is_not_told(client: Client, config: Path) -> None:
+def test_settings_with_secret_names_are_masked(client: Client, config: Path) -> None:
     mail = "{password: s3cret, url: 'https://ada:s3cret@there.org', max_tokens: few}"
     secrets = f"api_token: s3cret\nmail: {mail}"
     config.write_text(f"{config.read_text()}\n{secrets}\nhosts: [{{secret: s3cret}}]\n")
     found = client.ask("run_train", config_path=str(config), CPU="True")
     (info,) = waiting(client)
     client.ask("del_task", task_ID=found["task_ID"])
-    told = info["args"]
-    assert told["api_token"] == told["mail"]["password"] == told["hosts"][0]["secret"] == "***"
-    assert told["mail"]["max_tokens"] == "few" and told["max_epochs"] == 1
+    shown = info["args"]
+    assert shown["api_token"] == shown["mail"]["password"] == shown["hosts"][0]["secret"] == "***"
+    assert shown["mail"]["max_tokens"] == "few" and shown["max_epochs"] == 1
     assert "s3cret" not in repr(info) and "s3cret" in (Path(found["package"]) / "args.json").read_text()
 
 
@@ -251,7 +251,7 @@ def test_a_project_is_made(client: Client) -> None:
     assert client.ask("new_proj", target_dir=str(client.folder / "one"))["code"] == "refused"
 
 
-def test_the_cards_are_told_and_changed(client: Client) -> None:
+def test_the_cards_are_listed_and_changed(client: Client) -> None:
     def numbers() -> list[int]:
         return [card["ID"] for card in client.ask("get_devices_info")["info"]]
 
@@ -325,7 +325,7 @@ def test_analyzer_tasks_are_not_there_yet(client: Client, name: str, given: dict
     assert found["code"] == "refused" and "roost analyze" in found["error"]
 
 
-def test_the_gate_keeps_its_status_and_a_query_is_taken(client: Client) -> None:
+def test_the_middleware_keeps_its_status_and_a_query_is_accepted(client: Client) -> None:
     plain = client.http.post("/change_delay", content=b"new_delay=5", headers={"content-type": "text/plain"})
     assert plain.status_code == 415
     foreign = client.http.post("/clear", headers={"origin": "http://elsewhere"})
@@ -342,7 +342,7 @@ def test_the_daemon_takes_over_another_delay_at_once(client: Client, config: Pat
     made = client.ask("run_train", config_path=str(config), CPU="True")
     client.ask("change_delay", new_delay="1")
     with lab.open_queue() as store:
-        store.set_setting("rules", {"cores": 2})  # nobody is woken by this
+        store.set_setting("rules", {"cores": 2})  # this wakes no process
         wait_for(lambda: store.task(made["task_ID"]).state != "pending", 20)
         store.set_setting("rules", {"cores": 1})
     client.ask("del_task", task_ID=made["task_ID"])

@@ -50,7 +50,7 @@ TEXT = "aé€\U0001f600" * 40_000
 
 
 def cut(tmp_path: Path, text: bytes) -> PackageFolder:
-    """A run that goes on, of which nobody knows for how long, and what it has printed so far."""
+    """A run without an end, and its output so far."""
     path = queued.package(tmp_path / "cut")
     (path / "_output.txt").write_bytes(text)
     return PackageFolder.open(path)
@@ -133,7 +133,7 @@ def test_beyond_the_end_there_is_nothing(server: Server, printed: PackageFolder,
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "9" * 20, "9" * 19, ""])
-def test_a_cursor_that_is_none(server: Server, printed: PackageFolder, cursor: str) -> None:
+def test_invalid_cursors_are_refused(server: Server, printed: PackageFolder, cursor: str) -> None:
     for path in (
         f"/runs/{run_id(printed.path)}/log/follow?cursor={cursor}",
         f"/events/follow?cursor={cursor}",
@@ -142,7 +142,7 @@ def test_a_cursor_that_is_none(server: Server, printed: PackageFolder, cursor: s
         assert found is None or (found.status, found.json["error"]["field"]) == (422, "cursor")
 
 
-def test_what_there_is_none_of(server: Server, printed: PackageFolder) -> None:
+def test_unknown_runs_and_ranks_are_not_found(server: Server, printed: PackageFolder) -> None:
     for path in (f"/runs/{RUN}/log", f"/runs/{RUN}/log/follow", f"/runs/{run_id(printed.path)}/log?rank=3"):
         assert server.ask("GET", path).code == "not_found"
 
@@ -176,7 +176,7 @@ def test_events_are_followed_from_any_thread(server: Server, printed: PackageFol
         assert other.submit(stream.read_new).result() and not stream.read_new()
 
 
-def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> None:
+def test_events_are_followed_into_a_queue_that_is_created_again(tmp_path: Path) -> None:
     with contextlib.closing(Lab(tmp_path)) as lab, lab.here():
         task = lab.queue("true", begin=time.time() + 3600)
         with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
@@ -199,7 +199,7 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             with contextlib.closing(
                 event_streams.LabEventStream(event_streams.ReadEvents(cursor=own))
             ) as stream:
-                assert stream.read_new() == anew, "nobody is told twice that it is another one"
+                assert stream.read_new() == anew, "the event `anew` is sent once"
         with contextlib.closing(event_streams.LabEventStream(event_streams.ReadEvents())) as stream:
             assert stream.read_new() == anew
             path = lab.state / "lab.db"
@@ -211,9 +211,7 @@ def test_events_are_followed_into_a_queue_that_is_made_anew(tmp_path: Path) -> N
             assert not there.read_new()
 
 
-def test_a_stream_begins_where_it_is_told_to_and_ends_with_the_run(
-    server: Server, printed: PackageFolder
-) -> None:
+def test_a_stream_begins_at_its_cursor_and_ends_with_the_run(server: Server, printed: PackageFolder) -> None:
     truth, path = printed.output.read_bytes(), f"/runs/{run_id(printed.path)}/log/follow"
     for stream in (server.follow(f"{path}?cursor=100"), server.follow(path, last_event_id="100")):
         *pieces, end = list(stream)
@@ -232,7 +230,7 @@ def test_following_one_that_is_stopped_before_it_starts_ends(server: Server, wha
     assert [kind for _, kind, _ in stream] == ["end"]
 
 
-def test_following_goes_on_between_two_attempts(server: Server, tmp_path: Path) -> None:
+def test_following_continues_between_two_attempts(server: Server, tmp_path: Path) -> None:
     """And finds the run though it was submitted by way of a link."""
     (tmp_path / "link").symlink_to(tmp_path)
     again = tmp_path / "again"
@@ -243,7 +241,7 @@ def test_following_goes_on_between_two_attempts(server: Server, tmp_path: Path) 
     assert "".join(data["text"] for _, kind, data in pieces if kind == "output") == "first\nsecond\n"
 
 
-def test_what_happened_is_read_in_pages_too(server: Server, printed: PackageFolder) -> None:
+def test_events_are_read_in_pages_too(server: Server, printed: PackageFolder) -> None:
     found = server.get("/events")
     numbers = [int(one["cursor"].rpartition("-")[2]) for one in found]
     assert numbers == sorted(numbers)
@@ -254,7 +252,7 @@ def test_what_happened_is_read_in_pages_too(server: Server, printed: PackageFold
 
 
 class Client(threading.Thread):
-    """Follows, and goes on from its cursor whenever the server is gone.
+    """Follows, and continues from its cursor whenever the server is gone.
 
     Args:
         is_last: Whether nothing more is wanted after this one.
@@ -298,7 +296,7 @@ def record(writer: RecordsWriter, part: int) -> None:
         writer.row(step, 0, {"loss": 1.0})
 
 
-def test_fifty_clients_go_on_without_a_gap_or_a_double(alone: Server, tmp_path: Path) -> None:
+def test_fifty_clients_continue_without_a_gap_or_a_duplicate(alone: Server, tmp_path: Path) -> None:
     """The server is killed and started again, twice, while they follow what a run prints and records, and
     what happens."""
     alone.start()

@@ -46,7 +46,7 @@ def test_cards_are_changed_and_drained(server: Server, messages: Messages) -> No
         assert server.ask("POST", "/devices", wrong).status == 422
 
 
-def test_who_is_told_is_shown_without_secrets_and_tried(
+def test_receivers_are_shown_without_secrets_and_tested(
     alone: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

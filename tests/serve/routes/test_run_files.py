@@ -25,7 +25,7 @@ def test_plain_files_are_read_at_any_depth(tmp_path: Path) -> None:
     assert b"".join(found.chunks()) == b"x" * 600_000
 
 
-def test_only_what_was_there_is_given(tmp_path: Path) -> None:
+def test_only_the_bytes_at_opening_are_sent(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one")
     found = open_file(tmp_path, "log")
     with (tmp_path / "log").open("a") as file:
@@ -60,7 +60,7 @@ def test_only_what_was_there_is_given(tmp_path: Path) -> None:
         "loop/x",
     ],
 )
-def test_nothing_else_is(tmp_path: Path, path: str) -> None:
+def test_other_paths_are_not_found(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     (root / "a").mkdir(parents=True)
     (root / "file").write_text("x")

@@ -55,7 +55,7 @@ def test_mistakes(server: Server, made: PackageFolder, query: str, status: int, 
     assert server.ask("GET", f"/runs/{RUN}/records").code == "not_found"
 
 
-def test_a_stream_goes_on_from_the_cursor_of_the_curves(server: Server, made: PackageFolder) -> None:
+def test_a_stream_continues_from_the_cursor_of_the_curves(server: Server, made: PackageFolder) -> None:
     path = f"/runs/{run_id(made.path)}/records"
     everything = list(server.follow(f"{path}/follow"))
     rows = [row for _, kind, data in everything if kind == "rows" for row in data["rows"]]
@@ -103,7 +103,7 @@ def test_rows_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     writer.close()
 
 
-def test_runs_that_a_query_means(server: Server, made: PackageFolder) -> None:
+def test_runs_that_match_a_query(server: Server, made: PackageFolder) -> None:
     for number in range(3):
         package(server.root, f"queried-{number}", values={"rate": number}, checkpoints=False)
 

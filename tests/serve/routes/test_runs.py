@@ -53,7 +53,7 @@ def test_a_project_is_made_where_nothing_is(server: Server, folder: Path) -> Non
     assert server.ask("POST", "/projects", {"folder": "relative"}).json["error"]["field"] == "folder"
 
 
-def test_what_cannot_be_submitted_is_said_and_changes_nothing(server: Server, folder: Path) -> None:
+def test_an_invalid_submit_is_reported_and_changes_nothing(server: Server, folder: Path) -> None:
     before = (server.get("/tasks?all=true")["total"], sorted(folder.iterdir()))
     for path, asked, status in [
         ("/runs", {"config": "relative.yaml"}, 400),

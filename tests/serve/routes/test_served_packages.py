@@ -46,7 +46,7 @@ def test_a_package_has_one_id_by_whatever_path(root: Path, tmp_path: Path) -> No
     assert served_packages.run_id_in(root, "one") == served_packages.run_id(root / "one")
 
 
-def test_what_is_made_within_a_tick_of_the_clock_is_found(root: Path) -> None:
+def test_a_package_created_within_a_tick_of_the_clock_is_found(root: Path) -> None:
     served_packages.package_path(served_packages.run_id(root / "one"))
     before = root.stat()
     package(root / "two")
@@ -62,12 +62,12 @@ def test_a_folder_that_stays_as_it_is_is_read_once(root: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("id", ["", "-", "x", "../..", "00000000-0000000000000000"])
-def test_there_is_no_other(root: Path, id: str) -> None:
+def test_other_ids_are_not_found(root: Path, id: str) -> None:
     with pytest.raises(NotFound, match="GET /api/v1/runs"):
         served_packages.package_path(id)
 
 
-def test_a_link_and_a_folder_that_is_no_package_are_none(root: Path, tmp_path: Path) -> None:
+def test_a_link_and_a_folder_without_a_package_are_not_found(root: Path, tmp_path: Path) -> None:
     package(tmp_path / "elsewhere")
     (root / "link").symlink_to(tmp_path / "elsewhere")
     (root / "folder").mkdir()
@@ -77,7 +77,7 @@ def test_a_link_and_a_folder_that_is_no_package_are_none(root: Path, tmp_path: P
             served_packages.package_path(served_packages.run_id(root / name))
 
 
-def test_two_of_one_name_are_two(root: Path, tmp_path: Path) -> None:
+def test_packages_of_one_name_in_two_folders_have_two_ids(root: Path, tmp_path: Path) -> None:
     package(tmp_path / "other" / "one")
     served_packages.add_folders([tmp_path / "other"])
     found = {

@@ -41,11 +41,11 @@ def of_task(lab: Lab, package: PackageFolder) -> Task:
     return task
 
 
-def test_without_a_task_the_last_session_tells(lab: Lab) -> None:
+def test_without_a_task_the_last_session_decides(lab: Lab) -> None:
     assert not is_run_over(run(lab)), "one may begin"
     assert not is_run_over(run(lab, "failed", "starting"))
     assert is_run_over(run(lab, "failed", "succeeded"))
-    assert not lab.state.exists(), "whoever looks makes no queue"
+    assert not lab.state.exists(), "reading creates no queue"
 
 
 @pytest.mark.parametrize("states", [(), ("failed",)])
@@ -66,13 +66,13 @@ def test_the_tickets_of_a_copy_are_those_of_another(lab: Lab) -> None:
     assert is_run_over(PackageFolder.open(lab.folder / "copy"))
 
 
-def test_a_queue_that_is_lost_may_be_made_anew(lab: Lab) -> None:
+def test_a_lost_queue_may_be_created_again(lab: Lab) -> None:
     package = run(lab)
     task_file.write(queued.task(package=str(package.path), state=PENDING), lab.state)
     assert not is_run_over(package)
 
 
-def test_of_what_was_removed_nothing_comes(lab: Lab) -> None:
+def test_a_removed_package_is_over(lab: Lab) -> None:
     package = run(lab)
     shutil.rmtree(package.path)
     assert is_run_over(package)

@@ -11,7 +11,7 @@ from roost.serve.routes import task_resources
 from roost.serve.routes.task_resources import ResourceParameters
 
 
-def test_what_is_not_said_is_as_usual() -> None:
+def test_parameters_have_defaults() -> None:
     found = task_resources.task_options(ResourceParameters())
     assert (found.need.cards, found.cards_from_settings, found.priority, found.after) == (0, True, 0, ())
     assert found.begin is None and task_resources.time_limit_override(ResourceParameters()) == []
@@ -24,7 +24,7 @@ def test_a_time_limit_of_any_length_arrives(seconds: float) -> None:
     assert name == "limits.wall_time" and parse_duration(value, setting=name) == max(seconds, 1e-6)
 
 
-def test_all_that_is_said_arrives() -> None:
+def test_every_parameter_is_passed_on() -> None:
     asked = ResourceParameters(
         gpus=2,
         memory_mb=8000,

@@ -18,7 +18,7 @@ def running(server: Server) -> str:
     return id
 
 
-def test_what_is_there_is_listed_by_pages_and_states(server: Server, running: str) -> None:
+def test_tasks_are_listed_by_pages_and_states(server: Server, running: str) -> None:
     found = server.get("/tasks")
     assert (found["total"], len(found["tasks"])) == (1, 1)
     assert server.get("/tasks?offset=1")["tasks"] == []
@@ -44,7 +44,7 @@ def test_priority_hold_and_release_then_stop_and_kill(server: Server, running: s
     assert len(why) == 1
 
 
-def test_what_has_ended_or_never_was(server: Server, running: str) -> None:
+def test_ended_and_unknown_tasks(server: Server, running: str) -> None:
     for how in ("stop", "kill", "hold", "release", "why"):
         method = "GET" if how == "why" else "POST"
         found = server.ask(method, f"/tasks/nobody/{how}")
@@ -71,14 +71,14 @@ def test_a_task_of_any_name_is_reached(server: Server, name: str) -> None:
     assert server.lab.one(task.id).state == "stopped"
 
 
-def test_of_a_sweep_those_are_told_that_were_asked(server: Server) -> None:
+def test_a_request_to_a_sweep_names_its_tasks(server: Server) -> None:
     one, other = (waiting(server, name=name, sweep="7sweep") for name in ("s1", "s2"))
     assert server.ask("POST", "/tasks/s1/kill").json == {"tasks": [one.id]}
     assert server.ask("POST", "/tasks/7sweep/stop").json == {"tasks": [other.id]}
     assert server.ask("POST", "/tasks/7sweep/stop").code == "refused"
 
 
-def test_a_package_that_is_no_task_is_none(server: Server) -> None:
+def test_a_package_without_a_task_is_not_found(server: Server) -> None:
     path, _ = server.package("alone")
     (path / "args.json").write_text("{}")
     for text in (str(path), quote(str(path), safe="")):

@@ -1,4 +1,4 @@
-"""What a client is told when its request is not carried out: a status, a stable code, and what to do."""
+"""The answers to failed requests: a status, a stable code, a message and a fix, for every kind of error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.responses import ProblemDetails
 
 _MAX_MESSAGE_CHARACTERS = 4000
-"""Of a message: what was sent is not sent back by the megabyte."""
+"""The length of a message: a client that sends megabytes does not get them back."""
 _ROOST_ERRORS: dict[type[RoostError], tuple[int, str]] = {
     DamagedPackage: (409, "damaged"),
     UsageError: (400, "usage"),
@@ -39,9 +39,9 @@ _SYSTEM_ERRORS = {
 }
 
 
-_FIELD_OF_OPTION = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed", "CARD": "cards",
-           "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
-"""What options are called here that have another name."""
+_FIELD_OF_OPTION = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed",
+                    "CARD": "cards", "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
+"""The parameters whose names differ from those of the command-line options."""
 _OPTION = re.compile(
     r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|off|"
     r"opportunistic|priority|retry|strategy|time-limit|until|whole))(?![\w-])"
@@ -49,14 +49,14 @@ _OPTION = re.compile(
 
 
 class HttpError(Exception):
-    """The answer to a request that is not carried out.
+    """A failed request, with the answer to it.
 
     Args:
-        status: Of HTTP.
-        code: As `ProblemDetails` tells it, and what follows.
-        message: Likewise; without the field.
-        names_field: Whether the message is to begin with it.
-        **more: What else a `ProblemDetails` has.
+        status: The HTTP status.
+        code: The code for programs, as in `ProblemDetails`.
+        message: What is wrong, without the field.
+        names_field: Whether the message in the answer begins with the field.
+        **more: The other fields of `ProblemDetails`.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class HttpError(Exception):
 
 
 def to_http_error(error: BaseException) -> HttpError:
-    """The answer that an error stands for. What nobody has foreseen is told without its text: it may name
-    what is nobody's business."""
+    """Returns the answer for an error. The text of an unforeseen error is left out, as it may contain
+    secrets."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, RoostError) and _is_disk_full(error.__cause__):
@@ -84,33 +84,32 @@ def to_http_error(error: BaseException) -> HttpError:
         return HttpError(
             status, code, f"{error.strerror}: {error.filename}" if error.filename else str(error)
         )
-    return HttpError(500, "internal", "this should not happen; the server's log tells what it was")
+    return HttpError(500, "internal", "internal error; the server's log has the details")
 
 
 def log_exception(error: Exception) -> None:
-    """Writes into the server's log what a client is not told, if that disk takes it."""
+    """Writes the traceback of an error to the server's log, unless its disk is full."""
     with contextlib.suppress(OSError):
         traceback.print_exception(error, file=sys.stderr)
 
 
 def _is_disk_full(cause: BaseException | None) -> bool:
-    """Whether an operation has told in words of a disk that is full: the queue's, or any other."""
+    """Whether the cause of a RoostError is a full disk, reported by the system or by SQLite."""
     by_number = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return by_number or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
 def _from_roost_error(status: int, code: str, error: RoostError) -> HttpError:
-    """Says what is wrong; where, and the mend, are told beside."""
     where = str(error.where) if error.where is not None else None
     fix = _options_to_fields(error.fix) if error.fix is not None else None
     field = _to_field(error.setting) if error.setting is not None else None
-    said = _options_to_fields(error.detail)
-    return HttpError(status, code, said, names_field=True, fix=fix, field=field, where=where)
+    message = _options_to_fields(error.detail)
+    return HttpError(status, code, message, names_field=True, fix=fix, field=field, where=where)
 
 
 def _options_to_fields(text: str) -> str:
-    """With the parameters of a task by their names here: operations name them as they are typed. What is to
-    be typed stays."""
+    """Returns the text with command-line options replaced by the names of the parameters, as operations
+    name the options. Commands in backticks remain."""
     return _OPTION.sub(lambda found: found[0] if found[0].startswith("`") else _to_field(found[0]), text)
 
 

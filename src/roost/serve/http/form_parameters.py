@@ -17,15 +17,15 @@ _BOUNDARY = re.compile(r'multipart/form-data; *boundary=(?:"([^"]{1,70})"|([^\s;
 
 
 def parse_parameters(route: Route, request: Request, data: bytes) -> RequestParameters:
-    """What a request asks, checked; numbers and booleans may be text.
+    """Returns the checked parameters of a request; numbers and booleans may be text.
 
     Args:
-        route: Where it came.
-        request: Its query and content type.
-        data: Its body.
+        route: The route of the request.
+        request: The request, with its query and content type.
+        data: The body.
 
     Raises:
-        Answered: It cannot be read, or a parameter is unknown, missing, given twice or of another type.
+        HttpError: The body cannot be parsed, or a parameter is unknown, missing, repeated or of another type.
     """
     pairs = request_body.parse_query(request.scope["query_string"])
     kind = request.headers.get("content-type", "")
@@ -52,24 +52,24 @@ def _urlencoded_pairs(data: bytes) -> list[tuple[str, str]]:
             max_num_fields=_MAX_FIELDS,
         )
     except ValueError as error:
-        raise HttpError(400, "malformed", f"the body is no form: {error}") from None
+        raise HttpError(400, "malformed", f"the body is not a form: {error}") from None
 
 
 def _multipart_pairs(data: bytes, kind: str) -> list[tuple[str, str]]:
-    """The fields of a form in parts; a file among them is refused."""
+    """Returns the fields of a multipart form; a file among them is refused."""
     found = _BOUNDARY.fullmatch(kind.strip())
     if found is None:
-        raise HttpError(400, "malformed", "the form does not say what is between its parts")
+        raise HttpError(400, "malformed", "the content type of the form has no boundary")
     between = b"\r\n--" + (found[1] or found[2]).encode("latin-1", "replace")
     before, *parts = (b"\r\n" + data).split(between, _MAX_FIELDS + 1)
     if before or not parts or parts[-1].rstrip(b"\r\n") != b"--":
-        raise HttpError(400, "malformed", "the form has no end, or too many fields")
+        raise HttpError(400, "malformed", f"the form has no end, or more than {_MAX_FIELDS} fields")
     fields = []
     for part in parts[:-1]:
         head, blank, value = part.partition(b"\r\n\r\n")
         name = _FIELD_HEADER.fullmatch(head.removeprefix(b"\r\n"))
         if not blank or name is None:
-            raise HttpError(400, "malformed", "a part of the form is no plain field")
+            raise HttpError(400, "malformed", "a part of the form is not a plain field")
         try:
             fields.append((name[1].decode(), value.decode()))
         except UnicodeDecodeError:

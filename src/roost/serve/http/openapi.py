@@ -1,4 +1,4 @@
-"""The document that describes all routes: made from the same rows and types that answer."""
+"""The OpenAPI document of all routes, built from the same rows and types that serve the requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _REF = "#/components/schemas/{name}"
 
 
 def openapi_document(routes: Sequence[Route], *, prefix: str) -> dict[str, Any]:
-    """OpenAPI 3.1.
+    """Returns the OpenAPI 3.1 document.
 
     Args:
-        routes: All.
-        prefix: Of their paths.
+        routes: All routes.
+        prefix: The prefix of their paths.
     """
     answers = [route.answer for route in routes if route.answer not in (EventStream, FileContent)]
     kinds = [ErrorResponse, StreamEvent, *answers, *(route.parameters for route in routes)]
@@ -61,9 +61,12 @@ def _operation(route: Route, schema: dict[str, Any], by_kind: dict[str, Any]) ->
         "summary": route.summary,
         "parameters": parameters,
         "responses": {
-            str(route.status): {"description": "It is done.", "content": _answer_content(route, by_kind)},
+            str(route.status): {
+                "description": "The request was carried out.",
+                "content": _answer_content(route, by_kind),
+            },
             "default": {
-                "description": "It is not done; the code says why.",
+                "description": "The request failed; the code says why.",
                 "content": {"application/json": {"schema": by_kind[_type_key(ErrorResponse)]}},
             },
         },
@@ -78,7 +81,7 @@ def _operation(route: Route, schema: dict[str, Any], by_kind: dict[str, Any]) ->
 
 
 def _body_schema(route: Route, schema: dict[str, Any]) -> dict[str, Any]:
-    """The fields that the path does not name."""
+    """Returns the schema of the body: the parameters that are not in the path."""
     left = {name: one for name, one in schema["properties"].items() if name not in route.path_parameters}
     required = [name for name in schema.get("required", ()) if name in left]
     return {

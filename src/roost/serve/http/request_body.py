@@ -1,4 +1,4 @@
-"""Bodies and queries of requests, read strictly: what two readers could take for two things is refused."""
+"""Strict parsing of bodies and queries: input that two parsers could understand differently is refused."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _FIELD_IN_MESSAGE = re.compile(r"(unknown|required) field `([^`]*)`")
 _PATTERN_MESSAGE = "matching regex"
 _PATTERN_PROBLEMS = {
-    "run": ("is no id of a run", "GET /api/v1/runs lists them"),
-    "cursor": ("is no cursor", "give back the id of a piece, as cursor or Last-Event-ID, or leave it out"),
+    "run": ("is not the id of a run", "take one from GET /api/v1/runs"),
+    "cursor": (
+        "is not a cursor",
+        "give the id of a stream event, as cursor or Last-Event-ID, or leave it out",
+    ),
 }
-"""What is said of the fields that have a pattern, and how to mend it."""
+"""The message and the fix for each parameter with a pattern."""
 _JSON_TYPE_NAMES = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
 
 
 def parse_json_object(data: bytes) -> dict[str, Any]:
-    """A JSON object.
+    """Returns the JSON object of a body.
 
     Raises:
-        Answered: 400; it is none, or one that readers disagree about.
+        HttpError: 400; the body is not a JSON object, or parsers could disagree about it.
     """
     try:
         text = data.decode("utf-8")
@@ -50,11 +53,9 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise _malformed(f"the body is nested more than {MAX_DEPTH} deep") from None
     except ValueError as error:
-        raise _malformed(f"the body is no JSON: {error}") from None
+        raise _malformed(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise _malformed(
-            f"the body is JSON, but {_JSON_TYPE_NAMES.get(type(found), 'a number')} and no object"
-        )
+        raise _malformed(f"the body is {_JSON_TYPE_NAMES.get(type(found), 'a number')}, not a JSON object")
     _check_value(found, 1)
     return found
 
@@ -62,16 +63,16 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
 def convert_parameters(
     kind: type[T], given: dict[str, Any], *, strict: bool, path_parameters: Collection[str] = ()
 ) -> T:
-    """What is asked, checked.
+    """Returns the parameters as a checked struct.
 
     Args:
-        kind: What it must be.
+        kind: The type of the struct.
         given: The parameters.
-        strict: False where all of them came as text.
-        path_parameters: Those that the path names.
+        strict: False if all of them are text.
+        path_parameters: The parameters that are in the path.
 
     Raises:
-        Answered: 422; it is something else, which is named.
+        HttpError: 422; a parameter is unknown, missing, or of another type; the error names it.
     """
     try:
         return msgspec.convert(given, kind, strict=strict)
@@ -91,7 +92,7 @@ def convert_parameters(
 
 
 def _unknown_parameter(name: str, known: Sequence[str]) -> tuple[str, str]:
-    fix = f"this route takes {', '.join(known)}" if known else "leave it out: this route takes none"
+    fix = f"this route takes {', '.join(known)}" if known else "leave it out; this route takes none"
     return "there is no such parameter", did_you_mean(name, known) + fix
 
 
@@ -100,11 +101,11 @@ def _field_names(kind: Any) -> list[str]:
 
 
 def _describe_problem(what: str, name: str, kind: Any) -> tuple[str, str | None]:
-    """What is wrong with a parameter, in words for people, and how to mend it where that does not say it."""
+    """Returns what is wrong with a parameter, and a fix where the message does not imply it."""
     if _PATTERN_MESSAGE in what and name in _PATTERN_PROBLEMS:
         return _PATTERN_PROBLEMS[name]
     if what.startswith("Expected `array`"):
-        return what, "give a list, also of one alone"
+        return what, "give a list, even for one value"
     hint = get_type_hints(kind, include_extras=True).get(name)
     if not (words := _literal_values(hint)):
         return what, None
@@ -116,17 +117,17 @@ def _allows_integer(hint: Any) -> bool:
 
 
 def _literal_values(hint: Any) -> list[str]:
-    """Those of which a field takes one."""
+    """Returns the allowed words of a field."""
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     return [word for one in get_args(hint) for word in _literal_values(one)]
 
 
 def parse_query(text: bytes) -> list[tuple[str, str]]:
-    """A query as it came, taken apart.
+    """Returns the names and values of a query, in its order.
 
     Raises:
-        Answered: 400; it is not UTF-8, or not percent-encoded.
+        HttpError: 400; the query is not UTF-8, or not percent-encoded.
     """
     try:
         return parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")
@@ -135,14 +136,14 @@ def parse_query(text: bytes) -> list[tuple[str, str]]:
 
 
 def query_parameters(pairs: Sequence[tuple[str, str]], list_names: frozenset[str]) -> dict[str, Any]:
-    """The parameters of a query.
+    """Returns the parameters of a query.
 
     Args:
-        pairs: As they came.
-        list_names: Those that may come more than once; they are lists.
+        pairs: The names and values.
+        list_names: The parameters that may be repeated; their values are lists.
 
     Raises:
-        Answered: 400; one came twice.
+        HttpError: 400; another parameter is repeated.
     """
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -151,17 +152,17 @@ def query_parameters(pairs: Sequence[tuple[str, str]], list_names: frozenset[str
         if name in list_names:
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise HttpError(400, "malformed", "it is given more than once", field=name, fix="give it once")
+            raise HttpError(400, "malformed", "is given more than once", field=name, fix="give it once")
         else:
             found[name] = value
     return found
 
 
 def require_integers(given: dict[str, Any], names: frozenset[str]) -> None:
-    """Refuses numbers that a typist would not take for one: ``1e3``, ``1.0``.
+    """Refuses text that the conversion would accept but is not written as a whole number: ``1e3``, ``1.0``.
 
     Raises:
-        Answered: 422; one of these parameters is no whole number.
+        HttpError: 422; one of these parameters is not a whole number.
     """
     for name in names & given.keys():
         if not _INTEGER.fullmatch(given[name]):
@@ -169,10 +170,10 @@ def require_integers(given: dict[str, Any], names: frozenset[str]) -> None:
 
 
 def require_text(given: dict[str, Any]) -> None:
-    """Refuses texts that no file and no database takes.
+    """Refuses text that no file system and no database accepts.
 
     Raises:
-        Answered: 400; one holds a NUL or half of a character.
+        HttpError: 400; a value contains NUL or a lone surrogate.
     """
     _check_value(given, 1)
 
@@ -180,24 +181,24 @@ def require_text(given: dict[str, Any]) -> None:
 def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key comes twice in one object")
+        raise ValueError("a key is given twice in one object")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _parse_int(text: str) -> int:
     if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"a number has {len(text)} digits")
     return int(text)
 
 
 def _parse_float(text: str) -> float:
     found = float(text)
     if not math.isfinite(found):
-        raise ValueError(f"{text} is too large a number")
+        raise ValueError(f"the number {text} is too large")
     return found
 
 
@@ -206,7 +207,7 @@ def _check_value(value: Any, depth: int) -> None:
         raise _malformed(f"the body is nested more than {MAX_DEPTH} deep")
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-            raise _malformed("a text holds a NUL or half of a character")
+            raise _malformed("a text contains NUL or half of a character")
     elif isinstance(value, dict):
         for key, one in value.items():
             _check_value(key, depth + 1)

@@ -1,7 +1,7 @@
-"""The one way in: every request, whatever its route and method, is refused unless all of this lets it pass.
+"""The checks that every request must pass, whatever its route and method, before the application gets it.
 
-The order is size, Host, Origin, token, content type. A socket of our own in a folder of our own needs no
-token: the system lets nobody else reach it.
+Their order: size, Host, Origin, token, content type. A connection of the same user over the unix socket
+needs no token, because the system keeps all other users out of the socket's folder.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_STATE_KEY = "roost.local"
-"""In the state of a connection that came over our own socket, from ourselves."""
+"""The key in the state of a connection that the same user has opened over the unix socket."""
 MAX_BODY_BYTES = 1 << 20
 MAX_HEADER_BYTES = 1 << 14
 BODY_SECONDS = 30.0
 _DEFAULT_HTTP_PORT = 80
-"""Of HTTP: clients leave it out."""
+"""Clients leave it out of the header Host."""
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _BUSY_STATUS = 503
 _FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 _JSON_TYPE = "application/json"
 _MAX_FAILURES, _FAILURE_SECONDS = 20, 10.0
-"""So many wrong tokens in so many seconds are answered; then all that bring a wrong one wait that long. Of as
-many refusals the log tells: nobody who is refused fills the disk with it."""
+"""At most this many wrong tokens in this many seconds are answered with 401, the others with 429. The log
+gets as many refused requests, so that refused clients cannot fill the disk."""
 _SINGLE_HEADERS = (
     b"host",
     b"origin",
@@ -58,18 +58,18 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Of every answer."""
+"""The headers of every answer."""
 
 
 class RequestMiddleware:
-    """Lets a request pass to ``app``, or answers it.
+    """Passes a request to ``app``, or refuses it.
 
     Args:
-        app: What is behind.
-        token: Gives the token as it is now.
-        port: Of the TCP socket.
-        forms: Paths at which a form is taken, too (document 000's).
-        log: Takes method, path, status and seconds of every request.
+        app: The application.
+        token: Returns the current token.
+        port: The port of the TCP socket; None: no host name is accepted but those of the unix socket.
+        form_paths: The paths that also accept forms (those of document 000).
+        log_request: Is called with method, path, status and seconds of every request.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class RequestMiddleware:
         if _content_length(headers) > MAX_BODY_BYTES:
             raise HttpError(413, "too_large", f"a body has at most {MAX_BODY_BYTES} bytes")
         if headers.get(b"host", b"") not in (self._local_hosts if is_local else self._hosts):
-            fix = f"call it {min(self._hosts).decode()}; behind a tunnel, send that as the header Host"
-            raise HttpError(403, "host", "this server is not called that", fix=fix)
+            fix = f"use {min(self._hosts).decode()}; behind a tunnel, send that as the header Host"
+            raise HttpError(403, "host", "the header Host names another server", fix=fix)
         origin = headers.get(b"origin")
         if origin is not None and (is_local or origin != b"http://" + headers[b"host"]):
-            raise HttpError(403, "origin", "requests of other pages are refused")
+            raise HttpError(403, "origin", "requests from other pages are refused")
         if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
-            raise HttpError(403, "origin", "requests of other sites are refused")
+            raise HttpError(403, "origin", "requests from other sites are refused")
         if not is_local:
             self._require_token(headers.get(b"authorization", b""))
         self._require_content(scope, headers)
@@ -144,7 +144,7 @@ class RequestMiddleware:
         except (OSError, RoostError) as error:
             if (
                 found := error_response.to_http_error(error)
-            ).status == _BUSY_STATUS:  # no descriptor is left, and soon one will be
+            ).status == _BUSY_STATUS:  # no file descriptor is free, soon one will be
                 raise found from None
             log_exception(error)
             raise HttpError(
@@ -153,7 +153,7 @@ class RequestMiddleware:
         if kind.lower() == b"bearer" and hmac.compare_digest(value, token.encode()):
             return
         if not self._token_failures.try_count():
-            raise HttpError(429, "too_many", "too many requests had a wrong token", fix="wait some seconds")
+            raise HttpError(429, "too_many", "too many requests had a wrong token", fix="wait a few seconds")
         fix = "send the header `Authorization: Bearer …` with what `roost server token` prints"
         raise HttpError(401, "token", "the token is missing or wrong", fix=fix)
 
@@ -166,19 +166,19 @@ class RequestMiddleware:
         if kind == _JSON_TYPE or (kind in _FORM_TYPES and scope["path"] in self._form_paths):
             return
         if not kind and not _content_length(headers) and b"transfer-encoding" not in headers:
-            return  # without a body there is no type to name
+            return  # without a body there is no content type
         fix = f"send the header `Content-Type: {_JSON_TYPE}`"
         raise HttpError(415, "content_type", f"the body must be {_JSON_TYPE}", fix=fix)
 
 
 class _RateLimit:
-    """Counts what happens, and says when it is too much."""
+    """A limit of ``_MAX_FAILURES`` in ``_FAILURE_SECONDS``."""
 
     def __init__(self) -> None:
         self._at: list[float] = []
 
     def try_count(self) -> bool:
-        """Counts one more, unless there have been too many of late."""
+        """Counts one more and returns True; returns False if the limit is reached."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _FAILURE_SECONDS]
         if len(self._at) >= _MAX_FAILURES:
@@ -188,7 +188,7 @@ class _RateLimit:
 
 
 async def send_error(refused: HttpError, send: Send) -> None:
-    """Sends an answer that is no success."""
+    """Sends the answer to a refused request."""
     body = msgspec.json.encode(ErrorResponse(refused.problem))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refused.status == 401:
@@ -198,46 +198,46 @@ async def send_error(refused: HttpError, send: Send) -> None:
 
 
 def _parse_headers(scope: Scope) -> dict[bytes, bytes]:
-    """By name; those that two readers could understand differently are refused."""
+    """Returns the headers by name; refuses those that two parsers could understand differently."""
     found: dict[bytes, bytes] = {}
     if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         raise HttpError(431, "too_large", f"all headers together have at most {MAX_HEADER_BYTES} bytes")
     for name, value in scope["headers"]:
         if name in found and name in _SINGLE_HEADERS:
-            raise HttpError(400, "malformed", f"the header {name.decode('latin-1')} comes twice")
+            raise HttpError(400, "malformed", f"the header {name.decode('latin-1')} is given twice")
         found[name] = value
     if b"content-length" in found and b"transfer-encoding" in found:
-        raise HttpError(400, "malformed", "a body has a length or comes in pieces, not both")
+        raise HttpError(400, "malformed", "a body has a length or a transfer encoding, not both")
     return found
 
 
 def _content_length(headers: Mapping[bytes, bytes]) -> int:
     text = headers.get(b"content-length", b"0")
     if not text.isdigit():
-        raise HttpError(400, "malformed", "the length of the body is no number")
+        raise HttpError(400, "malformed", "the length of the body is not a number")
     return int(text)
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
-    """The body; a request that takes too long over it, or sends too much, is refused."""
+    """Returns the whole body; refuses one that takes too long or is too large."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise HttpError(400, "malformed", "the client went away")
+                    raise HttpError(400, "malformed", "the client has disconnected")
                 body += message.get("body", b"")
                 if len(body) > MAX_BODY_BYTES:
                     raise HttpError(413, "too_large", f"a body has at most {MAX_BODY_BYTES} bytes")
                 if not message.get("more_body"):
                     return bytes(body)
     except TimeoutError:
-        raise HttpError(408, "slow", "the body did not come") from None
+        raise HttpError(408, "slow", f"the body did not arrive within {BODY_SECONDS:g} s") from None
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Gives a body that was read before, then whatever comes."""
+    """Returns a `Receive` that first gives the body that was read, then what ``receive`` gives."""
     is_given = False
 
     async def given() -> Message:

@@ -1,4 +1,5 @@
-"""One operation over HTTP: where it is, what it takes and gives. Routes are rows; nothing here knows any."""
+"""`Route`, one operation over HTTP: its path, parameters and answer; and how any route is served, as JSON, as
+a file or as an event stream. The rows themselves are in `roost.serve.routes`."""
 
 from __future__ import annotations
 
@@ -24,37 +25,37 @@ from roost.serve.http.error_response import HttpError
 
 _POLL_SECONDS, _MAX_POLL_SECONDS = 0.1, 0.5
 _POLL_FRACTION = 0.05
-"""Where nothing has come for long, it is not looked ten times a second: after so much of that time again."""
+"""A quiet stream is polled less often: the pause is this fraction of the time since its last data."""
 _KEEPALIVE_SECONDS = 15.0
-"""A stream on which nothing comes says so this often: what stands between does not take it for dead."""
+"""A stream without data sends a comment this often, so that no proxy takes it for dead."""
 _CHUNK_BYTES = 1 << 18
 
 
 class RequestParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operation is parameters. Those fields that the path names stand there, the others in the query of a
-    GET, else in the body."""
+    """The parameters of an operation. The fields that the path names are in the path; the others are in the
+    query of a GET, otherwise in the body."""
 
 
 class EventStream(Protocol):
-    """What is followed."""
+    """A log, records or events that a client follows."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether no further data will come."""
 
     def read_new(self) -> Sequence[StreamEvent[Any]]:
-        """What has come since; it does not wait."""
+        """Returns the data since the last call; does not wait."""
 
     def close(self) -> None:
-        """Nobody follows any more."""
+        """Releases the files of the stream."""
 
 
 class FileContent:
-    """The bytes of a file that is open already.
+    """The bytes of an open file.
 
     Args:
-        fd: Of a plain file; it is closed at the end.
-        name: What a browser would save it as.
+        fd: The descriptor of a regular file; closed at the end.
+        name: The name under which a browser saves it.
     """
 
     def __init__(self, fd: int, name: str) -> None:
@@ -62,11 +63,11 @@ class FileContent:
         self.size = os.fstat(fd).st_size
 
     def close(self) -> None:
-        """Nobody reads it."""
+        """Closes the file without reading it."""
         self._file.close()
 
     def chunks(self) -> Iterator[bytes]:
-        """All bytes that it had when it was asked for."""
+        """Yields all bytes that the file had when it was opened."""
         left = self.size
         with self._file:
             while left and (piece := self._file.read(min(left, _CHUNK_BYTES))):
@@ -76,16 +77,16 @@ class FileContent:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """One row.
+    """One operation over HTTP.
 
     Args:
-        name: Of the operation, for clients.
-        path: With the names of fields in braces, below ``/api/v1``.
-        summary: One line.
-        parameters: What it takes.
-        answer: What ``run`` gives: a type for JSON, a `EventStream`, or `FileContent`.
-        run: Does it; in a thread.
-        status: Of success.
+        name: The name of the operation, for clients (``operationId``).
+        path: The path below ``/api/v1``, with the names of parameters in braces.
+        summary: One sentence, also in the table of ``docs/server.md``.
+        parameters: The type of its parameters.
+        answer: The type that ``run`` returns: a type for JSON, `EventStream`, or `FileContent`.
+        run: Carries the operation out; called in a thread.
+        status: The status of success.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Route:
 
     @functools.cached_property
     def list_parameters(self) -> frozenset[str]:
-        """The parameters of a query that may come more than once."""
+        """The parameters that may be repeated in a query."""
         hints = get_type_hints(self.parameters)
         return frozenset(name for name, hint in hints.items() if get_origin(hint) in (list, tuple))
 
@@ -111,27 +112,27 @@ class Route:
 
     @property
     def path_parameters(self) -> list[str]:
-        """The fields that the path names."""
+        """The parameters in the path."""
         return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
 
 
 @dataclass(frozen=True)
 class ConcurrencyLimits:
-    """What all routes share."""
+    """The limits that all routes share."""
 
     threads: anyio.CapacityLimiter
-    """For what is parameters."""
+    """Threads that carry out operations."""
     poll_threads: anyio.CapacityLimiter
-    """Threads for poll_threads at what is followed; few, so that whoever asks waits for none of them."""
+    """Threads that poll event streams; few, so that requests do not wait for them."""
     streams: anyio.CapacityLimiter
-    """Places for those who follow."""
+    """Open event streams."""
 
 
 def encode_hook(value: Any) -> str:
-    """What msgspec cannot encode by itself.
+    """Encodes paths as text; msgspec calls it for types that it does not know.
 
     Raises:
-        NotImplementedError: Nor can this.
+        NotImplementedError: The value is of another type.
     """
     if isinstance(value, Path):
         return str(value)
@@ -139,7 +140,7 @@ def encode_hook(value: Any) -> str:
 
 
 def encode_json(value: Any) -> bytes:
-    """As JSON. Names of files need not be UTF-8: what of them is none is replaced."""
+    """Returns a value as JSON. File names need not be UTF-8; their invalid bytes are replaced."""
     try:
         return msgspec.json.encode(value, enc_hook=encode_hook)
     except UnicodeEncodeError:
@@ -155,7 +156,7 @@ def _replace_invalid_utf8(value: Any) -> Any:
 
 
 def to_starlette(route: Route, prefix: str, limits: ConcurrencyLimits) -> StarletteRoute:
-    """The route as the application takes it."""
+    """Returns the route for the application."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -166,18 +167,18 @@ def to_starlette(route: Route, prefix: str, limits: ConcurrencyLimits) -> Starle
             if isinstance(found, FileContent):
                 return _file_response(found)
             return Response(encode_json(found), status_code=route.status, media_type="application/json")
-        except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001  - the client gets an answer to every error
             return failure_response(error)
 
     made = StarletteRoute(prefix + route.path, endpoint, methods=[route.method], name=route.name)
-    # Names of tasks and of files may hold a line break, and a path that ends with one is another path.
+    # Names of tasks and files may contain a line break, and a path that ends with one is another path.
     made.path_regex = re.compile(made.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
-    made.methods = {route.method}  # without HEAD, which would follow a stream and show nothing of it
+    made.methods = {route.method}  # without HEAD, which would open a stream and send none of it
     return made
 
 
 def execute(route: Route, parameters: RequestParameters) -> Any:
-    """Does it; of what changes something the journal gets a line."""
+    """Carries out an operation; one that may change something is added to the journal."""
     found = route.run(parameters)
     if route.method != "GET":
         request_journal.add_entry(route.name, parameters, found)
@@ -185,7 +186,7 @@ def execute(route: Route, parameters: RequestParameters) -> Any:
 
 
 def failure_response(error: Exception) -> Response:
-    """The answer to a request that was not carried out."""
+    """Returns the answer to a failed request."""
     answered = _to_logged_http_error(error)
     return Response(
         encode_json(ErrorResponse(answered.problem)),
@@ -195,7 +196,7 @@ def failure_response(error: Exception) -> Response:
 
 
 def _to_logged_http_error(error: Exception) -> HttpError:
-    """The answer that an error stands for; the log gets what no answer tells."""
+    """Returns the answer for an error; writes an unforeseen error to the server's log."""
     answered = error_response.to_http_error(error)
     if answered.status == 500 and not isinstance(error, HttpError):
         error_response.log_exception(error)
@@ -211,10 +212,12 @@ def _parse_parameters(route: Route, request: Request, data: bytes) -> RequestPar
         request_body.require_integers(given, route.integer_parameters)
     else:
         if request.query_params:
-            raise HttpError(400, "malformed", "a query is for GET", fix="put it into the body")
+            raise HttpError(
+                400, "malformed", "only a GET has a query", fix="put the parameters into the body"
+            )
         given = request_body.parse_json_object(data) if data else {}
     if twice := given.keys() & path_parameters.keys():
-        raise HttpError(400, "malformed", "the path says it already", field=min(twice), fix="leave it out")
+        raise HttpError(400, "malformed", "is in the path already", field=min(twice), fix="leave it out")
     request_body.require_text(path_parameters)
     last = request.headers.get("last-event-id")
     if route.answer is EventStream and last is not None:
@@ -235,8 +238,9 @@ def _file_response(found: FileContent) -> Response:
 
 
 def _poll(stream: EventStream) -> tuple[bool, list[bytes]]:
-    """Whether it has ended, and what is new, as it is sent: who reads slowly holds no more than that."""
-    has_ended = stream.has_ended  # asked first: what came before the end is in what is new
+    """Returns whether the stream has ended, and the new data as server-sent events. A client that reads
+    slowly keeps no more than this in memory."""
+    has_ended = stream.has_ended  # read first: data from before the end is then in the new data
     return has_ended, [
         b"id: %s\nevent: %s\ndata: %s\n\n" % (one.cursor.encode(), one.kind.encode(), encode_json(one.data))
         for one in stream.read_new()
@@ -244,46 +248,47 @@ def _poll(stream: EventStream) -> tuple[bool, list[bytes]]:
 
 
 class _EventStreamResponse(StreamingResponse):
-    """A stream that has one of the places: at its end, however that comes, it is closed and that free."""
+    """The response of a stream, which is one of the limited number. At its end, whatever the reason, the
+    stream is closed and no longer counted."""
 
-    def __init__(self, stream: EventStream, limits: ConcurrencyLimits, place: object) -> None:
+    def __init__(self, stream: EventStream, limits: ConcurrencyLimits, borrower: object) -> None:
         super().__init__(server_sent_events(stream, limits.poll_threads), media_type="text/event-stream")
-        self._stream, self._streams, self._place = stream, limits.streams, place
+        self._stream, self._streams, self._borrower = stream, limits.streams, borrower
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.release_on_behalf_of(self._place)
+            self._streams.release_on_behalf_of(self._borrower)
             self._stream.close()
 
 
 async def stream_response(route: Route, parameters: RequestParameters, limits: ConcurrencyLimits) -> Response:
-    """The stream that is asked for.
+    """Returns the response of an event stream.
 
     Raises:
-        Answered: 503; all places are taken.
+        HttpError: 503; too many streams are open.
     """
-    place = object()
+    borrower = object()
     try:
-        limits.streams.acquire_on_behalf_of_nowait(place)
+        limits.streams.acquire_on_behalf_of_nowait(borrower)
     except anyio.WouldBlock:
-        fix = "end some, or ask for pages from a cursor on"
-        raise HttpError(503, "busy", "too many streams are followed at once", fix=fix) from None
+        fix = "end some, or read pages from a cursor on"
+        raise HttpError(503, "busy", "too many streams are open", fix=fix) from None
     try:
         found = await anyio.to_thread.run_sync(execute, route, parameters, limiter=limits.threads)
-        return _EventStreamResponse(found, limits, place)
+        return _EventStreamResponse(found, limits, borrower)
     except BaseException:
-        limits.streams.release_on_behalf_of(place)
+        limits.streams.release_on_behalf_of(borrower)
         raise
 
 
 async def server_sent_events(
     stream: EventStream, poll_threads: anyio.CapacityLimiter
 ) -> AsyncIterator[bytes]:
-    """A stream as server-sent events; ``end`` is the last of one that has ended, ``error`` of one that cannot
-    go on."""
-    quiet = since_beat = 0.0
+    """Yields a stream as server-sent events. The last one is ``end`` if the stream has ended, ``error`` if it
+    cannot continue."""
+    quiet = since_keepalive = 0.0
     while True:
         try:
             has_ended, found = await anyio.to_thread.run_sync(_poll, stream, limiter=poll_threads)
@@ -297,14 +302,14 @@ async def server_sent_events(
         for one in found:
             yield one
         if found:
-            quiet = since_beat = 0.0
+            quiet = since_keepalive = 0.0
             continue
         if has_ended:
             yield b"event: end\ndata: {}\n\n"
             return
         pause = min(max(_POLL_SECONDS, quiet * _POLL_FRACTION), _MAX_POLL_SECONDS)
         await asyncio.sleep(pause)
-        quiet, since_beat = quiet + pause, since_beat + pause
-        if since_beat >= _KEEPALIVE_SECONDS:
-            since_beat = 0.0
+        quiet, since_keepalive = quiet + pause, since_keepalive + pause
+        if since_keepalive >= _KEEPALIVE_SECONDS:
+            since_keepalive = 0.0
             yield b": \n\n"

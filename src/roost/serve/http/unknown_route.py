@@ -1,4 +1,4 @@
-"""What is said of a path, or a method, that no route has."""
+"""The answer to a path or a method that no route has, with the nearest route."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _CODES = {404: "not_found", 405: "method"}
 def unknown_route_error(
     request: Request, error: HTTPException, prefix: str
 ) -> tuple[HttpError, Mapping[str, str]]:
-    """The answer, and its headers.
+    """Returns the answer to a request without a route, and the headers of the answer.
 
     Args:
-        request: That nobody takes.
-        error: The application's.
-        prefix: Of the routes of roost.
+        request: The request.
+        error: The error of the application.
+        prefix: The prefix of roost's own routes.
     """
     routes = [one for one in request.app.routes if isinstance(one, StarletteRoute)]
     path = str(request.scope["path"])
     code = _CODES.get(error.status_code, "failed")
-    everything = f"GET {prefix}/openapi.json describes what there is"
+    everything = f"see GET {prefix}/openapi.json for all routes"
     methods = _allowed_methods(path, routes)
     if code == "method":
-        what, fix = f"this route does not take {request.method[:20]}", f"it takes {', '.join(methods)}; "
+        what, fix = f"this route does not accept {request.method[:20]}", f"use {', '.join(methods)}; "
         return HttpError(405, code, what, fix=fix + everything), {"allow": ", ".join(methods)}
     if code == "not_found":
         fix = _suggestion(path, [one.path for one in routes], prefix) + everything
@@ -39,13 +39,14 @@ def unknown_route_error(
 
 
 def _allowed_methods(path: str, routes: Sequence[StarletteRoute]) -> list[str]:
-    """What the routes of a path take, all of them together."""
+    """Returns the methods of all routes of a path."""
     return sorted({method for one in routes if one.path_regex.match(path) for method in one.methods or ()})
 
 
 def _suggestion(path: str, routes: Sequence[str], prefix: str) -> str:
-    """What was probably meant. Where only the prefix is missing, or too much, that is; else the prefix, which
-    all have, is not compared: that takes time."""
+    """Returns the nearest route as the beginning of a fix. If the path lacks only the prefix, or has it where
+    it should not, that is the suggestion; otherwise paths are compared without the common prefix, which
+    saves time."""
     other = path.removeprefix(prefix) if path.startswith(prefix) else f"{prefix}{path}"
     if other in routes:
         return did_you_mean(other, [other])
@@ -60,7 +61,7 @@ def _suggestion(path: str, routes: Sequence[str], prefix: str) -> str:
 
 
 def _fill_in_parameters(path: str, route: str) -> str:
-    """A route's path, with what was given in the places of its parameters."""
+    """Returns the path of a route with its parameters replaced by the parts of ``path``."""
     given, parts = path.rstrip("/").split("/"), route.split("/")
     if len(given) != len(parts):
         return route.replace(":path}", "}")

@@ -1,4 +1,5 @@
-"""What document 000's routes ask of cards, in roost's words: so much memory, of one or of several."""
+"""The resource request of document 000's routes: an amount of memory, on one card or divided among
+several."""
 
 from __future__ import annotations
 
@@ -21,34 +22,37 @@ MemoryMb = Annotated[int, Meta(ge=-1, le=2**40)]
 
 
 class SharedCardParameters(RequestParameters, frozen=True, kw_only=True):
-    """What a training needs."""
+    """The resources of a training."""
 
     memory_consumption: MemoryMb = -1
-    """MB, of all its cards together; -1: what is known of runs like it, or a whole card."""
+    """MB, of all its cards together; -1: the memory known from similar runs, or a whole card."""
     CPU: bool = False
     DDP: bool = False
-    """A process for each card."""
+    """One process for each card."""
     multi_GPU: bool = False
-    """Several cards for one process, where no card has as much memory."""
+    """Several cards for one process, if no single card has as much memory."""
 
 
 def task_options(parameters: SharedCardParameters) -> TaskOptions:
-    """The same for an operation.
+    """Returns the options of the task.
 
     Raises:
-        UsageError: It contradicts itself.
+        UsageError: The parameters contradict each other.
         Refused: All cards together have less memory.
     """
     asked_mb = parameters.memory_consumption
     if asked_mb == 0:
         raise UsageError(
-            "is no memory", setting="memory_consumption", received=0, fix="give MB, or leave it out"
+            "a task needs some memory",
+            setting="memory_consumption",
+            received=0,
+            fix="give MB, or leave it out",
         )
     if parameters.CPU:
         if parameters.DDP or parameters.multi_GPU:
             both = "DDP" if parameters.DDP else "multi_GPU"
             raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
-        return TaskOptions()  # no cards: what memory it takes of them does not matter
+        return TaskOptions()  # no cards, so their memory does not matter
     several = "ddp" if parameters.DDP else "single" if parameters.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
         need = ResourceRequest(memory_mb=asked_mb if asked_mb > 0 else None)
@@ -59,10 +63,10 @@ def task_options(parameters: SharedCardParameters) -> TaskOptions:
 
 
 def requested_name(description: str, *, no_save: bool, use_description: bool) -> str | None:
-    """What its package is called; None: by the time.
+    """Returns the name of the package; None: the package is named by the time.
 
     Raises:
-        UsageError: By its description, and there is none.
+        UsageError: The package is to be named by the description, which is empty.
     """
     if no_save:
         return "NOSAVE"
@@ -71,24 +75,26 @@ def requested_name(description: str, *, no_save: bool, use_description: bool) ->
     if not description:
         fix = "give a description"
         raise UsageError(
-            "it is to be called by its description, and has none", setting="use_description", fix=fix
+            "the package is to be named by its description, which is empty",
+            setting="use_description",
+            fix=fix,
         )
     return package_name.folder_name(description)
 
 
 def _split_over_cards(asked_mb: int) -> tuple[int, int | None]:
-    """How many cards, as few as suffice, and how much of each; all, and whole, where nobody has said how
-    much is needed."""
+    """Returns the number of cards, as few as suffice, and the MB of each; all cards and None (whole cards) if
+    the amount is not given."""
     with lab.open_queue() as store:
         rules = read_rules(store)
     found = usable(inventory.read_cards(), rules)
     if not found:
-        raise Refused("there is no card to share the work among", fix="leave DDP and multi_GPU out")
+        raise Refused("there is no card that tasks may use", fix="leave out DDP and multi_GPU")
     if asked_mb < 0:
         return len(found), None
     room = sorted((capacity_mb(card, rules) for card in found), reverse=True)
     for num, least in enumerate(room, 1):
         if (each_mb := -(-asked_mb // num)) <= least:
             return num, each_mb
-    what = f"{format_memory(asked_mb)} are more than all cards have together"
-    raise Refused(what, fix="ask for less; `roost devices` lists them")
+    what = f"all cards together have less memory than {format_memory(asked_mb)}"
+    raise Refused(what, fix="request less; `roost devices` lists the cards")

@@ -1,5 +1,5 @@
-"""The routes of document 000, for programs that were written for them: their paths, parameters and answers,
-carried out as roost carries them out."""
+"""The routes of document 000 (DLNest), for programs that were written for them: its paths, parameters and
+answers, carried out by roost's operations."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class RunTrain(SharedCardParameters, frozen=True, kw_only=True):
     freq_path: Annotated[str, Meta(max_length=4096)] = ""
     description: _TEXT = ""
     no_save: bool = False
-    """Call the package NOSAVE; wins over ``use_description``."""
+    """Name the package NOSAVE; wins over ``use_description``."""
     use_description: bool = False
-    """Call the package by the description."""
+    """Name the package by the description."""
 
 
 class ContinueTrain(SharedCardParameters, frozen=True, kw_only=True):
@@ -58,12 +58,12 @@ class ContinueTrain(SharedCardParameters, frozen=True, kw_only=True):
 
     record_path: _PATH
     checkpoint_ID: _CHECKPOINT = -1
-    """-1: the newest good one."""
+    """-1: the newest checkpoint that is not damaged."""
     description: _TEXT = ""
 
 
 class AnalyzePackage(RequestParameters, frozen=True, kw_only=True):
-    """An analyzer of a package."""
+    """A package to analyze."""
 
     record_path: _PATH
     script_path: Annotated[str, Meta(max_length=4096)] = ""
@@ -80,7 +80,7 @@ class RunExperiment(RequestParameters, frozen=True, kw_only=True):
 
 
 class DeleteTask(RequestParameters, frozen=True, kw_only=True):
-    """A task that is to end."""
+    """A task to stop."""
 
     task_ID: _TASK
 
@@ -93,35 +93,35 @@ class NewProj(RequestParameters, frozen=True, kw_only=True):
 
 
 class ChangeDelay(RequestParameters, frozen=True, kw_only=True):
-    """How long the lab's daemon sleeps at most."""
+    """The longest sleep of the lab's daemon."""
 
     new_delay: int
     """Seconds."""
 
 
 class ChangeCards(RequestParameters, frozen=True, kw_only=True):
-    """The cards that tasks may have."""
+    """The cards that tasks may use."""
 
     new_devices_IDs: Annotated[tuple[Annotated[int, Meta(ge=-1, le=4096)], ...], Meta(max_length=4096)]
-    """Their numbers; -1 is the CPU, which tasks may always have."""
+    """Their numbers; -1 is the CPU, which tasks may always use."""
 
 
 class ChangeMaxTasks(RequestParameters, frozen=True, kw_only=True):
-    """How many tasks may share a card."""
+    """The number of tasks that may share a card."""
 
     new_max: Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class ServerOutput(RequestParameters, frozen=True, kw_only=True):
-    """What the server has carried out."""
+    """A part of the journal of the server."""
 
     styled: bool = False
     offset: Annotated[int, Meta(ge=0, le=2**62)] | None = None
-    """Of an answer before: only what came after it."""
+    """The offset of an earlier answer: only the lines after it."""
 
 
 class AnalyzerOutput(RequestParameters, frozen=True, kw_only=True):
-    """What an analyzer has printed."""
+    """The output of an analyzer."""
 
     task_ID: _TASK
     styled: bool = False
@@ -164,7 +164,7 @@ def _to_submitted(found: NewTasks) -> _Answer:
 
 
 def _no_analyzer(parameters: Any) -> _Answer:
-    fix = "`roost analyze PACKAGE -s SCRIPT` runs a script on a package at once"
+    fix = "run `roost analyze PACKAGE -s SCRIPT` instead"
     raise Refused("this server has no analyzer tasks", fix=fix)
 
 
@@ -187,9 +187,12 @@ def _change_delay(parameters: ChangeDelay) -> _Answer:
 def _change_devices(parameters: ChangeCards) -> _Answer:
     numbers = [str(number) for number in parameters.new_devices_IDs if number >= 0]
     if not numbers:
-        fix = "`roost drain all`: nothing more begins on them"
+        fix = "use `roost drain all` to start no further task on any card"
         raise UsageError(
-            "no card is left", setting="new_devices_IDs", received=parameters.new_devices_IDs, fix=fix
+            "tasks need at least one card",
+            setting="new_devices_IDs",
+            received=parameters.new_devices_IDs,
+            fix=fix,
         )
     devices.change(devices.DeviceChange(allowed=",".join(numbers)))
     return {}
@@ -231,8 +234,8 @@ def _task_entry(row: TaskRow) -> _Answer:
 
 
 def _settings_and_request(row: TaskRow) -> tuple[_Answer, _Answer]:
-    """The settings and the newest request of a package; nothing where it is damaged: a list does not fail for
-    one of them."""
+    """Returns the settings and the newest request of a package; both are empty if the package is damaged, so
+    that one package does not fail the whole list."""
     try:
         return _read_settings_and_request(row.package, row.id, row.session)
     except (RoostError, OSError):
@@ -241,14 +244,15 @@ def _settings_and_request(row: TaskRow) -> tuple[_Answer, _Answer]:
 
 @functools.lru_cache(maxsize=_CACHED_SETTINGS)
 def _read_settings_and_request(package: str, task: str, session: int | None) -> tuple[_Answer, _Answer]:
-    """As they stay while a session does."""
+    """Returns both, cached: they do not change during a session."""
     opened = PackageFolder.open(Path(package))
     sessions = opened.sessions()
     return _mask_secrets(opened.settings()), {**opened.request, **(sessions[-1].request if sessions else {})}
 
 
 def _mask_secrets(value: Any, name: str = "") -> Any:
-    """Settings without what is secret by its name, as `roost show` leaves it out of a command."""
+    """Returns settings without the values whose names mark them as secret, as `roost show` does for
+    commands."""
     if isinstance(value, dict):
         return {key: _mask_secrets(one, str(key)) for key, one in value.items()}
     if isinstance(value, list):
@@ -290,7 +294,8 @@ def _output(parameters: ServerOutput) -> _Answer:
 
 
 def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> StarletteRoute:
-    """The route as the application takes it: what was not done is told as the document wants it, with 200."""
+    """Returns the route for the application. A failed operation is answered with status 200, as the document
+    requires."""
 
     async def endpoint(request: Request) -> Response:
         parameters: RequestParameters | None = None
@@ -298,7 +303,7 @@ def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> StarletteRoute
             parameters = form_parameters.parse_parameters(route, request, await request.body())
             found = await anyio.to_thread.run_sync(execute, route, parameters, limiter=threads)
             answer = {"status": "success", **found}
-        except Exception as error:  # noqa: BLE001  - whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001  - the client gets an answer to every error
             refused = error_response.to_http_error(error)
             if refused.status == 500 and not isinstance(error, error_response.HttpError):
                 error_response.log_exception(error)
@@ -311,13 +316,13 @@ def to_starlette(route: Route, threads: anyio.CapacityLimiter) -> StarletteRoute
 def _failure(refused: error_response.HttpError, parameters: RequestParameters | None) -> _Answer:
     problem = refused.problem
     field = problem.field
-    called = field if field is None or parameters is None else _given_parameter(field, parameters)
-    whole = RoostError(refused.message, setting=called, where=problem.where, fix=problem.fix)
+    given = field if field is None or parameters is None else _given_parameter(field, parameters)
+    whole = RoostError(refused.message, setting=given, where=problem.where, fix=problem.fix)
     return {"status": "error", "error": str(whole), "code": problem.code}
 
 
 def _given_parameter(field: str, parameters: RequestParameters) -> str:
-    """The parameter that was given for one of roost's, which may have another name."""
+    """Returns document 000's name of one of roost's parameters."""
     if field == "name":
         return "no_save" if getattr(parameters, "no_save", False) else "description"
     return "new_devices_IDs" if field == "allowed" else field
@@ -344,17 +349,20 @@ ROUTES: Sequence[Route] = (
     _route("/analyze", "Load a package into an analyzer.", AnalyzePackage, _no_analyzer),
     _route("/run_exp", "Run a script in an analyzer.", RunExperiment, _no_analyzer),
     _route("/del_task", "Ask a task to save and end.", DeleteTask, _del_task),
-    _route("/new_proj", "Make a project from a template.", NewProj, _new_proj),
-    _route("/change_delay", "How long the lab's daemon sleeps at most.", ChangeDelay, _change_delay),
-    _route("/change_devices", "The cards that tasks may have.", ChangeCards, _change_devices),
+    _route("/new_proj", "Create a project from a template.", NewProj, _new_proj),
+    _route("/change_delay", "Change the longest sleep of the lab's daemon.", ChangeDelay, _change_delay),
+    _route("/change_devices", "Change the cards that tasks may use.", ChangeCards, _change_devices),
     _route(
-        "/change_max_task_per_device", "How many tasks may share a card.", ChangeMaxTasks, _change_max_tasks
+        "/change_max_task_per_device",
+        "Change the number of tasks that may share a card.",
+        ChangeMaxTasks,
+        _change_max_tasks,
     ),
-    _route("/clear", "Forget what was carried out so far.", NoParameters, _clear),
-    _route("/get_task_info", "What waits and runs.", NoParameters, _task_info),
-    _route("/get_devices_info", "The cards that tasks may have.", NoParameters, _devices_info),
-    _route("/get_DLNest_output", "What the server has carried out.", ServerOutput, _output),
-    _route("/get_analyze_output", "What an analyzer has printed.", AnalyzerOutput, _no_analyzer),
+    _route("/clear", "Clear the journal of the server.", NoParameters, _clear),
+    _route("/get_task_info", "The tasks that wait or run.", NoParameters, _task_info),
+    _route("/get_devices_info", "The cards that tasks may use.", NoParameters, _devices_info),
+    _route("/get_DLNest_output", "The journal of the server.", ServerOutput, _output),
+    _route("/get_analyze_output", "The output of an analyzer.", AnalyzerOutput, _no_analyzer),
 )
 FORM_PATHS = frozenset(route.path for route in ROUTES)
-"""Where a form is taken, too."""
+"""The paths that also accept forms."""

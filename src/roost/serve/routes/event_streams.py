@@ -1,4 +1,4 @@
-"""What a run prints and what happens in the lab, from a cursor on: a page at a time, or as it comes."""
+"""The output of a run and the events of the lab, from a cursor on: in pages, or as an event stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roost.lab.background import daemon_presence
 from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.queue_store import QueueStore
 from roost.operations import lab
-from roost.operations.reading.output_reader import OutputReader as Reader
+from roost.operations.reading.output_reader import OutputReader
 from roost.operations.responses import Event, LogPage, LogPiece, StreamEvent
 from roost.package.package import PackageFolder
 from roost.serve.http.error_response import HttpError
@@ -31,51 +31,51 @@ Rank = Annotated[int, Meta(ge=0, le=4095)]
 MAX_BYTES = 1 << 20
 _MAX_EVENTS = 1000
 _MAX_PIECES = 1
-"""At a time, of 64 KiB: as many as follow and do not read, hold no more than that each."""
+"""Pieces of 64 KiB in one poll. It bounds the memory of each client that follows and does not read."""
 _MAX_CHARACTER_BYTES = 4
-"""Bytes, of UTF-8."""
+"""The longest character of UTF-8."""
 
 
 class ReadLog(RequestParameters, frozen=True, kw_only=True):
-    """A part of what a run printed."""
+    """A part of the output of a run."""
 
     run: RunId
     offset: Offset = 0
     """Bytes from the beginning."""
     limit: Annotated[int, Meta(ge=_MAX_CHARACTER_BYTES, le=MAX_BYTES)] = 1 << 16
-    """Bytes; so many that any character fits in."""
+    """Bytes; at least one character of any length fits."""
     rank: Rank = 0
 
 
 class FollowLog(RequestParameters, frozen=True, kw_only=True):
-    """What a run prints from now on."""
+    """The output of a run, from a cursor on."""
 
     run: RunId
     cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,19}$")] = "0"
-    """Of the last piece that came; or an offset in bytes."""
+    """The id of the last piece received, or an offset in bytes."""
     rank: Rank = 0
 
 
 class ReadEvents(RequestParameters, frozen=True, kw_only=True):
-    """What happened in the lab."""
+    """The lab's events, from a cursor on."""
 
     cursor: Annotated[str, Meta(pattern=r"^([0-9a-f]{8}-)?[0-9]{1,18}$")] = "0"
-    """Of the last event that came; where the queue was made anew since, all of its events come."""
+    """The cursor of the last event received. If the queue was created again since, all its events follow."""
 
 
 def read_log(package: PackageFolder, parameters: ReadLog) -> LogPage:
-    """A part of the output, in whole characters; where some was too long to be kept, a line says so.
+    """Returns a part of the output, in whole characters; a line marks output that was too long to be kept.
 
     Raises:
-        NotFound: No such rank has printed.
+        NotFound: There is no output of this rank.
     """
-    with Reader(
-        _output_path(package, parameters.rank), offset=parameters.offset, most=parameters.limit
+    with OutputReader(
+        _output_path(package, parameters.rank), offset=parameters.offset, max_bytes=parameters.limit
     ) as reader:
-        raw = next(reader.new(), b"")
+        raw = next(reader.read_new(), b"")
         size = reader.size
     at_end = reader.offset >= size
-    # What follows the beginning of a character may complete it, unless a hole follows, or nothing ever will.
+    # The bytes that follow may complete a partial character, unless there is a hole or the run has ended.
     text, used = utf_8_decode(raw, "replace", False)
     if used < len(raw) and (is_run_over(package) if at_end else not used):
         text, used = raw.decode("utf-8", "replace"), len(raw)
@@ -84,30 +84,30 @@ def read_log(package: PackageFolder, parameters: ReadLog) -> LogPage:
 
 
 class LogStream:
-    """The output of a run, followed, in whole characters; a piece's cursor is the offset after it.
+    """The event stream of a run's output, in whole characters; the cursor of a piece is the offset after it.
 
     Args:
         package: The run's folder.
-        parameters: From where on.
+        parameters: The rank, and the cursor to start from.
     """
 
     def __init__(self, package: Path, parameters: FollowLog) -> None:
         self._package = PackageFolder.open(package)
         self._path = _output_path(self._package, parameters.rank)
-        self._reader = Reader(self._path, offset=_parse_offset(parameters.cursor))
+        self._reader = OutputReader(self._path, offset=_parse_offset(parameters.cursor))
         self._partial = b""
-        """The beginning of a character, of which the rest has not come yet."""
+        """The first bytes of a character whose rest has not been printed yet."""
         self._end = RunEndDetector(self._package)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the run is over and its output was read."""
         return self._end.has_ended
 
     def read_new(self) -> Sequence[StreamEvent[LogPiece]]:
-        """What was printed since, in whole characters; empty if there is nothing."""
+        """Returns the output since the last call, in whole characters."""
         found = []
-        for piece in itertools.islice(self._reader.new(), _MAX_PIECES):
+        for piece in itertools.islice(self._reader.read_new(), _MAX_PIECES):
             raw = self._partial + piece
             text, used = utf_8_decode(raw, "replace", False)
             self._partial = raw[used:]
@@ -121,7 +121,7 @@ class LogStream:
             return [self._piece(raw.decode("utf-8", "replace"), raw)]
         if is_replaced:
             self._reader.close()
-            self._reader = Reader(self._path, offset=self._next_output_offset())
+            self._reader = OutputReader(self._path, offset=self._next_output_offset())
         return ()
 
     def close(self) -> None:
@@ -132,8 +132,8 @@ class LogStream:
         return StreamEvent(str(self._reader.offset - len(self._partial)), "output", LogPiece(text, raw))
 
     def _next_output_offset(self) -> int:
-        """Where to go on in a file that was written anew, shorter, at the end of a session: after that, where
-        the next one begins."""
+        """Returns the offset from which to continue in an output file that was replaced by a shorter one at
+        the end of a session: the beginning of the next session's output."""
         size = self._path.stat().st_size
         newest = self._package.sessions()[-1]
         if newest.state not in ("starting", "running"):
@@ -142,10 +142,10 @@ class LogStream:
 
 
 class LabEventStream:
-    """The lab's events, followed.
+    """The event stream of the lab.
 
     Args:
-        parameters: From where on.
+        parameters: The cursor to start from.
     """
 
     has_ended = False
@@ -155,7 +155,8 @@ class LabEventStream:
         self._after = _resolve_cursor(self._store, parameters.cursor)
 
     def read_new(self) -> Sequence[StreamEvent[Event]]:
-        """What has happened since; one event, ``anew``, where the cursor was of another queue."""
+        """Returns the events since the last call; first one event ``anew`` if the cursor is of another
+        queue."""
         if self._after is None:
             self._after = 0
             return [StreamEvent(f"{self._queue}-0", "event", _new_queue_event(self._queue))]
@@ -180,7 +181,7 @@ class LabEventStream:
 
 
 def read_events(parameters: ReadEvents) -> list[Event]:
-    """What happened after an event, at most a thousand of them."""
+    """Returns the events after a cursor, at most a thousand."""
     with lab.open_queue() as store:
         queue = store.identity()
         after = _resolve_cursor(store, parameters.cursor)
@@ -189,7 +190,7 @@ def read_events(parameters: ReadEvents) -> list[Event]:
 
 
 def _resolve_cursor(store: QueueStore, cursor: str) -> int | None:
-    """The number of the event that a cursor means; None if it is of another queue."""
+    """Returns the number of the event of a cursor; None if the cursor is of another queue."""
     of, _, number = cursor.rpartition("-")
     seq = int(number)
     is_there = not seq or bool(store.events(after=seq - 1, limit=1))
@@ -197,7 +198,7 @@ def _resolve_cursor(store: QueueStore, cursor: str) -> int | None:
 
 
 def _new_queue_event(queue: str) -> Event:
-    text = "this is another queue than that of the cursor, made anew: its events follow from the beginning on"
+    text = "the queue was created again after this cursor: its events follow from the beginning"
     return Event(f"{queue}-0", time.time(), None, "anew", text)
 
 
@@ -211,15 +212,17 @@ def _output_path(package: PackageFolder, rank: int) -> Path:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         if rank:
-            raise NotFound("no such rank has printed here", received=rank) from None
+            raise NotFound("there is no output of this rank", received=rank) from None
         return path
     if not stat.S_ISREG(mode):
-        raise HttpError(403, "no_rights", "the log is a link, or no plain file, and nothing else is read")
+        raise HttpError(403, "no_rights", "the log is not a regular file, and no other kind is read")
     return path
 
 
 def _parse_offset(cursor: str) -> int:
     found = int(cursor)
     if found > 2**62:
-        raise HttpError(422, "invalid", "is no offset", field="cursor", fix=f"give one up to {2**62}")
+        raise HttpError(
+            422, "invalid", "is not an offset", field="cursor", fix=f"give a number up to {2**62}"
+        )
     return found

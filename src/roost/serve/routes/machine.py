@@ -1,4 +1,4 @@
-"""The machine and its lab over HTTP: cards, leases, the daemon, what happened."""
+"""The routes of the machine and its lab: cards, leases, the daemon, events, notices."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ Moment = Annotated[str, Meta(max_length=64)]
 
 
 class NoParameters(RequestParameters, frozen=True, kw_only=True):
-    """Nothing needs to be said."""
+    """No parameters."""
 
 
 class ChangeDevices(RequestParameters, frozen=True, kw_only=True):
-    """How the lab uses the cards; what is left out stays as it is."""
+    """How the lab uses the cards; settings that are left out do not change."""
 
     allowed: Cards | None = None
     """``0,2``, or ``all``."""
     most_per_card: Annotated[int, Meta(ge=1, le=10_000)] | Literal["any"] | None = None
     foreign: Literal["avoid", "fit", "ignore"] | None = None
     keep_free_mb: Annotated[int, Meta(ge=0, le=2**40)] | None = None
-    """Of each card, given to no task."""
+    """MB of each card that no task gets."""
     cores: Annotated[int, Meta(ge=0, le=4096)] | Literal["any"] | None = None
-    """For tasks of the CPU."""
+    """CPU cores for tasks without cards."""
 
 
 class Drain(RequestParameters, frozen=True, kw_only=True):
-    """Cards on which nothing more begins."""
+    """Cards on which no further task starts."""
 
     cards: Cards
     """``0,2``, or ``all``."""
     off: bool = False
-    """Take it back."""
+    """End the drain."""
     begin: Moment | None = None
-    """From then on, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now."""
+    """The begin of the drain, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now."""
     until: Moment | None = None
-    """What may not have ended before does not begin; None: until it is taken back."""
+    """The end of the drain; tasks that may run into it do not start. None: until ``off``."""
 
 
 def _about(parameters: NoParameters) -> ServerInfo:
@@ -98,23 +98,27 @@ def _try_notices(parameters: NoParameters) -> Notices:
 
 
 ROUTES: Sequence[Route] = (
-    Route(name="about", path="", summary="Who answers.", parameters=NoParameters, answer=ServerInfo, run=_about),
-    Route(name="lab", path="/lab", summary="The daemon, and how many tasks are in each state.",
+    Route(name="about", path="", summary="The server and its version.", parameters=NoParameters,
+          answer=ServerInfo, run=_about),
+    Route(name="lab", path="/lab", summary="The daemon, and the number of tasks in each state.",
           parameters=NoParameters, answer=LabStatus, run=_lab),
-    Route(name="devices", path="/devices", summary="The cards, and who is on them.", parameters=NoParameters,
+    Route(name="devices", path="/devices", summary="The cards and what uses them.", parameters=NoParameters,
           answer=DeviceList, run=_devices),
-    Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses them.",
+    Route(name="change_devices", method="POST", path="/devices", summary="Change how the lab uses the cards.",
           parameters=ChangeDevices, answer=DeviceList, run=_change_devices),
-    Route(name="drain", method="POST", path="/devices/drain", summary="Let nothing more begin on cards.",
+    Route(name="drain", method="POST", path="/devices/drain",
+          summary="Drain cards: no further task starts on them.",
           parameters=Drain, answer=DrainedCards, run=_drain),
-    Route(name="leases", path="/leases", summary="Cards that others hold.", parameters=NoParameters,
+    Route(name="leases", path="/leases",
+          summary="The leases of other labs and programs.", parameters=NoParameters,
           answer=list[LeaseEntry], run=_leases),
-    Route(name="events", path="/events", summary="What happened in the lab, from a cursor on.",
+    Route(name="events", path="/events", summary="The lab's events, from a cursor on.",
           parameters=event_streams.ReadEvents, answer=list[Event], run=_events),
-    Route(name="follow_events", path="/events/follow", summary="What happens in the lab, as it comes.",
+    Route(name="follow_events", path="/events/follow", summary="The lab's events, as they happen.",
           parameters=event_streams.ReadEvents, answer=EventStream, run=_follow_events),
-    Route(name="notices", path="/notices", summary="Who is told when tasks end, fail or stall.",
+    Route(name="notices", path="/notices", summary="The receivers of notices about tasks.",
           parameters=NoParameters, answer=Notices, run=_notices),
-    Route(name="try_notices", method="POST", path="/notices/test", summary="Send one to each of them.",
+    Route(name="try_notices", method="POST", path="/notices/test",
+          summary="Send a test notice to each receiver.",
           parameters=NoParameters, answer=Notices, run=_try_notices),
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The files of a run: listed and read below its folder, through no link and nothing but plain files."""
+"""The files of a run: listing and reading below its folder; no link is followed, only regular files are
+read."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ _MAX_FILES = 10_000
 
 
 class ReadFile(RequestParameters, frozen=True, kw_only=True):
-    """One file of a run."""
+    """A file of a run, to be read."""
 
     run: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{16}$")]
     path: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
 def list_files(root: Path) -> list[FileEntry]:
-    """Everything below a folder, by name; links are named and not followed.
+    """Returns everything below a folder, by name; links are listed and not followed.
 
     Raises:
-        Answered: 413; there are too many.
+        HttpError: 413; there are more than 10,000.
     """
     found: list[FileEntry] = []
     for folder, names, files in os.walk(root):
@@ -37,20 +38,21 @@ def list_files(root: Path) -> list[FileEntry]:
             path = Path(folder, name)
             try:
                 about = path.lstat()
-            except FileNotFoundError:  # a run writes and removes all the time
+            except FileNotFoundError:  # the run may remove files meanwhile
                 continue
             shown = os.fsencode(path.relative_to(root)).decode("utf-8", "replace")
             found.append(FileEntry(shown, _file_kind(about.st_mode), about.st_size, about.st_mtime))
             if len(found) > _MAX_FILES:
-                raise HttpError(413, "too_large", f"it has more than {_MAX_FILES} files")
+                raise HttpError(413, "too_large", f"the run has more than {_MAX_FILES} files")
     return sorted(found, key=lambda one: one.path)
 
 
 def open_file(root: Path, path: str) -> FileContent:
-    """One file. Each folder on the way is opened from the one before, so nobody can put a link in between.
+    """Opens one file. Each folder of the path is opened relative to the one before, so that no process can
+    put a link in between.
 
     Raises:
-        NotFound: There is none, or it is no plain file below the folder.
+        NotFound: There is no such regular file below the folder.
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in path:

@@ -1,4 +1,4 @@
-"""What a run records over HTTP: curves as wide as a picture, and rows as they come."""
+"""The routes of a run's records: curves reduced to a width in pixels, and an event stream of the rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReadRecords(RequestParameters, frozen=True, kw_only=True):
 
     run: RunId
     name: Annotated[tuple[Name, ...], Meta(max_length=100)] = ()
-    """Of metrics; without one only their names are told."""
+    """Names of metrics; without any, the answer has only the names."""
     from_step: Step | None = None
     to_step: Step | None = None
     width: Annotated[int, Meta(ge=1, le=MAX_PIXELS)] = 1000
@@ -41,33 +41,33 @@ class ReadRecords(RequestParameters, frozen=True, kw_only=True):
 
 
 class FollowRecords(RequestParameters, frozen=True, kw_only=True):
-    """What a run records from now on."""
+    """The rows of a run, from a cursor on."""
 
     run: RunId
     cursor: Annotated[str, Meta(pattern=r"^[0-9]{1,9}:[0-9]{1,18}$")] = "0:0"
-    """Of the last rows that came, or of the curves."""
+    """The cursor of the last rows received, or of the curves."""
 
 
 class RowStream:
-    """The rows of a run, followed, in the order in which they were written: some of one session at a time.
-    Among them stands one with a ``start_step`` where a session began or went back: what was recorded after
-    that step counts no more.
+    """The event stream of a run's rows, in the order in which they were written, several of one session at a
+    time. A row with a ``start_step`` marks where a session began or went back: it withdraws the rows after
+    that step.
 
     Args:
         package: The run's folder.
-        parameters: From where on.
+        parameters: The cursor to start from.
     """
 
     def __init__(self, package: Path, parameters: FollowRecords) -> None:
         self._package = PackageFolder.open(package)
         self._session, self._offset = map(int, parameters.cursor.split(":"))
         self._last_line: bytes | None = None
-        """The last line; None while nobody has looked."""
+        """The last line that was read; None before the first read."""
         self._end = RunEndDetector(self._package)
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the run is over and its rows were read."""
         return self._end.has_ended
 
     def read_new(self) -> Sequence[StreamEvent[RowPiece]]:
@@ -82,7 +82,7 @@ class RowStream:
         return (StreamEvent(f"{self._session}:{self._offset}", "rows", piece),)
 
     def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Does nothing: no file is open between two reads."""
 
     def _session_numbers(self) -> list[int]:
         folder = self._package.path / "records"
@@ -90,7 +90,8 @@ class RowStream:
         return [int(path.stem) for path in paths if path.stem.isdecimal()]
 
     def _read(self) -> list[Row] | None:
-        """The next whole lines of the session, so many as fit into a piece; None if there are none."""
+        """Returns the rows of the next whole lines of the session, as many as fit into a piece; None if there
+        are none."""
         try:
             fd = safe_read.open_fd(
                 self._package.path / "records" / f"{self._session}.jsonl", follow_link=False
@@ -106,7 +107,7 @@ class RowStream:
                 not (end := (data := os.pread(fd, size, self._offset)).rfind(b"\n") + 1) and len(data) == size
             ):
                 size *= 2
-                if size > _MAX_LINE_BYTES:  # nothing that roost has written
+                if size > _MAX_LINE_BYTES:  # not written by roost
                     end = len(data)
                     break
         finally:
@@ -114,7 +115,7 @@ class RowStream:
         self._offset += end
         found = []
         for line in filter(None, data[:end].split(b"\n")):
-            # The disk may have been full for the line's end alone; then the row was written again.
+            # If the disk was full for the end of the line only, the row was written again.
             if line != self._last_line and (row := records.decode_row(line)):
                 found.append(row)
             self._last_line = line
@@ -123,7 +124,7 @@ class RowStream:
 
 def _read_records(parameters: ReadRecords) -> RecordedCurves:
     from roost.operations.curves.envelope import (
-        build_envelopes,  # numpy: 25 MB that a server without curves is spared
+        build_envelopes,  # numpy: 25 MB, which a server without curves saves
     )
 
     folder = _records_folder(served_packages.package_path(parameters.run))
@@ -145,14 +146,15 @@ def _follow_records(parameters: FollowRecords) -> EventStream:
 def _records_folder(package: Path) -> Path:
     found = package / "records"
     if found.is_symlink():
-        raise HttpError(403, "no_rights", "the folder of the records is a link, and none is followed")
+        raise HttpError(403, "no_rights", "the folder of the records is a link, and links are not followed")
     return found
 
 
 ROUTES: Sequence[Route] = (
     Route(name="read_records", path="/runs/{run}/records",
-          summary="Its curves: in each column of pixels the exact first, least, greatest and last value.",
+          summary="Curves of a run: the exact first, least, greatest and last value of each column of pixels.",
           parameters=ReadRecords, answer=RecordedCurves, run=_read_records),
-    Route(name="follow_records", path="/runs/{run}/records/follow", summary="What it records, as it comes.",
+    Route(name="follow_records", path="/runs/{run}/records/follow",
+          summary="The rows of a run, as they are written.",
           parameters=FollowRecords, answer=EventStream, run=_follow_records),
 )  # fmt: skip

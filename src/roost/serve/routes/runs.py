@@ -1,4 +1,4 @@
-"""Runs over HTTP: begin, go on, list, look at, follow, stop."""
+"""The routes of runs: submit, continue, list, show, follow, stop; and of new projects."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ MAX_ROWS = 1000
 
 
 class RunParameters(RequestParameters, frozen=True, kw_only=True):
-    """One run."""
+    """A run."""
 
     run: RunId
 
 
 class ListRuns(RequestParameters, frozen=True, kw_only=True):
-    """Which runs."""
+    """A query for runs, and a page of its results."""
 
     query: Text = ""
-    """As of ``roost ls``: ``status:running lr<1e-3 sort:-valid/accuracy``."""
+    """As for ``roost ls``: ``status:running lr<1e-3 sort:-valid/accuracy``."""
     offset: Offset = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_ROWS)] = 100
 
@@ -60,21 +60,21 @@ class SubmitRun(ResourceParameters, frozen=True, kw_only=True):
     """A training, or a sweep of several."""
 
     config: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """Its absolute path."""
+    """The absolute path of the config."""
     tuning: Text | None = None
-    """The path of a second config, above the first."""
+    """The absolute path of a second config, whose settings win over those of the first."""
     overrides: Lines = ()
-    """As typed after ``roost submit CONFIG``."""
+    """As after ``roost submit CONFIG``."""
     description: Line | None = None
     name: Line | None = None
 
 
 class SubmitCommand(ResourceParameters, frozen=True, kw_only=True):
-    """Any command."""
+    """A command."""
 
     command: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=1000)]
     folder: Annotated[str, Meta(min_length=1, max_length=4096)]
-    """Where it runs: an absolute path; its package comes into ``runs`` there."""
+    """The absolute path of the folder in which it runs; its package is created in ``runs`` there."""
     description: Line | None = None
     name: Line | None = None
 
@@ -90,11 +90,11 @@ class ContinueRun(ResourceParameters, frozen=True, kw_only=True):
 
 
 class StopRun(RequestParameters, frozen=True, kw_only=True):
-    """How a run ends."""
+    """A run to stop."""
 
     run: RunId
     now: bool = False
-    """At once, and not after it has saved."""
+    """Kill it at once, without a checkpoint."""
 
 
 class NewProject(RequestParameters, frozen=True, kw_only=True):
@@ -146,11 +146,11 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
     folder = task_resources.absolute_path(parameters.folder, "folder")
     if not folder.is_dir():
         raise UsageError("there is no such folder", setting="folder", received=parameters.folder)
-    wanted = task_resources.task_options(parameters)
+    options = task_resources.task_options(parameters)
     return _to_submitted(
         submit_command(
             parameters.command,
-            wanted,
+            options,
             name=parameters.name,
             description=parameters.description,
             folder=folder,
@@ -180,10 +180,10 @@ def _to_submitted(found: NewTasks) -> SubmitResponse:
 
 def _stop(parameters: StopRun) -> AcceptedRun:
     path = served_packages.package_path(parameters.run)
-    with contextlib.closing(task_control.stop_all([path], now=parameters.now)) as told:  # type: ignore[type-var]
-        first = next(told)
+    with contextlib.closing(task_control.stop_all([path], now=parameters.now)) as results:  # type: ignore[type-var]
+        first = next(results)
     if first.task is None and not getattr(first.event, "was_running", True):
-        raise Refused("the run does not run, and waits for nothing", received=str(path))
+        raise Refused("the run is not running and has no waiting task", received=str(path))
     return AcceptedRun(parameters.run)
 
 
@@ -214,28 +214,28 @@ def _read_file(parameters: run_files.ReadFile) -> FileContent:
 
 _RUN = "/runs/{run}"
 ROUTES: Sequence[Route] = (
-    Route(name="list_runs", path="/runs", summary="The runs that a query means, the newest first.",
+    Route(name="list_runs", path="/runs", summary="The runs that match a query, newest first.",
           parameters=ListRuns, answer=RunPage, run=_list_runs),
-    Route(name="submit", method="POST", path="/runs", summary="Queue a training, or a sweep.",
+    Route(name="submit", method="POST", path="/runs", summary="Queue a training or a sweep.",
           parameters=SubmitRun, answer=SubmitResponse, run=_submit, status=201),
     Route(name="submit_command", method="POST", path="/commands", summary="Queue a command.",
           parameters=SubmitCommand, answer=SubmitResponse, run=_submit_command, status=201),
-    Route(name="show_run", path=_RUN, summary="All that is known of a run.", parameters=RunParameters,
+    Route(name="show_run", path=_RUN, summary="The details of a run.", parameters=RunParameters,
           answer=PackageDetails, run=_show),
-    Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue its next session.",
+    Route(name="continue", method="POST", path=f"{_RUN}/continue", summary="Queue the next session of a run.",
           parameters=ContinueRun, answer=SubmitResponse, run=_continue, status=201),
-    Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask it to save and end.",
+    Route(name="stop_run", method="POST", path=f"{_RUN}/stop", summary="Ask a run to save and end.",
           parameters=StopRun, answer=AcceptedRun, run=_stop, status=202),
-    Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="Its checkpoints.", parameters=RunParameters,
-          answer=list[CheckpointDetails], run=_checkpoints),
-    Route(name="read_log", path=f"{_RUN}/log", summary="What it printed, from an offset on.",
+    Route(name="checkpoints", path=f"{_RUN}/checkpoints", summary="The checkpoints of a run.",
+          parameters=RunParameters, answer=list[CheckpointDetails], run=_checkpoints),
+    Route(name="read_log", path=f"{_RUN}/log", summary="The output of a run, from an offset on.",
           parameters=event_streams.ReadLog, answer=LogPage, run=_read_log),
-    Route(name="follow_log", path=f"{_RUN}/log/follow", summary="What it prints, as it comes.",
+    Route(name="follow_log", path=f"{_RUN}/log/follow", summary="The output of a run, as it is printed.",
           parameters=event_streams.FollowLog, answer=EventStream, run=_follow_log),
-    Route(name="list_files", path=f"{_RUN}/files", summary="Its files.", parameters=RunParameters,
-          answer=list[FileEntry], run=_list_files),
-    Route(name="read_file", path=f"{_RUN}/files/{{path:path}}", summary="One of its files.",
+    Route(name="list_files", path=f"{_RUN}/files", summary="The files of a run.",
+          parameters=RunParameters, answer=list[FileEntry], run=_list_files),
+    Route(name="read_file", path=f"{_RUN}/files/{{path:path}}", summary="One file of a run.",
           parameters=run_files.ReadFile, answer=FileContent, run=_read_file),
-    Route(name="new_project", method="POST", path="/projects", summary="Make a project from a template.",
+    Route(name="new_project", method="POST", path="/projects", summary="Create a project from a template.",
           parameters=NewProject, answer=ProjectResponse, run=_new_project, status=201),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The packages that a server shows: those in the folders that it knows, each by an id that is no path."""
+"""The packages that a server shows: those in its folders, each by an id that is not a path."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from roost.lab.queue import package_roots
 
 _ROOT_CHARACTERS, _NAME_CHARACTERS = 8, 16
 _TICK_NS = 10**9
-"""Of the slowest clock of a file system: what changed later than so long ago may change again unseen."""
+"""The coarsest time stamp of a file system. A folder that changed more recently may change again without a
+new time stamp, so its names are not cached."""
 _names_by_folder: dict[Path, tuple[int, dict[str, str]]] = {}
-"""By folder: when it last changed, and its packages by the second part of their ids."""
+"""By folder: its modification time, and the names of its packages by the second part of their ids."""
 _extra_folders: list[Path] = []
 
 
 def add_folders(folders: Iterable[Path]) -> None:
-    """Folders to show beside those that tasks were ever submitted from; that of a project stands for its
-    ``runs``."""
+    """Adds folders to those from which tasks were submitted; the folder of a project adds its ``runs``."""
     for folder in (path.resolve() for path in folders):
         _extra_folders.append(folder / "runs" if (folder / "runs").is_dir() else folder)
 
 
 def folders() -> list[Path]:
-    """All that are there, each once."""
+    """Returns all existing folders of packages, each once."""
     found = dict.fromkeys(
         [*_extra_folders, *(path.resolve() for path in package_roots.read(state_folder.lab_folder()))]
     )
@@ -36,30 +36,30 @@ def folders() -> list[Path]:
 
 
 def run_id(package: Path | str) -> str:
-    """What a client calls a package: it stays the same as long as the package lies where it lies, by whatever
-    path it is reached."""
+    """Returns the id of a run for clients. It stays the same until the package is moved, and is the same for
+    every path to the package."""
     path = Path(package)
     return run_id_in(path.parent.resolve(), path.name)
 
 
 def run_id_in(folder: Path, name: str) -> str:
-    """The same of a package in one of the `folders`."""
+    """Returns the id of a package in one of the `folders`, whose path is resolved already."""
     return f"{_digest(str(folder), _ROOT_CHARACTERS)}-{_digest(name, _NAME_CHARACTERS)}"
 
 
 def package_path(id: str) -> Path:
-    """Where a package lies.
+    """Returns the path of a package.
 
     Raises:
-        NotFound: There is none of this id.
+        NotFound: No package has this id.
     """
     root, _, name = id.partition("-")
     for folder in folders():
         if _digest(str(folder), _ROOT_CHARACTERS) == root and (found := _package_names(folder).get(name)):
             path = folder / found
-            if not path.is_symlink() and (path / "request.json").is_file():  # else it is no package of ours
+            if not path.is_symlink() and (path / "request.json").is_file():  # otherwise it is not a package
                 return path
-    raise NotFound("there is no such run", received=id, fix="GET /api/v1/runs lists them")
+    raise NotFound("there is no such run", received=id, fix="take the id from GET /api/v1/runs")
 
 
 def _package_names(folder: Path) -> dict[str, str]:

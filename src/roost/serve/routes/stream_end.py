@@ -1,4 +1,4 @@
-"""When a stream of a run ends."""
+"""Detection of the end of a run's log and records, where their streams end."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from roost.package.package import PackageFolder
 
 _QUIET_SECONDS = 1.0
 _CHECK_SECONDS = 0.5
-"""So often the files and the queue are parameters, however many look."""
+"""The pause between two reads of the files and the queue, per stream, however often it is polled."""
 
 
 def is_run_over(package: PackageFolder) -> bool:
-    """Whether nothing more comes of a run: its last session has ended, and no task of it waits or runs; or
-    it never began, and all its tasks have ended; or it is gone.
+    """Whether a run writes nothing more: its last session has ended and no task of it waits or runs; or no
+    session began and all its tasks have ended; or its package was removed.
 
     Raises:
         Refused: The queue cannot be opened.
     """
     try:
         sessions = package.sessions()
-    except (FileNotFoundError, NotADirectoryError):  # somebody has removed it
+    except (FileNotFoundError, NotADirectoryError):  # the package was removed
         return True
     if sessions and sessions[-1].state in ("starting", "running"):
         return False
-    told = task_file.read_all(package.path)
-    if not told:
+    task_records = task_file.read_all(package.path)
+    if not task_records:
         return bool(sessions)
-    # Asked after the sessions: a task that has ended by now has written all of them.
+    # Read after the sessions: a task that has ended by now has written all of them.
     if resolve.unfinished_tasks(package.path):
         return False
-    return bool(sessions) or all(one.task.state in ENDED or not one.is_original for one in told)
+    return bool(sessions) or all(one.task.state in ENDED or not one.is_original for one in task_records)
 
 
 class RunEndDetector:
-    """Tells that a stream has ended: nothing has come for a moment, and the run is over.
+    """Detects the end of a stream: no data for a second, and the run is over.
 
     Args:
-        package: The run.
+        package: The package of the run.
     """
 
     def __init__(self, package: PackageFolder) -> None:
@@ -48,15 +48,15 @@ class RunEndDetector:
         self._next_check = time.monotonic() + _QUIET_SECONDS
 
     def data_arrived(self) -> None:
-        """Something has come: more may have been written meanwhile."""
+        """Postpones the next check, as more may have been written since."""
         self._next_check = time.monotonic() + _QUIET_SECONDS
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has.
+        """Whether the stream has ended.
 
         Raises:
-            Refused: As `is_run_over`.
+            Refused: The queue cannot be opened.
         """
         if time.monotonic() < self._next_check:
             return False

@@ -1,4 +1,4 @@
-"""What a task may ask of the lab, over HTTP as at a terminal."""
+"""The resource request and the scheduling options of a task, the same as those of the command line."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ TaskName = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class ResourceParameters(RequestParameters, frozen=True, kw_only=True):
-    """What a task needs, and when it may begin."""
+    """The resources of a task, and the conditions of its start."""
 
     gpus: CardCount | None = None
-    """Cards; None: as its config says, or one where there is one."""
+    """Cards; None: as in its config, otherwise one if the machine has any."""
     cpus: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    """Cores, of a task without cards; None: it counts as one."""
+    """CPU cores of a task without cards; None: one."""
     memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
-    """Of each card, which it then shares."""
+    """MB of each card, which the task then shares."""
     whole: bool = False
     strategy: Literal["single", "ddp", "fsdp"] | None = None
     priority: Priority = 0
     after: Annotated[tuple[TaskName, ...], Meta(max_length=1000)] = ()
-    """Tasks that must have succeeded before."""
+    """Tasks that must have succeeded before it starts."""
     after_any: Annotated[tuple[TaskName, ...], Meta(max_length=1000)] = ()
-    """Tasks that must have ended before, however."""
+    """Tasks that must have ended before it starts, with any outcome."""
     begin: Annotated[str, Meta(max_length=64)] | None = None
-    """Not before: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
+    """Earliest start: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
     time_limit: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """Seconds."""
     opportunistic: bool = False
@@ -45,11 +45,11 @@ class ResourceParameters(RequestParameters, frozen=True, kw_only=True):
 
 
 def task_options(parameters: ResourceParameters) -> TaskOptions:
-    """The same for an operation.
+    """Returns the options of the task.
 
     Raises:
-        NotFound: It waits for a task that is not there.
-        UsageError: It means nothing.
+        NotFound: A task of ``after`` or ``after_any`` does not exist.
+        UsageError: ``begin`` is not a time.
     """
     need = ResourceRequest(
         cards=parameters.gpus or 0,
@@ -73,7 +73,7 @@ def task_options(parameters: ResourceParameters) -> TaskOptions:
 
 
 def time_limit_override(parameters: ResourceParameters) -> list[str]:
-    """Its time limit as an override of a training's settings: its supervisor keeps it."""
+    """Returns the time limit as an override of a training's settings; its supervisor enforces it."""
     if parameters.time_limit is None:
         return []
     seconds = f"{max(parameters.time_limit, _MIN_SECONDS):.6f}".rstrip("0").rstrip(".")
@@ -81,12 +81,14 @@ def time_limit_override(parameters: ResourceParameters) -> list[str]:
 
 
 def absolute_path(text: str, field: str) -> Path:
-    """A path of this machine; a server has no folder that a client could mean.
+    """Returns an absolute path. A relative one has no meaning, as server and client have different folders.
 
     Raises:
-        UsageError: It is none from the root.
+        UsageError: The path is not absolute.
     """
     path = Path(text)
     if not path.is_absolute():
-        raise UsageError("is no absolute path", setting=field, received=text, fix="give it from / on")
+        raise UsageError(
+            "is not an absolute path", setting=field, received=text, fix="give the whole path, from / on"
+        )
     return path

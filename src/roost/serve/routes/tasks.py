@@ -1,4 +1,4 @@
-"""The lab's tasks over HTTP."""
+"""The routes of the lab's tasks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ States = Annotated[tuple[State, ...], Meta(max_length=8)]
 
 
 class ListTasks(RequestParameters, frozen=True, kw_only=True):
-    """Which tasks."""
+    """A selection of tasks, and a page of it."""
 
     all: bool = False
-    """Those too that have ended long ago."""
+    """Include the tasks that ended long ago."""
     state: States = ()
     user: Annotated[str, Meta(max_length=255)] | None = None
     offset: Annotated[int, Meta(ge=0, le=2**62)] = 0
@@ -31,13 +31,13 @@ class ListTasks(RequestParameters, frozen=True, kw_only=True):
 
 
 class TaskParameters(RequestParameters, frozen=True, kw_only=True):
-    """A task: its id, the beginning of one, a name; or a sweep."""
+    """A task: its id, the beginning of one, its name, or the name of a sweep."""
 
     task: TaskName
 
 
 class SetPriority(RequestParameters, frozen=True, kw_only=True):
-    """Another priority."""
+    """The new priority of a task."""
 
     task: TaskName
     priority: Priority
@@ -80,18 +80,19 @@ def _to_references(tasks: Sequence[Task]) -> AcceptedTasks:
 
 _TASK = "/tasks/{task:path}"
 ROUTES: Sequence[Route] = (
-    Route(name="list_tasks", path="/tasks", summary="What waits, runs, and has ended.", parameters=ListTasks,
-          answer=TaskPage, run=_list_tasks),
-    Route(name="why", path=f"{_TASK}/why", summary="Why it waits, or how it ended; what happened to it.",
+    Route(name="list_tasks", path="/tasks", summary="The tasks that wait, run or have ended.",
+          parameters=ListTasks, answer=TaskPage, run=_list_tasks),
+    Route(name="why", path=f"{_TASK}/why", summary="Why a task waits, or how it ended; and its events.",
           parameters=TaskParameters, answer=list[TaskExplanation], run=_why),
-    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask it to save and end.", parameters=TaskParameters,
-          answer=AcceptedTasks, run=_stop, status=202),
-    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="End it at once.", parameters=TaskParameters,
-          answer=AcceptedTasks, run=_kill, status=202),
-    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold it back.", parameters=TaskParameters,
-          answer=AcceptedTasks, run=_hold),
-    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Let it go.", parameters=TaskParameters,
-          answer=AcceptedTasks, run=_release),
-    Route(name="set_priority", method="POST", path=f"{_TASK}/priority", summary="Give it another priority.",
+    Route(name="stop", method="POST", path=f"{_TASK}/stop", summary="Ask a task to save and end.",
+          parameters=TaskParameters, answer=AcceptedTasks, run=_stop, status=202),
+    Route(name="kill", method="POST", path=f"{_TASK}/kill", summary="Kill a task.",
+          parameters=TaskParameters, answer=AcceptedTasks, run=_kill, status=202),
+    Route(name="hold", method="POST", path=f"{_TASK}/hold", summary="Hold a task: it does not start.",
+          parameters=TaskParameters, answer=AcceptedTasks, run=_hold),
+    Route(name="release", method="POST", path=f"{_TASK}/release", summary="Release a held task.",
+          parameters=TaskParameters, answer=AcceptedTasks, run=_release),
+    Route(name="set_priority", method="POST", path=f"{_TASK}/priority",
+          summary="Change the priority of a task.",
           parameters=SetPriority, answer=AcceptedTasks, run=_set_priority),
 )  # fmt: skip
