@@ -11,7 +11,7 @@ for text in [one for one in sys.argv[1:] if "=" in one]:
     where, _, value = text.partition("=")
     module, _, name = where.partition(".")
     setattr(
-        {"process": server_process, "gate": request_middleware}[module],
+        {"process": server_process, "middleware": request_middleware}[module],
         name,
         (float if "." in value else int)(value),
     )

@@ -54,7 +54,7 @@ def closed(opened: socket.socket) -> bytes:
 
 def test_slow_connections_are_closed(alone: Server) -> None:
     with (
-        limited(alone, "process._HEADER_SECONDS=0.5", "gate.BODY_SECONDS=0.5") as server,
+        limited(alone, "process._HEADER_SECONDS=0.5", "middleware.BODY_SECONDS=0.5") as server,
         ExitStack() as held,
     ):
         head = f"GET /api/v1 HTTP/1.1\r\nhost: {server.host}\r\n".encode()

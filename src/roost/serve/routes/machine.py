@@ -48,9 +48,10 @@ class Drain(RequestParameters, frozen=True, kw_only=True):
     off: bool = False
     """End the drain."""
     begin: Moment | None = None
-    """The begin of the drain, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now."""
+    """The start of a window, with ``until``: ``22:00``, ``2026-11-22T22:00`` or ``+2h``; None: now."""
     until: Moment | None = None
-    """The end of the drain; tasks that may run into it do not start. None: until ``off``."""
+    """The end of the window. Before the window, tasks still start whose time limit ends them in time. None:
+    the drain lasts until ``off``."""
 
 
 def _about(parameters: NoParameters) -> ServerInfo:

@@ -152,7 +152,7 @@ def _records_folder(package: Path) -> Path:
 
 ROUTES: Sequence[Route] = (
     Route(name="read_records", path="/runs/{run}/records",
-          summary="Curves of a run: the exact first, least, greatest and last value of each column of pixels.",
+          summary="Curves of a run: exact first, least, greatest and last value of each column of pixels.",
           parameters=ReadRecords, answer=RecordedCurves, run=_read_records),
     Route(name="follow_records", path="/runs/{run}/records/follow",
           summary="The rows of a run, as they are written.",
