@@ -260,7 +260,6 @@ def circles(edges: dict[str, set[str]]) -> list[str]:
     return sorted(f"{a} -> {b}" for a, targets in edges.items() for b in targets if a in reached(b))
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 def test_no_file_imports_itself_over_others() -> None:
     edges: dict[str, set[str]] = {}
     for file in sources():
@@ -292,7 +291,6 @@ def test_no_folder_is_crowded() -> None:
     assert [one for one in crowded if one.partition(":")[0] not in LIKE_THINGS] == []
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 @pytest.mark.parametrize("folder", [name_of(folder) for folder in folders() if folder != SOURCE])
 def test_each_folder_names_its_files(folder: str) -> None:
     """In reading order, in the docstring of its ``__init__``."""
@@ -305,7 +303,6 @@ def test_each_folder_names_its_files(folder: str) -> None:
     assert not missing, f"{folder}/__init__.py does not name {', '.join(missing)}"
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 def test_no_public_class_name_has_two_meanings() -> None:
     homes = defaultdict(set)
     for file in sources():
@@ -319,7 +316,6 @@ ONE_CONCEPT = {"cli/commands", "config/sections", "serve/routes", "train/hooks"}
 """Folders whose files are called as what they bind: a command as its operation, a section as its part."""
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 def test_no_module_name_has_two_meanings() -> None:
     homes = defaultdict(list)
     for file in sources():
@@ -333,22 +329,23 @@ def test_no_module_name_has_two_meanings() -> None:
 
 IDIOM = re.compile(r"\b(told|tells|whoever|whom|nobody|somebody|stands|beholds?)\b", re.IGNORECASE)
 """Words that docs/glossary.md replaces."""
+STORED = "# Stored name"
+"""The comment of a line with such a word in a name that is in files or databases of earlier versions."""
 RIDDLE = re.compile(r"(it|they|what|who|whoever|those|one|nobody|somebody|that)\b", re.IGNORECASE)
 """Openings that leave the subject of a short docstring to be guessed."""
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 def test_the_source_uses_the_words_of_the_glossary() -> None:
     found = [
         f"{name_of(file)}:{number}: {match.group()}"
         for file in sources()
         for number, line in enumerate(file.read_text().split("\n"), start=1)
+        if not line.endswith(STORED)
         for match in IDIOM.finditer(line.replace("_", " "))
     ]
     assert not found, "docs/glossary.md has the word:\n" + "\n".join(found)
 
 
-@pytest.mark.skip(reason="the prose is being rewritten")
 def test_docstrings_name_their_subject() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = []

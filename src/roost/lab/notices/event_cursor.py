@@ -16,7 +16,7 @@ from roost.lab.queue.queue_store import QueueStore
 _NAME = "notices.json"
 
 
-class _CursorState(msgspec.Struct, frozen=True, rename={"notified": "told"}):
+class _CursorState(msgspec.Struct, frozen=True, rename={"notified": "told"}):  # Stored name
     queue: str
     """The queue of the events, as `daemon_presence.identity` names it."""
     seq: int

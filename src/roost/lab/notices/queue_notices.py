@@ -22,7 +22,7 @@ from roost.lab.queue.history import QueueEvent
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import STOPPED, Task
 
-NOT_SENT = "not told"
+NOT_SENT = "not told"  # Stored name
 """The kind of the queue event that records a notice that could not be sent."""
 _EVENTS_PER_READ = 1000
 _MAX_SINGLE_NOTICES = 5
