@@ -203,7 +203,7 @@ def test_a_queue_is_made_anew_while_its_tasks_run(here: Lab, messages: Messages)
     assert refused.value.where == here.state / "lab.db"
     messages.check(refused.value)
     found = lab.rebuild()
-    assert found.aside is not None and found.aside.read_bytes() == b"\0" * 4096
+    assert found.old_queue is not None and found.old_queue.read_bytes() == b"\0" * 4096
     assert sum(found.tasks.values()) == 2 and found.tasks["succeeded"] == 1
     assert daemon_presence.find_daemon(here.state) is not None  # for what has not ended
     assert here.wait_for(runs, RUNNING).attempt == 1

@@ -1,0 +1,17 @@
+"""Operations: one typed function for each thing that a user can ask for. The surfaces (CLI, HTTP, Python,
+...) call them and have no logic of their own.
+
+lifecycle: to create, run, continue, fork, stop and debug packages
+sessions: how operations start sessions and workers, and follow them
+queue: to submit tasks, list them, explain them and change them
+devices: the cards of this machine and leases on them
+reading: to list, search, show and verify packages
+curves: to plot and export records
+models: to use the trained weights: analysis, prediction, export
+simulation: to replay the queue on a virtual clock
+resolve: the package or tasks that a user names
+lab: the lab of this user: its queue and its daemon
+notices: the receivers of notices, and a test of each
+cache_folder: the files that can be made again from packages
+responses: bodies of answers of the server that are no result type of an operation
+"""

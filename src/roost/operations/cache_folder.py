@@ -23,8 +23,9 @@ def package_index_path(folder: Path) -> Path:
 def write_cache_file(path: Path, data: bytes) -> None:
     """Replaces a file of the cache, if possible.
 
-    Where it is not (a full disk, a read-only home), the next reader takes longer. The same holds after a power
-    cut, because this does not wait for the disk: each reader of a file of the cache checks that it is whole.
+    Where it is not (a full disk, a read-only home), the next reader takes longer. The same holds after a
+    power cut, because this does not wait for the disk: each reader of a file of the cache checks that it is
+    whole.
     """
     from roost.base import durable
 

@@ -1,4 +1,4 @@
-"""The lab of this user: its queue, opened, and its daemon, started when somebody needs it."""
+"""The lab of this user: opens its queue, and starts its daemon when a command needs it."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ _MAX_PARALLEL = 8
 
 
 class LabStatus(msgspec.Struct, frozen=True):
-    """How the lab stands."""
+    """The state of the lab."""
 
     daemon: DaemonRecord | None
     tasks: dict[str, int]
-    """How many are in each state in which there are some."""
+    """The number of tasks by state, without the states in which there are none."""
     warm: int
-    """Processes that wait with torch imported, for warm starts."""
+    """The number of template processes: processes with torch imported, for warm starts."""
     folder: str
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
-    """What was found for the queue."""
+    """The result of rebuilding the queue."""
 
     tasks: dict[str, int]
     """As in `LabStatus`."""
-    aside: Path | None
-    """Where the old queue is; None if there was none."""
+    old_queue: Path | None
+    """The renamed old queue; None if there was none."""
     notes: Sequence[str] = ()
-    """What was passed over, and what will never start; a line each."""
+    """One line for each task that was skipped, and for each that can never start."""
 
 
 def open_queue() -> QueueStore:
-    """The queue.
+    """Opens the queue, and creates it if there is none.
 
     Raises:
-        Refused: Its folder will not do, or it is damaged.
+        Refused: Its folder is not suitable, or the queue is damaged.
         RoostError: It cannot be written.
     """
     return QueueStore.open()
@@ -61,7 +61,7 @@ def open_queue() -> QueueStore:
 
 @contextlib.contextmanager
 def locked_queue() -> Iterator[QueueStore]:
-    """The queue, for whoever changes it; where it is made anew it is the new one.
+    """Opens the queue for a change, which waits for a rebuild in progress and is then made in the new queue.
 
     Raises:
         Refused, RoostError: As `open_queue`.
@@ -71,10 +71,10 @@ def locked_queue() -> Iterator[QueueStore]:
 
 
 def enqueue(tasks: Sequence[Task]) -> None:
-    """Queues tasks whose packages stand, and has the daemon look at them.
+    """Queues tasks whose packages exist, and wakes the daemon.
 
     Raises:
-        Refused: One waits for what will never come; or the daemon is of another version, or cannot start.
+        Refused: A dependency can never be fulfilled; or the daemon is of another version, or cannot start.
         OSError: A package cannot be written.
     """
     with locked_queue() as store:
@@ -82,7 +82,7 @@ def enqueue(tasks: Sequence[Task]) -> None:
         _announce_tasks(tasks, store.folder)
         store.submit(tasks)
         for task in tasks:
-            with contextlib.suppress(OSError):  # it is queued; what is announced suffices to start it
+            with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
                 task_file.confirm(task)
     ensure_daemon()
 
@@ -93,15 +93,15 @@ def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each waits for the disk
+    with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each write waits for the disk
         list(pool.map(lambda task: task_file.announce(task, folder), tasks))
 
 
 def ensure_daemon() -> DaemonRecord:
-    """Wakes the daemon; starts it if there is none. Gives who it is.
+    """Wakes the daemon, or starts it if there is none, and returns its record.
 
     Raises:
-        Refused: The one that runs is of another version, or its queue is not the one that stands here.
+        Refused: The running daemon is of another version, or works with another queue file than the current.
         RoostError: It did not start.
     """
     folder = state_folder.lab_folder()
@@ -110,8 +110,8 @@ def ensure_daemon() -> DaemonRecord:
         return start()
     if found.version != __version__:
         raise Refused(
-            f"the lab's daemon (pid {found.pid}) is of roost {found.version}, and this is {__version__}",
-            fix="`roost lab restart`: what runs goes on",
+            f"the lab's daemon (pid {found.pid}) is of roost {found.version}, this is {__version__}",
+            fix="`roost lab restart`; running tasks continue",
         )
     _require_its_queue(found, folder)
     with open_queue() as store:
@@ -120,12 +120,11 @@ def ensure_daemon() -> DaemonRecord:
 
 
 def start() -> DaemonRecord:
-    """Starts the daemon, unless there is one, and waits until it has taken over whatever runs.
+    """Starts the daemon, unless one runs, and waits until it has taken over the running tasks.
 
     Raises:
-        Refused: The lab's folder will not do, or the daemon refused to start.
-        RoostError: It did not start.
-        OSError: Likewise.
+        Refused: The lab's folder is not suitable, or the daemon refused to start.
+        RoostError, OSError: It did not start.
     """
     folder = state_folder.lab_folder()
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
@@ -134,14 +133,17 @@ def start() -> DaemonRecord:
             command, folder / LOG_NAME, what="the lab's daemon", seconds=_START_SECONDS
         )
     found = daemon_presence.find_daemon(folder)
-    if found is None:  # several may start one at the same time: all but one of those end, and all have it
+    if (
+        found is None
+    ):  # of several that are started at the same time all but one end; each caller finds that one
         gone = RoostError("the lab's daemon has ended already", where=folder / LOG_NAME, fix="start it again")
         raise failed or gone
     return found
 
 
 def stop() -> DaemonRecord | None:
-    """Ends the daemon, and waits for that; whatever runs goes on. Gives which it was, None if there was none.
+    """Ends the daemon, waits for its end, and returns its record; None if there was none. Running tasks
+    continue.
 
     Raises:
         RoostError: It does not end.
@@ -150,10 +152,10 @@ def stop() -> DaemonRecord | None:
 
 
 def status() -> LabStatus:
-    """How the lab stands; makes no queue where there is none.
+    """Returns the state of the lab. Does not create a queue.
 
     Raises:
-        Refused: Its folder will not do, or the queue is damaged, gone, or not the one of the daemon.
+        Refused: Its folder is not suitable, or the queue is damaged, missing, or not the one of the daemon.
         RoostError: It cannot be read.
     """
     folder = state_folder.lab_folder()
@@ -166,23 +168,20 @@ def status() -> LabStatus:
 
 
 def _count_templates() -> int:
-    from roost.supervisor.forkserver import warm_templates  # whoever submits does not wait for it
+    from roost.supervisor.forkserver import warm_templates  # slow; only `status` needs it
 
     try:
         return sum(path.is_socket() for path in warm_templates.template_folder().iterdir())
-    except OSError:  # there never was one
+    except OSError:  # no template process ever ran
         return 0
 
 
 def log(lines: int) -> list[str]:
-    """The last lines of what the daemons of this lab wrote down; none where they had nothing to tell.
-
-    Args:
-        lines: How many at most.
+    """Returns at most the last ``lines`` lines of the log of this lab's daemons.
 
     Raises:
-        Refused: Its folder will not do.
-        OSError: It cannot be read.
+        Refused: The lab's folder is not suitable.
+        OSError: The log cannot be read.
     """
     path = state_folder.lab_folder() / LOG_NAME
     if not path.exists():
@@ -193,19 +192,17 @@ def log(lines: int) -> list[str]:
 
 
 def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> RebuildResult:
-    """Makes the queue anew from the packages (`roost.lab.queue.rebuild`), and starts the daemon for what has
-    not
-    ended.
+    """Rebuilds the queue from the packages (`roost.lab.queue.rebuild`), and starts the daemon if there are
+    tasks that have not ended.
 
     Args:
-        more: Packages, or folders that hold some, beside those that the queue has ever heard of.
-        lost: Another folder of a lab, or what ROOST_STATE was then, whose tasks are taken over, too.
+        more: Packages, or folders of packages, in addition to those that the queue has ever known.
+        lost: The folder of a lab that no longer exists, or its ROOST_STATE. Its tasks are taken over.
 
     Raises:
-        NotFound: One of these is not there.
-        Refused: A daemon runs, the folder will not do, or the other one still has its queue.
-        RoostError: The new queue cannot be written, or the daemon did not start.
-        OSError: Likewise.
+        NotFound: A folder of ``more`` does not exist.
+        Refused: A daemon runs, the lab's folder is not suitable, or the lost lab still has its queue.
+        RoostError, OSError: The new queue cannot be written, or the daemon did not start.
     """
     for path in more:
         if not path.is_dir():
@@ -215,7 +212,7 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> RebuildRe
         lost = _lost_lab_folder(lost.expanduser().absolute(), folder)
     if (found := daemon_presence.find_daemon(folder)) is not None:
         what = f"the lab's daemon (pid {found.pid}) works with the queue"
-        raise Refused(what, fix="`roost lab stop` first: what runs goes on")
+        raise Refused(what, fix="run `roost lab stop` first; running tasks continue")
     with rebuilding.rebuild_lock(folder, is_exclusive=True):
         fd = daemon_presence.lock(folder)
         try:
@@ -229,10 +226,10 @@ def rebuild(more: Sequence[Path] = (), *, lost: Path | None = None) -> RebuildRe
 
 
 def _lost_lab_folder(given: Path, own: Path) -> Path:
-    """The folder of a lab that is no more, by that or by its ROOST_STATE."""
+    """Returns the folder of a lab that no longer exists. ``given`` is that folder, or its ROOST_STATE."""
     folder = given if given.name == own.name else given / own.name
     if folder != own and (folder / database.FILE_NAME).exists():
-        fix = f"look there: ROOST_STATE={shlex.quote(str(folder.parent))} roost tasks"
+        fix = f"look at its tasks: ROOST_STATE={shlex.quote(str(folder.parent))} roost tasks"
         raise Refused("this lab still has its queue", setting="--take-over", received=str(given), fix=fix)
     return folder
 
@@ -241,7 +238,7 @@ def _require_its_queue(found: DaemonRecord, folder: Path) -> None:
     path = folder / database.FILE_NAME
     if found.queue and found.queue != daemon_presence.identity(path):
         what = f"the queue was removed or replaced while the lab's daemon (pid {found.pid}) works with it"
-        fix = "`roost lab stop`, then `roost lab rebuild`: what runs goes on, what waited waits"
+        fix = "`roost lab stop`, then `roost lab rebuild`; running tasks continue, pending tasks stay pending"
         raise Refused(what, where=path, fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""``notices``: who is told when tasks end, fail or stall; and whether that arrives."""
+"""``notices``: the receivers of messages about tasks that end, fail or stall, and a test of each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MAX_PARALLEL = 8
 
 
 class ReceiverStatus(msgspec.Struct, frozen=True):
-    """One receiver."""
+    """A receiver of notices, perhaps with the result of a test."""
 
     name: str
     kind: str
     place: str
-    """Without what is secret."""
+    """Its address, without secret parts."""
     why_not: str | None = None
-    """Why the trial did not arrive; empty if it did, None without one."""
+    """Why the test message did not arrive; empty if it did, None if none was sent."""
 
 
 class Notices(msgspec.Struct, frozen=True):
-    """What is set."""
+    """The settings of notices."""
 
     file: str
     events: list[str]
@@ -33,21 +33,21 @@ class Notices(msgspec.Struct, frozen=True):
 
 
 def notices() -> Notices:
-    """What is set; nothing that is secret is in it.
+    """Returns the settings of notices, without secrets.
 
     Raises:
-        NotFound: Nothing is set.
-        Refused: Others may read the file.
-        ConfigError: It does not mean anything.
+        NotFound: There are none.
+        Refused: Other users may read the file.
+        ConfigError: The file is not valid.
     """
     file = notice_events.settings_path()
-    asked = settings.read_settings(file)
-    told = [ReceiverStatus(name, one.kind, one.address) for name, one in asked.receivers.items()]
-    return Notices(str(file), list(asked.events), asked.least_minutes, told)
+    notice_settings = settings.read_settings(file)
+    found = [ReceiverStatus(name, one.kind, one.address) for name, one in notice_settings.receivers.items()]
+    return Notices(str(file), list(notice_settings.events), notice_settings.least_minutes, found)
 
 
 def try_notices() -> Notices:
-    """Sends one notice to each receiver, and tells what came of it.
+    """Sends a test message to each receiver, and returns the receivers with the results.
 
     Raises:
         NotFound, Refused, ConfigError: As `notices`.
@@ -55,8 +55,8 @@ def try_notices() -> Notices:
     found = notices()
     with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
         results = list(pool.map(test_message.send_test, range(len(found.receivers))))
-    told = [
+    checked = [
         msgspec.structs.replace(one, why_not=why_not)
         for one, why_not in zip(found.receivers, results, strict=True)
     ]
-    return msgspec.structs.replace(found, receivers=told)
+    return msgspec.structs.replace(found, receivers=checked)

@@ -1,4 +1,4 @@
-"""What a person means who names a task or a package."""
+"""Finds the tasks and packages that a user names by id, name or path."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, Task
 
 RUNS_FOLDER = "runs"
-"""Where packages are made, below the current folder."""
+"""The folder of packages, below the current folder, in which commands look for a name."""
 _MAX_LISTED = 20
 _EMPTY_QUEUE_FIX = "`roost submit` queues one, `roost ls` lists packages"
 
 
 def has_queue() -> bool:
-    """Whether this user has submitted anything yet; whoever only looks makes no queue."""
+    """Whether this user has a queue. Commands that only read do not create one."""
     return (state_folder.lab_folder() / database.FILE_NAME).exists()
 
 
 def is_package(text: str | Path) -> bool:
-    """Whether it is the path of a package, which goes before all that tasks are called by."""
+    """Whether the text is the path of a package. A path has priority over the names and ids of tasks."""
     try:
         return (Path(text).expanduser() / "request.json").is_file()
-    except (OSError, RuntimeError, ValueError):  # it is no path
+    except (OSError, RuntimeError, ValueError):  # not a path
         return False
 
 
 def find_in_runs(text: str | Path) -> Path | None:
-    """The package that `ls` shows by this name where it stands for ``./runs``."""
+    """Returns the package of this name in ``./runs``, as `roost ls` shows it; None if there is none."""
     name = str(text)
     found = Path(RUNS_FOLDER) / name
     return found if name and "/" not in name and is_package(found) else None
 
 
 def find_tasks(text: str) -> list[Task]:
-    """The tasks that are meant by an id, the beginning of one, a name, or the path of a package: one, or all
-    of a sweep.
+    """Returns the tasks named by an id, the beginning of one, a name, or the path of a package: one task, or
+    all of a sweep.
 
     Raises:
         NotFound: There is none.
-        UsageError: It may mean several.
+        UsageError: The text is ambiguous.
         Refused: The queue cannot be opened.
     """
     if not database.has_existed(state_folder.lab_folder()):
@@ -59,7 +59,7 @@ def find_tasks(text: str) -> list[Task]:
 
 
 def unfinished_task(package: Path) -> Task | None:
-    """The task of a package that waits or runs.
+    """Returns the task of a package that has not ended; None if there is none.
 
     Raises:
         UsageError: There are several.
@@ -67,32 +67,34 @@ def unfinished_task(package: Path) -> Task | None:
     """
     found = unfinished_tasks(package)
     if len(found) > 1:
-        what = f"{len(found)} tasks are meant by it: {join_names([one.id for one in found], _MAX_LISTED)}"
-        raise UsageError(what, received=str(package), fix="give the id of one")
+        what = (
+            f"{len(found)} of its tasks have not ended: {join_names([one.id for one in found], _MAX_LISTED)}"
+        )
+        raise UsageError(what, received=str(package), fix="give the id of one of them")
     return found[0] if found else None
 
 
 def unfinished_tasks(package: Path) -> list[Task]:
-    """The tasks of a package that wait or run, by whatever path the package is named.
+    """Returns the tasks of a package that have not ended. The path may be any path of the package.
 
     Raises:
         Refused: The queue cannot be opened.
     """
-    # Most packages have never been a task: whatever is the matter with the queue is nothing to them.
+    # Most packages never had a task: for these the queue is not opened, so a damaged queue does no harm.
     ids = [path.stem.removeprefix("task-") for path in (package / "sessions").glob("task-*.json")]
     if not ids or not has_queue():
         return []
     with QueueStore.open() as store:
-        left = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
-    return [task for task in left if _is_same_folder(Path(task.package), package)]
+        unfinished = [store.task(id) for id, state in store.states(ids).items() if state not in ENDED]
+    return [task for task in unfinished if _is_same_folder(Path(task.package), package)]
 
 
 def find_package(text: str | Path) -> Path:
-    """The package that is meant by its path, by its task, or by its name in ``./runs``, in this order.
+    """Returns the package named by its path, by its task, or by its name in ``./runs``, in this order.
 
     Raises:
         NotFound: There is none.
-        UsageError: It may mean several.
+        UsageError: The text is ambiguous, or names a sweep.
         Refused: The queue cannot be opened.
     """
     if is_package(text):
@@ -105,36 +107,35 @@ def find_package(text: str | Path) -> Path:
         raise
     if others:
         each = [f"{one.name} ({one.state})" for one in (task, *others)]
-        what = f"it is a sweep of {len(each)} tasks: {join_names(each, _MAX_LISTED)}"
+        what = f"this is a sweep of {len(each)} tasks: {join_names(each, _MAX_LISTED)}"
         raise UsageError(what, received=str(text), fix="name one of them")
     return Path(task.package)
 
 
 def _require_no_package(text: str) -> None:
-    """Whoever names a package hears that it is no task, and whoever types another path what is wrong with
-    that.
+    """Raises a specific error if the text, which names no task, is a package or another path.
 
     Raises:
-        NotFound: It is one of these.
+        NotFound: It is a package that never was a task, or a folder that is not a package.
     """
     package = text if is_package(text) else find_in_runs(text)
     if package is not None:
         path = shlex.quote(str(package))
         fix = f"`roost show {path}` shows it, `roost submit continue {path}` queues it"
-        raise NotFound("it is a package, and was never a task here", received=text, fix=fix)
+        raise NotFound("this is a package that was never a task of this lab", received=text, fix=fix)
     try:
         is_path = "/" in text or Path(text).is_dir()
     except (OSError, ValueError):
         return
     if is_path:
-        from roost.package.package import PackageFolder  # whoever lists tasks does not wait for it
+        from roost.package.package import PackageFolder  # slow; lists of tasks do not need it
 
         PackageFolder.open(text)
 
 
 def _is_same_folder(one: Path, other: Path) -> bool:
-    """Whether both are one folder; a copy has the tickets of what it was copied from."""
+    """Whether both paths are one folder. A copy of a package has the task files of the original."""
     try:
         return one.samefile(other)
-    except OSError:  # one was removed
+    except OSError:  # one of them was removed
         return False

@@ -1,4 +1,5 @@
-"""What the server answers, and its clients understand, where that is the type of no operation."""
+"""The bodies of the server's answers that are no result type of an operation. Its Python client reads
+them."""
 
 from __future__ import annotations
 
@@ -14,44 +15,44 @@ T = TypeVar("T")
 
 
 class StreamEvent(msgspec.Struct, Generic[T], frozen=True):
-    """One piece of a stream."""
+    """An event of an event stream."""
 
     cursor: str
-    """Who gives it back is told what came after."""
+    """The position after this event, from which a later request continues."""
     kind: str
     data: T
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not carried out."""
+    """The reason why a request failed."""
 
     code: str
-    """For programs; it stays the same from version to version."""
+    """For programs; the same in all versions."""
     message: str
     """What is wrong, in one sentence."""
     fix: str | None = None
-    """What to do about it."""
+    """How to fix it."""
     field: str | None = None
     """The parameter or setting at fault."""
     where: str | None = None
-    """The file, and line, at fault."""
+    """The file at fault, perhaps with the line."""
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """The body of every answer that is no success."""
+    """The body of every answer with a status of 400 or above."""
 
     error: ProblemDetails
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """The server."""
+    """The name and the version of the server."""
 
     name: str
     version: str
 
 
 class ListedRun(msgspec.Struct, frozen=True):
-    """One run in a list."""
+    """A run in a list."""
 
     id: str
     path: str
@@ -59,21 +60,21 @@ class ListedRun(msgspec.Struct, frozen=True):
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """Some of the runs."""
+    """A page of the list of runs."""
 
     total: int
-    """How many are meant, on all pages."""
+    """The number on all pages."""
     runs: list[ListedRun]
 
 
 class AcceptedRun(msgspec.Struct, frozen=True):
-    """The run to which an order was given."""
+    """The run for which a request was accepted."""
 
     run: str
 
 
 class QueuedTask(msgspec.Struct, frozen=True):
-    """A task that waits, and its package, which stands."""
+    """A queued task and its package, which exists already."""
 
     task: str
     run: str
@@ -82,94 +83,94 @@ class QueuedTask(msgspec.Struct, frozen=True):
 
 
 class SubmitResponse(msgspec.Struct, frozen=True):
-    """What waits now."""
+    """The tasks that a request has queued."""
 
     queued: list[QueuedTask]
     sweep: str | None
-    """The sweep that they are of."""
+    """The id of their sweep, if they are of one."""
     notes: list[str]
 
 
 class ProjectResponse(msgspec.Struct, frozen=True):
-    """What was made."""
+    """A project that was created."""
 
     path: str
     files: list[str]
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """A part of what a run printed; offsets are bytes from the beginning."""
+    """A part of the output of a run. Offsets are bytes from its beginning."""
 
     offset: int
     next: int
-    """The offset to ask for then."""
+    """The offset of the next page."""
     size: int
-    """Bytes in all, so far."""
+    """Bytes of the output so far."""
     text: str
-    """With what is no UTF-8 replaced."""
+    """Bytes that are not UTF-8 are replaced."""
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """What a run has just printed."""
+    """New output of a run."""
 
     text: str
-    """Whole characters, with what is no UTF-8 replaced."""
+    """Whole characters; bytes that are not UTF-8 are replaced."""
     raw: bytes = msgspec.field(name="bytes")
 
 
 class RowPiece(msgspec.Struct, frozen=True):
-    """What a run has just recorded."""
+    """New rows of a run."""
 
     session: int
     rows: list[dict[str, Any]]
-    """By metric. Where one with a ``start_step`` stands a session began or went back: what was recorded after
-    that step counts no more."""
+    """Values by metric. A row with a ``start_step`` says that a session began there, or went back to it: rows
+    of later steps that were sent before it are void."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """One file."""
+    """A file of a run."""
 
     path: str
     """Below the run's folder."""
     kind: str
-    """file, folder or link; other for what cannot be read."""
+    """file, folder or link; other for one that cannot be read."""
     size_bytes: int
     modified: float
     """Unix seconds."""
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Some of the tasks."""
+    """A page of the list of tasks."""
 
     total: int
-    """How many are meant, on all pages."""
+    """The number on all pages."""
     tasks: list[TaskRow]
 
 
 class AcceptedTasks(msgspec.Struct, frozen=True):
-    """The tasks to which an order was given."""
+    """The tasks for which a request was accepted."""
 
     tasks: list[str]
 
 
 class DrainedCards(msgspec.Struct, frozen=True):
-    """The cards that were meant."""
+    """The cards that were drained or released."""
 
     cards: list[str]
 
 
 class LeaseEntry(msgspec.Struct, frozen=True):
-    """Who holds what of a card, beside this lab's tasks."""
+    """A lease on a card that is not of a task of this lab."""
 
     card: str
     lease: LeaseOnCard
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One thing that happened in the lab."""
+    """A change of a task in the lab."""
 
     cursor: str
-    """Who gives it back is told what came after."""
+    """The position after this event, from which a later request continues."""
     at: float
     """Unix seconds."""
     task: str | None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from roost.base.errors import NotFound, UsageError
 from roost.operations.cache_folder import cache_folder
 from roost.operations.curves import history_cache
-from roost.operations.curves.envelope import Curve, build_envelope, build_envelopes
+from roost.operations.curves.envelope import CurveEnvelope, build_envelope, build_envelopes
 from roost.package import records
 from tests.messages import Messages
 from tests.operations.curves.test_history_cache import grow
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "records"
 
 
-def check(found: Curve, steps: list[int], values: list[float], low: int, high: int, width: int) -> None:
+def check(found: CurveEnvelope, steps: list[int], values: list[float], low: int, high: int, width: int) -> None:
     """Against the definition, point by point."""
     cells: dict[int, list[tuple[int, float]]] = {}
     points = [pair for pair in zip(steps, values, strict=True) if low <= pair[0] <= high]

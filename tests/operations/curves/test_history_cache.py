@@ -83,13 +83,13 @@ def test_only_the_new_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     writer = RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
     monkeypatch.setattr(history_cache, "_REWRITE_SHARE", 1 << 40)
     taken: list[int] = []
-    take = history_cache.SessionRecords.take
+    add_lines = history_cache.SessionRecords.add_lines
 
-    def counted(self: history_cache.SessionRecords, lines: history_cache.Lines, data: bytes) -> None:
+    def counted(self: history_cache.SessionRecords, decoder: history_cache.LineDecoder, data: bytes) -> None:
         taken.append(data.count(b"\n"))
-        take(self, lines, data)
+        add_lines(self, decoder, data)
 
-    monkeypatch.setattr(history_cache.SessionRecords, "take", counted)
+    monkeypatch.setattr(history_cache.SessionRecords, "add_lines", counted)
     for step in range(50):
         writer.row(step, 0, {"a": float(step)})
     assert same(folder).cursor == f"1:{(folder / '1.jsonl').stat().st_size}" and sum(taken) == 51

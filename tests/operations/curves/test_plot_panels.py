@@ -142,7 +142,7 @@ def fork_of(made: PackageFolder, name: str, step: int, rows: Sequence[dict[str, 
 def drawn_of(found: Picture, run: int, name: str = "loss") -> list[tuple[bool, list[int]]]:
     """(of before the fork, steps) of each training curve of a run."""
     (panel,) = (one for one in found.panels if one.name == name)
-    return [(one.before, one.steps) for one in panel.curves if one.run == run and one.split == "train"]
+    return [(one.before_fork, one.steps) for one in panel.curves if one.run == run and one.split == "train"]
 
 
 OWN = [{"step": step, "epoch": 3, "train/loss": 0.1, "valid/loss": 0.2} for step in (25, 30)]
@@ -185,5 +185,5 @@ def test_what_was_not_finite_before_a_fork(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", rows=[rows[0], rows[2], ROWS[2]])
     found = build_picture([fork_of(made, "fork", 20, OWN)])
     (panel,) = (one for one in found.panels if one.name == "loss")
-    before = next(one for one in panel.curves if one.split == "train" and one.before)
+    before = next(one for one in panel.curves if one.split == "train" and one.before_fork)
     assert before.gaps == [20] and before.steps == [10]

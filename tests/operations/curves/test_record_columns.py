@@ -23,33 +23,33 @@ from roost.operations.curves.record_columns import (
 from roost.package import records
 
 
-def taken(data: bytes, pieces: int) -> tuple[list[RowBlock], LineDecoder]:
+def decode_all(data: bytes, pieces: int) -> tuple[list[RowBlock], LineDecoder]:
     """All rows of some lines, given in several pieces."""
     lines = LineDecoder()
     found: list[RowBlock] = []
     rows = data.splitlines(keepends=True)
     size = max(1, len(rows) // pieces)
     for at in range(0, len(rows), size):
-        for one in lines.parts(b"".join(rows[at : at + size])):
+        for one in lines.decode(b"".join(rows[at : at + size])):
             if isinstance(one, RowBlock):
                 found.append(one)
             else:
-                for part in found:
-                    part.go_back(one)
+                for block in found:
+                    block.discard_after(one)
     return found, lines
 
 
-def content(parts: list[RowBlock]) -> Any:
-    part = join_blocks(parts)
+def content(blocks: list[RowBlock]) -> Any:
+    block = join_blocks(blocks)
     rows = {}
-    for name in part.names:
-        column = part.column(name)
-        at = range(len(part.steps)) if column.rows is None else column.rows.tolist()
+    for name in block.first_rows:
+        column = block.column(name)
+        at = range(len(block.steps)) if column.rows is None else column.rows.tolist()
         rows[name] = list(zip(at, map(repr, column.values.tolist()), strict=True))
-    shape = [part.shapes[0]] * len(part.steps)
-    if part.shape is not None:
-        shape = [part.shapes[one] for one in part.shape.tolist()]
-    return part.steps.tolist(), shape, rows
+    shape = [block.metric_sets[0]] * len(block.steps)
+    if block.set_numbers is not None:
+        shape = [block.metric_sets[one] for one in block.set_numbers.tolist()]
+    return block.steps.tolist(), shape, rows
 
 
 BODIES = [
@@ -83,12 +83,12 @@ def test_as_one_by_one(draw: random.Random, kinds: int) -> None:
     data = ("\n".join(lines) + "\n").encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_columns, "_SAMPLE_BYTES", len(data))
-        expected, slow = taken(data, 1)
+        expected, slow = decode_all(data, 1)
         patch.setattr(record_columns, "_SAMPLE_BYTES", 1000)
         for pieces in (1, 2, 7, 40):
-            found, quick = taken(data, pieces)
+            found, quick = decode_all(data, pieces)
             assert content(found) == content(expected)
-            assert (quick.torn, quick.before) == (slow.torn, slow.before)
+            assert (quick.torn, quick.last_line) == (slow.torn, slow.last_line)
 
 
 def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,16 +97,18 @@ def test_lines_that_look_alike_are_not_read_one_by_one(monkeypatch: pytest.Monke
     decode_row = records.decode_row
     monkeypatch.setattr(records, "decode_row", lambda line: one_by_one.append(line) or decode_row(line))
     rows = [BODIES[step % 4 != 0] % (step, float(step)) for step in range(2000)]
-    (part,) = (join_blocks(found) for found, _ in [taken("".join(f"{row}\n" for row in rows).encode(), 1)])
-    assert len(part.steps) == 2000 and part.column("b").rows is None
+    (block,) = (
+        join_blocks(found) for found, _ in [decode_all("".join(f"{row}\n" for row in rows).encode(), 1)]
+    )
+    assert len(block.steps) == 2000 and block.column("b").rows is None
     assert 0 < len(one_by_one) < 200
 
 
 def test_the_first_way_is_that_of_records() -> None:
     rows = [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0, "b": 3}, {"step": 2, "perf/x": 1.0}]
-    part = block_from_rows(rows)
-    assert part.steps.tolist() == [1, 2, 2] and part.names == {"a": 0, "b": 1, "perf/x": 2}
-    assert part.shapes == [("a",), ("a", "b"), ()]
+    block = block_from_rows(rows)
+    assert block.steps.tolist() == [1, 2, 2] and block.first_rows == {"a": 0, "b": 1, "perf/x": 2}
+    assert block.metric_sets == [("a",), ("a", "b"), ()]
     assert [records.decode_row(json.dumps(row).encode()) for row in rows] == rows
 
 
@@ -115,13 +117,13 @@ def test_parts_as_one() -> None:
         block_from_rows([{"step": 1, "a": 1.0}, {"step": 5, "a": 2.0}]),
         block_from_rows([{"step": 2, "b": 3.0}]),
     )
-    one.go_back(3)
+    one.discard_after(3)
     assert join_column([one, two], "a").rows.tolist() == [0] and join_column(
         [one, two], "b"
     ).rows.tolist() == [1]  # type: ignore[union-attr]
     assert join_column([one], "a").rows is None and join_column([one], "c").values.tolist() == []
-    one.go_back(0)
-    assert join_blocks([one]).steps.tolist() == [] and join_blocks([one, two]).names == {"b": 0}
+    one.discard_after(0)
+    assert join_blocks([one]).steps.tolist() == [] and join_blocks([one, two]).first_rows == {"b": 0}
 
 
 def test_where_steps_are_repeated() -> None:

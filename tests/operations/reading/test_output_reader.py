@@ -42,15 +42,15 @@ def punch(path: Path, start: int, length: int) -> None:
 def test_what_was_added(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     with OutputReader(path) as output:
-        assert list(output.new()) == []
+        assert list(output.read_new()) == []
         path.write_bytes(b"one\n\xff\x00")
-        assert b"".join(output.new()) == b"one\n\xff\x00"
-        assert list(output.new()) == []
+        assert b"".join(output.read_new()) == b"one\n\xff\x00"
+        assert list(output.read_new()) == []
         with path.open("ab") as file:
             file.write(b"x" * 200_000)
-        assert b"".join(output.new()) == b"x" * 200_000
+        assert b"".join(output.read_new()) == b"x" * 200_000
     with OutputReader(path, offset=4) as output:
-        assert next(iter(output.new())).startswith(b"\xff\x00xxx")
+        assert next(iter(output.read_new())).startswith(b"\xff\x00xxx")
 
 
 @linux
@@ -60,7 +60,7 @@ def test_a_hole_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(head + lost + tail)
     punch(path, len(head), len(lost))
     with OutputReader(path) as output:
-        shown = b"".join(output.new())
+        shown = b"".join(output.read_new())
     before, left_out, after = re.split(LEFT_OUT_PATTERN, shown)
     assert (before, left_out, after) == (head + b"\n", b"122,880", tail)
 
@@ -70,27 +70,27 @@ def test_a_hole_below_a_follower_and_one_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     path.write_bytes(b"a" * BLOCK * 4)
     with OutputReader(path) as output:
-        b"".join(output.new())
+        b"".join(output.read_new())
         punch(path, BLOCK, BLOCK * 3)
-        assert list(output.new()) == []
+        assert list(output.read_new()) == []
         os.truncate(path, BLOCK * 6)
-        assert re.findall(LEFT_OUT_PATTERN, b"".join(output.new())) == [b"8,192"]
-        assert list(output.new()) == []
+        assert re.findall(LEFT_OUT_PATTERN, b"".join(output.read_new())) == [b"8,192"]
+        assert list(output.read_new()) == []
         with path.open("ab") as file:
             file.write(b"end")
-        assert b"".join(output.new()) == b"end"
+        assert b"".join(output.read_new()) == b"end"
 
 
 def test_a_file_that_is_replaced_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "_output.txt"
     path.write_bytes(b"first " * 1000)
     with OutputReader(path) as output:
-        b"".join(output.new())
+        b"".join(output.read_new())
         with path.open("ab") as file:
             file.write(b"last")
         (tmp_path / "new").write_bytes(b"short")
         (tmp_path / "new").replace(path)
-        assert b"".join(output.new()) == b"last"
+        assert b"".join(output.read_new()) == b"last"
 
 
 CHATTY = """

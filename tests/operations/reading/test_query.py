@@ -19,7 +19,7 @@ def test_all_kinds_of_terms() -> None:
         Comparison(Key("lr", 16), "<", "1e-3", 0.001),
         Comparison(Key("valid/accuracy", 24), ">=", "0.9", 0.9),
     ]
-    assert found.orders == [SortKey(Key("valid/accuracy", 57), True), SortKey(Key("step", 77), False)]
+    assert found.sort_keys == [SortKey(Key("valid/accuracy", 57), True), SortKey(Key("step", 77), False)]
     assert parse("  ") == ([], [], [])
 
 
@@ -97,4 +97,6 @@ def test_any_text_is_a_query_or_a_mistake(text: str) -> None:
         found = parse(text)
     except UsageError:
         return
-    assert all(text[key.place - 1 :].lstrip("\"'").startswith(key.name.lstrip("\"'")) for key in found.keys)
+    assert all(
+        text[key.position - 1 :].lstrip("\"'").startswith(key.name.lstrip("\"'")) for key in found.keys
+    )

@@ -141,8 +141,8 @@ def rebuild(folders: tuple[Path, ...], lost: Path | None) -> int:
     for note in found.notes:
         terminal.print_status(note)
     click.echo(f"tasks   {format_counts(found.tasks)}")
-    if found.aside is not None:
-        click.echo(f"before  {terminal.escape_line(str(found.aside))}")
+    if found.old_queue is not None:
+        click.echo(f"before  {terminal.escape_line(str(found.old_queue))}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What `roost.operations.curves.envelope` gives. Apart from what makes it, which needs numpy."""
+"""The result types of `roost.operations.curves.envelope`. Apart from it, because that module needs NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class NonfiniteGap(msgspec.Struct, frozen=True):
-    """Values of a column that are not finite."""
+    """The non-finite values of one kind in a column."""
 
     column: int
     kind: str
@@ -16,15 +16,16 @@ class NonfiniteGap(msgspec.Struct, frozen=True):
 
 
 class CurveEnvelope(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric. The lists have an entry for each column of pixels in which a finite value is."""
+    """The curve of one metric. The lists have an entry for each column of pixels that has a finite value."""
 
     name: str
     points: int
-    """How many values there are between the two steps, those that are not finite among them."""
+    """The number of values between the two steps, non-finite ones included."""
     columns: list[int]
-    """From 0; their steps are ``from_step + column * (to_step - from_step + 1) / width`` on."""
+    """Column numbers from 0; a column begins at step ``from_step + column * (to_step - from_step + 1) /
+    width``."""
     counts: list[int]
-    """How many finite values are in each."""
+    """The number of finite values in each column."""
     first_steps: list[int]
     first: list[float]
     min_steps: list[int]
@@ -37,10 +38,10 @@ class CurveEnvelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has recorded."""
+    """Curves of some metrics of a run."""
 
     names: list[str]
-    """All that can be asked for."""
+    """The names of all recorded metrics."""
     from_step: int | None
     """The first step of column 0; None if there is no curve."""
     to_step: int | None
@@ -48,4 +49,4 @@ class RecordedCurves(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     curves: list[CurveEnvelope]
     cursor: str
-    """Where what is recorded later begins: for ``records/follow``."""
+    """The position after these records, from which ``records/follow`` continues."""

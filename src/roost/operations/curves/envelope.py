@@ -1,6 +1,6 @@
-"""Curves for a picture of some pixels: in each column the exact first, least, greatest and last value.
+"""Reduces curves to a width in pixels: in each column the exact first, least, greatest and last value.
 
-Nothing is sampled: every extreme of the data is in it, however few the pixels.
+Nothing is sampled: every extreme of the data is kept, however few the pixels.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def build_envelopes(
     to_step: int | None = None,
     width: int = 1000,
 ) -> RecordedCurves:
-    """The curves of some metrics.
+    """Returns the curves of some metrics.
 
     Args:
-        folder: A package's ``records``.
-        names: Of what is recorded.
-        from_step: The first step; None: the first that there is.
-        to_step: The last step; None: the last that there is.
-        width: Pixels.
+        folder: The ``records`` folder of a package.
+        names: The metrics.
+        from_step: The first step; None: the first recorded step.
+        to_step: The last step; None: the last recorded step.
+        width: The number of columns, in pixels.
 
     Raises:
-        NotFound: One of the names is not recorded.
-        UsageError: The steps are in the wrong order.
+        NotFound: A metric is not recorded.
+        UsageError: ``from_step`` is after ``to_step``.
     """
     if from_step is not None and to_step is not None and from_step > to_step:
         raise UsageError("is before from_step", setting="to_step", received=to_step, fix="swap the two")
@@ -55,7 +55,7 @@ def build_envelopes(
     high = to_step if to_step is not None else max((int(one[-1]) for one in steps), default=None)
     curves = []
     if low is not None and high is not None and series:
-        # Beyond the data on one side, and asked for nothing on the other, there is one empty column.
+        # If one bound is given and lies beyond the data, the range is one step without values.
         high = max(low, high) if to_step is None else high
         low = min(low, high)
         curves = [build_envelope(name, *found, low, high, width) for name, found in series.items()]
@@ -69,23 +69,23 @@ def _read_series(history: History, name: str) -> tuple[NumberArray, NumberArray]
         return history.series(name)
     except KeyError:
         known = history.names
-        named = f"ask for one of: {', '.join(known[:_MAX_LISTED])}"
-        fix = did_you_mean(name, known) + named if known else "ask again once the run has recorded something"
+        choices = f"name one of: {', '.join(known[:_MAX_LISTED])}"
+        fix = did_you_mean(name, known) + choices if known else "try again when the run has recorded a row"
         raise NotFound("is not recorded", setting="name", received=name, fix=fix) from None
 
 
 def build_envelope(
     name: str, steps: NumberArray, values: NumberArray, low: int, high: int, width: int
 ) -> CurveEnvelope:
-    """One curve between two steps, both of them in it.
+    """Returns the curve of one metric between two steps, both included.
 
     Args:
-        name: Its name.
-        steps: Ascending.
-        values: At the steps.
+        name: The metric.
+        steps: The recorded steps, ascending.
+        values: The values at these steps.
         low: The first step.
-        high: The last one.
-        width: Pixels.
+        high: The last step.
+        width: The number of columns.
     """
     span = high - low + 1
     # The first step of each column, in integers of any size: the product may be beyond 64 bits.
@@ -96,10 +96,10 @@ def build_envelope(
     gaps = []
     if not is_finite.all():
         gaps = _find_gaps(steps[begin:end], values[begin:end], bounds - begin)
-    there = begin + np.flatnonzero(is_finite)
-    own_steps, own_values = (steps[begin:end], values[begin:end]) if len(there) == end - begin else (
-        steps[there], values[there])  # fmt: skip
-    bounds = np.searchsorted(there, bounds)
+    finite = begin + np.flatnonzero(is_finite)
+    own_steps, own_values = (steps[begin:end], values[begin:end]) if len(finite) == end - begin else (
+        steps[finite], values[finite])  # fmt: skip
+    bounds = np.searchsorted(finite, bounds)
     filled = np.flatnonzero(np.diff(bounds))
     firsts = bounds[filled].tolist()
     lasts = (bounds[filled + 1] - 1).tolist()
@@ -124,11 +124,11 @@ def build_envelope(
 
 def _find_gaps(steps: NumberArray, values: NumberArray, bounds: NumberArray) -> list[NonfiniteGap]:
     found = []
-    for kind, is_one in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
-        there = np.flatnonzero(is_one)
-        places = np.searchsorted(there, bounds)
-        for column in np.flatnonzero(np.diff(places)).tolist():
-            first = int(places[column])
-            count = int(places[column + 1]) - first
-            found.append(NonfiniteGap(column, kind, count, int(steps[there[first]])))
+    for kind, is_kind in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
+        indices = np.flatnonzero(is_kind)
+        edges = np.searchsorted(indices, bounds)
+        for column in np.flatnonzero(np.diff(edges)).tolist():
+            first = int(edges[column])
+            count = int(edges[column + 1]) - first
+            found.append(NonfiniteGap(column, kind, count, int(steps[indices[first]])))
     return sorted(found, key=lambda gap: (gap.column, gap.kind))

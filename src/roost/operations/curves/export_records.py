@@ -1,4 +1,4 @@
-"""``export --records``: what a package recorded, for other programs."""
+"""``export --records``: the rows of a package, in file formats of other programs."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from roost.train.mirrors.sink import Sink
 
 @dataclass(frozen=True)
 class ExportedRecords:
-    """What was written."""
+    """The result of an export."""
 
     path: str
     kind: str
     package: str
     rows: int
     names: list[str]
-    """Of the values, times and memory (``perf/…``) among them."""
+    """The names of the values, with times and memory (``perf/…``)."""
     torn: int
-    """Lines that could not be read, and are left out."""
+    """The number of torn lines, which are left out."""
 
 
 def export_records(
     package: Path | str, *, kind: str, output: Path, overwrite: bool = False
 ) -> ExportedRecords:
-    """Writes all rows that count, of all sessions. The package may be running; it is only read.
+    """Writes the effective rows of all sessions. The package may be running; it is only read.
 
     Args:
         package: The package.
-        kind: csv: a line for each row; parquet: the same as columns of 64 bits, null where a row has no
-            value; tensorboard: a folder of event files, with the media.
+        kind: csv: a line for each row; parquet: columns of 64-bit numbers, null if a row has no value;
+            tensorboard: a folder of event files, with the media.
         output: The file, or the folder.
-        overwrite: Replaces the file if it is there, in one step; never a folder.
+        overwrite: Replace an existing file, atomically; never a folder.
 
     Raises:
         NotFound: There is no such package, no folder to write to, or nothing is recorded yet.
         UsageError: There is no such kind.
-        Refused: Something lies at ``output`` already.
+        Refused: ``output`` exists already.
         ConfigError: A library is not installed.
         DamagedPackage: A file of the package is not as roost writes it.
         OSError: It cannot be written.
@@ -70,16 +70,16 @@ def export_records(
 def _check_output(output: Path, *, is_folder: bool, overwrite: bool) -> None:
     parent = output.absolute().parent
     if not parent.is_dir():
-        raise NotFound("there is no such folder", setting="-o", received=str(parent), fix="make it first")
+        raise NotFound("there is no such folder", setting="-o", received=str(parent), fix="create it first")
     is_free = not output.exists() or (is_folder and output.is_dir() and not any(output.iterdir()))
     if is_free or (overwrite and output.is_file() and not is_folder):
         return
-    can = output.is_file() and not is_folder
+    is_replaceable = output.is_file() and not is_folder
     raise Refused(
-        "is there already" if can else "is there already, and --overwrite replaces files alone",
+        "exists already" if is_replaceable else "exists already, and --overwrite replaces only files",
         setting="-o",
         received=str(output),
-        fix="give another name, or replace it: --overwrite" if can else "give another name, or remove it",
+        fix=f"give another name, or {'replace it: --overwrite' if is_replaceable else 'remove it'}",
     )
 
 
@@ -115,13 +115,15 @@ def _write_parquet(package: PackageFolder, columns: Columns, names: list[str], o
     from pyarrow import parquet
 
     rows = columns.rows
-    whole = {name: pyarrow.array([row[name] for row in rows], pyarrow.int64()) for name in ("step", "epoch")}
+    integers = {
+        name: pyarrow.array([row[name] for row in rows], pyarrow.int64()) for name in ("step", "epoch")
+    }
     values = {
         name: pyarrow.array([_float(row.get(name)) for row in rows], pyarrow.float64(), from_pandas=False)
         for name in ("time", *names)
     }
     buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table({**whole, **values}), buffer)
+    parquet.write_table(pyarrow.table({**integers, **values}), buffer)
     durable.write(output, buffer.getvalue())
     return len(rows)
 

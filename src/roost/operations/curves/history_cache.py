@@ -1,8 +1,10 @@
-"""What a run recorded, as columns of numbers, kept in the cache: no line of a records file is read twice.
+"""The history of a run as columns of numbers, kept in the cache, so that no line of a records file is read
+twice.
 
-The history is that of `roost.package.records.fold`. The cache has a file for each session: the rows that
-count, name by name, so that a curve needs two columns of it. It says which records file it is of and up to
-which byte: of one that has grown only the new end is read. One that was replaced, or damaged, is made anew.
+The history equals that of `roost.package.records.fold`. The cache has one file per session with its effective
+rows, one column per name, so that a curve reads two columns. The file names its records file and the last
+byte read: of a records file that has grown, only the new end is read. If one was replaced or is damaged, its
+cache file is rebuilt.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ from roost.operations.curves.record_columns import (
 _FORMAT = 1
 _READ_BYTES = 1 << 20
 _REWRITE_BYTES = 1 << 20
-"""So much of a records file must be new before its columns are written again, and a sixteenth of it."""
+"""The columns are written again only if more than this, and a sixteenth of the records file, is new."""
 _REWRITE_SHARE = 16
 _TAIL_BYTES = 128
 _MAX_HEADER_BYTES = 1 << 28
 
 
 class _ArrayPosition(NamedTuple):
-    """Where numbers of eight bytes lie in the file."""
+    """The position of an array of 8-byte numbers in the file."""
 
     offset: int
     length: int
@@ -61,21 +63,20 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     path: str
     inode: int
     read: int
-    """Bytes of the records file that are in here."""
+    """Bytes of the records file that the cache covers."""
     last: bytes
-    """The last of them: a file that was written over ends otherwise there."""
-    before: bytes
-    """The last line."""
+    """The last of these bytes: they differ if the file was overwritten."""
+    last_line: bytes
     start: int | None
     torn: int
-    shapes: list[MetricSet]
+    metric_sets: list[MetricSet]
     steps: _ArrayPosition
-    shape: _ArrayPosition | None
+    set_numbers: _ArrayPosition | None
     columns: dict[str, _ColumnHeader]
 
 
 class DamagedCache(Exception):
-    """The cache does not hold what it says: `remove_cached` it."""
+    """A cache file does not match its checksum: call `remove_cached`."""
 
 
 @dataclass
@@ -83,72 +84,77 @@ class SessionRecords:
     """The records of one session."""
 
     number: int
-    parts: list[RowBlock] = field(default_factory=list)
+    blocks: list[RowBlock] = field(default_factory=list)
     start: int | None = None
-    """The first step that it went on from; None while it has not begun."""
+    """The first step from which it began or continued; None before its first header."""
     torn: int = 0
     read: int = 0
-    """Bytes, up to the end of a line."""
+    """Bytes read, up to the end of a line."""
 
-    def take(self, lines: LineDecoder, data: bytes) -> None:
-        """Adds whole lines."""
-        for one in lines.parts(data):
+    def add_lines(self, decoder: LineDecoder, data: bytes) -> None:
+        """Adds complete lines."""
+        for one in decoder.decode(data):
             if isinstance(one, RowBlock):
-                self.parts.append(one)
+                self.blocks.append(one)
                 continue
-            for part in self.parts:
-                part.go_back(one)
+            for block in self.blocks:
+                block.discard_after(one)
             self.start = one if self.start is None else min(self.start, one)
 
 
 class History:
-    """The folded records of a run.
+    """The effective rows of all sessions of a run.
 
     Args:
-        folder: A package's ``records``; it need not exist.
+        folder: The ``records`` folder of a package; it need not exist.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.parts: list[RowBlock] = []
+        self.blocks: list[RowBlock] = []
         self.cursor = "0:0"
-        """Where what comes later begins, for `roost.serve.routes.run_records`."""
-        begun = 0
+        """The position after the last row, for `roost.serve.routes.run_records`."""
+        num_begun = 0
         for session in _read_sessions(folder):
             self.cursor = f"{session.number}:{session.read}"
             if session.start is None:
                 continue
-            for part in self.parts:
-                part.go_back(session.start)
-            self.parts += session.parts
-            begun += 1
-        self.parts = [part for part in self.parts if part.kept]
-        kept = [part.steps[: part.kept] for part in self.parts]
+            for block in self.blocks:
+                block.discard_after(session.start)
+            self.blocks += session.blocks
+            num_begun += 1
+        self.blocks = [block for block in self.blocks if block.num_effective]
+        kept = [block.steps[: block.num_effective] for block in self.blocks]
         self._steps: NumberArray = np.concatenate(kept) if kept else np.zeros(0, np.int64)
         self._repeated = repeated_steps(self._steps)
-        self._moved = self._without_doubles() if begun > 1 else {}
+        self._moved = self._move_repeated_rows() if num_begun > 1 else {}
 
     @property
     def names(self) -> list[str]:
-        """All that is recorded."""
-        found = (name for part in self.parts for name, first in part.names.items() if first < part.kept)
+        """The names of all recorded values."""
+        found = (
+            name
+            for block in self.blocks
+            for name, first in block.first_rows.items()
+            if first < block.num_effective
+        )
         return list(dict.fromkeys(found))
 
     def series(self, name: str) -> tuple[NumberArray, NumberArray]:
-        """The steps, ascending, and the values of one name.
+        """Returns the steps, ascending, and the values of one name.
 
         Raises:
-            KeyError: It is not recorded.
-            Damaged: The cache does not hold what it says.
+            KeyError: The name is not recorded.
+            DamagedCache: A cache file does not match its checksum.
         """
-        column = join_column(self.parts, name)
+        column = join_column(self.blocks, name)
         if not len(column.values):
             raise KeyError(name)
         if not self._repeated:
             return (self._steps if column.rows is None else self._steps[column.rows]), column.values
-        return self._of_repeated(column)
+        return self._last_of_repeated(column)
 
-    def _of_repeated(self, column: Column) -> tuple[NumberArray, NumberArray]:
-        """Where rows share a step, the last value counts."""
+    def _last_of_repeated(self, column: Column) -> tuple[NumberArray, NumberArray]:
+        """Keeps the last value of each step that several rows share."""
         rows = np.arange(len(column.values)) if column.rows is None else column.rows
         values = column.values
         if self._moved:
@@ -160,59 +166,59 @@ class History:
         is_last = np.append(steps[1:] != steps[:-1], True) if len(steps) else np.zeros(0, bool)
         return steps[is_last], values[is_last]
 
-    def _without_doubles(self) -> dict[int, int]:
-        """Where rows stand that another session recorded again: at the place of the first one stands the
-        last, the others nowhere (-1)."""
+    def _move_repeated_rows(self) -> dict[int, int]:
+        """Returns new positions of rows that several sessions have recorded: the last of them moves to the
+        position of the first, the others are dropped (-1)."""
         moved: dict[int, int] = {}
-        shapes = metric_set_numbers(self.parts) if self._repeated else np.zeros(0, np.int64)
+        set_numbers = metric_set_numbers(self.blocks) if self._repeated else np.zeros(0, np.int64)
         for begin, end in self._repeated:
-            same: dict[int, list[int]] = {}
+            by_set: dict[int, list[int]] = {}
             for row in range(begin, end):
-                same.setdefault(int(shapes[row]), []).append(row)
-            for rows in same.values():
+                by_set.setdefault(int(set_numbers[row]), []).append(row)
+            for rows in by_set.values():
                 if len(rows) > 1:
                     moved |= dict.fromkeys(rows, -1) | {rows[-1]: rows[0]}
         return moved
 
 
 def records_files(folder: Path) -> list[Path]:
-    """The records of all sessions, the oldest first."""
+    """Returns the records files of all sessions, oldest first."""
     paths = [path for path in folder.glob("*.jsonl") if path.stem.isdecimal()] if folder.is_dir() else []
     return sorted(paths, key=lambda path: int(path.stem))
 
 
 def remove_cached(folder: Path) -> None:
-    """Removes what the cache has of a package's ``records``."""
+    """Removes the cache files of a ``records`` folder."""
     for path in records_files(folder):
         durable.discard(_cache_file(path))
 
 
 def _read_sessions(folder: Path) -> Iterator[SessionRecords]:
     for path in records_files(folder):
-        with suppress(OSError):  # a FIFO, a folder, …: somebody's, and no records
+        with suppress(OSError):  # a FIFO, a folder, …: not a records file
             yield read_session(path)
 
 
 def read_session(path: Path) -> SessionRecords:
-    """The records of one session, of its file as it is now.
+    """Reads the records file of one session, as it is now.
 
     Raises:
         OSError: It cannot be read.
     """
     with open(safe_read.open_fd(path), "rb", buffering=0) as file:
         fd = file.fileno()
-        session, lines = _read_cached(path, fd)
+        session, decoder = _read_cached(path, fd)
         known = session.read
         rest = b""
         while piece := os.pread(fd, _READ_BYTES, session.read + len(rest)):
             whole_lines, end, rest = (rest + piece).rpartition(b"\n")
             if end:
                 session.read += len(whole_lines) + 1
-                session.take(lines, whole_lines + b"\n")
+                session.add_lines(decoder, whole_lines + b"\n")
         if session.read - known > max(_REWRITE_BYTES, session.read // _REWRITE_SHARE):
-            _write_cache(path, fd, session, lines)
+            _write_cache(path, fd, session, decoder)
     if rest:
-        session.take(lines, rest)  # perhaps a whole row whose end of line is about to come
+        session.add_lines(decoder, rest)  # perhaps a complete row whose newline is not written yet
     return session
 
 
@@ -227,15 +233,15 @@ def _read_cached(path: Path, fd: int) -> tuple[SessionRecords, LineDecoder]:
         header = msgspec.msgpack.decode(data, type=_Header)
         found = os.fstat(fd)
         last = os.pread(fd, len(header.last), header.read - len(header.last))
-        is_it = (header.format, header.path, header.inode) == (_FORMAT, os.fspath(path), found.st_ino)
-        if not is_it or found.st_size < header.read or last != header.last:
+        is_same_file = (header.format, header.path, header.inode) == (_FORMAT, os.fspath(path), found.st_ino)
+        if not is_same_file or found.st_size < header.read or last != header.last:
             raise DamagedCache
-        part = _read_block(_cache_file(path), header, 16 + length)
+        block = _read_block(_cache_file(path), header, 16 + length)
     except (OSError, ValueError, DamagedCache):
         return SessionRecords(number), LineDecoder()
-    lines = LineDecoder(header.before)
-    lines.torn = header.torn
-    return SessionRecords(number, [part], header.start, header.torn, header.read), lines
+    decoder = LineDecoder(header.last_line)
+    decoder.torn = header.torn
+    return SessionRecords(number, [block], header.start, header.torn, header.read), decoder
 
 
 def _read_block(path: Path, header: _Header, begin: int) -> RowBlock:
@@ -250,39 +256,39 @@ def _read_block(path: Path, header: _Header, begin: int) -> RowBlock:
         one = header.columns[name]
         return Column(array(one.rows, "<i8") if one.rows is not None else None, array(one.values, "<f8"))
 
-    shape = array(header.shape, "<i8") if header.shape is not None else None
+    set_numbers = array(header.set_numbers, "<i8") if header.set_numbers is not None else None
     firsts = {name: one.first for name, one in header.columns.items()}
-    return RowBlock(array(header.steps, "<i8"), header.shapes, shape, firsts, column)
+    return RowBlock(array(header.steps, "<i8"), header.metric_sets, set_numbers, firsts, column)
 
 
-def _write_cache(path: Path, fd: int, session: SessionRecords, lines: LineDecoder) -> None:
-    """Writes the columns, and takes them for the parts that they are of."""
-    part = join_blocks(session.parts)
-    session.parts = [part]
+def _write_cache(path: Path, fd: int, session: SessionRecords, decoder: LineDecoder) -> None:
+    """Writes the columns of a session, and replaces its blocks by one that has all of them."""
+    block = join_blocks(session.blocks)
+    session.blocks = [block]
     pieces: list[bytes] = []
     offset = 0
 
-    def placed(numbers: NumberArray) -> _ArrayPosition:
+    def append(numbers: NumberArray) -> _ArrayPosition:
         nonlocal offset
         pieces.append(numbers.tobytes())
         offset += len(pieces[-1])
         return _ArrayPosition(offset - len(pieces[-1]), len(numbers), zlib.crc32(pieces[-1]))
 
-    steps = placed(part.steps)
-    shape = placed(part.shape) if part.shape is not None else None
+    steps = append(block.steps)
+    set_numbers = append(block.set_numbers) if block.set_numbers is not None else None
     columns = {}
-    for name, first in part.names.items():
-        rows, values = part.column(name)
-        columns[name] = _ColumnHeader(first, placed(rows) if rows is not None else None, placed(values))
+    for name, first in block.first_rows.items():
+        rows, values = block.column(name)
+        columns[name] = _ColumnHeader(first, append(rows) if rows is not None else None, append(values))
     last = os.pread(fd, min(_TAIL_BYTES, session.read), max(0, session.read - _TAIL_BYTES))
     header = _Header(
-        _FORMAT, os.fspath(path), os.fstat(fd).st_ino, session.read, last, lines.before, session.start,
-        lines.torn, list(part.shapes), steps, shape, columns,
+        _FORMAT, os.fspath(path), os.fstat(fd).st_ino, session.read, last, decoder.last_line, session.start,
+        decoder.torn, list(block.metric_sets), steps, set_numbers, columns,
     )  # fmt: skip
     try:
         data = msgspec.msgpack.encode(header)
     except UnicodeEncodeError:
-        return  # a path that no text can hold
+        return  # a path that cannot be encoded
     head = np.array([len(data), zlib.crc32(data)], "<u8").tobytes()
     write_cache_file(_cache_file(path), b"".join([head, data, *pieces]))
 

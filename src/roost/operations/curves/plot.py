@@ -1,4 +1,4 @@
-"""``plot``: the curves of one or more packages as a picture, drawn once or as long as they grow."""
+"""``plot``: a picture of the curves of one or more packages, drawn once, or again while they grow."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _UNFINISHED_STATES = ("new", "starting", "running")
 
 @dataclass(frozen=True)
 class PlotResult:
-    """A picture."""
+    """A picture that was written."""
 
     path: str
     packages: list[str]
     panels: list[str]
     left_out: list[str]
-    """Names of those among the packages that have recorded nothing of it."""
+    """The names of packages that have recorded none of the metrics."""
     step: int
-    """The last one that is drawn."""
+    """The last step in the picture."""
 
 
 def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> PlotResult:
-    """Draws every metric of some packages: train, valid and test of one name in one panel.
+    """Draws all metrics of some packages: train, valid and test of one metric share a panel.
 
     Args:
-        packages: One, or several to lay over each other.
-        names: Draws these only, times and memory (``perf/…``) among them; see `curves.picture`.
-        output: The picture; its ending (.png, .svg, .pdf) tells the kind. Replaced if it exists.
+        packages: One or several; several share the panels.
+        names: Draw only these, which may be times and memory (``perf/…``); see `build_picture`.
+        output: The picture; its ending (.png, .svg, .pdf) gives the format. Replaced if it exists.
 
     Raises:
-        NotFound: One is no package, or none has recorded anything; or a name means nothing that is recorded.
-        UsageError: The ending tells no kind.
-        DamagedPackage: A file of one is not as roost writes it.
+        NotFound: A package does not exist, no package has recorded anything, or a name matches no metric.
+        UsageError: The ending is not a known format.
+        DamagedPackage: A file of a package is not as roost writes it.
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
@@ -58,64 +58,67 @@ def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] =
 def follow(
     packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = (), every_seconds: float = 5.0
 ) -> Iterator[PlotResult | list[str]]:
-    """Draws whenever something new was recorded, as long as one of the packages runs or has not begun yet,
-    and once more at the end. Each byte of the records is read once.
+    """Draws again after each new row while one of the packages runs or has not started, and once at the end.
+    Each byte of the records is read once.
 
     Args:
-        packages: As `plot`; so are the following.
-        output: Each picture replaces the one before in one step.
-        names: A name that is not recorded yet is waited for.
-        every_seconds: From one picture to the next at least this; or as long as drawing takes.
+        packages: As in `plot`.
+        output: As in `plot`; each picture replaces the previous one atomically.
+        names: As in `plot`; a metric that is not recorded yet is no error.
+        every_seconds: The least time between two pictures; it grows with the time that drawing takes.
 
     Yields:
-        What was drawn; at first, where nothing is recorded yet, the names of those that are waited for.
+        Each picture. While nothing is recorded, once the names of the packages.
 
     Raises:
-        RoostError, OSError: As `plot` does; that nothing is recorded only once all have ended.
+        RoostError, OSError: As `plot`; that nothing is recorded is an error only when all runs have ended.
     """
     opened = _open_packages(packages, output)
-    growing = {package.path: HistoryFollower(package.path / "records") for package in opened}
+    followers = {package.path: HistoryFollower(package.path / "records") for package in opened}
 
     def read(package: PackageFolder) -> Columns:
-        return growing[package.path].columns
+        return followers[package.path].columns
 
-    waits, seen = False, None
+    is_waiting, drawn_checkpoints = False, None
     next_time = 0.0
     while True:
-        goes_on = any(
-            package.state() in _UNFINISHED_STATES for package in opened
-        )  # before what it recorded last is read
+        # The states are read before the records, so that the last picture has the last rows.
+        is_unfinished = any(package.state() in _UNFINISHED_STATES for package in opened)
         now = time.monotonic()
-        if not goes_on or now >= next_time:
-            came = sum(one.update() for one in growing.values()) > 0
-            marks = [_checkpoint_ids(package) for package in opened]
-            if came or marks != seen or not goes_on:
+        if not is_unfinished or now >= next_time:
+            has_new_rows = sum(one.update() for one in followers.values()) > 0
+            checkpoints = [_checkpoint_ids(package) for package in opened]
+            if has_new_rows or checkpoints != drawn_checkpoints or not is_unfinished:
                 found = build_picture(opened, names, read=read)
-                if found.panels or not goes_on:
-                    seen = marks
-                    yield _draw(opened, output, found if goes_on else _build_picture(opened, names, read))
-                elif not waits:
-                    waits = True
+                if found.panels or not is_unfinished:
+                    drawn_checkpoints = checkpoints
+                    yield _draw(
+                        opened, output, found if is_unfinished else _build_picture(opened, names, read)
+                    )
+                elif not is_waiting:
+                    is_waiting = True
                     yield [package.path.name for package in opened]
                 next_time = time.monotonic() + max(every_seconds, time.monotonic() - now)
-        if not goes_on:
+        if not is_unfinished:
             return
         time.sleep(_POLL_SECONDS)
 
 
 def _checkpoint_ids(package: PackageFolder) -> list[int]:
-    """What is drawn beside what was recorded: its checkpoints."""
+    """Returns the ids of a package's checkpoints, which the picture marks."""
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
 
 
 def _open_packages(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]:
-    """The packages, once it is sure that a picture of them can be drawn."""
+    """Opens the packages, after a check that a picture of them can be written."""
     if output.suffix.removeprefix(".").lower() not in KINDS:
-        fix = f"end it in .{', .'.join(KINDS)}"
-        raise UsageError("the ending tells no kind of picture", setting="-o", received=str(output), fix=fix)
+        fix = f"end the name in .{', .'.join(KINDS)}"
+        raise UsageError(
+            "the ending is no known format of a picture", setting="-o", received=str(output), fix=fix
+        )
     if not output.absolute().parent.is_dir():
         raise NotFound(
-            "there is no such folder", setting="-o", received=str(output.parent), fix="make it first"
+            "there is no such folder", setting="-o", received=str(output.parent), fix="create it first"
         )
     opened = [package_schema.open_checked(path) for path in packages]
     if find_spec("matplotlib") is None:
@@ -126,14 +129,14 @@ def _open_packages(packages: Sequence[Path | str], output: Path) -> list[Package
 def _build_picture(
     opened: Sequence[PackageFolder], names: Sequence[str], read: Callable[[PackageFolder], Columns]
 ) -> Picture:
-    """What is to be drawn, where each name means something."""
+    """Builds the picture, and raises an error if a name matches no metric or there are no rows."""
     found = build_picture(opened, names, read=read)
     for name in names:
         if found.known and not any(matches_any(one, [name]) for one in found.known):
             is_group = any(one.startswith(f"{name}/") for one in found.known)
             near = f"'{name}/*'" if is_group else closest_match(name, found.known)
             fix = f"did you mean {near}?" if near else f"there are: {', '.join(found.known)}"
-            raise NotFound("nothing of that name is recorded", setting="-m", received=name, fix=fix)
+            raise NotFound("no metric of that name is recorded", setting="-m", received=name, fix=fix)
     if not found.panels:
         raise NotFound("nothing is recorded yet", received=[package.path.name for package in opened])
     return found

@@ -1,4 +1,4 @@
-"""How `plot` draws."""
+"""Draws a plot with matplotlib."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SPLIT_STYLES: dict[str, dict[str, Any]] = {
     "test": {"linewidth": 0, "marker": "*", "markersize": 11, "markeredgecolor": "white", "zorder": 4},
 }
 _ALPHA_BEFORE_FORK = 0.4
-"""How much of its colour a curve has before the fork."""
+"""The opacity of the part of a curve before the fork, relative to the rest."""
 _FORK_MARKER: dict[str, Any] = {"marker": 9, "markersize": 7, "markeredgecolor": "white", "linewidth": 0}
 _LINE_STYLES: tuple[Any, ...] = (
     "-",
@@ -51,17 +51,12 @@ _LINE_STYLES: tuple[Any, ...] = (
 )
 _FEW_POINTS = 40
 _LEGEND_INCHES, _LETTER_INCHES, _LINE_INCHES = 0.6, 0.075, 0.17
-"""The room that one entry of the legend takes, each letter of it, and each of its lines."""
+"""The size of the legend: per entry and per letter in width, per line in height."""
 _MAX_LABEL_LENGTH = 40
 
 
 def draw(picture: Picture, kind: str) -> bytes:
-    """The picture as a file's bytes.
-
-    Args:
-        picture: What to draw.
-        kind: png, svg or pdf.
-    """
+    """Returns the picture as the bytes of a file; ``kind`` is png, svg or pdf."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -70,11 +65,12 @@ def draw(picture: Picture, kind: str) -> bytes:
     rows = math.ceil(len(picture.panels) / columns)
     width, height = _PANEL_INCHES
     with mpl.rc_context(_RC_PARAMS), warnings.catch_warnings():
-        # What the font lacks (Chinese, emoji) is drawn as a box; that is no news for whoever plots.
+        # Characters that the font lacks (Chinese, emoji) are drawn as boxes; a warning would not help the
+        # user.
         warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         entries = _legend_entries(picture)
-        across = _legend_columns(entries, width * columns)
-        below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / across)
+        legend_columns = _legend_columns(entries, width * columns)
+        below = 0.4 + _LINE_INCHES * math.ceil(len(entries) / legend_columns)
         figure = Figure(figsize=(width * columns, height * rows + below), layout="constrained")
         canvas = FigureCanvasAgg(figure)
         grid = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -82,7 +78,7 @@ def draw(picture: Picture, kind: str) -> bytes:
             _draw_panel(axes, panel, picture)
         for axes in grid[len(picture.panels) :]:
             axes.set_axis_off()
-        figure.legend(handles=entries, loc="outside lower left", ncols=across)
+        figure.legend(handles=entries, loc="outside lower left", ncols=legend_columns)
         buffer = io.BytesIO()
         canvas.print_figure(buffer, format=kind, dpi=150)
     return buffer.getvalue()
@@ -98,7 +94,7 @@ def _draw_panel(axes: Any, panel: Panel, picture: Picture) -> None:
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     last = max((step for run in runs for step in run.checkpoints), default=0)
-    if last > axes.get_xlim()[1]:  # a curve that ends earlier must not leave the marks beside the axis
+    if last > axes.get_xlim()[1]:  # marks beyond the last point of a curve must be inside the axis
         axes.set_xlim(right=last * 1.02)
     for number, run in enumerate(runs):
         _draw_marks(axes, run, _PALETTE[number % len(_PALETTE)] if len(runs) > 1 else "#6b7280")
@@ -114,24 +110,24 @@ def _integer_locator() -> Any:
 
 
 def _split_parts(picture: Picture) -> list[tuple[str, str]]:
-    """Splits, and what they have of several sets and averages, of all panels: one legend serves all."""
+    """Returns the (split, set or average) pairs of all panels, which share one legend."""
     found = {(curve.split, curve.part) for panel in picture.panels for curve in panel.curves}
     inside = [part for part in found if part[0] in SPLITS]
     return sorted(inside, key=lambda part: (SPLITS.index(part[0]), part[1]))
 
 
 def _panel_parts(picture: Picture, panel: Panel) -> list[tuple[str, str]]:
-    """What has a colour or a line of its own in a panel."""
+    """Returns the (split, set) pairs of a panel that need a colour or line style."""
     others = {(curve.split, curve.part) for curve in panel.curves if curve.split not in SPLITS}
     return [*_split_parts(picture), *sorted(others)]
 
 
 def _curve_colour(curve: PlotCurve, parts: Sequence[tuple[str, str]], *, single: bool) -> str:
-    """One package: a colour for each split, and for each set or average, the same in validation and test.
-    Several: a colour for each package."""
+    """Returns a colour. One package: one for each split, and for each set or average, equal in validation and
+    test. Several packages: one for each package."""
     if not single:
         return _PALETTE[curve.run % len(_PALETTE)]
-    # A split that has only parts needs no colour of its own: there are eight.
+    # A split with several sets only needs no colour of its own; the palette has eight.
     splits = [split for split in SPLITS if (split, "") in parts or not any(one == split for one, _ in parts)]
     known = list(dict.fromkeys([*splits, *(part or split for split, part in parts)]))
     return _PALETTE[known.index(curve.part or curve.split) % len(_PALETTE)]
@@ -145,10 +141,10 @@ def _draw_curve(axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[
         look["linestyle"] = _LINE_STYLES[_other_metrics(parts).index(curve.split) % len(_LINE_STYLES)]
     if curve.split != "test" and len(curve.steps) <= _FEW_POINTS:
         look |= {"marker": "o", "markersize": 3 if curve.split == "valid" else 2}
-    if curve.before:
+    if curve.before_fork:
         look["alpha"] = look.get("alpha", 1.0) * _ALPHA_BEFORE_FORK
     axes.plot(curve.steps, curve.values, color=colour, **look)
-    if curve.split == "test" and curve.values and not curve.before:
+    if curve.split == "test" and curve.values and not curve.before_fork:
         axes.axhline(curve.values[-1], color=colour, linewidth=0.8, linestyle=":", zorder=1)
     if curve.gaps:
         top = axes.get_xaxis_transform()
@@ -164,18 +160,18 @@ def _draw_curve(axes: Any, curve: PlotCurve, colour: str, parts: Sequence[tuple[
 
 
 def _line_style(curve: PlotCurve, parts: Sequence[tuple[str, str]]) -> Any:
-    """The line of one of several sets or averages."""
+    """Returns the line style of one of several sets or averages."""
     sets = [part for split, part in parts if split == curve.split]
     return _LINE_STYLES[sets.index(curve.part) % len(_LINE_STYLES)]
 
 
 def _other_metrics(parts: Sequence[tuple[str, str]]) -> list[str]:
-    """The curves of a panel that belong to no split: ``lr`` and ``lr/head``."""
+    """Returns the curves of a panel that have no split: ``lr`` and ``lr/head``."""
     return [split for split, _ in parts if split not in SPLITS]
 
 
 def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
-    """Checkpoints as ticks on the step axis, the best as a diamond, starts of sessions as dashed lines."""
+    """Draws checkpoints as ticks on the step axis, the best as diamonds, session starts as dashed lines."""
     on_axis = axes.get_xaxis_transform()
     for step in run.session_starts:
         axes.axvline(step, color=colour, linewidth=0.9, linestyle=(0, (4, 3)), alpha=0.7, zorder=1)
@@ -194,7 +190,7 @@ def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
             [run.forked_at], [1.0], color=colour, transform=on_axis, clip_on=False, zorder=6, **_FORK_MARKER
         )
     if not run.best:
-        return  # a line without points that is not clipped has no place, and upsets the whole layout
+        return  # an unclipped line without points has no extent, and breaks the layout of the figure
     axes.plot(
         run.best,
         [0.0] * len(run.best),
@@ -209,7 +205,7 @@ def _draw_marks(axes: Any, run: PackageMarks, colour: str) -> None:
 
 
 def _draw_epoch_axis(axes: Any, runs: Sequence[PackageMarks]) -> None:
-    """A second axis in epochs, where all packages agree how long one is."""
+    """Adds a second axis in epochs, if these have the same length in all packages."""
     lengths = {run.steps_per_epoch for run in runs}
     if len(lengths) != 1 or (length := lengths.pop()) < 1:
         return
@@ -221,7 +217,7 @@ def _draw_epoch_axis(axes: Any, runs: Sequence[PackageMarks]) -> None:
 
 
 def _legend_entries(picture: Picture) -> list[Any]:
-    """Of the one legend below all panels: what the colours, the lines and the marks mean."""
+    """Returns the entries of the legend below all panels: colours, lines and marks."""
     from matplotlib.lines import Line2D
 
     single = len(picture.runs) == 1
@@ -231,7 +227,8 @@ def _legend_entries(picture: Picture) -> list[Any]:
             handles.append(Line2D([], [], color=_PALETTE[number % len(_PALETTE)], linewidth=2.5, label=name))
     curves = [curve for panel in picture.panels for curve in panel.curves]
     parts = _split_parts(picture)
-    # Of several packages, the stars of a test have their package's colour, and no line: one entry tells all.
+    # Of several packages, the stars of a test have the colour of their package and no line: one entry
+    # suffices.
     alike = () if single else ("test",)
     for split, part in dict.fromkeys((s, "" if s in alike else p) for s, p in parts):
         example = next(c for c in curves if c.split == split and (split in alike or c.part == part))
@@ -247,7 +244,7 @@ def _legend_entries(picture: Picture) -> list[Any]:
 
 
 def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
-    """Of the curves that belong to no split, where several share a panel."""
+    """Returns the entries of curves without a split, if several share a panel."""
     from matplotlib.lines import Line2D
 
     handles: list[Any] = []
@@ -263,13 +260,13 @@ def _other_metric_entries(picture: Picture, *, single: bool) -> list[Any]:
 
 
 def _legend_columns(entries: Sequence[Any], inches: float) -> int:
-    """How many entries of the legend fit beside each other."""
+    """Returns how many entries of the legend fit into one line."""
     longest = max((len(str(entry.get_label())) for entry in entries), default=0)
     return max(1, min(len(entries), int(inches / (_LEGEND_INCHES + _LETTER_INCHES * longest))))
 
 
 def _package_labels(runs: Sequence[PackageMarks]) -> list[str]:
-    """The names of packages, all different; numbered where they begin and end alike."""
+    """Returns labels of the packages; numbered if two of them are equal after shortening."""
     short = [_label(run.name) for run in runs]
     if len(set(short)) == len(short):
         return short
@@ -277,12 +274,12 @@ def _package_labels(runs: Sequence[PackageMarks]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """A name for the picture, of a sane length; its beginning and its end tell most."""
+    """Returns a name as a label of limited length; a long name keeps its beginning and its end."""
     text = escape_control(name.replace("\n", " ").replace("\t", " "))
     if len(text) > _MAX_LABEL_LENGTH:
         half = _MAX_LABEL_LENGTH // 2
         text = f"{text[:half]}…{text[1 - half :]}"
-    return text.replace("$", r"\$")  # or matplotlib reads it as mathematics
+    return text.replace("$", r"\$")  # matplotlib would parse it as mathematics
 
 
 def _mark_entries(picture: Picture, has_gaps: bool) -> list[Any]:
@@ -312,4 +309,4 @@ def _mark_entries(picture: Picture, has_gaps: bool) -> list[Any]:
             "not finite",
         ),
     ]
-    return [Line2D([], [], label=label, **look) for there, look, label in marks if there]
+    return [Line2D([], [], label=label, **look) for is_drawn, look, label in marks if is_drawn]

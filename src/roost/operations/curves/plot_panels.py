@@ -1,4 +1,5 @@
-"""What `plot` draws, apart from how: metrics sorted into panels, and the marks on their axis."""
+"""The content of a plot: metrics sorted into panels, and the marks on the step axis. `plot_drawing` draws
+it."""
 
 from __future__ import annotations
 
@@ -18,31 +19,32 @@ _LOG_RATIO = 30.0
 
 @dataclass(frozen=True)
 class PlotCurve:
-    """One metric of one package. ``gaps`` are the steps whose value was not finite."""
+    """A metric of one package. ``gaps`` are the steps with a non-finite value."""
 
     run: int
-    """Which of the picture's runs, from 0."""
+    """The index of the package in the picture's ``runs``."""
     split: str
-    """train, valid or test; the metric's whole name where it has none of these."""
+    """train, valid or test; the whole name of the metric if it has no split."""
     part: str
-    """Which of several sets of that split, or empty."""
+    """The set, if the split has several; else empty."""
     steps: list[int]
     values: list[float]
     gaps: list[int]
-    before: bool = False
-    """Whether it is of before the fork, computed by the package from which this one goes on."""
+    before_fork: bool = False
+    """Whether these are the values before the fork, which the parent package computed."""
 
 
 @dataclass
 class Panel:
-    """Curves that share an axis: one metric's name, in all splits and packages."""
+    """Curves that share an axis: one metric, in all splits and packages."""
 
     name: str
     curves: list[PlotCurve] = field(default_factory=list)
 
     @property
     def logarithmic(self) -> bool:
-        """A loss that falls by orders of magnitude shows nothing on a linear axis."""
+        """Whether the axis is logarithmic: a loss that falls by orders of magnitude is unreadable on a linear
+        one."""
         values = [value for curve in self.curves for value in curve.values]
         return (
             self.name.endswith("loss")
@@ -54,31 +56,31 @@ class Panel:
 
 @dataclass(frozen=True)
 class PackageMarks:
-    """The marks of one package."""
+    """The marks of one package on the step axis."""
 
     name: str
     checkpoints: list[int]
-    """Steps."""
+    """Steps of the checkpoints."""
     best: list[int]
-    """Steps of those in the best track."""
+    """Steps of the checkpoints of the best track."""
     session_starts: list[int]
-    """Steps at which a later session went on."""
+    """Steps at which later sessions began."""
     steps_per_epoch: int
     """0 while unknown."""
     forked_at: int | None = None
-    """The step at which it goes on from another package."""
+    """The step at which it was forked from another package."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn."""
+    """The whole content of a plot."""
 
     panels: list[Panel]
     runs: list[PackageMarks]
     left_out: list[str]
-    """Names of packages that have recorded nothing of it."""
+    """The names of packages that have recorded none of the metrics."""
     known: list[str]
-    """All that the packages have recorded, by full name."""
+    """The full names of all metrics of the packages."""
 
 
 def build_picture(
@@ -87,15 +89,15 @@ def build_picture(
     *,
     read: Callable[[PackageFolder], Columns] = PackageFolder.records,
 ) -> Picture:
-    """Sorts the records of some packages into panels: those of the first package first, losses at the top.
+    """Sorts the records of some packages into panels, in the order of the first package, losses first.
 
-    What a fork shares with its parent, or with another fork, is there once.
+    Points that a fork shares with its parent, or with another fork, are drawn once.
 
     Args:
-        packages: One, or several to lay over each other.
-        names: Draws these only: full names or those of panels, or patterns of them. All metrics without any;
-            times and memory (``perf/…``) and statistics (``stats/…``) are drawn only when they are named.
-        read: Gives what a package has recorded.
+        packages: One or several; several share the panels.
+        names: Draw only these: full names, names of panels, or patterns of them. Empty: all metrics. Times
+            and memory (``perf/…``) and statistics (``stats/…``) are drawn only if they are named.
+        read: Returns the records of a package.
     """
     panels: dict[str, Panel] = {}
     runs: list[PackageMarks] = []
@@ -124,7 +126,7 @@ def build_picture(
 def _without_shared_points(
     curves: Sequence[PlotCurve], runs: Sequence[PackageMarks], depths: Sequence[int]
 ) -> list[PlotCurve]:
-    """The curves of a panel, those of forks cut at their fork; what another one shows already is left out."""
+    """Splits the curves of forks at the fork, and leaves out the points that another curve has too."""
     found: list[PlotCurve] = []
     for curve in sorted(curves, key=lambda curve: (depths[curve.run], curve.run)):
         step = runs[curve.run].forked_at
@@ -140,7 +142,7 @@ def _without_shared_points(
 
 
 def _num_shared_points(curve: PlotCurve, other: PlotCurve, step: int) -> int:
-    """How many points of a curve, up to a step, another one has too."""
+    """Returns the number of points, up to a step, that are equal at the beginning of two curves."""
     most = bisect_right(curve.steps, step)
     pairs = zip(curve.steps[:most], curve.values, other.steps, other.values, strict=False)
     return next(
@@ -149,30 +151,33 @@ def _num_shared_points(curve: PlotCurve, other: PlotCurve, step: int) -> int:
 
 
 def _split_at_fork(curve: PlotCurve, step: int, *, since: int) -> Iterator[PlotCurve]:
-    """A fork's curve in two: what was before the fork, from point number ``since`` on, and its own. Each
-    begins with the last point of what goes before it, so that the line is whole."""
+    """Splits the curve of a fork: the part before the fork, from point number ``since`` on, and its own part.
+    Each begins with the last point of the curve before it, so that the line has no gap."""
     own = bisect_right(curve.steps, step)
     first = curve.steps[since - 1] if since else -1
     for begin, end, low, high in ((since, own, first, step), (own, len(curve.steps), step, math.inf)):
         gaps = [gap for gap in curve.gaps if low < gap <= high]
-        points = slice(max(0, begin - (curve.split != "test")), end)  # tests are no line
+        points = slice(max(0, begin - (curve.split != "test")), end)  # tests are drawn without a line
         if begin < end or gaps:
             steps, values = curve.steps[points], curve.values[points]
-            yield replace(curve, steps=steps, values=values, gaps=gaps, before=high == step)
+            yield replace(curve, steps=steps, values=values, gaps=gaps, before_fork=high == step)
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns (``loss``, ``valid/*``, ``perf/*_ms``) means this recorded ``name``."""
-    meant = (name, split_name(name)[2])
-    return any(pattern in meant or any(fnmatchcase(one, pattern) for one in meant) for pattern in patterns)
+    """Whether one of the patterns (``loss``, ``valid/*``, ``perf/*_ms``) matches the recorded ``name``."""
+    candidates = (name, split_name(name)[2])
+    return any(
+        pattern in candidates or any(fnmatchcase(one, pattern) for one in candidates) for pattern in patterns
+    )
 
 
 def split_name(name: str) -> tuple[str, str, str]:
-    """(split, set, metric): ``valid/noisy/loss`` is ("valid", "noisy", "loss"); ``lr`` is ("lr", "", "lr")"""
+    """Returns (split, set, metric): for ``valid/noisy/loss`` ("valid", "noisy", "loss"); for ``lr`` ("lr",
+    "", "lr")."""
     split, slash, rest = name.partition("/")
     if name.startswith(PERF):
-        return name, "", name  # milliseconds, megabytes: each on an axis of its own
-    if name.startswith(STATS):  # all parameters share an axis, all together have another
+        return name, "", name  # milliseconds, megabytes: each has its own axis
+    if name.startswith(STATS):  # all parameters share an axis; their total has another
         kind, slash, _ = rest.partition("/")
         return name, "", f"{STATS}{kind}{slash and '/*'}"
     if split not in SPLITS or not slash:
@@ -189,7 +194,7 @@ def _make_curve(run: int, split: str, part: str, steps: Sequence[int], values: S
 
 
 def _panel_order(panel: Panel) -> tuple[int, str]:
-    """Losses, then what was validated, then what was trained, then the rest (learning rates)."""
+    """Returns the sort key: losses, then validated metrics, then training metrics, then others (lr)."""
     splits = {curve.split for curve in panel.curves}
     kind = 0 if panel.name == "loss" else 1 if splits & {"valid", "test"} else 2 if "train" in splits else 3
     return kind, panel.name
@@ -198,17 +203,17 @@ def _panel_order(panel: Panel) -> tuple[int, str]:
 def _package_marks(package: PackageFolder, columns: Columns) -> PackageMarks:
     line = package.store().lineage() if package.checkpoints.is_dir() else []
     best = set(package.derived.get("ckpt_best", []))
-    seen = live_progress.read(package.progress)
+    progress = live_progress.read(package.progress)
     parent = lineage.parent_of(package)
     forked_at = parent.step if parent is not None else None
     return PackageMarks(
         name=package.path.name,
         checkpoints=[info.step for info in line],
         best=[info.step for info in line if info.id in best],
-        # A fork's first session begins where it was forked, which has a mark of its own.
+        # The first session of a fork begins at the fork, which has its own mark.
         session_starts=[
             step for number, step in columns.starts if step and (number > 1 or forked_at is None)
         ],
         forked_at=forked_at,
-        steps_per_epoch=seen.steps_per_epoch if seen else 0,
+        steps_per_epoch=progress.steps_per_epoch if progress else 0,
     )

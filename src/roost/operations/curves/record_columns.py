@@ -1,8 +1,7 @@
-"""Lines of a records file as columns of numbers: a million of them in half a second.
+"""Decodes lines of a records file to columns of numbers: a million lines in half a second.
 
-Lines that look alike are decoded together; where one of a piece is of another kind (the header of a session,
-a line that is torn, a value that is no number), the lines of that piece are read one by one, as
-`roost.package.records` reads them.
+Lines with the same keys are decoded together. If a chunk has a line of another kind (a session header, a torn
+line, a value that is not a number), its lines are decoded one by one, as `roost.package.records` does.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from roost.package.records import Row
 
 NumberArray = np.ndarray[Any, Any]
 MetricSet = tuple[str, ...]
-"""The metrics of a row, sorted."""
+"""The names of the metrics of a row, sorted."""
 _NON_METRIC_KEYS = ("step", "epoch", "time", "nonfinite")
 _MAX_NAMES = 1000
 _SAMPLE_BYTES = 1 << 12
-"""So much of what is read first is read line by line: it tells what the others look like."""
+"""The first bytes are decoded line by line, to learn the keys of the lines."""
 _INTEGER_LIMIT = 2.0**63
 _step = attrgetter("step")
 
@@ -34,83 +33,83 @@ class Column(NamedTuple):
     """The values of one name."""
 
     rows: NumberArray | None
-    """The rows that have one; None: all."""
+    """The numbers of the rows that have a value; None: all rows."""
     values: NumberArray
 
 
 class RowBlock:
-    """Some rows, one after the other.
+    """Consecutive rows.
 
     Args:
-        steps: Of each row.
-        shapes: Those that occur.
-        shape: Of each row, the number of its shape; None: the first, of all.
-        names: What is recorded, and the first row that has it.
-        column: Gives the values of one of the names.
+        steps: The step of each row.
+        metric_sets: The sets of metrics that occur.
+        set_numbers: The number of the metric set of each row; None: the first set, for all rows.
+        first_rows: The recorded names, each with the first row that has a value.
+        column: Returns the column of a name.
     """
 
     def __init__(
-        self, steps: NumberArray, shapes: Sequence[MetricSet], shape: NumberArray | None,
-        names: dict[str, int], column: Callable[[str], Column],
+        self, steps: NumberArray, metric_sets: Sequence[MetricSet], set_numbers: NumberArray | None,
+        first_rows: dict[str, int], column: Callable[[str], Column],
     ) -> None:  # fmt: skip
-        self.steps, self.shapes, self.shape = steps, shapes, shape
-        self.names, self.column = names, column
-        self.kept = len(steps)
-        """So many rows still count, from the first on."""
+        self.steps, self.metric_sets, self.set_numbers = steps, metric_sets, set_numbers
+        self.first_rows, self.column = first_rows, column
+        self.num_effective = len(steps)
+        """The number of rows that are effective, from the first on."""
 
-    def go_back(self, step: int) -> None:
-        """What was recorded after a step counts no more."""
-        self.kept = int(np.searchsorted(self.steps[: self.kept], step, side="right"))
+    def discard_after(self, step: int) -> None:
+        """Makes the rows after a step void."""
+        self.num_effective = int(np.searchsorted(self.steps[: self.num_effective], step, side="right"))
 
 
 class LineDecoder:
-    """Reads the lines of one session.
+    """Decodes the lines of one session.
 
     Args:
-        before: The last line that was read earlier, if any.
+        last_line: The last line that was decoded earlier, if any. A repetition of it is skipped.
     """
 
-    def __init__(self, before: bytes = b"") -> None:
-        self.before = before
+    def __init__(self, last_line: bytes = b"") -> None:
+        self.last_line = last_line
         self.torn = 0
         self._names: dict[str, None] = {}
         self._fields: dict[str, str] = {}
         self._decode: Callable[[bytes], list[Any]] | None = None
 
-    def parts(self, data: bytes) -> Iterator[RowBlock | int]:
-        """The rows of some whole lines; and the steps at which the session began, or to which it went
-        back."""
+    def decode(self, data: bytes) -> Iterator[RowBlock | int]:
+        """Decodes complete lines. Yields blocks of rows, and the steps at which the session began or to which
+        it went back."""
         if self._decode is None and (end := data.find(b"\n", _SAMPLE_BYTES) + 1):
-            yield from self._one_by_one(data[:end])
+            yield from self._decode_each(data[:end])
             data = data[end:]
-        rows = self._alike(data) if self._decode is not None else None
-        if rows is not None and (part := self._columns(rows)) is not None:
-            self.before = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :].rstrip(b"\n")
-            yield part
+        rows = self._decode_together(data) if self._decode is not None else None
+        if rows is not None and (block := self._build_block(rows)) is not None:
+            self.last_line = data[data.rfind(b"\n", 0, len(data) - 1) + 1 :].rstrip(b"\n")
+            yield block
         else:
-            yield from self._one_by_one(data)
+            yield from self._decode_each(data)
 
-    def _alike(self, data: bytes) -> list[Any] | None:
-        """All lines decoded, or None where they are not alike."""
+    def _decode_together(self, data: bytes) -> list[Any] | None:
+        """Decodes all lines together; returns None if a line is of another kind."""
         assert self._decode is not None
         try:
             rows = self._decode(data)
         except (msgspec.MsgspecError, ValueError):
             return None
-        if not rows or data.startswith(self.before + b"\n"):
+        if not rows or data.startswith(self.last_line + b"\n"):
             return None
-        if b"nonfinite" not in data and b"\\" not in data:  # nor written with an escape
+        if b"nonfinite" not in data and b"\\" not in data:  # a key may be written with escapes
             return rows
         try:
-            return rows if all(map(self._filled, rows)) else None
+            return rows if all(map(self._fill_nonfinite, rows)) else None
         except (ValueError, TypeError):
             return None
 
-    def _filled(self, row: Any) -> bool:
-        """Puts values that are not finite where they belong; False if one belongs nowhere.
+    def _fill_nonfinite(self, row: Any) -> bool:
+        """Puts the non-finite values into their fields; returns False if one has no field.
 
         Raises:
-            ValueError: A text is no number.
+            ValueError: A value is not a number.
         """
         if row.nonfinite is not UNSET:
             for name, text in row.nonfinite.items():
@@ -120,54 +119,56 @@ class LineDecoder:
                 setattr(row, field, float(text))
         return True
 
-    def _columns(self, rows: list[Any]) -> RowBlock | None:
+    def _build_block(self, rows: list[Any]) -> RowBlock | None:
         try:
             steps = np.frombuffer(array("q", list(map(_step, rows))), np.int64)
         except OverflowError:
             return None
         if (steps[1:] <= steps[:-1]).any() or steps[0] == np.iinfo(np.int64).min:
-            return None  # a line may have been written twice; or its step is none
+            return None  # a line was written twice, or a step is not valid
         columns: dict[str, Column] = {}
         absent = {}
         for number, name in enumerate(self._names):
             found = list(map(attrgetter(f"_{number}"), rows))
             try:
                 column = Column(None, np.frombuffer(array("d", found)))
-            except TypeError:  # some have none
-                there = [at for at, value in enumerate(found) if type(value) is float]
-                column = Column(np.array(there, np.int64), np.array([found[at] for at in there], np.float64))
+            except TypeError:  # some rows have no value
+                present = [at for at, value in enumerate(found) if type(value) is float]
+                column = Column(
+                    np.array(present, np.int64), np.array([found[at] for at in present], np.float64)
+                )
                 if records.is_metric(name):
                     absent[name] = np.fromiter((value is UNSET for value in found), bool, len(rows))
             large = column.values[np.abs(column.values) >= _INTEGER_LIMIT]
             if not np.isinf(large).all():
-                return None  # too large for an integer; whether it was one is forgotten here
+                return None  # beyond 64-bit integers, and it is unknown here whether it was one
             columns[name] = column
-        shapes, shape = self._shapes(absent, len(rows))
+        metric_sets, set_numbers = self._metric_sets(absent, len(rows))
         firsts = {name: _first_row(one) for name, one in columns.items() if len(one.values)}
-        return RowBlock(steps, shapes, shape, firsts, columns.__getitem__)
+        return RowBlock(steps, metric_sets, set_numbers, firsts, columns.__getitem__)
 
-    def _shapes(
+    def _metric_sets(
         self, absent: dict[str, NumberArray], count: int
     ) -> tuple[list[MetricSet], NumberArray | None]:
-        """As of a `RowBlock`, by the metrics that some rows lack, and where."""
+        """Returns the metric sets, and their number per row, from the masks of rows that lack a metric."""
         metrics = sorted(filter(records.is_metric, self._names))
         if not absent:
             return [tuple(metrics)], None
         packed = np.packbits(np.stack(list(absent.values()), axis=1), axis=1)
         kinds = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1]))).ravel()
         _, first, of_row = np.unique(kinds, return_index=True, return_inverse=True)
-        shapes = [
+        metric_sets = [
             tuple(name for name in metrics if name not in absent or not absent[name][row])
             for row in first.tolist()
         ]
-        return shapes, of_row.reshape(count).astype(np.int64) if len(shapes) > 1 else None
+        return metric_sets, of_row.reshape(count).astype(np.int64) if len(metric_sets) > 1 else None
 
-    def _one_by_one(self, data: bytes) -> Iterator[RowBlock | int]:
+    def _decode_each(self, data: bytes) -> Iterator[RowBlock | int]:
         rows: list[Row] = []
         for line in filter(None, data.split(b"\n")):
-            if line == self.before:
+            if line == self.last_line:
                 continue
-            self.before, row = line, records.decode_row(line)
+            self.last_line, row = line, records.decode_row(line)
             if "start_step" in row:
                 if rows:
                     yield block_from_rows(rows)
@@ -178,11 +179,11 @@ class LineDecoder:
             else:
                 self.torn += 1
         if rows:
-            self._learn(rows)
+            self._update_decoder(rows)
             yield block_from_rows(rows)
 
-    def _learn(self, rows: Sequence[Row]) -> None:
-        """What lines look like from now on."""
+    def _update_decoder(self, rows: Sequence[Row]) -> None:
+        """Builds the decoder for lines with the names of these rows, and of all before."""
         names = {name: None for row in rows for name in row if name not in _NON_METRIC_KEYS}
         if names.keys() <= self._names.keys() and self._decode is not None:
             return
@@ -205,10 +206,10 @@ def _first_row(column: Column) -> int:
 
 
 def block_from_rows(rows: Sequence[Row]) -> RowBlock:
-    """Rows as `records.decode_row` gives them."""
+    """Builds a block from rows of `records.decode_row`."""
     steps = np.array([row["step"] for row in rows], np.int64)
     numbers: dict[MetricSet, int] = {}
-    shape = np.array(
+    set_numbers = np.array(
         [numbers.setdefault(tuple(sorted(filter(records.is_metric, row))), len(numbers)) for row in rows],
         np.int64,
     )
@@ -223,59 +224,73 @@ def block_from_rows(rows: Sequence[Row]) -> RowBlock:
         for name, (places, values) in found.items()
     }
     firsts = {name: _first_row(one) for name, one in columns.items()}
-    return RowBlock(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
+    return RowBlock(
+        steps, list(numbers), set_numbers if len(numbers) > 1 else None, firsts, columns.__getitem__
+    )
 
 
-def join_blocks(parts: Iterable[RowBlock]) -> RowBlock:
-    """One part of what counts of several."""
-    parts = [part for part in parts if part.kept]
-    if not parts:
+def join_blocks(blocks: Iterable[RowBlock]) -> RowBlock:
+    """Joins the effective rows of several blocks to one block."""
+    blocks = [block for block in blocks if block.num_effective]
+    if not blocks:
         return RowBlock(np.zeros(0, np.int64), [()], None, {}, dict[str, Column]().__getitem__)
-    steps = np.concatenate([part.steps[: part.kept] for part in parts])
+    steps = np.concatenate([block.steps[: block.num_effective] for block in blocks])
     numbers: dict[MetricSet, int] = {}
-    shape = np.concatenate([_metric_set_numbers(part, numbers) for part in parts])
-    names = dict.fromkeys(name for part in parts for name in part.names if part.names[name] < part.kept)
-    columns = {name: join_column(parts, name) for name in names}
+    set_numbers = np.concatenate([_metric_set_numbers(block, numbers) for block in blocks])
+    names = dict.fromkeys(
+        name for block in blocks for name in block.first_rows if block.first_rows[name] < block.num_effective
+    )
+    columns = {name: join_column(blocks, name) for name in names}
     firsts = {name: _first_row(one) for name, one in columns.items()}
-    return RowBlock(steps, list(numbers), shape if len(numbers) > 1 else None, firsts, columns.__getitem__)
+    return RowBlock(
+        steps, list(numbers), set_numbers if len(numbers) > 1 else None, firsts, columns.__getitem__
+    )
 
 
-def _metric_set_numbers(part: RowBlock, numbers: dict[MetricSet, int]) -> NumberArray:
-    own = np.array([numbers.setdefault(shape, len(numbers)) for shape in part.shapes], np.int64)
-    return own[part.shape[: part.kept]] if part.shape is not None else np.full(part.kept, own[0])
+def _metric_set_numbers(block: RowBlock, numbers: dict[MetricSet, int]) -> NumberArray:
+    own = np.array([numbers.setdefault(one, len(numbers)) for one in block.metric_sets], np.int64)
+    return (
+        own[block.set_numbers[: block.num_effective]]
+        if block.set_numbers is not None
+        else np.full(block.num_effective, own[0])
+    )
 
 
-def join_column(parts: Sequence[RowBlock], name: str) -> Column:
-    """What counts of one name in several parts; rows are counted through all of them."""
+def join_column(blocks: Sequence[RowBlock], name: str) -> Column:
+    """Joins the effective values of one name in several blocks. Rows are numbered across the blocks."""
     rows, values, count, is_dense = [], [], 0, True
-    for part in parts:
-        if part.names.get(name, part.kept) < part.kept:
-            column = part.column(name)
-            most = part.kept if column.rows is None else int(np.searchsorted(column.rows, part.kept))
+    for block in blocks:
+        if block.first_rows.get(name, block.num_effective) < block.num_effective:
+            column = block.column(name)
+            most = (
+                block.num_effective
+                if column.rows is None
+                else int(np.searchsorted(column.rows, block.num_effective))
+            )
             own = np.arange(most) if column.rows is None else column.rows[:most]
             is_dense = is_dense and column.rows is None
             rows.append(own + count)
             values.append(column.values[:most])
         else:
-            is_dense = is_dense and not part.kept
-        count += part.kept
+            is_dense = is_dense and not block.num_effective
+        count += block.num_effective
     if not values:
         return Column(np.zeros(0, np.int64), np.zeros(0))
     return Column(None if is_dense else np.concatenate(rows), np.concatenate(values))
 
 
-def metric_set_numbers(parts: Sequence[RowBlock]) -> NumberArray:
-    """Of each row that counts in several parts, the number of its shape: the same for the same metrics."""
+def metric_set_numbers(blocks: Sequence[RowBlock]) -> NumberArray:
+    """Returns the number of the metric set of each effective row in several blocks."""
     numbers: dict[MetricSet, int] = {}
     return (
-        np.concatenate([_metric_set_numbers(part, numbers) for part in parts])
-        if parts
+        np.concatenate([_metric_set_numbers(block, numbers) for block in blocks])
+        if blocks
         else np.zeros(0, np.int64)
     )
 
 
 def repeated_steps(steps: NumberArray) -> list[tuple[int, int]]:
-    """Where rows of the same step stand, one after the other: from, to."""
+    """Returns the ranges (begin, end) of consecutive rows with the same step."""
     found: list[tuple[int, int]] = []
     for at in np.flatnonzero(steps[1:] == steps[:-1]).tolist():
         if found and found[-1][1] == at + 1:

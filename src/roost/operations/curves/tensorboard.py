@@ -1,4 +1,4 @@
-"""``tensorboard``: any packages in TensorBoard, whether they were mirrored or not."""
+"""``tensorboard``: serves packages in TensorBoard, with or without a mirror."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
 
 _POLL_SECONDS = 1.0
-"""Between two looks at the packages, and at most between those of TensorBoard at the files."""
+"""The interval at which packages are polled, and the longest at which TensorBoard polls the files."""
 _STOP_SECONDS = 5.0
 _URL_PATTERN = re.compile(rb"TensorBoard \S+ at (http\S+)")
 _MAX_BYTES = 4000
@@ -31,31 +31,32 @@ _MAX_BYTES = 4000
 
 @dataclass(frozen=True)
 class TensorBoardAddress:
-    """TensorBoard answers."""
+    """The address of a running TensorBoard."""
 
     url: str
     runs: dict[str, str]
-    """What each package is called there."""
+    """The path of each package by its name in TensorBoard."""
 
 
 def tensorboard(
     packages: Sequence[Path | str], *, host: str = "127.0.0.1", port: int | None = None
 ) -> Iterator[TensorBoardAddress]:
-    """Writes event files of some packages into a folder for a while, serves it, and follows what is recorded
-    meanwhile. The packages are only read.
+    """Writes event files of some packages into a temporary folder, serves it, and appends new rows. The
+    packages are only read.
 
     Args:
-        packages: One run each, named after its folder.
-        host: Where to listen; whoever reaches it sees everything.
-        port: 0: any that is free; None: 6006, or one of those after it.
+        packages: Each is one run, named after its folder.
+        host: The address to listen at. There is no access control.
+        port: 0: any free port; None: 6006, or the next free one.
 
     Yields:
-        Once, when TensorBoard answers. It goes on until the generator is closed; that ends the server.
+        One address, when TensorBoard answers. Resuming the generator serves until it is closed, which ends
+        the server.
 
     Raises:
-        NotFound: One is no package.
+        NotFound: A package does not exist.
         ConfigError: TensorBoard is not installed.
-        DamagedPackage: A file of one is not as roost writes it.
+        DamagedPackage: A file of a package is not as roost writes it.
         RoostError: TensorBoard has ended.
         OSError: The folder cannot be written.
     """
@@ -83,7 +84,7 @@ def tensorboard(
 
 
 def _unique_names(packages: Sequence[PackageFolder]) -> dict[str, PackageFolder]:
-    """Each by a name of its own, in their order."""
+    """Returns the packages by unique names, in their order."""
     named: dict[str, PackageFolder] = {}
     for package in packages:
         name, number = package.path.name, 1
@@ -101,7 +102,7 @@ def _make_feed(package: PackageFolder, folder: Path) -> RecordFeed:
 
 
 def _start_server(folder: Path, host: str, port: int | None) -> subprocess.Popen[bytes]:
-    """TensorBoard's own server; it ends with us, whatever ends us."""
+    """Starts TensorBoard's server; it ends with this process, even if that is killed."""
     command = [
         sys.executable,
         "-P",
@@ -119,31 +120,31 @@ def _start_server(folder: Path, host: str, port: int | None) -> subprocess.Popen
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C is for us
-        env={**os.environ, "TMPDIR": str(folder)},  # it notes there that it runs
+        start_new_session=True,  # Ctrl-C must reach this process only
+        env={**os.environ, "TMPDIR": str(folder)},  # where it registers itself
         preexec_fn=functools.partial(session_processes.set_parent_death_signal, signal.SIGTERM),
     )
 
 
 def _wait_for_url(process: subprocess.Popen[bytes]) -> str:
-    """Waits until it says where it listens.
+    """Waits until the server prints its URL.
 
     Raises:
-        RoostError: It has ended instead, for example because the port is taken.
+        RoostError: It has ended, for example because the port is taken.
     """
-    said = b""
-    while (found := _URL_PATTERN.search(said)) is None:
-        said = (said + _read_output(process, _POLL_SECONDS))[-_MAX_BYTES:]
+    output = b""
+    while (found := _URL_PATTERN.search(output)) is None:
+        output = (output + _read_output(process, _POLL_SECONDS))[-_MAX_BYTES:]
         if process.poll() is not None:
-            said = (said + _read_output(process, 0.0))[-_MAX_BYTES:]
-            lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+            output = (output + _read_output(process, 0.0))[-_MAX_BYTES:]
+            lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
             why = " ".join(lines[-1].split()) if lines else f"it ended with {process.returncode}"
             raise RoostError(f"TensorBoard did not start: {why}", fix="give another --port or --host")
     return found[1].decode()
 
 
 def _read_output(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """What it prints within that time; once it has closed its output, only the time."""
+    """Returns output that arrives within a time. After the output was closed, only waits."""
     assert process.stdout is not None
     if select.select([process.stdout], [], [], seconds)[0]:
         if piece := process.stdout.read1(_MAX_BYTES):  # type: ignore[attr-defined]

@@ -71,7 +71,7 @@ def continue_(request: ContinueRequest) -> StartedSession:
         UsageError: Options contradict each other.
         OSError: The request of the session cannot be written.
     """
-    package = package_schema.open_checked(request.package, to_go_on=True)
+    package = package_schema.open_checked(request.package, to_continue=True)
     if request.step is not None:
         request = replace(request, checkpoint=package.store().at_step(request.step).id)
     lock_fd = lock_package(package)

@@ -79,7 +79,7 @@ def debug(request: DebugRequest) -> DebugProgram:
         CardsBusy: Other processes hold all cards.
     """
     package = preconditions.open_with_runner(
-        request.package, by=functools.partial(package_schema.open_checked, to_go_on=True)
+        request.package, by=functools.partial(package_schema.open_checked, to_continue=True)
     )
     project = preconditions.project_folder(package, request.project)
     if request.checkpoint is not None:

@@ -102,7 +102,7 @@ def fork(request: ForkRequest) -> StartedSession:
         package_name.checked_name(request.name)
     if request.description:
         package_name.folder_name(request.description)
-    source = package_schema.open_checked(request.package, to_go_on=True)
+    source = package_schema.open_checked(request.package, to_continue=True)
     require_runner(source)
     plan = _plan_fork(source, request)
     if (info := _reached_goal(plan, request)) is not None:

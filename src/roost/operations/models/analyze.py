@@ -1,4 +1,4 @@
-"""``analyze``: runs a script on what a package trained."""
+"""``analyze``: runs a script on the trained model of a package."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ from roost.package.sessions import Session
 
 @dataclass(frozen=True, kw_only=True)
 class AnalyzeRequest:
-    """What is asked."""
+    """A request to analyze a package."""
 
     package: Path
     script: str
-    """A file; or the name of one of the project's AnalyzeScripts, or of the package's copy of them."""
+    """A file; or the name of a script in ``AnalyzeScripts`` of the project, or of its copy in the package."""
     checkpoint: int | None = None
-    """Look at this one; None: the newest good one."""
+    """The id of the checkpoint; None: the newest good one."""
     untrained: bool = False
-    """Look at the weights as the Runner builds them."""
+    """Use the weights as the Runner builds them."""
     device: str = "auto"
     """auto, cpu or cuda."""
     project: Path | None = None
-    """Where the project is now; None: where it was."""
+    """The folder of the project now; None: its recorded folder."""
     out: Path | None = None
-    """Store everything in a new folder below this one; None: in the package."""
+    """The parent of a new folder for all results; None: the package."""
     command: Sequence[str] = ()
 
 
 def analyze(request: AnalyzeRequest) -> StartedSession:
-    """Starts an analysis. It takes no lock: the package's training may be running. It ends when the process
-    that called this is gone.
+    """Starts an analysis. It takes no lock: the training of the package may be running. The analysis ends
+    with the calling process.
 
     Raises:
         NotFound: There is no such package, script, checkpoint or project.
-        ContractError: The script has no `experience` that can be called.
+        ContractError: The script has no callable `experience`.
         DamagedPackage: A file of the package is not as roost writes it.
-        CheckpointError: There are checkpoints, and none was written by roost.
+        CheckpointError: There are checkpoints, but roost has written none of them.
         UsageError: ``untrained`` with a checkpoint.
         Refused: The package is a file, or has no Runner, or the analysis cannot be stored there.
         ConfigError: The package's settings do not fit this version.
-        Busy: Others hold all GPUs.
+        Busy: All GPUs are leased.
         RoostError: The supervisor did not start.
     """
     package = preconditions.open_with_runner(
-        request.package, by=functools.partial(package_schema.open_checked, to_go_on=True)
+        request.package, by=functools.partial(package_schema.open_checked, to_continue=True)
     )
     project = preconditions.project_folder(package, request.project)
     found = script.read(script.find(request.script, [project / script.FOLDER, package.path / script.FOLDER]))
@@ -75,16 +75,16 @@ def analyze(request: AnalyzeRequest) -> StartedSession:
 
 
 def _broken_link_notes(package: PackageFolder, project: Path, *, renew: bool) -> list[str]:
-    """A line for each link to data that leads nowhere. Where the project's new place was given they are first
-    pointed to it, which changes nothing that the package needs where it came from."""
+    """Returns a line for each broken link to data. With ``renew``, broken links are first renewed to point to
+    the project, which takes nothing from the package that it needs at its original place."""
     broken = [name for name in package.manifest["links"] if not (package.path / name).exists()]
     if broken and renew:
         try:
             broken = snapshot.renew_links(package.path, package.manifest, project)
         except OSError as error:
-            return [f"the links to what was not copied cannot be renewed: {error}"]
+            return [f"the links to files that were not copied cannot be renewed: {error}"]
     return [
-        f"{name} was not copied, and its link leads nowhere; if the analysis needs it: --project DIR"
+        f"{name} was not copied, and its link is broken; if the analysis needs it, give --project DIR"
         for name in broken
     ]
 
@@ -99,7 +99,7 @@ def _start(
     session_cards: SessionCards,
 ) -> StartedSession:
     durable.write(place / analysis_folder.SCRIPT, found.source)
-    asked = {
+    body = {
         "kind": "analysis",
         "package": str(package.path),
         "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
@@ -110,13 +110,13 @@ def _start(
         "command": list(request.command),
     }
     running, process = package_worker.start_package_worker(
-        package, place, asked, settings, number=int(place.name), session_cards=session_cards
+        package, place, body, settings, number=int(place.name), session_cards=session_cards
     )
     return StartedSession(package.path, running, process)
 
 
 def outcome(running: RunningSession, session: Session) -> dict[str, Any]:
-    """Everything about an analysis that has ended, as one mapping for programs."""
+    """Returns all results of an ended analysis as a JSON object."""
     place = running.record.parent
     record = session.record or {}
     ending = {

@@ -1,4 +1,4 @@
-"""``export --weights``: the weights of a package as a plain file."""
+"""``export --weights``: writes the weights of a package into one file."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ FILE_ENDINGS = (".pt", ".pth", ".safetensors")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportWeightsRequest:
-    """What is asked."""
+    """A request to export weights."""
 
     package: Path
     output: Path
-    """Its ending tells the format: .pt and .pth for `torch.load`, or .safetensors."""
+    """Its ending gives the format: .pt and .pth for `torch.load`, or .safetensors."""
     checkpoint: str | None = None
     """``last``, ``best`` or an id; None: ``last``."""
     average: str | None = None
-    """``last:K`` or ``best:K``: the mean of so many checkpoints."""
+    """``last:K`` or ``best:K``: the mean of K checkpoints."""
     monitor: str | None = None
-    """What ``best`` goes by; None: the first rule of ``checkpoint.best``."""
+    """The metric of ``best``; None: that of the first rule of ``checkpoint.best``."""
     mode: str | None = None
     averaged: str | None = None
-    """The weights that this average had reached, instead of those that were trained."""
+    """The name of an average whose weights are exported instead of the trained ones."""
     prefix: str | None = None
-    """Takes the weights whose names begin so alone, without it."""
+    """Export only weights whose names begin with this prefix, which is removed."""
     overwrite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedWeights:
-    """What came of it."""
+    """The result of an export."""
 
     path: str
     state: str
@@ -52,40 +52,37 @@ class ExportedWeights:
     """In one line."""
     package: str
     checkpoints: list[dict[str, Any]]
-    """id, step and epoch of each whose weights these are, and the sha256 of its file of weights."""
+    """id, step and epoch of each checkpoint that was used, and the SHA-256 of its file of weights."""
     averaged: str | None
     prefix: str | None
     bytes: int
     sha256: str | None
-    """Of the file."""
+    """The digest of the file."""
     tensors: int
-    """Names in the file."""
+    """The number of names in the file."""
     numbers: int
-    """In them; of tied ones once."""
+    """The number of elements; tied tensors count once."""
     tied: dict[str, str]
-    """Names of a tensor that has another name, too."""
+    """Names of tensors that have another name too."""
     left_out: list[str]
-    """Names without the prefix."""
+    """Names that do not begin with the prefix."""
     notes: list[str] = field(default_factory=list)
-    """What a person should hear: checkpoints that were passed over, …"""
+    """Notes for the user, for example checkpoints that were skipped."""
 
 
 @dataclass(frozen=True)
 class RunningExport:
-    """An export that goes on."""
+    """An export in progress."""
 
     running: RunningSession
     process: GuardProcess
     output: Path
     notes: list[str]
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
     def outcome(self, ended: Session) -> ExportedWeights:
-        """What came of it; to be asked before its block is left.
-
-        Args:
-            ended: Its session, with the supervisor's record.
-        """
+        """Returns the result of the ended session. Must be called inside the ``with`` block of
+        `export_weights`."""
         code = (ended.record or {}).get("exit_code")
         found = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
         empty: dict[str, Any] = {"package": self.running.package.name, "averaged": None, "prefix": None}
@@ -102,21 +99,21 @@ class RunningExport:
 
 @contextmanager
 def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
-    """Writes the weights into a file, which stands whole or not at all. It needs neither the project nor its
-    code, and takes no lock: the package's training may go on. It ends with the block.
+    """Writes the weights into a file, atomically. Needs neither the project nor its code, and takes no lock:
+    the training of the package may be running. The worker ends with the ``with`` block.
 
     Raises:
-        UsageError: The file's ending tells no format, or the words for the checkpoints mean nothing.
+        UsageError: The ending of the file is no known format, or the choice of checkpoints is not valid.
         NotFound: There is no such package, checkpoint or folder.
-        CheckpointError: There are checkpoints, and none was written by roost.
-        Refused: The file is there already, nothing can be written there, or the package has no Runner.
+        CheckpointError: There are checkpoints, but roost has written none of them.
+        Refused: The file exists already, cannot be written, or the package has no Runner.
         RoostError: The supervisor did not start.
     """
     output = _checked_output(request.output, overwrite=request.overwrite)
     package = preconditions.open_with_runner(request.package)
-    words = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
-    which, notes = select_checkpoints(package, request.checkpoint, **words)
-    asked = {
+    criteria = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
+    which, notes = select_checkpoints(package, request.checkpoint, **criteria)
+    body = {
         "kind": "export",
         "package": str(package.path),
         "chosen": which,
@@ -126,22 +123,22 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
         "overwrite": request.overwrite,
         "device": "cpu",
     }
-    with worker_on_package(package, output.parent, asked, None, fix="name a file elsewhere") as started:
+    with worker_on_package(package, output.parent, body, None, fix="name a file elsewhere") as started:
         yield RunningExport(started.running, started.process, output, notes)
 
 
 def _checked_output(output: Path, *, overwrite: bool) -> Path:
     if output.suffix not in FILE_ENDINGS:
-        fix = f"end it in {', '.join(FILE_ENDINGS)}"
-        raise UsageError("the ending tells no format", setting="--weights", received=str(output), fix=fix)
+        fix = f"end the name in {', '.join(FILE_ENDINGS)}"
+        raise UsageError("the ending is no known format", setting="--weights", received=str(output), fix=fix)
     output = output.expanduser().absolute()
     if not output.parent.is_dir():
         raise NotFound(
-            "there is no such folder", setting="--weights", received=str(output.parent), fix="make it first"
+            "there is no such folder", setting="--weights", received=str(output.parent), fix="create it first"
         )
     if output.is_dir():
         raise Refused("is a folder", setting="--weights", received=str(output), fix="name a file")
     if output.exists() and not overwrite:
         fix = "name another one, or replace it: --overwrite"
-        raise Refused("the file is there already", setting="--weights", received=str(output), fix=fix)
+        raise Refused("the file exists already", setting="--weights", received=str(output), fix=fix)
     return output

@@ -1,4 +1,4 @@
-"""``predict``: runs a package's Runner over data, with the weights of one checkpoint."""
+"""``predict``: runs the Runner of a package on data, with the weights of one checkpoint."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from roost.supervisor.guard_start import GuardProcess
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest:
-    """What is asked."""
+    """A request to predict."""
 
     package: Path
     source: str
-    """The name of a set, what the project's `Dataset.predict` understands, or a .npy, .npz or .csv file."""
+    """The name of a set, a source for the project's `Dataset.predict`, or a .npy, .npz or .csv file."""
     checkpoint: str | None = None
     """``last``, ``best`` or an id; None: ``last``."""
     averaged: str | None = None
-    """The weights that this average had reached, instead of those that were trained."""
+    """The name of an average whose weights are used instead of the trained ones."""
     device: str = "auto"
     """auto, cpu or cuda."""
     project: Path | None = None
-    """Where the project is now; None: where it was."""
+    """The folder of the project now; None: its recorded folder."""
     out: Path | None = None
-    """The folder to be made; None: the next number below ``predictions`` in the package."""
+    """The new folder for the predictions; None: the next number below ``predictions`` in the package."""
     batch_size: int | None = None
     num_workers: int | None = None
     limit: int | None = None
-    """The first so many samples; None: all."""
+    """The number of samples, from the first on; None: all."""
     command: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOutcome:
-    """What came of it."""
+    """The result of a prediction."""
 
     package: str
     folder: str | None
-    """None where nothing was kept."""
+    """None if no predictions were stored."""
     state: str
     exit_code: int
     reason: str | None
@@ -65,27 +65,23 @@ class PredictOutcome:
 
 @dataclass(frozen=True)
 class RunningPrediction:
-    """A prediction that goes on."""
+    """A prediction in progress."""
 
     running: RunningSession
     process: GuardProcess
     notes: list[str]
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
     def stage(self) -> str:
-        """How far it is; empty before the first batch."""
-        seen = live_progress.read(self.running.record.parent / "progress")
-        if seen is None:
+        """Returns the progress as text; empty before the first batch."""
+        progress = live_progress.read(self.running.record.parent / "progress")
+        if progress is None:
             return ""
-        share = f" ({seen.fraction:.0%})" if seen.fraction else ""
-        return f"{seen.samples:,} samples{share}, {seen.samples_per_second:,.0f} per second"
+        share = f" ({progress.fraction:.0%})" if progress.fraction else ""
+        return f"{progress.samples:,} samples{share}, {progress.samples_per_second:,.0f} per second"
 
     def outcome(self, ended: Session) -> PredictOutcome:
-        """What came of it; to be asked before its block is left.
-
-        Args:
-            ended: Its session, with the supervisor's record.
-        """
+        """Returns the result of the ended session. Must be called inside the ``with`` block of `predict`."""
         record = ended.record or {}
         code = record.get("exit_code")
         result = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
@@ -104,28 +100,28 @@ class RunningPrediction:
 
 @contextmanager
 def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
-    """Starts a prediction. What it gives stands in its folder whole or not at all. It takes no lock: the
-    package's training may go on. It ends with the block, and when this process is gone.
+    """Starts a prediction. Its folder appears complete or not at all. It takes no lock: the training of the
+    package may be running. The worker ends with the ``with`` block, or with this process.
 
     Raises:
         NotFound: There is no such package, checkpoint or project.
-        UsageError: A number is below 1, or the words for the checkpoint mean nothing.
-        CheckpointError: There are checkpoints, and none was written by roost.
-        Refused: The folder is there already, or nothing can be written there; or the package has no Runner.
+        UsageError: A number is too small, or the choice of the checkpoint is not valid.
+        CheckpointError: There are checkpoints, but roost has written none of them.
+        Refused: The folder exists already or cannot be written, or the package has no Runner.
         DamagedPackage: A file of the package is not as roost writes it.
         ConfigError: The package's settings do not fit this version.
-        Busy: Others hold all GPUs.
+        Busy: All GPUs are leased.
         RoostError: The supervisor did not start.
     """
     _check_numbers(request)
     package = preconditions.open_with_runner(
-        request.package, by=lambda path: package_schema.open_checked(path, to_go_on=True)
+        request.package, by=lambda path: package_schema.open_checked(path, to_continue=True)
     )
     project = preconditions.project_folder(package, request.project)
     which, notes = select_checkpoints(package, request.checkpoint)
     settings = package_schema.checked_settings(package, project)
     output = _output_folder(package, request.out)
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "kind": "prediction",
         "package": str(package.path),
         "source": request.source,
@@ -142,9 +138,7 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
     }
     session_cards = choose_one_card(request.device)
     parent = _make_parent(output.parent if output is not None else package.path / predictions.NAME)
-    with worker_on_package(
-        package, parent, asked, settings, fix=_FIX, session_cards=session_cards
-    ) as started:
+    with worker_on_package(package, parent, body, settings, fix=_FIX, session_cards=session_cards) as started:
         yield RunningPrediction(started.running, started.process, [*notes, *session_cards.notes])
 
 
@@ -161,7 +155,7 @@ def _check_numbers(request: PredictRequest) -> None:
 
 
 def _output_folder(package: PackageFolder, out: Path | None) -> Path | None:
-    """The folder to be made, absolute; None for the package's own next one."""
+    """Returns the new folder, absolute; None for the next one in the package."""
     if out is None:
         return None
     place = out.expanduser().absolute()
@@ -178,6 +172,6 @@ def _make_parent(parent: Path) -> Path:
     try:
         durable.make_folders(parent)
     except OSError as error:
-        said = error.strerror or error
-        raise Refused(f"nothing can be written here: {said}", where=parent, fix=_FIX) from error
+        cause = error.strerror or error
+        raise Refused(f"the folder cannot be written: {cause}", where=parent, fix=_FIX) from error
     return parent

@@ -128,7 +128,7 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
     """
     if options.most_parallel is not None:
         raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
-    package = package_schema.open_checked(request.package, to_go_on=True)
+    package = package_schema.open_checked(request.package, to_continue=True)
     options.check_values()
     options.check_dependencies()
     with state_folder.exclusive_lock(

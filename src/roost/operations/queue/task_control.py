@@ -42,7 +42,7 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
     """Requests tasks and packages to save and end, then reports until all have ended.
 
     Args:
-        named: Paths of packages, or tasks as `resolve.tasks` finds them. All are looked up before the first
+        named: Paths of packages, or tasks as `resolve.find_tasks` finds them. All are looked up before the first
             request is sent.
         now: Kill them instead.
 
@@ -94,7 +94,7 @@ def change(
     """Holds or releases tasks, or changes their priority.
 
     Args:
-        named: Tasks as `resolve.tasks` finds them. All are looked up before the first is changed.
+        named: Tasks as `resolve.find_tasks` finds them. All are looked up before the first is changed.
         held: Whether to hold them; None: leave it.
         priority: Higher comes first; None: leave it.
 

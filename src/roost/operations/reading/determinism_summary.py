@@ -1,4 +1,4 @@
-"""What a run asked of torch for the same bits again, and what was in force when it began."""
+"""The determinism of a run: its setting, and the state of torch when it began."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from roost.package import environment
 
 @dataclass(frozen=True)
 class DeterminismSummary:
-    """How far the run can be repeated bit for bit."""
+    """The settings of torch that decide whether a run can be repeated bit for bit."""
 
     asked: str | None
-    """The setting when the run began; None where an older version of roost began it."""
+    """The setting when the run began; None if an older version of roost began it."""
     threads: int | None
     algorithms: str
-    """Of torch, deterministic ones: off, warn (where there is none another one is taken) or only."""
+    """Deterministic algorithms of torch: off, warn (a nondeterministic one if there is no other) or only."""
     tf32: list[str]
-    """Where float32 may be rounded to TF32: matrix products, convolutions, recurrent layers."""
+    """Operations in which float32 may be rounded to TF32: matrix products, convolutions, recurrent layers."""
     cudnn_benchmark: bool | None
-    """Whether cuDNN tries which kernel is fastest; None where it takes no part."""
+    """Whether cuDNN benchmarks its kernels; None if it is not used."""
 
 
 class _Stack(msgspec.Struct):
@@ -43,7 +43,7 @@ class _Environment(msgspec.Struct):
 
 
 def read(package: Path) -> DeterminismSummary | None:
-    """Reads it from environment.json; None before the worker has written that.
+    """Reads environment.json; returns None before the worker has written it.
 
     Raises:
         DamagedPackage: The file is not as roost writes it.

@@ -1,7 +1,8 @@
 """``ls``: the packages of a folder.
 
-Ten thousand of them are listed in a tenth of a second: a package whose ``sessions`` folder has not changed
-is taken from an index, for one look at that folder. The index is a cache; whoever removes it loses time only.
+Ten thousand packages are listed in a tenth of a second: the summary of a package whose ``sessions`` folder
+has not changed comes from an index, at the cost of one ``stat``. The index is a cache; it can be removed at
+any time.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
 
 
 def list_packages(directory: Path | str | None = None, query: str = "") -> list[PackageSummary]:
-    """The packages in a folder, by name, which for most is by time.
+    """Returns the packages of a folder, sorted by name, which for most names is by time.
 
     Args:
-        directory: The folder; one without packages stands for its ``runs``. None: the current one.
-        query: Those that are meant, and their order: `roost.operations.reading.query`.
+        directory: The folder, or one package. In a folder without packages its ``runs`` is read. None: the
+            current folder.
+        query: Selects and sorts the packages: `roost.operations.reading.query`.
 
     Raises:
         NotFound: There is no such folder.
-        UsageError: The query means nothing.
+        UsageError: The query is not valid.
     """
     folder, found = _find_entries(directory)
     if not query:
@@ -45,7 +47,7 @@ def list_packages(directory: Path | str | None = None, query: str = "") -> list[
 
 
 def listed_folder(directory: Path | str | None = None) -> Path:
-    """The folder whose packages are listed; arguments and errors as of `list_packages`."""
+    """Returns the folder whose packages `list_packages` lists for ``directory``; raises the same errors."""
     folder, _ = _find_entries(directory)
     return folder
 
@@ -64,7 +66,7 @@ def _find_entries(directory: Path | str | None) -> tuple[Path, dict[str, IndexEn
 
 
 def entries(folder: Path) -> dict[str, IndexEntry]:
-    """The packages in this folder itself, by name."""
+    """Returns the packages of this folder itself, by name."""
     index = package_index_path(folder)
     known = _read(index, folder)
     found: dict[str, IndexEntry] = {}
@@ -81,9 +83,9 @@ def entries(folder: Path) -> dict[str, IndexEntry]:
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each entry that has a ``sessions`` folder, with that folder's time and number.
+    """Yields each entry that has a ``sessions`` folder, with the stamp of that folder: its time and inode.
 
-    One of them changes when a session is added or ends, because their files are renamed into place, or when
+    The stamp changes when a session is added or ends, because session files are renamed into place, and when
     another package takes the name.
     """
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -91,7 +93,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
         with os.scandir(root) as entries:
             for entry in entries:
                 try:
-                    found = os.stat(f"{entry.name}/sessions", dir_fd=root)  # quicker than by the whole path
+                    found = os.stat(f"{entry.name}/sessions", dir_fd=root)  # faster than by the whole path
                 except OSError:
                     continue
                 yield entry.name, (found.st_mtime_ns, found.st_ino)
@@ -102,7 +104,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 def _read_entry(path: Path, stamp: tuple[int, int]) -> IndexEntry | None:
     try:
         return IndexEntry(stamp, _summarize(path))
-    except (NotFound, FileNotFoundError):  # being made, or gone meanwhile
+    except (NotFound, FileNotFoundError):  # being created, or removed meanwhile
         return None
     except OSError as error:
         return IndexEntry(stamp, PackageSummary(name=path.name, state="damaged", error=str(error)))
@@ -128,5 +130,5 @@ def _write(index: Path, content: _Index) -> None:
     try:
         data = msgspec.json.encode(content)
     except UnicodeEncodeError:
-        return  # a name that JSON cannot hold: the next look takes longer
+        return  # JSON cannot hold one of the names: the next list takes longer
     write_cache_file(index, data)

@@ -1,4 +1,4 @@
-"""``logs``: what a run printed."""
+"""``logs``: the output of a run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _POLL_SECONDS = 0.05
 def logs(
     package: Path | str, *, follow: bool = False, lines: int | None = None, rank: int = 0
 ) -> Iterator[bytes | str]:
-    """The output of a package, byte for byte; where it was too long to be kept whole, a line says so.
+    """Yields the output of a package, byte for byte. A line marks output that was too long to be kept.
 
     Args:
-        package: The package, or what its task is called by (`roost.operations.resolve`).
-        follow: Go on until the running session has ended; of a task, until it has ended for good.
-        lines: Begin with the last so many lines; None: at the beginning.
-        rank: Whose output.
+        package: The package, or its task (`roost.operations.resolve`).
+        follow: Continue until the running session has ended; for a task, until the task has ended.
+        lines: Begin with this many last lines; None: begin at the start.
+        rank: The rank whose output is read.
 
     Yields:
-        Pieces as they come; with ``follow`` also empty ones while nothing does, so that a caller may stop,
-        and as text what a person should hear between two attempts of a task.
+        Bytes as they arrive. With ``follow`` also empty bytes while nothing arrives, so that a caller can
+        stop, and texts: notes for the user between two attempts of a task.
 
     Raises:
-        NotFound: There is no such package or task, or no such rank has printed in it.
-        UsageError: Several tasks are meant.
-        DamagedPackage: With ``follow``: nobody can tell whether the session has ended.
+        NotFound: There is no such package or task, or no output of this rank.
+        UsageError: Several tasks match.
+        DamagedPackage: With ``follow``: the files do not say whether the session has ended.
         OSError: The output cannot be read.
     """
     found = resolve.find_package(package)
@@ -51,12 +51,14 @@ def logs(
     opened = package_schema.open_checked(found) if follow else PackageFolder.open(found)
     path = Path(rank_output_path(str(opened.output), rank))
     if rank and not path.exists():
-        raise NotFound(f"no rank {rank} has printed here", where=opened.path, fix=_other_output_hint(opened))
+        raise NotFound(
+            f"there is no output of rank {rank}", where=opened.path, fix=_other_output_hint(opened)
+        )
     offset = 0 if lines is None else tail_offset(path, lines)
     session = opened.sessions()[-1] if follow and opened.sessions() else None
     if session is None:
         with OutputReader(path, offset=offset) as output:
-            yield from output.new()
+            yield from output.read_new()
         return
     first = replace(running_session.running_session(opened, session.number, offset=offset), output=path)
     if task is None:
@@ -66,24 +68,21 @@ def logs(
 
 
 def explain_no_output(package: Path | str) -> str:
-    """Why a package has printed nothing, in one line.
-
-    Args:
-        package: As of `logs`.
+    """Returns one line that says why the output of a package is empty.
 
     Raises:
         NotFound, UsageError: As `logs`.
     """
     found = resolve.find_package(package)
-    begun = PackageFolder.open(found).sessions()
-    if begun:
-        return f"it has printed nothing{' yet' if begun[-1].state in ('starting', 'running') else ''}"
+    started = PackageFolder.open(found).sessions()
+    if started:
+        return f"the package has no output{' yet' if started[-1].state in ('starting', 'running') else ''}"
     task = resolve.unfinished_task(found)
-    return "it never began" if task is None else f"it has not begun yet: `roost why {task.id}` says why"
+    return "the run never started" if task is None else f"not started yet: `roost why {task.id}` says why"
 
 
 def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes]:
-    """Empty pieces while a task waits for its first attempt."""
+    """Yields empty bytes until a task has its first session."""
     while _read_task(id).state in (PENDING, STARTING) and not _has_session(package, id):
         yield b""
         time.sleep(_POLL_SECONDS)
@@ -99,30 +98,32 @@ def _read_task(id: str) -> Task:
 
 
 def _follow_attempts(first: RunningSession, package: PackageFolder, id: str) -> Iterator[bytes | str]:
-    """All attempts of a task, from the session ``first`` on."""
+    """Yields the output of all attempts of a task, from the session ``first`` on, and notes between them."""
     notes: dict[int, str] = {}
-    told: set[int] = set()
+    reported: set[int] = set()
 
     def next_session(session: Session) -> int | None:
-        state = _read_task(id).state  # before the sessions: what began before the task ended is there by now
+        state = _read_task(id).state  # read before the sessions: none begins after the task has ended
         later = [one.number for one in package.sessions() if one.number > session.number]
         if not later and state in ENDED:
             return None
         if not later and daemon_presence.find_daemon(state_folder.lab_folder()) is None:
-            notes[session.number] = "no daemon runs that would see to the task: `roost lab start`"
+            notes[session.number] = "no daemon runs to continue the task: `roost lab start` starts it"
             return None
         if later or state == PENDING:
-            notes[session.number] = f"session {session.number} {session.state}; the task goes on with another"
+            notes[session.number] = (
+                f"session {session.number} {session.state}; the task continues in another session"
+            )
         return min(later, default=running_session.NOT_YET)
 
     for piece in running_session.follow(first, next_session=next_session):
-        yield from (text for number, text in notes.items() if number not in told)
-        told |= notes.keys()
+        yield from (text for number, text in notes.items() if number not in reported)
+        reported |= notes.keys()
         if isinstance(piece, bytes):
             yield piece
 
 
 def _other_output_hint(package: PackageFolder) -> str:
-    """Where else it may be: the ranks of one machine of several print together."""
+    """Names other outputs: the ranks of one machine of several share one file."""
     others = sorted(path.name for path in package.path.glob("_output_node_*.txt"))
     return f"look at --rank 0, or at {', '.join(others)} of another machine" if others else "look at --rank 0"

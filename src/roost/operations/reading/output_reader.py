@@ -1,7 +1,7 @@
-"""Reading an output file while it grows, the hole in one that grew too long included.
+"""Reads an output file while it grows, also one with a hole.
 
-The supervisor keeps the first and the last part of output that is longer than ``limits.output_mb``: it takes
-the blocks in the middle out of the file (a hole), so that offsets stay as they are for whoever reads along.
+The supervisor keeps the first and the last part of output that is longer than ``limits.output_mb``. It
+removes the blocks in the middle from the file (a hole), so that offsets stay valid for concurrent readers.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _CHUNK_BYTES = 1 << 16
 
 
 class OutputReader:
-    """One file of output, opened when it is there, and kept open: at the end of a session it may be replaced
-    by a shorter one, which a follower in its middle must not fall into.
+    """An output file, opened as soon as it exists, and kept open: at the end of a session a shorter file may
+    replace it, in which the offset of a reader would be wrong.
 
     Args:
         path: The file; it need not exist yet.
-        offset: Where to begin, in bytes.
-        most: So many bytes are in a piece.
+        offset: The first byte to read.
+        max_bytes: The largest number of bytes per read.
     """
 
-    def __init__(self, path: Path, *, offset: int = 0, most: int = _CHUNK_BYTES) -> None:
-        self._path, self.offset, self._most = path, offset, most
+    def __init__(self, path: Path, *, offset: int = 0, max_bytes: int = _CHUNK_BYTES) -> None:
+        self._path, self.offset, self._max_bytes = path, offset, max_bytes
         self._fd = -1
 
     @property
     def size(self) -> int:
-        """Bytes, of the file that is open; 0 before the first is read."""
+        """The size of the open file in bytes; 0 before the first read."""
         return os.fstat(self._fd).st_size if self._fd >= 0 else 0
 
-    def new(self) -> Iterator[bytes]:
-        """What was added since the last call, in pieces; in the place of a hole a line that says so.
+    def read_new(self) -> Iterator[bytes]:
+        """Yields the bytes since the last call. A line takes the place of a hole.
 
         Raises:
             OSError: It cannot be read.
@@ -54,14 +54,14 @@ class OutputReader:
             if start > self.offset:
                 left_out, self.offset = start - self.offset, start
                 yield b"\n" + left_out_line(left_out)
-            piece = os.pread(self._fd, _bytes_before_hole(self._fd, start, self._most), start)
+            piece = os.pread(self._fd, _bytes_before_hole(self._fd, start, self._max_bytes), start)
             if not piece:
                 return
             self.offset += len(piece)
             yield piece
 
     def was_replaced(self) -> bool:
-        """Whether another file stands in its place by now."""
+        """Whether another file has replaced the open one."""
         try:
             now = self._path.stat()
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class OutputReader:
 
 
 def _next_data(fd: int, offset: int) -> int:
-    """Where the next bytes stand, at or after ``offset``; the end of the file when there are none."""
+    """Returns the offset of the next data at or after ``offset``; the end of the file if there is none."""
     if not hasattr(os, "SEEK_DATA"):
         return offset
     try:
@@ -92,21 +92,22 @@ def _next_data(fd: int, offset: int) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:  # a hole up to the end, or the end itself
             return max(offset, os.fstat(fd).st_size)
-        return offset  # a disk that does not know holes has none
+        return offset  # a file system without support for holes has none
 
 
-def _bytes_before_hole(fd: int, offset: int, most: int) -> int:
-    """How many bytes to read from ``offset`` on, none of a hole among them, and not more than ``most``."""
+def _bytes_before_hole(fd: int, offset: int, max_bytes: int) -> int:
+    """Returns the number of bytes from ``offset`` up to the next hole, at most ``max_bytes``."""
     if not hasattr(os, "SEEK_HOLE"):
-        return most
+        return max_bytes
     try:
-        return min(most, os.lseek(fd, offset, os.SEEK_HOLE) - offset)
-    except OSError:  # the end, or no holes here
-        return most
+        return min(max_bytes, os.lseek(fd, offset, os.SEEK_HOLE) - offset)
+    except OSError:  # the end, or no support for holes
+        return max_bytes
 
 
 def tail_offset(path: Path, lines: int) -> int:
-    """Where the last ``lines`` lines of a file begin, in bytes; reads from its end only, up to a hole."""
+    """Returns the offset of the last ``lines`` lines of a file. Reads backwards from its end, up to a
+    hole."""
     try:
         fd = safe_read.open_fd(path)
     except FileNotFoundError:
@@ -120,8 +121,8 @@ def tail_offset(path: Path, lines: int) -> int:
 def _tail_offset(fd: int, size: int, lines: int) -> int:
     if lines <= 0:
         return size
-    # A line that is not ended yet counts: then there is one newline less to pass.
-    wanted = lines
+    # An unfinished last line counts as a line; then there is one newline less to find.
+    remaining = lines
     end = size
     while end:
         start = max(0, end - _CHUNK_BYTES)
@@ -129,11 +130,11 @@ def _tail_offset(fd: int, size: int, lines: int) -> int:
         is_below_hole, start = floor > start, floor
         piece = os.pread(fd, end - start, start)
         if end == size and piece.endswith(b"\n"):
-            wanted += 1
+            remaining += 1
         at = len(piece)
         while (at := piece.rfind(b"\n", 0, at)) >= 0:
-            wanted -= 1
-            if wanted == 0:
+            remaining -= 1
+            if remaining == 0:
                 return start + at + 1
         if is_below_hole:
             return start

@@ -10,36 +10,36 @@ import msgspec
 
 
 class PackageSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One package. None where something is not known (yet)."""
+    """A package in a list. A field is None if its value is not known (yet)."""
 
     name: str
     state: str
-    """new, starting, running, succeeded, failed, stopped or crashed; damaged when its files cannot tell."""
+    """new, starting, running, succeeded, failed, stopped or crashed; damaged if a file of it is."""
     step: int | None = None
     total_steps: int | None = None
     epoch: int | None = None
     metric: str | None = None
-    """The one that the first rule of ``checkpoint.best`` watches, else valid/loss, else what there is."""
+    """The metric of the first rule of ``checkpoint.best``, else valid/loss, else the first there is."""
     last: float | None = None
-    """Its newest value."""
+    """The newest value of the metric."""
     best: float | None = None
-    """Its value in the best checkpoint; None without such a rule."""
+    """The value of the metric in the best checkpoint; None without such a rule."""
     started: float | None = None
-    """Unix time of the first session's start."""
+    """Start of the first session, Unix seconds."""
     seconds: float | None = None
     """Running time of all sessions together."""
     sessions: int = 0
     error: str | None = None
-    """The last error line of a run that failed or crashed; what is damaged."""
+    """The last error line of a run that failed or crashed; the damage of a damaged package."""
     reason: str | None = None
-    """Why it ended before its end without failing: early stop, time limit."""
+    """Why the run ended early without a failure: early stop, time limit."""
     description: str | None = None
     parent: str | None = None
-    """The package that it goes on from, if it is a fork."""
+    """The package from which it was forked, if it is a fork."""
     parent_step: int | None = None
-    """The step at which it does."""
+    """The step at which it was forked."""
     group: str | None = None
-    """Of a run of a sweep: the same for those that differ in their seed alone."""
+    """For a run of a sweep: equal for runs that differ only in their seed."""
 
 
 CHANGING_STATES = frozenset(["starting", "running", "damaged"])

@@ -1,7 +1,7 @@
-"""Whether the JSON of a package has the shape that roost writes.
+"""Validates the JSON files of a package against the schemas that roost writes.
 
-Whoever reads a package asks here first: what was torn, or edited by hand, is then named as what it is, in one
-line, instead of failing somewhere in the middle.
+Every reader of a package calls this module first, so that a file that is torn or was edited by hand gives one
+line that names it, and no failure in the middle of an operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from roost.package.setting_locations import setting_locations
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e11)]
-"""Seconds, of a span or since 1970; what is beyond cannot be printed as a date."""
+"""A duration, or Unix seconds; larger numbers cannot be printed as a date."""
 
 
 class DamagedPackage(RoostError):
@@ -38,8 +38,8 @@ class DamagedPackage(RoostError):
 
     Args:
         package: The package.
-        name: The file, relative to it.
-        cause: What is wrong with it.
+        name: The file, relative to the package.
+        cause: The damage.
     """
 
     def __init__(self, package: Path, name: str, cause: str) -> None:
@@ -98,7 +98,7 @@ class _SessionRecord(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.state in ("starting", "running") and (self.host is None or self.pid is None):
-            raise ValueError("tells of a running process, and not of which")
+            raise ValueError("a running session without host and pid")
 
 
 class _Script(msgspec.Struct):
@@ -154,14 +154,14 @@ _SCHEMAS: dict[str, Any] = {
     "_package.json": _PackageRecord,
 }
 _OPTIONAL = "_package.json"
-"""The worker writes it with the first checkpoint."""
+"""It does not exist before the first checkpoint."""
 
 
 def load(package: Path, name: str) -> dict[str, Any]:
-    """One of the JSON files at a package's top, its texts `printable`.
+    """Reads a JSON file in the top folder of a package, with `printable` texts.
 
     Raises:
-        DamagedPackage: It is missing, no JSON, or not of its shape.
+        DamagedPackage: It is missing, not JSON, or not of its schema.
     """
     try:
         found = json.loads(safe_read.read(package / name))
@@ -172,14 +172,14 @@ def load(package: Path, name: str) -> dict[str, Any]:
     except OSError as error:
         raise DamagedPackage(package, name, f"it cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DamagedPackage(package, name, f"it is no JSON: {error}") from error
+        raise DamagedPackage(package, name, f"it is not JSON: {error}") from error
     _require_schema(package, name, found, _SCHEMAS[name])
     return dict(printable(found))
 
 
 def printable(value: Any) -> Any:
-    """JSON whose texts can be written as UTF-8. Names of files and command lines may hold other bytes; Python
-    keeps those as lone surrogates, which are shown by their number."""
+    """Returns JSON whose texts can be encoded as UTF-8. File names and command lines may have other bytes,
+    which Python keeps as lone surrogates; these are shown as ``\\udc80``."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, list):
@@ -197,11 +197,11 @@ def _require_schema(package: Path, name: str, found: object, shape: Any) -> None
 
 
 def sessions(package: Path) -> list[Session]:
-    """All sessions, oldest first, their texts `printable`. A record that cannot be read counts as none: on a
-    full disk a supervisor writes its last one in place, and may be killed at that.
+    """Returns all sessions, oldest first, with `printable` texts. A record that cannot be read counts as
+    missing: on a full disk a supervisor overwrites its last one in place, and may be killed meanwhile.
 
     Raises:
-        DamagedPackage: A request or a record is not of its shape.
+        DamagedPackage: A request or a record is not of its schema.
     """
     found = package_sessions.read_all(package / "sessions")
     for session in found:
@@ -216,10 +216,10 @@ def _require_session(package: Path, session: Session) -> None:
 
 
 def analyses(package: Path) -> list[Session]:
-    """All analyses, oldest first, as `sessions` gives those.
+    """Returns all analyses, oldest first, in the form of `sessions`.
 
     Raises:
-        DamagedPackage: A request or a record is not of its shape.
+        DamagedPackage: A request or a record is not of its schema.
     """
     found = analysis_folder.read_all(package / analysis_folder.NAME)
     for one in found:
@@ -230,27 +230,27 @@ def analyses(package: Path) -> list[Session]:
     return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
 
 
-def open_checked(path: Path | str, *, to_go_on: bool = False) -> PackageFolder:
-    """Opens a package whose every JSON file is as it should be.
+def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolder:
+    """Opens a package after a check of all its JSON files.
 
     Args:
-        path: The package, or what its task is called by (`roost.operations.resolve`).
-        to_go_on: But for _package.json, which the next save writes anew.
+        path: The package, or its task (`roost.operations.resolve`).
+        to_continue: Accept a damaged _package.json, which the next save replaces.
 
     Raises:
         NotFound: There is no package.
-        UsageError: Several tasks are meant.
+        UsageError: Several tasks match.
         DamagedPackage: A file of it is not as roost writes it.
     """
     package = PackageFolder.open(resolve.find_package(path))
     for damage in find_damage(package):
-        if not (to_go_on and damage.name == _OPTIONAL):
+        if not (to_continue and damage.name == _OPTIONAL):
             raise damage
     return package
 
 
 def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
-    """Every JSON file of the package that is not as roost writes it."""
+    """Yields the error of each JSON file of the package that is not as roost writes it."""
     for name in _SCHEMAS:
         try:
             load(package.path, name)
@@ -264,20 +264,20 @@ def find_damage(package: PackageFolder) -> Iterator[DamagedPackage]:
 
 
 def settings(package: PackageFolder) -> dict[str, Any]:
-    """All settings in effect, their texts `printable`.
+    """Returns all effective settings, with `printable` texts.
 
     Raises:
-        DamagedPackage: The overrides of the sessions do not fit to args.json.
+        DamagedPackage: An override of a session does not fit args.json.
     """
     try:
         return dict(printable(package.settings()))
     except ConfigError as error:
-        cause = f"an override does not fit to it: {error.message}"
+        cause = f"an override of a session does not fit it: {error.message}"
         raise DamagedPackage(package.path, "args.json", cause) from error
 
 
 def checked_settings(package: PackageFolder, project: Path) -> Settings:
-    """The typed settings in effect, as a worker will see them.
+    """Returns the effective settings as a worker reads them.
 
     Args:
         package: The package.
@@ -285,7 +285,7 @@ def checked_settings(package: PackageFolder, project: Path) -> Settings:
 
     Raises:
         DamagedPackage: As `settings`.
-        ConfigError: They do not fit this version.
+        ConfigError: The settings do not fit this version of roost.
     """
     return check_settings(
         settings(package), project=project, package=str(package.path), where=setting_locations(package)

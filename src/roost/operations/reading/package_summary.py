@@ -1,4 +1,4 @@
-"""One package in one row: what `ls` lists."""
+"""Summarizes a package for `roost ls`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from roost.package.sessions import Session
 
 
 def summarize(path: Path) -> PackageSummary:
-    """The row of one package, from a few small reads whatever the length of the run. That of a damaged one
-    has the state "damaged", and the cause as its error.
+    """Summarizes a package, in a few small reads whatever the length of the run. A damaged package has the
+    state "damaged", and the damage as its error.
 
     Raises:
-        NotFound: The folder is no package.
+        NotFound: The folder is not a package.
     """
     if not (path / "request.json").exists() or not (path / "sessions").is_dir():
-        raise NotFound("the folder is no package", received=str(path))
+        raise NotFound("the folder is not a package", received=str(path))
     try:
         return _summarize_checked(path)
     except DamagedPackage as damage:
@@ -42,46 +42,47 @@ def summarize(path: Path) -> PackageSummary:
 def _summarize_checked(path: Path) -> PackageSummary:
     request = package_schema.load(path, "request.json")
     found = package_schema.sessions(path)
-    seen = live_progress.read(path / "progress")
+    progress = live_progress.read(path / "progress")
     rule = _best_rule(path)
     metric, last = _newest_metric(path, found, rule.get("monitor"))
-    ended = found[-1] if found else None
-    tickets = task_file.read_all(path)
+    latest = found[-1] if found else None
+    stored_tasks = task_file.read_all(path)
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     return PackageSummary(
         name=package_schema.printable(path.name),
-        state=ended.state if ended else _state_before_sessions(tickets),
-        step=seen.step if seen else None,
-        total_steps=(seen.total_steps or None) if seen else None,
-        epoch=seen.epoch if seen else None,
+        state=latest.state if latest else _state_before_sessions(stored_tasks),
+        step=progress.step if progress else None,
+        total_steps=(progress.total_steps or None) if progress else None,
+        epoch=progress.epoch if progress else None,
         metric=metric,
         last=last,
         best=_best_value(path, rule),
         started=_started(found[0]) if found else None,
-        seconds=sum(_seconds(session, seen) for session in found) if found else None,
+        seconds=sum(_seconds(session, progress) for session in found) if found else None,
         sessions=len(found),
-        error=ended.error if ended and ended.state in ("failed", "crashed") else None,
-        reason=_reason(ended) if ended else None,
+        error=latest.error if latest and latest.state in ("failed", "crashed") else None,
+        reason=_reason(latest) if latest else None,
         description=request.get("description"),
         parent=parent.package if parent is not None else None,
         parent_step=parent.step if parent is not None else None,
-        group=_group(path, tickets),
+        group=_group(path, stored_tasks),
     )
 
 
-def _reason(ended: Session) -> str | None:
-    reason = (ended.record or {}).get("reason")
-    return reason if ended.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT) else None
+def _reason(session: Session) -> str | None:
+    reason = (session.record or {}).get("reason")
+    is_early_end = session.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT)
+    return reason if is_early_end else None
 
 
-def _state_before_sessions(tickets: Sequence[task_file.StoredTask]) -> str:
-    """A task may end before its first session, when somebody stops it while it waits."""
-    states = [one.task.state for one in tickets]
+def _state_before_sessions(stored_tasks: Sequence[task_file.StoredTask]) -> str:
+    """Returns "new", or the end of a task that was stopped while it was pending."""
+    states = [one.task.state for one in stored_tasks]
     return states[-1] if states and all(state in ENDED for state in states) else "new"
 
 
-def _group(path: Path, tickets: Sequence[task_file.StoredTask]) -> str | None:
-    sweeps = [one.task.sweep for one in tickets if one.task.sweep is not None]
+def _group(path: Path, stored_tasks: Sequence[task_file.StoredTask]) -> str | None:
+    sweeps = [one.task.sweep for one in stored_tasks if one.task.sweep is not None]
     if not sweeps:
         return None
     values = {name: value for name, value in package_schema.load(path, "args.json").items() if name != "seed"}
@@ -92,15 +93,15 @@ def _started(session: Session) -> float | None:
     return (session.record or {}).get("started")
 
 
-def _seconds(session: Session, seen: live_progress.ProgressRecord | None) -> float:
+def _seconds(session: Session, progress: live_progress.ProgressRecord | None) -> float:
     record = session.record or {}
     seconds, started = record.get("seconds"), record.get("started")
     if seconds is not None or started is None:
         return float(seconds or 0.0)
     if session.state == "running":
         return max(0.0, time.time() - float(started))
-    # It crashed without a record of its end: the last sign of life is the nearest to it that is known.
-    return max(0.0, seen.wall - float(started)) if seen else 0.0
+    # The session crashed without a record of its end: the last progress is the best estimate of it.
+    return max(0.0, progress.wall - float(started)) if progress else 0.0
 
 
 def _best_rule(path: Path) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
     for id in package_schema.load(path, "_package.json").get("ckpt_best", []):
         try:
             info = checkpoint.read_manifest(checkpoint.checkpoint_folder(path / "Checkpoints", id))
-        except (CheckpointError, NotFound, FileNotFoundError):  # removed by its run just now
+        except (CheckpointError, NotFound, FileNotFoundError):  # its run removed it just now
             continue
         value = info.metrics.get(monitor)
         if value is not None and math.isfinite(value):
@@ -125,7 +126,7 @@ def _best_value(path: Path, rule: dict[str, Any]) -> float | None:
 
 
 def _newest_metric(path: Path, found: list[Session], monitor: str | None) -> tuple[str | None, float | None]:
-    """The metric to show and its newest value, from the last pieces of the newest records."""
+    """Returns the metric to show and its newest value, from the ends of the newest records files."""
     newest: dict[str, float] = {}
     for number in [*(session.number for session in reversed(found)), lineage.INHERITED_SESSION]:
         for row in reversed(records.read_tail(path / "records" / f"{number}.jsonl")):

@@ -1,14 +1,14 @@
-"""What is looked for among many runs: ``status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy``.
+"""The query language for lists of runs: ``status:running lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy``.
 
-Terms stand apart by spaces, and all of them must hold:
+Terms are separated by spaces, and a run must match all of them:
 
-- ``digits``: a part of the name or the description, in upper or lower case;
-- ``key:text``: as a part of a text, also without regard to case; a number, and a state, as a whole;
+- ``digits``: a part of the name or the description, case-insensitive;
+- ``key:text``: a part of a text, case-insensitive; of a number or a state, the whole value;
 - ``key=value``, ``key!=value``, ``key<number``, ``key<=number``, ``key>number``, ``key>=number``;
-- ``sort:key``, ``sort:-key``: ascending, descending; of several the first counts most.
+- ``sort:key``, ``sort:-key``: ascending, descending; the first of several has priority.
 
-A key or a value that holds a space or an operator stands in quotes, ``"`` or ``'``. Which keys there are says
-`roost.operations.reading.search`. Nothing here is a pattern: a text is looked for as it stands.
+A key or a value with a space or an operator is put into quotes, ``"`` or ``'``. For the keys see
+`roost.operations.reading.search`. Values are no patterns: every character is matched literally.
 """
 
 from __future__ import annotations
@@ -32,73 +32,73 @@ _LONG_OPERATORS: dict[str, Operator] = {"<=": "<=", ">=": ">=", "!=": "!=", "=="
 _SHORT_OPERATORS: dict[str, Operator] = {":": ":", "=": "=", "<": "<", ">": ">"}
 _OPERATOR_CORRECTIONS = {"=<": "<=", "=>": ">=", "<>": "!=", "=!": "!="}
 _KEY_ALIASES = {"status": "state"}
-"""Other words for keys."""
+"""Alternative names of keys."""
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(s|m|min|h|d)")
 
 
 class Key(NamedTuple):
-    """What is compared, and where in the query it stands."""
+    """The key of a term, with its position in the query."""
 
     name: str
-    place: int
-    """Its first character, from 1."""
+    position: int
+    """Of its first character, from 1."""
 
 
 class Word(NamedTuple):
-    """A part of the name or the description."""
+    """A term without a key: a part of the name or the description."""
 
     text: str
 
 
 class Comparison(NamedTuple):
-    """One term with a key."""
+    """A term with a key, an operator and a value."""
 
     key: Key
     operator: Operator
     text: str
     number: float | None
-    """The text as a number, if it is one."""
+    """The text as a number; None if it is none."""
 
 
 class SortKey(NamedTuple):
-    """By what is sorted."""
+    """A key by which runs are sorted."""
 
     key: Key
     descending: bool
 
 
 class Query(NamedTuple):
-    """All terms, in their order."""
+    """The terms of a query, each kind in the order of the query."""
 
     words: list[Word]
     comparisons: list[Comparison]
-    orders: list[SortKey]
+    sort_keys: list[SortKey]
 
     @property
     def keys(self) -> list[Key]:
-        """All that it names."""
-        return [*(one.key for one in self.comparisons), *(one.key for one in self.orders)]
+        """The keys of all terms."""
+        return [*(one.key for one in self.comparisons), *(one.key for one in self.sort_keys)]
 
 
 class _Term(NamedTuple):
-    """A term as it stands: what is before the first operator, and what is after it."""
+    """A term, split at its first operator."""
 
-    place: int
+    position: int
     left: str
     operator: str
     right: str
-    at: int
+    right_position: int
     """Of the first character after the operator, from 1."""
     is_quoted: bool
-    """Whether a part of it stands in quotes."""
+    """Whether a part of it is in quotes."""
 
 
 def parse(text: str) -> Query:
-    """Reads a query; one without terms means all runs, in the order in which they are.
+    """Parses a query. A query without terms selects all runs, in their order.
 
     Raises:
-        UsageError: It means nothing; says which character begins what does not.
+        UsageError: The query is not valid; names the character at which the error begins.
     """
     if len(text) > MAX_CHARACTERS:
         _refuse(
@@ -107,59 +107,57 @@ def parse(text: str) -> Query:
     found = Query([], [], [])
     for number, term in enumerate(_split_terms(text)):
         if number == MAX_TERMS:
-            _refuse(
-                "it goes on after its last term", term.place, term.left, f"give at most {MAX_TERMS} terms"
-            )
+            _refuse("it has too many terms", term.position, term.left, f"give at most {MAX_TERMS} terms")
         if not term.operator:
             found.words.append(Word(term.left.casefold()))
         elif term.left == "sort" and term.operator == ":":
-            found.orders.append(_parse_sort_key(term))
+            found.sort_keys.append(_parse_sort_key(term))
         else:
             found.comparisons.append(_parse_comparison(term))
     return found
 
 
 def unknown_key_error(key: Key, what: str, known: list[str]) -> UsageError:
-    """The error for a key that no run has, or that several settings end in.
+    """Returns the error for a key that matches nothing.
 
     Args:
-        key: That one.
-        what: What is wrong with it.
-        known: What could have been meant.
+        key: The key.
+        what: The message.
+        known: Names that may have been intended.
     """
-    fix = f"{did_you_mean(key.name, known)}`roost show RUN` tells what a run has"
-    return UsageError(f"character {key.place}: {what}", setting="query", received=key.name, fix=fix)
+    fix = f"{did_you_mean(key.name, known)}`roost show RUN` shows the keys of a run"
+    return UsageError(f"character {key.position}: {what}", setting="query", received=key.name, fix=fix)
 
 
 def _parse_sort_key(term: _Term) -> SortKey:
     descending = term.right.startswith("-")
     name = term.right[descending:]
     if not name:
-        _refuse("it says not by what to sort", term.at, "sort:", "write sort:key or sort:-key")
-    return SortKey(Key(_KEY_ALIASES.get(name, name), term.at + descending), descending)
+        _refuse("the sort key is missing", term.right_position, "sort:", "write sort:key or sort:-key")
+    return SortKey(Key(_KEY_ALIASES.get(name, name), term.right_position + descending), descending)
 
 
 def _parse_comparison(term: _Term) -> Comparison:
     if not term.left:
         after = term.right or "VALUE"
-        fix = f"write key{term.operator}{after}, without spaces, or put what you look for into quotes"
-        _refuse("an operator has no key before it", term.place, term.operator + term.right, fix)
+        fix = f"write key{term.operator}{after}, without spaces, or put the text into quotes"
+        _refuse("an operator has no key before it", term.position, term.operator + term.right, fix)
     operator = _LONG_OPERATORS.get(term.operator) or _SHORT_OPERATORS.get(term.operator)
     if operator is None:
         fix = f"write {term.left}{_OPERATOR_CORRECTIONS[term.operator]}{term.right}"
-        _refuse("there is no such operator", term.at - 2, term.operator, fix)
+        _refuse("there is no such operator", term.right_position - 2, term.operator, fix)
     if not term.right and not term.is_quoted:
-        _refuse(f"nothing stands after {term.left}{term.operator}", term.at, term.left + term.operator,
+        _refuse(f"no value after {term.left}{term.operator}", term.right_position, term.left + term.operator,
                 f"write {term.left}{term.operator}VALUE, without spaces")  # fmt: skip
     name = _KEY_ALIASES.get(term.left, term.left)
     number = _parse_number(name, term.right)
     if operator in _ORDER_OPERATORS and number is None:
         fix = f"give a number, as in {term.left}{operator}1e-3"
-        _refuse(f"{operator} compares numbers", term.at, term.right, fix)
+        _refuse(f"{operator} compares numbers", term.right_position, term.right, fix)
     if name == "state" and term.right not in STATES:
         fix = (did_you_mean(term.right, STATES) or "").rstrip() or f"give one of {', '.join(STATES)}"
-        _refuse("there is no such state", term.at, term.right, fix)
-    return Comparison(Key(name, term.place), operator, term.right, number)
+        _refuse("there is no such state", term.right_position, term.right, fix)
+    return Comparison(Key(name, term.position), operator, term.right, number)
 
 
 def _parse_number(key: str, text: str) -> float | None:
@@ -198,7 +196,8 @@ def _split_terms(text: str) -> list[_Term]:
 
 
 def _read_part(text: str, at: int, *, stop: str = "") -> tuple[str, int, bool]:
-    """What stands up to the next space or one of ``stop``, without its quotes; where it ends."""
+    """Returns the text up to the next space or character of ``stop``, without quotes; its end; and whether it
+    was quoted."""
     quote = text[at : at + 1]
     if quote in ('"', "'"):
         end = text.find(quote, at + 1)
@@ -216,5 +215,5 @@ def _read_part(text: str, at: int, *, stop: str = "") -> tuple[str, int, bool]:
     return text[begin:at], at, False
 
 
-def _refuse(what: str, place: int, received: str, fix: str) -> NoReturn:
-    raise UsageError(f"character {place}: {what}", setting="query", received=received, fix=fix)
+def _refuse(what: str, position: int, received: str, fix: str) -> NoReturn:
+    raise UsageError(f"character {position}: {what}", setting="query", received=received, fix=fix)

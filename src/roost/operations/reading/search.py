@@ -1,15 +1,15 @@
-"""The runs that a query means (`roost.operations.reading.query`), in its order.
+"""Selects and sorts runs by a query (`roost.operations.reading.query`).
 
-A key is, of these the first that there is:
+A key is the first of these that exists:
 
 1. a field of `PackageSummary`: ``state`` (or ``status``), ``step``, ``best``, ``seconds`` (``90``, ``1.5h``),
    ``started`` (Unix time, or ``2026-11-21``) …
-2. a setting, dotted: ``optimizers.main.lr``; ``*`` stands for one part of it (``optimizers.*.lr``);
-3. the end of a setting, if that is clear: ``lr`` means ``optimizers.*.lr``, any optimizer's;
-4. a metric: its newest value. With a ``/`` it is looked for before settings.
+2. a setting, dotted: ``optimizers.main.lr``; ``*`` matches one part of it (``optimizers.*.lr``);
+3. the end of a setting, if that is unambiguous: ``lr`` is ``optimizers.*.lr``, of any optimizer;
+4. a metric: its newest value. A key with a ``/`` is searched among metrics before settings.
 
-Of several values one is enough; for ``!=`` all must differ. A run that has no value under a key, or one that
-is not a number where numbers are compared, is not meant; when sorting it comes last.
+If a key has several values, one match suffices; for ``!=`` all must differ. A run without a value of the key,
+or with one that is not a number where numbers are compared, does not match; in a sorted list it is last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class FoundPackage(NamedTuple):
-    """One package."""
+    """A package of a folder, with its entry of the index."""
 
     folder: Path
     name: str
@@ -46,18 +46,14 @@ class FoundPackage(NamedTuple):
 
 
 _ValueGetter = Callable[[FoundPackage], Sequence[Any]]
-"""What a package has under a key."""
+"""Returns the values of one key for a package."""
 
 
 def search(packages: Sequence[FoundPackage], text: str) -> list[FoundPackage]:
-    """Those that a query means; in the order in which they come, if it says nothing of that.
-
-    Args:
-        packages: All.
-        text: The query.
+    """Returns the packages that match a query, sorted by it; without a sort key in their given order.
 
     Raises:
-        UsageError: It means nothing, or names what no package has.
+        UsageError: The query is not valid, or no package has one of its keys.
     """
     query = parse(text)
     values = _value_getters(packages, query)
@@ -65,10 +61,10 @@ def search(packages: Sequence[FoundPackage], text: str) -> list[FoundPackage]:
         one for one in packages if all(_matches_text(one.entry.summary, word.text) for word in query.words)
     ]
     for comparison in query.comparisons:
-        of, holds = values[comparison.key.name], _predicate(comparison)
-        found = [one for one in found if holds(of(one))]
-    for order in reversed(query.orders):
-        found = _sort(found, values[order.key.name], order)
+        get, matches = values[comparison.key.name], _predicate(comparison)
+        found = [one for one in found if matches(get(one))]
+    for sort_key in reversed(query.sort_keys):
+        found = _sort(found, values[sort_key.key.name], sort_key)
     return found
 
 
@@ -91,13 +87,13 @@ def _value_getters(packages: Sequence[FoundPackage], query: Query) -> dict[str, 
     known = {folder: SearchIndex(folder, entries) for folder, entries in by_folder.items()}
     keys = set[str]().union(*(one.keys for one in known.values()))
 
-    def looked_up(key: Key) -> _ValueGetter:
+    def column_getter(key: Key) -> _ValueGetter:
         columns: dict[Path, list[ColumnValues]] = {
             folder: [one.column(full) for full in _resolve_key(key, keys)] for folder, one in known.items()
         }
         return lambda one: [value for column in columns[one.folder] for value in column.get(one.name, ())]
 
-    return found | {key.name: looked_up(key) for key in others}
+    return found | {key.name: column_getter(key) for key in others}
 
 
 def _field_getter(name: str) -> _ValueGetter:
@@ -109,10 +105,10 @@ def _field_getter(name: str) -> _ValueGetter:
 
 
 def _resolve_key(key: Key, keys: set[str]) -> list[str]:
-    """The columns that a key means.
+    """Returns the columns that a key selects.
 
     Raises:
-        UsageError: None, or settings that have nothing in common.
+        UsageError: There is none, or settings of different depths or sections match.
     """
     from roost.operations.reading.search_index import METRIC_PREFIX, SETTING_PREFIX
 
@@ -120,19 +116,19 @@ def _resolve_key(key: Key, keys: set[str]) -> list[str]:
     if "/" in name and METRIC_PREFIX + name in keys:
         return [METRIC_PREFIX + name]
     settings = [one.removeprefix(SETTING_PREFIX) for one in keys if one.startswith(SETTING_PREFIX)]
-    meant = [one for one in settings if _matches_pattern(one, name)]
-    if not meant:
-        meant = sorted(one for one in settings if _matches_end(one, name))
-        if len({(one.partition(".")[0], one.count(".")) for one in meant}) > 1:
-            several = ", ".join(meant[:_MAX_LISTED]) + (", …" if len(meant) > _MAX_LISTED else "")
+    matches = [one for one in settings if _matches_pattern(one, name)]
+    if not matches:
+        matches = sorted(one for one in settings if _matches_end(one, name))
+        if len({(one.partition(".")[0], one.count(".")) for one in matches}) > 1:
+            several = ", ".join(matches[:_MAX_LISTED]) + (", …" if len(matches) > _MAX_LISTED else "")
             raise UsageError(
-                f"character {key.place}: several settings end so: {several}",
+                f"character {key.position}: several settings end in this: {several}",
                 setting="query",
                 received=name,
-                fix=f"write one of them in full; * stands for one part, as in {_example_pattern(meant[0])}",
+                fix=f"write one of them in full; * matches one part, as in {_example_pattern(matches[0])}",
             )
-    if meant:
-        return [SETTING_PREFIX + one for one in meant]
+    if matches:
+        return [SETTING_PREFIX + one for one in matches]
     if METRIC_PREFIX + name in keys:
         return [METRIC_PREFIX + name]
     metrics = [one.removeprefix(METRIC_PREFIX) for one in keys if one.startswith(METRIC_PREFIX)]
@@ -142,12 +138,12 @@ def _resolve_key(key: Key, keys: set[str]) -> list[str]:
 
 
 def _matches_pattern(name: str, pattern: str) -> bool:
-    """Whether a dotted name is this one, in which ``*`` stands for one part."""
+    """Whether a dotted name matches a pattern, in which ``*`` matches one part."""
     if "*" not in pattern:
         return name == pattern
-    parts, wanted = name.split("."), pattern.split(".")
-    return len(parts) == len(wanted) and all(
-        two in ("*", one) for one, two in zip(parts, wanted, strict=True)
+    parts, expected = name.split("."), pattern.split(".")
+    return len(parts) == len(expected) and all(
+        two in ("*", one) for one, two in zip(parts, expected, strict=True)
     )
 
 
@@ -167,7 +163,7 @@ def _predicate(comparison: Comparison) -> Callable[[Sequence[Any]], bool]:
     compare = _COMPARISONS.get(comparison.operator)
     if compare is not None:
         bound = comparison.number
-        assert bound is not None, "parse has refused it"
+        assert bound is not None, "parse refuses a text here"
         return lambda values: any(_is_number(value) and compare(value, bound) for value in values)
     equals = _equality_predicate(comparison)
     if comparison.operator == "!=":
@@ -194,17 +190,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _sort(found: Sequence[FoundPackage], of: _ValueGetter, order: SortKey) -> list[FoundPackage]:
-    """By the least of several values when they ascend, else by the greatest; numbers before texts."""
+def _sort(found: Sequence[FoundPackage], get: _ValueGetter, sort_key: SortKey) -> list[FoundPackage]:
+    """Sorts by the least of several values if ascending, else by the greatest; numbers before texts."""
     keyed: list[tuple[tuple[int, Any], FoundPackage]] = []
     last: list[FoundPackage] = []
     for one in found:
-        keys = [key for value in of(one) if (key := _sort_key(value)) is not None]
+        keys = [key for value in get(one) if (key := _sort_key(value)) is not None]
         if keys:
-            keyed.append((max(keys) if order.descending else min(keys), one))
+            keyed.append((max(keys) if sort_key.descending else min(keys), one))
         else:
             last.append(one)
-    keyed.sort(key=lambda pair: pair[0], reverse=order.descending)
+    keyed.sort(key=lambda pair: pair[0], reverse=sort_key.descending)
     return [*(one for _, one in keyed), *last]
 
 

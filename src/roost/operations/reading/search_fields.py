@@ -1,4 +1,4 @@
-"""What a run can be found by beside its row: its settings, and the newest value of each metric."""
+"""The fields of a run that queries search: its settings, and the newest value of each metric."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SESSION_HEADER = b'"start_step":'
 
 
 class SearchFields(NamedTuple):
-    """Of one run."""
+    """The searchable fields of one run."""
 
     settings: dict[str, list[Setting]]
-    """Those in effect, dotted; the elements of a list have one name."""
+    """The effective settings by dotted name; the elements of a list share one name."""
     metrics: dict[str, float]
-    """The newest value of each."""
+    """The newest value of each metric."""
 
 
 def read_search_fields(path: Path) -> SearchFields:
-    """Of the package in a folder; what cannot be read is left out.
+    """Reads the fields of a package. Files that cannot be read are left out.
 
-    Of a session that wrote much, the metrics are those at its beginning, those near its end and those in its
-    checkpoints; their values are the newest there are.
+    For a session with long records, only the metrics at its beginning, near its end and in its checkpoints
+    are found; their values are the newest.
     """
     settings: dict[str, list[Setting]] = {}
     with suppress(RoostError, OSError):
@@ -50,7 +50,7 @@ def read_search_fields(path: Path) -> SearchFields:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Setting]]:
-    """Each single value in a nest of settings, with its dotted name."""
+    """Yields each single value of nested settings, with its dotted name."""
     for key, value in values.items():
         yield from _flatten_value(f"{prefix}{key}", value)
 
@@ -66,7 +66,7 @@ def _flatten_value(name: str, value: Any) -> Iterator[tuple[str, Setting]]:
 
 
 def newest_metrics(path: Path) -> dict[str, float]:
-    """The newest value of every metric of a package.
+    """Returns the newest value of every metric of a package.
 
     Raises:
         OSError: Its records cannot be read.
@@ -79,71 +79,72 @@ def newest_metrics(path: Path) -> dict[str, float]:
         return records.fold(folder).last()
     values: dict[str, float] = {}
     before = math.inf
-    saved = _checkpoint_metrics(path)
+    checkpoint_metrics = _checkpoint_metrics(path)
     for number, file in sorted(found.items(), reverse=True):
         with open(safe_read.open_fd(file), "rb", buffering=0) as opened:
-            seen = _RecordsSearch(opened.fileno())
-            if not seen.has_begun:
+            search = _RecordsSearch(opened.fileno())
+            if not search.has_header:
                 continue
-            for name in (seen.names() | saved) - values.keys():
-                if (value := seen.newest(name, before)) is not None:
+            for name in (search.names() | checkpoint_metrics) - values.keys():
+                if (value := search.newest(name, before)) is not None:
                     values[name] = value
             if number > min(found):
-                before = min(before, seen.start())
+                before = min(before, search.start())
     return values
 
 
 def _checkpoint_metrics(path: Path) -> set[str]:
-    """The metrics that the checkpoints tell of: what was validated long ago stands in no row near the end."""
+    """Returns the metrics of the checkpoints: a validation long ago is in no row near the end."""
     with suppress(OSError, CheckpointError):
         return {name for info in checkpoint.read_manifests(path / "Checkpoints") for name in info.metrics}
     return set()
 
 
 class _RecordsSearch:
-    """A long records file, read from its end as far back as what is looked for lies.
+    """Searches a long records file from its end, and reads only as far back as needed.
 
     Args:
-        fd: Of the file.
+        fd: The open file.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._from = os.fstat(fd).st_size
+        self._begin = os.fstat(fd).st_size
         self._data = b""
-        self._head = os.pread(fd, _PART_BYTES, 0)
-        self._further()
+        self._first_part = os.pread(fd, _PART_BYTES, 0)
+        self._read_further()
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it says where the session went on from; what has no such line does not count."""
-        return _SESSION_HEADER in self._head
+    def has_header(self) -> bool:
+        """Whether the file has a session header, with the step at which the session began. Rows without one
+        are void."""
+        return _SESSION_HEADER in self._first_part
 
-    def _further(self) -> bool:
-        """Reads twice as much as before; says whether there was anything left."""
-        length = min(self._from, max(_PART_BYTES, len(self._data)))
-        self._from -= length
-        self._data = os.pread(self._fd, length, self._from) + self._data
+    def _read_further(self) -> bool:
+        """Doubles the part that is read; returns False if all was read already."""
+        length = min(self._begin, max(_PART_BYTES, len(self._data)))
+        self._begin -= length
+        self._data = os.pread(self._fd, length, self._begin) + self._data
         return length > 0
 
     def start(self) -> int:
-        """The first step after which the session recorded."""
-        while self._further():
+        """Returns the earliest step from which the session began or continued."""
+        while self._read_further():
             pass
         return min(step for _, step in self._headers(0))
 
     def names(self) -> set[str]:
-        """Of the metrics near its beginning and its end."""
-        pieces = [self._head, self._data[-_PART_BYTES:]]
+        """Returns the metrics near the beginning and the end of the file."""
+        pieces = [self._first_part, self._data[-_PART_BYTES:]]
         rows = (records.decode_row(line) for piece in pieces for line in piece.split(b"\n"))
         return {name for row in rows for name in records.metrics(row)}
 
     def newest(self, name: str, before: float) -> float | None:
-        """The newest value that still counts.
+        """Returns the newest effective value of a metric; None if there is none.
 
         Args:
             name: The metric.
-            before: What is recorded after this step, a later session has replaced.
+            before: Rows after this step are void: a later session has replaced them.
         """
         key = msgspec.json.encode(name) + b":"
         while True:
@@ -155,11 +156,12 @@ class _RecordsSearch:
                     if row["step"] <= end:
                         return found[name]
                 at = self._data.rfind(key, 0, at)
-            if not self._further():
+            if not self._read_further():
                 return None
 
     def _headers(self, at: int) -> list[tuple[int, int]]:
-        """Where the session began, or went back, after a place: (place, step)."""
+        """Returns the session headers after an offset, at which the session began or went back: (offset,
+        step)."""
         found = []
         while (at := self._data.find(_SESSION_HEADER, at + 1)) >= 0:
             row = self._row(at)

@@ -1,10 +1,9 @@
-"""The facts of all packages of a folder, kept by key: a query decodes the two columns that it names, and not
-the settings of ten thousand runs.
+"""The search index: the search fields of all packages of a folder, stored as one column per key, so that a
+query decodes only the columns that it names, not the settings of ten thousand runs.
 
-A cache beside that of `roost.operations.reading.list_packages`, with the same stamps. Whoever removes it
-loses time
-only; one that is damaged, of an older roost or of another folder is made anew. Two who write at once write
-the same.
+It is a cache next to that of `roost.operations.reading.list_packages`, with the same stamps, and can be
+removed at any time. An index that is damaged, of an older roost or of another folder is rebuilt. Processes
+that write it at the same time write the same content.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from roost.operations.reading.package_row import CHANGING_STATES, IndexEntry
 
 _FORMAT = 1
 _MAX_STALE = 32
-"""So many packages are read anew each time, which is quicker than writing all columns."""
+"""Up to this number of packages are read each time, which is faster than writing all columns."""
 _PREFIX = struct.Struct("<IQ")
-"""The checksum of all that follows, and the length of the header."""
+"""The checksum of everything after it, and the length of the header."""
 _LARGEST_BYTES = 1 << 32
 
 METRIC_PREFIX, SETTING_PREFIX = "metric ", "setting "
-"""So begin the keys."""
+"""The prefixes of keys: one for metrics, one for settings."""
 Stamp = tuple[int, int]
 ColumnValues = dict[str, list[Any]]
-"""By the package's name. A package that has none is not there."""
+"""Values by the name of the package. A package without a value is missing."""
 
 
 class _ColumnPosition(NamedTuple):
-    """Of a column, after the header."""
+    """The bytes of a column, after the header."""
 
     offset: int
     length: int
@@ -52,41 +51,41 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 _Column = tuple[list[int] | None, list[list[Any]]]
-"""The positions of the packages among the names (None: all of them), and the values of each."""
+"""The positions of packages in the list of names (None: all packages), and the values of each."""
 _decode = msgspec.msgpack.Decoder(_Column).decode
 
 
 class SearchIndex:
-    """The facts of a folder's packages.
+    """The search fields of the packages of a folder.
 
     Args:
-        folder: That folder.
-        entries: Those that are meant, as `list_packages.entries` gives them.
+        folder: The folder.
+        entries: The packages to search, from `list_packages.entries`.
     """
 
     def __init__(self, folder: Path, entries: Mapping[str, IndexEntry]) -> None:
         self._entries = entries
         self._index = _IndexFile.read(folder)
-        known = self._index.stamps if self._index is not None else {}
+        stamps = self._index.stamps if self._index is not None else {}
         stale = [
             name for name, entry in entries.items()
-            if known.get(name) != entry.stamp or entry.summary.state in CHANGING_STATES
+            if stamps.get(name) != entry.stamp or entry.summary.state in CHANGING_STATES
         ]  # fmt: skip
         self._fresh = _read_fields(folder, stale)
-        lasting = [name for name in stale if entries[name].summary.state not in CHANGING_STATES]
-        if len(lasting) > _MAX_STALE:
-            stamps = {name: entries[name].stamp for name in lasting}
-            kept = entries.keys() - stamps.keys()
-            _write(folder, self._index, kept, stamps, self._fresh)
+        ended = [name for name in stale if entries[name].summary.state not in CHANGING_STATES]
+        if len(ended) > _MAX_STALE:
+            new_stamps = {name: entries[name].stamp for name in ended}
+            kept = entries.keys() - new_stamps.keys()
+            _write(folder, self._index, kept, new_stamps, self._fresh)
 
     @property
     def keys(self) -> set[str]:
-        """All that some package has."""
+        """The keys that at least one package has."""
         found = {key for values in self._fresh.values() for key in values}
         return found | (self._index.header.columns.keys() if self._index is not None else set())
 
     def column(self, key: str) -> ColumnValues:
-        """What the packages have under a key."""
+        """Returns the values of a key."""
         old = self._index.column(key) if self._index is not None else {}
         found = {name: values for name, values in old.items() if name in self._entries}
         for name, values in self._fresh.items():
@@ -98,7 +97,7 @@ class SearchIndex:
 
 
 class _IndexFile:
-    """The file of a folder: columns are decoded when they are asked for."""
+    """The index file of a folder. A column is decoded when it is read."""
 
     def __init__(self, header: _Header, data: memoryview) -> None:
         self.header = header
@@ -107,7 +106,7 @@ class _IndexFile:
 
     @classmethod
     def read(cls, folder: Path) -> _IndexFile | None:
-        """None where there is none, or none of any use."""
+        """Reads the index of a folder; returns None if there is none, or none that is valid."""
         try:
             data = memoryview(safe_read.read(_index_file(folder), max_bytes=_LARGEST_BYTES))
             crc, length = _PREFIX.unpack_from(data)
@@ -121,7 +120,7 @@ class _IndexFile:
         return cls(header, data[begin:]) if is_ours else None
 
     def positions(self, key: str) -> _Column:
-        """A column as it is kept."""
+        """Returns a column as it is stored."""
         place = self.header.columns.get(key)
         if place is None:
             return [], []
@@ -129,7 +128,7 @@ class _IndexFile:
         return found
 
     def column(self, key: str) -> ColumnValues:
-        """As `SearchIndex.column`."""
+        """Returns a column as values by name."""
         positions, values = self.positions(key)
         names = self.header.names
         found = names if positions is None else [names[at] for at in positions]
@@ -156,13 +155,13 @@ def _read_fields(folder: Path, names: Collection[str]) -> dict[str, dict[str, li
 def _write(
     folder: Path,
     old: _IndexFile | None,
-    there: Collection[str],
+    kept_names: Collection[str],
     stamps: Mapping[str, Stamp],
     fresh: Mapping[str, dict[str, list[Any]]],
 ) -> None:
-    """Column by column, so that never more than one of them is in memory as objects."""
-    kept = [(at, name) for at, name in enumerate(old.header.names if old else []) if name in there]
-    moved = {before: at for at, (before, _) in enumerate(kept)}
+    """Writes column by column, so that at most one of them is in memory as objects."""
+    kept = [(at, name) for at, name in enumerate(old.header.names if old else []) if name in kept_names]
+    new_positions = {before: at for at, (before, _) in enumerate(kept)}
     names = [*(name for _, name in kept), *stamps]
     blobs: list[bytes] = []
     columns: dict[str, _ColumnPosition] = {}
@@ -172,7 +171,7 @@ def _write(
     )
     for key in keys:
         positions, values = [], []
-        for at, value in _renumbered(old, key, moved):
+        for at, value in _renumbered(old, key, new_positions):
             positions.append(at)
             values.append(value)
         for at, name in enumerate(stamps, len(kept)):
@@ -189,20 +188,21 @@ def _write(
     try:
         header = msgspec.msgpack.encode(_Header(_FORMAT, os.fspath(folder), names, new, columns))
     except UnicodeEncodeError:
-        return  # a name that no text can hold: the next look takes as long
+        return  # a name that cannot be encoded: the next query takes as long
     body = b"".join([header, *blobs])
     write_cache_file(_index_file(folder), _PREFIX.pack(zlib.crc32(body), len(header)) + body)
 
 
 def _renumbered(
-    old: _IndexFile | None, key: str, moved: Mapping[int, int]
+    old: _IndexFile | None, key: str, new_positions: Mapping[int, int]
 ) -> Iterator[tuple[int, list[Any]]]:
+    """Yields the entries of an old column whose packages are kept, with their new positions."""
     if old is None:
         return
     positions, values = old.positions(key)
     for before, value in zip(range(len(values)) if positions is None else positions, values, strict=True):
-        if before in moved:
-            yield moved[before], value
+        if before in new_positions:
+            yield new_positions[before], value
 
 
 def _index_file(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""``show``: everything worth knowing of one package, read without running any of its code."""
+"""``show``: the details of one package, read without running its code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.lineage import ForkParent
 from roost.package.package import PackageFolder
 from roost.package.results import (
-    black_box as blackbox,
-)
-from roost.package.results import (
+    black_box,
     initial_weights,
     predictions,
     skipped_steps,
@@ -41,7 +39,7 @@ _TRACKS = {"fast": "ckpt_fast", "slow": "ckpt_slow", "held": "ckpt_consistent", 
 
 @dataclass(frozen=True)
 class SessionDetails:
-    """One execution."""
+    """A session of the package."""
 
     number: int
     state: str
@@ -52,23 +50,23 @@ class SessionDetails:
     seconds: float | None
     host: str | None
     pid: int | None
-    """The supervisor's, while it runs."""
+    """The pid of the supervisor, while it runs."""
     ranks: int
-    """Processes that train together, on all machines."""
+    """The world size, on all machines."""
     strategy: str
-    """single, ddp or fsdp: how they share the work."""
+    """single, ddp or fsdp."""
     overrides: list[str]
     description: str | None
     peak_memory_mb: float | None
     warm: bool
-    """Whether its worker was forked from one that had imported torch already."""
+    """Whether the worker was forked from a template process."""
     guard_lost: float | None
-    """When somebody killed the process that watches over it, and it went on without; unix seconds."""
+    """When the guard was killed, after which the session continued without one; Unix seconds."""
 
 
 @dataclass(frozen=True)
 class CheckpointDetails:
-    """One checkpoint, by its manifest; `verify` reads its bytes."""
+    """A checkpoint as its manifest describes it. Only `verify` reads its tensors."""
 
     id: int
     step: int
@@ -76,26 +74,26 @@ class CheckpointDetails:
     reason: str
     tracks: list[str]
     newest: bool
-    """Whether `continue` goes on from it."""
+    """Whether `continue` would load it."""
     left_behind: bool
-    """Whether the run went back to one before it, and on from there."""
+    """Whether the run continued from an earlier checkpoint, so that this one is not in its lineage."""
     session: int
     time: float
     size_bytes: int
     metrics: Mapping[str, float | None]
-    """In JSON null stands for what is not finite."""
+    """In JSON a non-finite value is null."""
 
 
 @dataclass(frozen=True)
 class AnalysisDetails:
-    """One look at the package by a script."""
+    """An analysis of the package by a script."""
 
     number: int
     state: str
     script: str
-    """Where it was; the copy that ran is in `folder`."""
+    """Its path at that time; the copy that ran is in `folder`."""
     checkpoint: int | None
-    """Whose weights were looked at; before it is known the one that was asked for, if any."""
+    """The checkpoint whose weights were used; before it is known the requested one, if any."""
     untrained: bool
     started: float | None
     seconds: float | None
@@ -105,7 +103,7 @@ class AnalysisDetails:
 
 @dataclass(frozen=True)
 class PredictionDetails:
-    """What was predicted once, and is kept in the package."""
+    """Predictions that are stored in the package."""
 
     number: int
     source: str
@@ -114,73 +112,74 @@ class PredictionDetails:
     averaged: str | None
     samples: int
     values: list[str]
-    """Names of what was predicted for each sample."""
+    """The names of the values of each sample."""
     time: float
     folder: str
 
 
 @dataclass(frozen=True)
 class BlackBoxDetails:
-    """The step that failed last, where `roost debug` stops."""
+    """The step that failed last, which `roost debug` replays."""
 
     step: int
     session: int
     error: str
-    """One line."""
+    """In one line."""
     samples: list[int]
-    """Indices of the training set."""
+    """Indices in the training set."""
     folder: str
 
 
 @dataclass(frozen=True)
 class PackageDetails:
-    """One package."""
+    """The details of one package."""
 
     path: str
     summary: PackageSummary
     command: str
-    """As it was typed, but for quotes; what looks like a credential is ``***``."""
+    """The command line without quotes; texts that look like a credential are ``***``."""
     project: str | None
     git_commit: str | None
     git_dirty: bool | None
     settings: dict[str, Any]
-    """In effect: all sessions' overrides applied; the devices and the strategy of the newest session."""
+    """The effective settings: with the overrides of all sessions, and the devices and strategy of the
+    newest."""
     determinism: DeterminismSummary | None
     """None until a worker has built the project."""
     sessions: list[SessionDetails]
     metrics: Mapping[str, float | None]
-    """The newest value of each; in JSON null stands for what is not finite."""
+    """The newest value of each metric; in JSON a non-finite value is null."""
     media: dict[int, int]
-    """Files to look at or listen to, by step: how many."""
+    """The number of media files by step."""
     time: TimeBreakdown | None
-    """Where the time of all its rows went."""
+    """The time of all rows, by what it was spent on."""
     skipped: list[SkippedStep]
-    """Steps that were passed over, because of an error or of what was not finite."""
+    """Steps that were skipped because of an error or a non-finite value."""
     black_box: BlackBoxDetails | None
-    """None where no step ended a session."""
+    """None if no session ended in a failed step."""
     began_with: list[InitialWeights]
-    """What ``init_from`` gave."""
+    """The initial weights, of ``init_from``."""
     model: str | None
-    """The file with the table of the model, of a run that began with ``--initialize``."""
+    """The file with the table of the model, if the run was started with ``--initialize``."""
     checkpoints: list[CheckpointDetails]
     set_aside: list[str]
-    """Damaged checkpoints that the run found and put away."""
+    """Damaged checkpoints, which the run has renamed."""
     analyses: list[AnalysisDetails]
     predictions: list[PredictionDetails]
     inexact: list[str]
     left_out: list[dict[str, Any]]
     links: dict[str, str]
     parent: ForkParent | None
-    """What it goes on from, if it is a fork."""
+    """The package and step from which it was forked, if it is a fork."""
     ancestors: list[ForkParent]
-    """What that goes on from, the nearest first."""
+    """The parents of the parent, nearest first."""
     forks: list[PackageSummary]
-    """The packages beside it that go on from it."""
+    """The packages in the same folder that were forked from it."""
     output: str
 
 
 def show(package: Path | str) -> PackageDetails:
-    """Reads one package.
+    """Reads the details of a package.
 
     Raises:
         NotFound: There is no such package.
@@ -192,7 +191,7 @@ def show(package: Path | str) -> PackageDetails:
         package_schema.load(opened.path, "manifest.json"),
     )
     git = request.get("git") or {}
-    family = lineage.ancestry_of_request(request)
+    ancestry = lineage.ancestry_of_request(request)
     found, columns = package_schema.sessions(opened.path), opened.records()
     return PackageDetails(
         path=package_schema.printable(str(opened.path)),
@@ -206,7 +205,7 @@ def show(package: Path | str) -> PackageDetails:
         sessions=[_session(session) for session in found],
         metrics=columns.last(),
         media=_count_media(opened.path / "media"),
-        time=time_breakdown.from_records(columns, after=family[0].step if family else 0),
+        time=time_breakdown.from_records(columns, after=ancestry[0].step if ancestry else 0),
         skipped=skipped_steps.read(opened.path / skipped_steps.NAME, columns.starts),
         black_box=_black_box(opened),
         began_with=_initial_weights(opened),
@@ -218,33 +217,35 @@ def show(package: Path | str) -> PackageDetails:
         inexact=_inexact_reasons(opened, found),
         left_out=manifest.get("left_out", []),
         links=manifest.get("links", {}),
-        parent=next(iter(family), None),
-        ancestors=family[1:],
+        parent=next(iter(ancestry), None),
+        ancestors=ancestry[1:],
         forks=_find_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
 
 
 def _device_settings(found: Sequence[Session]) -> dict[str, Any]:
-    """What the newest session that trained was asked for: by an option, where the config says nothing."""
+    """Returns the devices and strategy of the newest training session, which options may have set."""
     request = next((one.request for one in reversed(found) if "strategy" in one.request), {})
     return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
 def _find_forks(package: PackageFolder) -> list[PackageSummary]:
     try:
-        beside = list_packages(package.path.parent)
-    except (NotFound, OSError):  # a folder that only its owner may list
+        siblings = list_packages(package.path.parent)
+    except (NotFound, OSError):  # a folder that this user may not list
         return []
-    return [row for row in beside if row.parent == package_schema.printable(package.path.name)]
+    return [row for row in siblings if row.parent == package_schema.printable(package.path.name)]
 
 
 def _redact_command(command: Sequence[str]) -> str:
-    """The command line in one: a credential may be spread over several arguments."""
+    """Returns the command line as one text without credentials, which may span several arguments."""
     parts = list(command)
     for at, option in enumerate(command[:-1]):
         if option.startswith("-") and environment.is_secret(option):
-            parts[at + 1] = "***"  # `--token VALUE`: only a text with = or : is known as one by itself
+            parts[at + 1] = (
+                "***"  # `--token VALUE`: alone, only a text with = or : is recognized as a credential
+            )
     return environment.redact(" ".join(parts))
 
 
@@ -271,7 +272,7 @@ def _session(session: Session) -> SessionDetails:
 
 
 def _black_box(package: PackageFolder) -> BlackBoxDetails | None:
-    box = blackbox.newest_box(package.blackbox)
+    box = black_box.newest_box(package.blackbox)
     if box is None:
         return None
     step, session, error, samples = box.note.step, box.note.session, box.note.error, box.note.samples
@@ -308,10 +309,10 @@ def _prediction(package: PackageFolder, number: int, meta: PredictionMeta) -> Pr
     )
 
 
-def _checkpoint_of_analysis(result: dict[str, Any], asked: int | None) -> int | None:
+def _checkpoint_of_analysis(result: dict[str, Any], requested: int | None) -> int | None:
     found = result.get("checkpoint")
     id = found.get("id") if isinstance(found, dict) else None
-    return id if isinstance(id, int) else asked
+    return id if isinstance(id, int) else requested
 
 
 def _initial_weights(package: PackageFolder) -> list[InitialWeights]:
@@ -353,7 +354,7 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:
 
 
 def _inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
-    """What the worker recorded with its checkpoints, and what the gate let through."""
-    said = list(package_schema.load(package.path, "_package.json").get("inexact", []))
-    said += [reason for session in found for reason in session.request.get("inexact", [])]
-    return list(dict.fromkeys(said))
+    """Returns the reasons that the worker recorded with its checkpoints, and those of the resume gate."""
+    reasons = list(package_schema.load(package.path, "_package.json").get("inexact", []))
+    reasons += [reason for session in found for reason in session.request.get("inexact", [])]
+    return list(dict.fromkeys(reasons))

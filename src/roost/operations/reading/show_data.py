@@ -1,4 +1,4 @@
-"""``show --data``: what the sets of a project hold, how their batches are made, and how fast."""
+"""``show --data``: the sets of a project, how their batches are made, and how fast."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LIMIT_SETTINGS = ("max_epochs", "max_steps", "max_time")
 
 @dataclass(frozen=True, kw_only=True)
 class ShowDataRequest:
-    """What is asked."""
+    """A request to inspect the data of a project."""
 
     config: Path
-    """Or a package, whose own settings and code are taken."""
+    """The config; or a package, whose own settings and code are used."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     command: Sequence[str] = ()
@@ -47,7 +47,7 @@ class ShowDataRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """What was found."""
+    """The data of a project."""
 
     state: str
     exit_code: int
@@ -55,32 +55,29 @@ class DataReport:
     error: str | None
     """In one line."""
     failed: str | None
-    """The stage that failed, or in which the process died: a set, or what comes before."""
+    """The stage that failed or in which the process died: a set, or a stage before the sets."""
     warnings: list[str]
-    """About settings that do not do what they seem to."""
+    """Settings that do not have the effect that they seem to have."""
     splits: list[SplitReport]
-    """As far as it came; of a set that failed what was known before."""
+    """The splits inspected before the end; a set that failed is partly filled in."""
 
 
 @dataclass(frozen=True)
 class RunningDataInspection:
-    """A look at the data that goes on."""
+    """An inspection of data in progress."""
 
     running: RunningSession
     process: GuardProcess
     notes: list[str] = field(default_factory=list)
-    """What a person should hear about it, one line each."""
+    """Notes for the user, one line each."""
 
     def stage(self) -> str:
-        """What it is at."""
+        """Returns the current stage."""
         return findings.read(self.running.package).last
 
     def outcome(self, ended: Session) -> DataReport:
-        """What came of it; to be asked before its block is left.
-
-        Args:
-            ended: Its session, with the supervisor's record.
-        """
+        """Returns the result of the ended session. Must be called inside the ``with`` block of
+        `show_data`."""
         record = ended.record or {}
         found, code = findings.read(self.running.package), record.get("exit_code")
         return DataReport(
@@ -98,8 +95,8 @@ class RunningDataInspection:
 def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
     """Builds the data in a copy of the project, and draws some batches of each set.
 
-    A config needs no Runner for it. Nothing is written into ``save_root``, nor into a package. It ends with
-    the block, and when this process is gone.
+    The config needs no Runner. Nothing is written into ``save_root`` or a package. The worker ends with the
+    ``with`` block, or with this process.
 
     Raises:
         NotFound: There is no such config, or the folder is no package.
@@ -121,10 +118,10 @@ def _draft_from_config(request: ShowDataRequest) -> TrainingDraft:
 
 
 def _with_placeholders(config: Config) -> Config:
-    """With what a training needs and nobody asks for here."""
+    """Returns the config with values for settings that a training requires and the data does not need."""
     values, own = config.values, dict[str, Any]()
     if "runner" not in values and "dataset" in values:
-        # What is there; it is never made.
+        # The Runner is never built: any existing class will do.
         own["runner"] = values["dataset"] if isinstance(values["dataset"], str) else _PLACEHOLDER_RUNNER
     if not any(values.get(key) is not None for key in _LIMIT_SETTINGS):
         own["max_epochs"] = 1
@@ -134,7 +131,7 @@ def _with_placeholders(config: Config) -> Config:
 
 
 def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
-    package = package_schema.open_checked(request.config, to_go_on=True)
+    package = package_schema.open_checked(request.config, to_continue=True)
     require_runner(package)
     config = layers.load(
         package.path / "args.json",
@@ -155,10 +152,10 @@ def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
 
 
 def _effective_overrides(package: PackageFolder) -> list[str]:
-    """Those of its sessions that hold, in their order."""
+    """Returns the overrides of all effective sessions, in their order."""
     records = package.path / "records"
-    counting = [session for session in package.sessions() if session.is_effective(records)]
-    return [text for session in counting for text in session.request.get("overrides", [])]
+    effective = [session for session in package.sessions() if session.is_effective(records)]
+    return [text for session in effective for text in session.request.get("overrides", [])]
 
 
 def _selection(package: PackageFolder) -> Selection:

@@ -1,4 +1,4 @@
-"""``verify``: every byte of a package against what was written."""
+"""``verify``: compares every byte of a package with what was written."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from roost.package.package import PackageFolder
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result for one item of a package."""
 
     what: str
     """checkpoint, code, records or settings."""
     name: str
     good: bool
     detail: str
-    """What it is, or what is wrong with it."""
+    """A description of the item, or of its damage."""
 
 
 def verify(package: Path | str) -> Iterator[Finding]:
-    """Looks at every checkpoint, copied file, record and setting; changes nothing.
+    """Checks every checkpoint, copied file, record and setting. Changes nothing.
 
     Yields:
-        One `Finding` for each file that tells of the package and is not of its shape (or one for all), one
-        for each that is not as it was copied (or one for all), one for the records, one for each checkpoint.
+        A `Finding` for each damaged JSON file (or one for all, if they are good), for each copied file that
+        has changed (or one for all), for the records, and for each checkpoint.
 
     Raises:
         NotFound: There is no such package.
@@ -51,7 +51,8 @@ def verify(package: Path | str) -> Iterator[Finding]:
 
 
 def _missing_checkpoints(package: PackageFolder, ids: list[int]) -> Iterator[Finding]:
-    """Checkpoints that the worker kept and that stand no more, unless it runs and removes them itself."""
+    """Yields checkpoints that the worker kept and that are missing, unless a running worker may remove
+    them."""
     if package.state() not in ("starting", "running"):
         for id in sorted(package.kept_ids() - set(ids)):
             yield Finding("checkpoint", f"{checkpoint.PREFIX}{id}.ckpt", False, "is gone")
@@ -62,7 +63,7 @@ def _verify_checkpoint(path: Path) -> Finding:
         info = checkpoint.verify(path)
     except (CheckpointError, NotFound, OSError) as error:
         if not path.exists():
-            return Finding("checkpoint", path.name, True, "removed by its run just now")
+            return Finding("checkpoint", path.name, True, "its run removed it just now")
         cause = f"cannot be read: {error}" if isinstance(error, OSError) else error.message
         return Finding("checkpoint", path.name, False, cause.removeprefix(f"{path.name}: "))
     return Finding(
@@ -76,16 +77,16 @@ def _verify_code(package: PackageFolder) -> Iterator[Finding]:
     for name in changed:
         digest = snapshot.file_digest(package.path / name)
         good = forced.get(name) == digest
-        said = "has changed since it was copied" if digest else "is gone"
-        known = ", and a session was forced to go on so; recorded as inexact" if good else ""
-        yield Finding("code", package_schema.printable(name), good, said + known)
+        detail = "has changed since it was copied" if digest else "is gone"
+        known = ", and a session was forced to continue with it; recorded as inexact" if good else ""
+        yield Finding("code", package_schema.printable(name), good, detail + known)
     if not changed:
         yield Finding("code", "", True, f"{len(manifest['files'])} files as they were copied")
 
 
 def _verify_records(package: PackageFolder) -> Finding:
     columns = package.records()
-    # A session that was killed while it wrote may leave one half line; what more is torn was damaged later.
+    # A session that was killed while it wrote leaves at most one torn line; more of them are damage.
     good = columns.torn <= len(package.sessions())
     torn = f", {columns.torn} torn lines" if columns.torn else ""
     return Finding("records", "", good, f"{len(columns.rows)} rows{torn}")

@@ -86,7 +86,7 @@ def follow(
             while True:
                 # The state is read before the output, so that all output of an ended session is read.
                 session = running.session()
-                yield from output.new()
+                yield from output.read_new()
                 has_ended = session.state not in ("starting", "running")
                 if has_ended and (guard_is_gone or not _awaits_guard(session)):
                     break
