@@ -31,7 +31,7 @@ _MAX_RATIO = 1.25
 by it."""
 _MAX_EXTRAPOLATION = 2.0
 """A line is used up to so many times its largest scale."""
-MAX_RETRIES = 3
+MAX_OUT_OF_MEMORY_RETRIES = 3
 _RESERVATION_FACTOR, _PEAK_FACTOR = 1.5, 1.2
 
 _BATCH_SETTINGS = ("batch_size", "max_tokens")
@@ -203,12 +203,12 @@ def resources_after_out_of_memory(failed: OutOfMemory, *, count: int) -> RetryRe
         count: How often the task had run out before, by its own fault.
 
     Returns:
-        None if no larger card exists, or after `MAX_RETRIES` failures before: the task needs a smaller batch,
+        None if no larger card exists, or after `MAX_OUT_OF_MEMORY_RETRIES` failures before: the task needs a smaller batch,
         or more ranks.
     """
     if not failed.own_fault:
         return RetryResources(failed.reserved_mb, False, count)
-    if count >= MAX_RETRIES:
+    if count >= MAX_OUT_OF_MEMORY_RETRIES:
         return None
     if failed.reserved_mb is None:
         return (

@@ -10,7 +10,11 @@ import msgspec
 from roost.base.system.worker_protocol import EARLY_STOP
 from roost.base.text.byte_sizes import format_memory
 from roost.lab.executors.executor import AttemptStatus
-from roost.lab.memory.memory_prediction import MAX_RETRIES, OutOfMemory, resources_after_out_of_memory
+from roost.lab.memory.memory_prediction import (
+    MAX_OUT_OF_MEMORY_RETRIES,
+    OutOfMemory,
+    resources_after_out_of_memory,
+)
 from roost.lab.queue.task import CRASHED, EVICT, FAILED, KILL, PENDING, STOP, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import stop_reason_while_pending
 
@@ -112,7 +116,7 @@ def _after_out_of_memory(
     else:
         then = "a whole card" if ran_out.reserved_mb is not None else "a larger card"
     why = f"attempt {task.attempt} ran out of memory: {took}; it continues with {then}"
-    return PENDING, {"reason": f"{why} ({resources.count} of {MAX_RETRIES})", "need": need}
+    return PENDING, {"reason": f"{why} ({resources.count} of {MAX_OUT_OF_MEMORY_RETRIES})", "need": need}
 
 
 def _nth(number: int) -> str:

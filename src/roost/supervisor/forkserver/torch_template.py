@@ -25,6 +25,7 @@ from roost.supervisor import guard
 from roost.supervisor.forkserver import forked_worker, guard_template
 
 _IDLE_SECONDS = 900.0
+"""A template that was not used for so long ends."""
 _LISTEN_BACKLOG = 64
 _LARGE_PAGE_BYTES, _MADV_COLLAPSE = 2 << 20, 25
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
