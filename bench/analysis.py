@@ -1,11 +1,14 @@
-"""How long a person waits for the first line of their analysis.
+"""Time from the start of an analysis command to its first line of output.
 
     python bench/analysis.py [--rounds 9]
 
-One trained package of the digits template. From the start of the command to the first line of `experience`:
-`roost analyze`, which checks the script, starts a supervised process, builds the Dataset and the Runner and
-loads verified weights. Beside it, in turn: bare `import torch` and `torch.load` of the same weights, which is
-the limit, and a hand-written script that does the same work (scikit-learn's set, the network, its weights).
+The package is one trained run of the digits template. Three commands are timed, in turn, from their start to
+the first line that they print:
+
+- bare `import torch` and `torch.load` of the weights, which is the limit;
+- a hand-written script that does the same work (scikit-learn's data set, the network, its weights);
+- `roost analyze`, which checks the script, starts a supervised process, builds the Dataset and the Runner and
+  loads verified weights.
 
 Medians of whole processes; wall clock.
 """
@@ -23,9 +26,9 @@ from pathlib import Path
 from roost.operations.lifecycle.new_project import new_project
 from roost.operations.lifecycle.run import RunRequest, run
 
-LOOK = "import time\ndef experience(self):\n    print('first line', time.time())\n"
+SCRIPT = "import time\ndef experience(self):\n    print('first line', time.time())\n"
 
-BARE = """
+BARE_LOAD = """
 import sys, time, torch
 torch.load(sys.argv[1], weights_only=True)
 print("first line", time.time())
@@ -51,18 +54,18 @@ roost.analyze(sys.argv[1], export, device="cpu")
 """
 
 
-def seconds(command: list[str], cwd: Path) -> float:
-    """From the start of the command to the moment that it printed."""
+def seconds_to_first_line(command: list[str], cwd: Path) -> float:
+    """Returns the seconds from the start of the command to its first line."""
     began = time.time()
-    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, check=True, text=True)
-    return float(done.stdout.partition("first line ")[2].split()[0]) - began
+    process = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, check=True, text=True)
+    return float(process.stdout.partition("first line ")[2].split()[0]) - began
 
 
-def prepared(folder: Path) -> tuple[Path, Path]:
-    """A package of one epoch, and its weights as a file of torch."""
+def make_package(folder: Path) -> tuple[Path, Path]:
+    """Returns a package of one epoch, and its weights in a file of `torch.save`."""
     project = folder / "digits"
     new_project(project, template="digits")
-    (project / "AnalyzeScripts" / "look.py").write_text(LOOK)
+    (project / "AnalyzeScripts" / "look.py").write_text(SCRIPT)
     started = run(RunRequest(config=project / "config.yaml", overrides=["max_epochs=1"], device="cpu"))
     assert started.process is not None and started.process.wait() == 0
     weights = folder / "weights.pt"
@@ -74,16 +77,16 @@ def prepared(folder: Path) -> tuple[Path, Path]:
 def main(rounds: int) -> None:
     roost = str(Path(sys.executable).parent / "roost")
     with tempfile.TemporaryDirectory() as folder:
-        package, weights = prepared(Path(folder))
+        package, weights = make_package(Path(folder))
         cases = {
-            "import torch, torch.load": [sys.executable, "-c", BARE, str(weights)],
+            "import torch, torch.load": [sys.executable, "-c", BARE_LOAD, str(weights)],
             "hand-written script": [sys.executable, "-c", BY_HAND, str(weights)],
             "roost analyze": [roost, "analyze", str(package), "-s", "look", "-CPU"],
         }
         rows: dict[str, list[float]] = {name: [] for name in cases}
         for _ in range(rounds + 1):
             for name, command in cases.items():
-                rows[name].append(seconds(command, package))
+                rows[name].append(seconds_to_first_line(command, package))
     limit = statistics.median(next(iter(rows.values()))[1:])
     print("| to the first line | median s | min … max | × |\n|---|---|---|---|")
     for name, values in rows.items():

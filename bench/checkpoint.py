@@ -1,13 +1,13 @@
-"""What saving and loading a large state costs, beside one copy of it in memory.
+"""The cost of saving and loading a large state, compared with one copy of it in memory.
 
     python bench/checkpoint.py [--mb 1000] [--rounds 5] [--threads 1]
 
-A model with Adam whose state, with the moments, has so many MB in float32. Blocked is how long the training
-thread does nothing else: the time of the call, and inside the Trainer what the step that saves and the one
-after it take longer than two others. All ways alternate in the same run; figures are medians, ratios are of
-medians. Durable is from the call until the files are synced and renamed (torch.save and DCP sync nothing: the
-same bytes are then only in the page cache). Loading is into a model and an optimizer that stand, from files
-in the page cache.
+The state is a model with Adam; with the moments it has ``--mb`` megabytes in float32. *Blocked* is the time
+for which the training thread does nothing else: the time of the call; inside the Trainer, how much longer the
+step that saves and the step after it take than two other steps. *Durable* is the time from the call until the
+files are synced and renamed (torch.save and DCP sync nothing: their bytes are then only in the page cache).
+Loading is into an existing model and optimizer, from files in the page cache. The methods alternate in the
+same run; figures are medians, ratios are of medians.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from roost.train.progress import Progress
 
 Wait = Callable[[], Any]
 WIDTH, BATCH_SIZE = 1024, 128
-BYTES_OF_A_LAYER = WIDTH * WIDTH * 4 * 3
+BYTES_PER_LAYER = WIDTH * WIDTH * 4 * 3
 
 
 class Runner(roost.Runner):
     def build(self) -> None:
-        layers = max(1, round(self.args["mb"] * 1e6 / BYTES_OF_A_LAYER))
+        layers = max(1, round(self.args["mb"] * 1e6 / BYTES_PER_LAYER))
         self.net = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
 
     def loss(self, batch: Any) -> Tensor:
@@ -65,7 +65,7 @@ class Inputs(torch.utils.data.Dataset[Any]):
 
 
 class Clock(roost.Hook):
-    """When each step ended, and whether a checkpoint was being written then."""
+    """Records when each step ended, and whether a checkpoint was being written then."""
 
     phase = roost.Phase.REPORT
 
@@ -78,13 +78,13 @@ class Clock(roost.Hook):
         self.writes.append(trainer.saves.is_writing)
 
 
-def seconds_of(work: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - began
 
 
-def built(mb: int) -> tuple[Runner, torch.optim.Adam]:
+def new_state(mb: int) -> tuple[Runner, torch.optim.Adam]:
     torch.manual_seed(0)
     runner = Runner({"mb": mb})
     runner.build()
@@ -94,48 +94,55 @@ def built(mb: int) -> tuple[Runner, torch.optim.Adam]:
     return runner, optimizer
 
 
-def calls(mb: int, rounds: int, folder: Path) -> dict[str, tuple[list[float], list[float]]]:
-    """(blocked, until durable) of each way, called by hand."""
-    runner, optimizer = built(mb)
+def measure_calls(mb: int, rounds: int, folder: Path) -> dict[str, tuple[list[float], list[float]]]:
+    """Returns the seconds (blocked, until durable) of each method, called outside a Trainer."""
+    runner, optimizer = new_state(mb)
     state = {"model": runner.state_dict(), "optimizer": optimizer.state_dict()}
     tensors = [*runner.state_dict().values()]
     tensors += [v for s in optimizer.state.values() for v in s.values() if v.numel() > 1]
     kept = [np.zeros_like(one.detach().numpy()) for one in tensors]
-    place = roost.Checkpoints(folder / "roost")
+    checkpoints = roost.Checkpoints(folder / "roost")
     parts: dict[str, Any] = {"model": ModuleState(runner), "optimizer": optimizer}
 
     def memcpy() -> None:
         for to, one in zip(kept, tensors, strict=True):
             np.copyto(to, one.detach().numpy())
 
-    def of_dcp() -> Wait:
+    def dcp_async_save() -> Wait:
         written: Any = dcp.async_save(state, checkpoint_id=folder / "dcp")  # type: ignore[attr-defined]
         return written.result  # type: ignore[no-any-return]
 
-    ways: dict[str, Callable[[], Wait | None]] = {
+    methods: dict[str, Callable[[], Wait | None]] = {
         "one memcpy": memcpy,
         "torch.save": lambda: torch.save(state, folder / "state.pt"),
-        "DCP async_save": of_dcp,
-        "roost: Checkpoints.save": lambda: place.save(parts, Progress(step=1)).wait,
+        "DCP async_save": dcp_async_save,
+        "roost: Checkpoints.save": lambda: checkpoints.save(parts, Progress(step=1)).wait,
     }
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in methods}
     for number in range(rounds + 1):
         shutil.rmtree(folder / "dcp", ignore_errors=True)
-        for name, work in ways.items():
-            begun = time.perf_counter()
+        for name, work in methods.items():
+            began = time.perf_counter()
             wait = work()
-            blocked = time.perf_counter() - begun
+            blocked = time.perf_counter() - began
             if wait is not None:
                 wait()
-            if number:  # the first makes the memory that the others reuse
+            if number:  # the first round allocates the memory that the others reuse
                 found[name][0].append(blocked)
-                found[name][1].append(time.perf_counter() - begun)
+                found[name][1].append(time.perf_counter() - began)
     return found
 
 
-def trained(mb: int, rounds: int, every: int, folder: Path) -> tuple[list[float], list[float], list[float]]:
-    """Seconds that a save blocks inside the Trainer; of steps beside which nothing, and one is written."""
-    runner, optimizer = built(mb)
+def measure_in_trainer(
+    mb: int, rounds: int, every: int, folder: Path
+) -> tuple[list[float], list[float], list[float]]:
+    """Trains with saves inside a Trainer.
+
+    Returns:
+        Seconds for which each save blocked; seconds of the steps during which nothing was written; seconds of
+        the steps during which a checkpoint was written.
+    """
+    runner, optimizer = new_state(mb)
     clock, data = Clock(), Inputs()
     loader = roost.Loader(data, plan=BatchPlan(len(data), BATCH_SIZE, seed=0))
     trainer = roost.Trainer(
@@ -149,46 +156,46 @@ def trained(mb: int, rounds: int, every: int, folder: Path) -> tuple[list[float]
     with contextlib.redirect_stdout(io.StringIO()):
         trainer.fit(resume=False)
     took = np.diff(clock.ended)  # took[i]: of step i + 2
-    still = [took[i] for i in range(len(took)) if not clock.writes[i] and not clock.writes[i + 1]]
-    beside = [took[i] for i in range(len(took)) if clock.writes[i] and clock.writes[i + 1]]
+    plain = [took[i] for i in range(len(took)) if not clock.writes[i] and not clock.writes[i + 1]]
+    while_writing = [took[i] for i in range(len(took)) if clock.writes[i] and clock.writes[i + 1]]
     blocked = []
-    for number in range(2, rounds + 2):  # the first makes the memory
+    for number in range(2, rounds + 2):  # the first save allocates the memory
         at = number * every - 2
-        near = statistics.median(took[at - 4 : at])  # a machine is not as fast all the time
+        near = statistics.median(took[at - 4 : at])  # the speed of a machine varies
         blocked.append(took[at] + took[at + 1] - 2 * near)
-    return blocked, still, beside
+    return blocked, plain, while_writing
 
 
-def loads(mb: int, rounds: int, folder: Path) -> dict[str, list[float]]:
-    runner, optimizer = built(mb)
+def measure_loads(mb: int, rounds: int, folder: Path) -> dict[str, list[float]]:
+    runner, optimizer = new_state(mb)
     tensors = {f"model.{name}": one for name, one in runner.state_dict().items()}
     for number, state in enumerate(optimizer.state.values()):
         tensors |= {f"moment.{number}.{name}": one for name, one in state.items()}
     torch.save({"model": runner.state_dict(), "optimizer": optimizer.state_dict()}, folder / "load.pt")
     save_file(tensors, folder / "load.safetensors")
     parts: dict[str, Any] = {"model": ModuleState(runner), "optimizer": optimizer}
-    place = folder / "load"
-    roost.Checkpoints(place).save(parts, Progress(step=1)).wait()
+    target = folder / "load"
+    roost.Checkpoints(target).save(parts, Progress(step=1)).wait()
 
-    def of_torch() -> None:
+    def torch_load() -> None:
         state = torch.load(folder / "load.pt", weights_only=True)
         runner.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
-    def of_safetensors() -> None:
+    def safetensors_load() -> None:
         for name, one in load_file(folder / "load.safetensors").items():
             with torch.no_grad():
                 tensors[name].copy_(one)
 
-    ways: dict[str, Callable[[], Any]] = {
-        "safetensors, nothing compared": of_safetensors,
-        "torch.load, nothing compared": of_torch,
-        "roost, every byte compared": lambda: roost.Checkpoints(place).load(parts),
+    methods: dict[str, Callable[[], Any]] = {
+        "safetensors, no digest checked": safetensors_load,
+        "torch.load, no digest checked": torch_load,
+        "roost, every digest checked": lambda: roost.Checkpoints(target).load(parts),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(rounds):
-        for name, work in ways.items():
-            found[name].append(seconds_of(work))
+        for name, work in methods.items():
+            found[name].append(seconds(work))
     return found
 
 
@@ -203,26 +210,29 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--every", type=int, default=16, help="steps between two saves")
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     dist.init_process_group(
         "gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1
-    )  # DCP wants one
-    with tempfile.TemporaryDirectory() as place, contextlib.suppress(KeyboardInterrupt):
-        folder = Path(place)
-        found = calls(asked.mb, asked.rounds, folder)
-        blocked, still, beside = trained(asked.mb, asked.rounds, asked.every, folder)
+    )  # DCP needs a process group
+    with tempfile.TemporaryDirectory() as temporary, contextlib.suppress(KeyboardInterrupt):
+        folder = Path(temporary)
+        found = measure_calls(arguments.mb, arguments.rounds, folder)
+        blocked, plain, while_writing = measure_in_trainer(
+            arguments.mb, arguments.rounds, arguments.every, folder
+        )
         found["roost: in the Trainer"] = (blocked, [])
         limit = statistics.median(found["one memcpy"][0])
-        print("| way | blocked, ms | × one memcpy | until durable, ms |\n|---|---|---|---|")
-        for name, (stall, durable) in found.items():
-            until = in_ms(durable) if durable and name != "one memcpy" else ""
-            print(f"| {name} | {in_ms(stall)} | {statistics.median(stall) / limit:.2f} | {until} |")
-        slower = statistics.median(beside) / statistics.median(still)
-        print(f"\nsteps: {in_ms(still)} ms; while one is written {in_ms(beside)} ms, {slower:.3f} of it\n")
+        print("| method | blocked, ms | × one memcpy | until durable, ms |\n|---|---|---|---|")
+        for method, (stall, durable) in found.items():
+            until = in_ms(durable) if durable and method != "one memcpy" else ""
+            print(f"| {method} | {in_ms(stall)} | {statistics.median(stall) / limit:.2f} | {until} |")
+        slower = statistics.median(while_writing) / statistics.median(plain)
+        print(f"\nsteps: {in_ms(plain)} ms", end="")
+        print(f"; while a checkpoint is written {in_ms(while_writing)} ms, {slower:.3f} times as long\n")
         print("| load | ms |\n|---|---|")
-        for name, taken in loads(asked.mb, asked.rounds, folder).items():
-            print(f"| {name} | {in_ms(taken)} |")
+        for method, times in measure_loads(arguments.mb, arguments.rounds, folder).items():
+            print(f"| {method} | {in_ms(times)} |")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""Two ranks on the CPU by gloo: what roost's loop takes per step beside the loop that people write with
-DistributedDataParallel, and how soon it takes its first.
+"""Two ranks on the CPU by gloo: time per step and time to the first step of roost, compared with torch's own.
 
     python bench/ddp.py [--rounds 7] [--starts 5]
 
-1. A step: three models on batches that are ready, AdamW, one thread a rank. Roost's Trainer has what each run
-   has (a row each 100 steps, board, console, saves, validation, best, early stop); *reduced* is forward,
-   backward and the sum of the gradients alone, by roost's GradientReducer and by DistributedDataParallel. Each round
-   runs all four, in an order that turns. Of rank 0; the first 200 of 1,000 steps are not timed. The two loops
-   must end with the same weights.
-2. The start: from the command to the first step, `roost run` with two ranks beside torchrun with a script.
+1. A step: roost's loop compared with the usual loop with DistributedDataParallel, for three models on
+   prebuilt batches, AdamW, one thread per rank. roost's Trainer has everything on that `roost run` sets up
+   (a row every 100 steps, progress file, console, saves, validation, best, early stop). *reduced* is forward,
+   backward and the sum of the gradients alone, by roost's GradientReducer and by DistributedDataParallel.
+   Each round runs all four, in a rotating order. Times are those of rank 0; the first 200 of 1,000 steps are
+   not timed. The two loops must end with the same weights.
+2. The start: from the command to the first step, `roost run` with two ranks compared with torchrun and a
+   script.
 
-Quoted are medians over rounds, and the ratios of medians.
+Figures are medians over rounds; ratios are of medians.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ import roost
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
 from roost.train.checkpointing.checkpoints import Checkpoints
-from roost.train.distributed import ranks as joined
+from roost.train.distributed import ranks as rank_group
 from roost.train.distributed.ranks import Ranks
 from roost.train.distributed.reducer import GradientReducer
 
 Loop = Callable[[Ranks, Work, list[Any]], Outcome]
 WORLD = 2
-MOST_DIFFERENCE = 1e-4
-"""Of a weight, after all steps: each adds up in an order of its own."""
+MAX_DIFFERENCE = 1e-4
+"""Allowed difference of a weight after all steps: the two loops sum the gradients in different orders."""
 TEMPLATE = Path(roost.__file__).parent / "templates" / "clean"
 
 SCRIPT = """
@@ -71,7 +72,7 @@ dist.destroy_process_group()
 
 
 class Deep(nn.Module):
-    """200 small parameters: where each of them costs something."""
+    """A model of 200 small parameters, where the cost per parameter dominates."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,8 +96,8 @@ WORKS = {
 # --- loops ------------------------------------------------------------------------------------------------
 
 
-def by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
-    """As torch's tutorial has it."""
+def plain_ddp(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
+    """Trains with DistributedDataParallel, as in torch's tutorial."""
     net, clocked = new_net(work), Clocked(work, batches)
     model = DistributedDataParallel(net)
     optimizer = new_optimizer(work, model.parameters())
@@ -108,8 +109,8 @@ def by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
     return clocked.outcome(net)
 
 
-def by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
-    """With all that a run has."""
+def roost_ddp(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
+    """Trains with roost, everything on."""
     clocked, runner = Clocked(work, batches), roosted.Runner(work)
     plan = roost.BatchPlan(work.batch_size, work.batch_size, shuffle=False)
     valid = roost.Loader(TensorDataset(*clocked.batches[0]), plan=plan)
@@ -126,12 +127,12 @@ def by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
             ranks=ranks,
         )
         trainer.fit()
-        ranks.control.barrier("the bench")  # the folder of rank 0 takes the parts of all
+        ranks.control.barrier("the bench")  # rank 0 removes its folder, which has the files of all ranks
     return clocked.outcome(runner)
 
 
-def reduced_by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
-    """Gradients alone, by DistributedDataParallel."""
+def reduce_with_ddp(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
+    """Computes and reduces gradients, by DistributedDataParallel."""
     net, clocked = new_net(work), Clocked(work, batches)
     model = DistributedDataParallel(net)
     for x, y in clocked:
@@ -140,8 +141,8 @@ def reduced_by_hand(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
     return clocked.outcome(net)
 
 
-def reduced_by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
-    """Gradients alone, by roost's GradientReducer."""
+def reduce_with_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
+    """Computes and reduces gradients, by roost's GradientReducer."""
     net, clocked = new_net(work), Clocked(work, batches)
     reducer = GradientReducer(list(net.parameters()))
     for x, y in clocked:
@@ -153,18 +154,18 @@ def reduced_by_roost(ranks: Ranks, work: Work, batches: list[Any]) -> Outcome:
 
 
 LOOPS: dict[str, Loop] = {
-    "DDP by hand": by_hand,
-    "roost": by_roost,
-    "reduced: DDP": reduced_by_hand,
-    "reduced: roost": reduced_by_roost,
+    "DDP by hand": plain_ddp,
+    "roost": roost_ddp,
+    "reduced: DDP": reduce_with_ddp,
+    "reduced: roost": reduce_with_roost,
 }
 
 
 # --- a step -----------------------------------------------------------------------------------------------
 
 
-def measured(work: Work, rounds: int) -> dict[str, list[float]]:
-    """µs of a step by every loop, ``rounds`` times after one that does not count, as rank 0 sees it.
+def measure(work: Work, rounds: int) -> dict[str, list[float]]:
+    """Returns the µs per step of every loop on rank 0, for each round after a first one that is not counted.
 
     Raises:
         AssertionError: A rank has failed.
@@ -183,7 +184,7 @@ def _fork(rank: int, work: Work, rounds: int, folder: Path) -> int:
     code = 1
     try:
         store = dist.FileStore(str(folder / "store"), WORLD)
-        ranks = joined.join(store, rank, WORLD, local_rank=rank)
+        ranks = rank_group.join(store, rank, WORLD, local_rank=rank)
         found = _rounds(ranks, work, rounds)
         if ranks.is_main:
             (folder / "found.json").write_text(json.dumps(found))
@@ -196,7 +197,7 @@ def _fork(rank: int, work: Work, rounds: int, folder: Path) -> int:
 def _rounds(ranks: Ranks, work: Work, rounds: int) -> dict[str, list[float]]:
     torch.set_num_threads(1)
     every = new_batches(work)
-    batches = every[ranks.rank :] + every[: ranks.rank]  # the ranks see others at the same time
+    batches = every[ranks.rank :] + every[: ranks.rank]  # the ranks have different batches at the same time
     found: dict[str, list[float]] = {name: [] for name in LOOPS}
     for number in range(rounds + 1):
         weights = {}
@@ -206,18 +207,18 @@ def _rounds(ranks: Ranks, work: Work, rounds: int) -> dict[str, list[float]]:
             weights[name] = outcome.weights
             if number:
                 found[name].append(outcome.wall_us)
-        require_equal("roost", work, weights["DDP by hand"], weights["roost"], within=MOST_DIFFERENCE)
+        require_equal("roost", work, weights["DDP by hand"], weights["roost"], within=MAX_DIFFERENCE)
     return found
 
 
 def print_steps(rounds: int) -> None:
-    """A table of all models."""
+    """Prints the table of steps, for all models."""
     print(f"torch {torch.__version__}, {WORLD} ranks of one thread, {rounds} rounds; µs wall per step\n")
     print("| model | DDP by hand | roost | ratio | reduced: DDP | reduced: roost | ratio |")
     print("|---|---|---|---|---|---|---|")
     for name, work in WORKS.items():
-        wall = measured(work, rounds)
-        middle = {loop: statistics.median(ones) for loop, ones in wall.items()}
+        wall = measure(work, rounds)
+        middle = {loop: statistics.median(values) for loop, values in wall.items()}
         print(
             f"| {name} | {spread(wall['DDP by hand'])} | {spread(wall['roost'])} "
             f"| {middle['roost'] / middle['DDP by hand']:.2f} | {spread(wall['reduced: DDP'])} "
@@ -230,7 +231,7 @@ def print_steps(rounds: int) -> None:
 
 
 def seconds_until(command: Sequence[str], has_stepped: Callable[[], bool], folder: Path) -> float:
-    """From the command to the first step; then it may end."""
+    """Returns the seconds from the command to its first step, and waits for its end."""
     began = time.perf_counter()
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -244,30 +245,30 @@ def seconds_until(command: Sequence[str], has_stepped: Callable[[], bool], folde
     return seconds
 
 
-def start_of_roost(folder: Path, number: int) -> float:
-    """Of `roost run`."""
+def start_roost(folder: Path, number: int) -> float:
+    """Returns the seconds to the first step of `roost run`."""
     name = f"run{number}"
-    given = ["--devices", str(WORLD), "--name", name, f"save_root={folder}", "max_steps=1"]
+    options = ["--devices", str(WORLD), "--name", name, f"save_root={folder}", "max_steps=1"]
     command = [sys.executable, "-m", "roost.cli", "run", str(TEMPLATE / "config.yaml"), "-CPU", "-DDP"]
 
     def has_stepped() -> bool:
-        seen = live_progress.read(folder / name / "progress")
-        return seen is not None and seen.step >= 1
+        progress = live_progress.read(folder / name / "progress")
+        return progress is not None and progress.step >= 1
 
-    return seconds_until([*command, *given], has_stepped, folder)
+    return seconds_until([*command, *options], has_stepped, folder)
 
 
-def start_of_torchrun(folder: Path, number: int) -> float:
-    """Of torchrun."""
-    mark, script = folder / f"mark{number}", folder / "script.py"
+def start_torchrun(folder: Path, number: int) -> float:
+    """Returns the seconds to the first step of a script under torchrun."""
+    stepped, script = folder / f"stepped{number}", folder / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD}"]
-    return seconds_until([*command, str(script), str(mark)], mark.exists, folder)
+    return seconds_until([*command, str(script), str(stepped)], stepped.exists, folder)
 
 
 def print_starts(rounds: int) -> None:
-    """A table of both."""
-    starts = {"torchrun": start_of_torchrun, "roost run": start_of_roost}
+    """Prints the table of starts."""
+    starts = {"torchrun": start_torchrun, "roost run": start_roost}
     found: dict[str, list[float]] = {name: [] for name in starts}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds + 1):
@@ -276,9 +277,10 @@ def print_starts(rounds: int) -> None:
                 if number:
                     found[name].append(seconds)
     print("\n| until the first step | s | ratio |\n|---|---|---|")
-    for name, ones in found.items():
-        ratio = statistics.median(ones) / statistics.median(found["torchrun"])
-        print(f"| {name} | {statistics.median(ones):.2f} ({min(ones):.2f} … {max(ones):.2f}) | {ratio:.2f} |")
+    for name, values in found.items():
+        ratio = statistics.median(values) / statistics.median(found["torchrun"])
+        cell = f"{statistics.median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
+        print(f"| {name} | {cell} | {ratio:.2f} |")
 
 
 def main() -> None:
@@ -288,9 +290,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--starts", type=int, default=5)
-    asked = parser.parse_args()
-    print_steps(asked.rounds)
-    print_starts(asked.starts)
+    arguments = parser.parse_args()
+    print_steps(arguments.rounds)
+    print_starts(arguments.starts)
 
 
 if __name__ == "__main__":

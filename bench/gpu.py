@@ -1,17 +1,18 @@
-"""What precision, fused optimizers and modes bring on a GPU, and what roost adds to a step there.
+"""The effect of precision, fused optimizers and step modes on a GPU, and the overhead of roost there.
 
     python bench/gpu.py [--rounds 5]
 
-Three tables; on a machine without a GPU one line instead. The batches wait on the host in page-locked memory;
-roost has everything on that `roost run` sets up. Loops alternate; the first 200 of 1,000 steps are not timed.
+Prints three tables, or one line on a machine without a GPU. The batches are on the host, in page-locked
+memory; roost has everything on that `roost run` sets up. Loops alternate; the first 200 of 1,000 steps are
+not timed.
 
-1. A step of a wide model (three layers of 4,096, batch 1,024) and of a tiny one (32-64-10, batch 16: there
-   the host is what takes the time), raw and with roost, 32 and bf16, AdamW plain and fused: wall and CPU µs.
-2. What the device does in a step of the wide model, ms, mean over the run.
-3. Host syncs of 799 steps, as torch's sync debug mode sees them: of a raw loop, of one that reads its loss
-   each step, of roost without rows, and with the eight rows of these steps.
+1. A step of a wide model (three layers of 4,096, batch 1,024) and of a tiny one (32-64-10, batch 16, where
+   the host takes most of the time), raw and with roost, 32 and bf16, AdamW plain and fused: wall and CPU µs.
+2. The parts of a step of the wide model on the device, ms, mean over the run.
+3. Host syncs in 799 steps, as torch's sync debug mode reports them: of a raw loop, of a raw loop that reads
+   its loss at each step, of roost without rows, and of roost with the eight rows of these steps.
 
-`cudagraph` is measured once roost does not refuse it; until then the refusal is printed.
+`cudagraph` is measured if roost accepts it; otherwise the refusal is printed.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ LOOPS: dict[str, tuple[Loop, dict[str, Any]]] = {
 }
 
 
-def batches_of(work: Work) -> list[Any]:
-    """Those of a work, where a copy to the GPU needs not wait."""
+def pinned_batches(work: Work) -> list[Any]:
+    """Returns the batches in page-locked memory, from which a copy to the GPU does not block."""
     return [(x.pin_memory(), y.pin_memory()) for x, y in new_batches(work)]
 
 
 def refusal(mode: str) -> str | None:
-    """Why a config may not name this mode; None when it may."""
+    """Returns the error for a config with this step mode; None if it is accepted."""
     try:
         parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "step_mode": mode})
     except ConfigError as error:
@@ -61,16 +62,16 @@ def refusal(mode: str) -> str | None:
     return None
 
 
-def steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None:
+def print_steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None:
     """Prints the table of steps."""
     print("| model | loop | wall µs | × raw 32 | CPU µs |\n|---|---|---|---|---|")
     for model, work in (("wide", WIDE), ("tiny", TINY)):
-        batches = batches_of(work)
+        batches = pinned_batches(work)
         found: dict[str, list[Outcome]] = {loop: [] for loop in loops}
         for number in range(rounds + 1):
-            for name, (loop, differing) in loops.items():
-                outcome = loop(replace(work, **differing), batches)
-                assert outcome.weights.isfinite().all(), f"{name} has not trained"
+            for name, (loop, changes) in loops.items():
+                outcome = loop(replace(work, **changes), batches)
+                assert outcome.weights.isfinite().all(), f"{name}: the weights are not finite"
                 if number:
                     found[name].append(outcome)
         plain = statistics.median(outcome.wall_us for outcome in found["raw, 32"])
@@ -81,7 +82,7 @@ def steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None
             print(f"| {model} | {name} | {spread} | {middle / plain:.2f} | {cpu:.0f} |", flush=True)
 
 
-def phases() -> None:
+def print_phases() -> None:
     """Prints the table of phase times."""
     print(
         "\n| wide, fused | " + " | ".join(f"{part}, ms" for part in STEP_PARTS) + " | memory of the GPU, MB |"
@@ -89,26 +90,26 @@ def phases() -> None:
     print("|---" * (len(STEP_PARTS) + 2) + "|")
     for name, bf16 in (("32", False), ("bf16", True)):
         work = replace(WIDE, bf16=bf16)
-        with trainer_of(work, Clocked(work, batches_of(work)), fused=True) as trainer:
+        with trainer_of(work, Clocked(work, pinned_batches(work)), fused=True) as trainer:
             trainer.fit()
         span = trainer.stepper.timing.session_span(trainer.progress.step, trainer.progress.samples)
         parts = (f"{span.parts[part] / span.steps * 1000:.3f}" for part in STEP_PARTS)
         print(f"| {name} | {' | '.join(parts)} | {span.gpu_mb:.0f} |", flush=True)
 
 
-class Watched(Clocked):
-    """Has torch warn of each host sync within the timed steps."""
+class SyncWarningClock(Clocked):
+    """Clocks batches, and lets torch warn of each host sync within the timed steps."""
 
     def _mark(self) -> None:
-        torch.cuda.set_sync_debug_mode("default")  # the clocks' own sync does not count
+        torch.cuda.set_sync_debug_mode("default")  # the sync of the clock is not counted
         super()._mark()
         torch.cuda.set_sync_debug_mode("warn" if len(self._marks) == 3 else "default")
 
 
-def syncs() -> None:
+def print_syncs() -> None:
     """Prints the table of host syncs."""
-    batches = batches_of(TINY)
-    loops: dict[str, Callable[[Watched], object]] = {
+    batches = pinned_batches(TINY)
+    loops: dict[str, Callable[[SyncWarningClock], object]] = {
         "raw": functools.partial(_raw, reads=False),
         "raw, loss.item() each step": functools.partial(_raw, reads=True),
         "roost, no rows": functools.partial(train, TINY, everything=False),
@@ -116,17 +117,17 @@ def syncs() -> None:
     }
     print(f"\n| loop | host syncs in {STEPS - 1 - WARM} steps |\n|---|---|")
     for name, loop in loops.items():
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            loop(Watched(TINY, batches))
-        number = sum("synchronizing" in str(warning.message) for warning in seen)
+            loop(SyncWarningClock(TINY, batches))
+        number = sum("synchronizing" in str(warning.message) for warning in caught)
         print(f"| {name} | {number} |", flush=True)
 
 
-def _raw(clocked: Watched, *, reads: bool) -> None:
+def _raw(clocked: SyncWarningClock, *, reads: bool) -> None:
     net = new_net(TINY)
     optimizer = new_optimizer(TINY, net.parameters())
-    for x, y in _moved(clocked):
+    for x, y in _on_gpu(clocked):
         optimizer.zero_grad()
         loss = loss_of(net, x, y)
         loss.backward()
@@ -135,7 +136,7 @@ def _raw(clocked: Watched, *, reads: bool) -> None:
             loss.item()
 
 
-def _moved(clocked: Clocked) -> Iterator[Any]:
+def _on_gpu(clocked: Clocked) -> Iterator[Any]:
     for x, y in clocked:
         yield x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
 
@@ -146,7 +147,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing was measured")
         return
@@ -154,11 +155,11 @@ def main() -> None:
     refused, loops = refusal("cudagraph"), dict(LOOPS)
     if refused is None:
         loops["roost, cudagraph"] = (all_on_fused, {"mode": "cudagraph"})
-    steps(loops, given.rounds)
+    print_steps(loops, arguments.rounds)
     if refused is not None:
         print(f"\nno row for cudagraph: {refused}")
-    phases()
-    syncs()
+    print_phases()
+    print_syncs()
 
 
 if __name__ == "__main__":

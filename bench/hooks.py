@@ -1,18 +1,20 @@
-"""What each of roost's hooks costs per step, and all together, beside a raw loop and the bare Trainer.
+"""The cost per step of each of roost's hooks, compared with a raw loop and the bare Trainer.
 
     python bench/hooks.py [--rounds 9]
 
 Two models, prebuilt batches, AdamW, one thread: a tiny one (32-64-10, batch 16) and a middle one (three
-layers of 256, batch 64). Each round runs all loops, one after the other, in an order that turns; quoted are
-medians over rounds of CPU time per step (in this process, threads that write included), and the ratios of
-medians. The first 200 of 1,000 steps are not timed. A loop that does not end with the weights of the raw
-loop, bit for bit, is an error: hooks that look must not change what is trained.
+layers of 256, batch 64). Each round runs all loops one after another, in a rotating order. Figures are
+medians over rounds of CPU time per step (of this process, with its writing threads); ratios are of medians.
+The first 200 of 1,000 steps are not timed. A loop that does not end with the weights of the raw loop, bit for
+bit, is an error: hooks that observe must not change what is trained.
 
-- *bare*: the Trainer, no hook;
-- *roost run*: what each run has: a row each 100 steps, board, console, saves, validation, best, early stop;
-- then that, with one thing more: an average of the weights each step, sizes of gradients and weights each 100
-  steps, pictures each 500 steps, a schedule moved each step (whose factor is 1) with its rate in the rows;
-- *everything*: all of it.
+- *bare*: the Trainer without hooks;
+- *roost run*: what `roost run` sets up: a row every 100 steps, progress file, console, saves, validation,
+  best, early stop;
+- *with ...*: that, and one more: an average of the weights at each step, norms of gradients and weights every
+  100 steps, pictures every 500 steps, a schedule moved at each step (its factor is 1) with its rate in the
+  rows;
+- *everything*: all of them.
 """
 
 from __future__ import annotations
@@ -48,33 +50,33 @@ WORKS = {
 
 
 class Runner(roosted.Runner):
-    """The task, with a picture."""
+    """The model of all loops, with a picture."""
 
     def visualize(self, batch: Any) -> Mapping[str, roost.Media]:
         return {"logits": roost.Media("histogram", self.net(batch[0]))}
 
 
 def average(folder: Path) -> list[roost.Hook]:
-    """An average of the weights, of which each step is a part."""
+    """Averages the weights, at each step."""
     return [hooks.Averaging("ema", decay=0.999)]
 
 
-def sizes(folder: Path) -> list[roost.Hook]:
-    """Norms of gradients and weights, in the rows."""
+def statistics_(folder: Path) -> list[roost.Hook]:
+    """Writes norms of gradients and weights into the rows."""
     return [hooks.Statistics(100)]
 
 
 def pictures(folder: Path) -> list[roost.Hook]:
-    """A histogram, stored."""
+    """Stores a histogram."""
     return [hooks.Visualize(folder / "media", 500)]
 
 
 def schedule(folder: Path) -> list[roost.Hook]:
-    """Moves the scheduler, and records the rate."""
+    """Moves the scheduler, and records the learning rate."""
     return [hooks.Schedule()]
 
 
-EXTRAS = {"average": average, "statistics": sizes, "pictures": pictures, "schedule": schedule}
+EXTRAS = {"average": average, "statistics": statistics_, "pictures": pictures, "schedule": schedule}
 LOOPS: dict[str, tuple[str, ...]] = {
     "roost run": (),
     **{f"with {name}": (name,) for name in EXTRAS},
@@ -82,8 +84,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def hooked(extras: tuple[str, ...], work: Work, batches: list[Any]) -> Outcome:
-    """One epoch with what a run has, and these."""
+def train_with(extras: tuple[str, ...], work: Work, batches: list[Any]) -> Outcome:
+    """Trains one epoch with the hooks of `roost run` and those of ``extras``."""
     clocked, runner = Clocked(work, batches), Runner(work)
     optimizer = new_optimizer(work, runner.parameters())
     scheduler = None
@@ -104,7 +106,7 @@ def hooked(extras: tuple[str, ...], work: Work, batches: list[Any]) -> Outcome:
                 *(
                     hook
                     for hook in roosted.hooks_of_a_run(folder)
-                    if "pictures" not in extras or not _shows(hook)
+                    if "pictures" not in extras or not _is_visualize(hook)
                 ),
                 *(hook for extra in extras for hook in EXTRAS[extra](folder)),
             ],
@@ -116,23 +118,23 @@ def hooked(extras: tuple[str, ...], work: Work, batches: list[Any]) -> Outcome:
     return clocked.outcome(runner)
 
 
-def _shows(hook: roost.Hook) -> bool:
+def _is_visualize(hook: roost.Hook) -> bool:
     return isinstance(hook, hooks.Visualize)
 
 
-def measured(work: Work, rounds: int) -> dict[str, list[Outcome]]:
-    """Every loop, ``rounds`` times after one that does not count.
+def measure(work: Work, rounds: int) -> dict[str, list[Outcome]]:
+    """Runs every loop, ``rounds`` times after a first time that is not counted.
 
     Raises:
-        AssertionError: A loop has not trained, or not to the weights of the raw loop.
+        AssertionError: A loop did not train, or its weights differ from those of the raw loop.
     """
     loops: dict[str, Loop] = {"raw loop": raw, "bare": roosted.bare}
-    loops |= {name: partial(hooked, extras) for name, extras in LOOPS.items()}
+    loops |= {name: partial(train_with, extras) for name, extras in LOOPS.items()}
     names, batches = list(loops), new_batches(work)
     found: dict[str, list[Outcome]] = {name: [] for name in names}
     for number in range(rounds + 1):
-        turn = number % len(names)
-        outcomes = {name: loops[name](work, batches) for name in [*names[turn:], *names[:turn]]}
+        shift = number % len(names)
+        outcomes = {name: loops[name](work, batches) for name in [*names[shift:], *names[:shift]]}
         for name, outcome in outcomes.items():
             require_equal(name, work, outcomes["raw loop"].weights, outcome.weights)
             if number:
@@ -153,13 +155,13 @@ def main() -> None:
         print(
             f"\n| {name} model | µs | over raw, µs | ÷ raw | ÷ bare | wall ÷ raw |\n|---|---|---|---|---|---|"
         )
-        found = measured(work, rounds)
-        cpu = {loop: statistics.median(one.cpu_us for one in ones) for loop, ones in found.items()}
-        wall = {loop: statistics.median(one.wall_us for one in ones) for loop, ones in found.items()}
-        for loop, ones in found.items():
+        found = measure(work, rounds)
+        cpu = {loop: statistics.median(run.cpu_us for run in outcomes) for loop, outcomes in found.items()}
+        wall = {loop: statistics.median(run.wall_us for run in outcomes) for loop, outcomes in found.items()}
+        for loop, outcomes in found.items():
             over, of_raw = cpu[loop] - cpu["raw loop"], cpu[loop] / cpu["raw loop"]
             of_bare, of_wall = cpu[loop] / cpu["bare"], wall[loop] / wall["raw loop"]
-            shown = spread([one.cpu_us for one in ones])
+            shown = spread([outcome.cpu_us for outcome in outcomes])
             print(
                 f"| {loop} | {shown} | {over:.1f} | {of_raw:.3f} | {of_bare:.3f} | {of_wall:.3f} |",
                 flush=True,

@@ -1,21 +1,23 @@
-"""What the lab costs: from the command to the process, from one task to the next, a thousand that do nothing.
+"""The overhead of the lab: start latency, gap between tasks, throughput of empty tasks, memory, long queues.
 
     python bench/lab.py [--rounds 15] [--tasks 1000] [--slots 2 16] [--rows 10000] [--only thousand]
 
-1. From `roost submit` to a process that runs (it makes a file), with a daemon and without one; from the call
-   that queues a task whose package stands, to the same; beside a bare `subprocess`, and ``gbatch`` of gflow.
-   And from the recorded end of a task to the start of the next process, in a queue with one slot.
-2. ``--tasks`` times ``true``: packages made, all queued at once, and until all of them are recorded as
-   succeeded, per task; so many at once as ``--slots`` says; and the processor time of the daemon, and of the
-   template with all that comes from it, which tells on a busy machine, too. Beside task-spooler (``tsp``, if
-   it is on the PATH), which never waits for the disk; gflow; a bare `subprocess`, one after the other; and
-   one small file after the other that is written and synced, by one thread and by 16.
-3. Memory of daemon, template, guard and supervisor, and the processor time of each while nothing happens.
-4. With ``--rows`` tasks that wait: `roost tasks`, the daemon's memory and processor time, the queue's size.
+1. From `roost submit` to a process that runs (it creates a file), with a running daemon and without one; from
+   the call that queues a task whose package exists, to the same. Compared with a bare `subprocess`, and with
+   ``gbatch`` of gflow. Then from the recorded end of a task to the start of the next process, in a queue with
+   one slot.
+2. ``--tasks`` tasks that run ``true``: the time per task to create the packages, to queue all at once, and
+   until all are recorded as succeeded, with ``--slots`` tasks at once; and the CPU time of the daemon, and of
+   its template process with all descendants, which is meaningful on a busy machine, too. Compared with
+   task-spooler (``tsp``, if it is on the PATH), which never waits for the disk; with gflow; with a bare
+   `subprocess`, one after another; and with small files that are written and synced one after another, by
+   one thread and by 16.
+3. Memory of daemon, template process, guard and supervisor, and the CPU time of each while idle.
+4. With ``--rows`` pending tasks: `roost tasks`, memory and CPU time of the daemon, size of the queue.
 
-gflow is beside where its programs are on the PATH (``pip install runqd`` into an environment of its own;
-0.4.18), with its executor ``process``: the other one runs each task in a tmux session. It looks every ten
-seconds who has ended, so two at once would take 5 seconds a task: it is given all of them at once.
+gflow is measured if its programs are on the PATH (``pip install runqd`` into a separate environment; 0.4.18),
+with its executor ``process``; the other executor runs each task in a tmux session. gflow checks every ten
+seconds which tasks have ended, so two at once would take 5 seconds per task: it runs all of them at once.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ IDLE_SECONDS = 10.0
 
 
 @contextmanager
-def laboratory(**rules: Any) -> Iterator[Path]:
-    """A lab of its own in a folder of its own, which is the current one inside; its daemon ends with it."""
+def temporary_lab(**rules: Any) -> Iterator[Path]:
+    """Creates a lab in a temporary folder, and changes into it; stops its daemon at the end."""
     with tempfile.TemporaryDirectory() as name:
         before = Path.cwd()
         os.environ |= {"ROOST_STATE": name, "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": "cpu"}
@@ -68,14 +70,14 @@ def laboratory(**rules: Any) -> Iterator[Path]:
             os.chdir(before)
 
 
-def made(*command: str, begin: float | None = None) -> Task:
+def new_task(*command: str, begin: float | None = None) -> Task:
     return submit_command.create_command_task(command, TaskOptions(begin=begin))
 
 
-def wait_for(there: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 600
-    while not there():
-        assert time.monotonic() < deadline, "it does not end"
+    while not condition():
+        assert time.monotonic() < deadline, "waited for 600 s"
         time.sleep(0.0005)
 
 
@@ -86,17 +88,17 @@ def have_ended(store: QueueStore) -> bool:
 
 @contextmanager
 def gflow() -> Iterator[Callable[..., str] | None]:
-    """Calls its programs, with a daemon and a home of their own; None where they are not installed."""
+    """Gives a function that calls a program of gflow, with a separate daemon; None if it is not installed."""
     if not shutil.which("gflowd"):
         yield None
         return
-    with tempfile.TemporaryDirectory() as home, socket.create_server(("localhost", 0)) as taken:
+    with tempfile.TemporaryDirectory() as home, socket.create_server(("localhost", 0)) as server:
         xdg = [
             f"XDG_{name}" for name in ("CONFIG_HOME", "DATA_HOME", "STATE_HOME", "CACHE_HOME", "RUNTIME_DIR")
         ]
         env = {**os.environ, **dict.fromkeys(["HOME", *xdg], home)}
-        port = taken.getsockname()[1]
-        taken.close()
+        port = server.getsockname()[1]
+        server.close()
         config = Path(home, "gflow", "gflow.toml")
         config.parent.mkdir()
         config.write_text(f'[daemon]\nhost = "localhost"\nport = {port}\n\n[executor]\ntype = "process"\n')
@@ -116,7 +118,7 @@ def gflow() -> Iterator[Callable[..., str] | None]:
             daemon.wait()
 
 
-def spread(title: str, rows: dict[str, list[float]]) -> None:
+def print_times(title: str, rows: dict[str, list[float]]) -> None:
     print(f"| {title} | median ms | p95 | min … max |\n|---|---|---|---|")
     for name, found in rows.items():
         ms = sorted(value * 1e3 for value in found)
@@ -125,106 +127,106 @@ def spread(title: str, rows: dict[str, list[float]]) -> None:
     print(flush=True)
 
 
-# --- one after the other ----------------------------------------------------------------------------------
+# --- one after another ------------------------------------------------------------------------------------
 
 
-def starts(rounds: int) -> None:
-    kinds = ("bare subprocess", "queued, durable; daemon up", "submit; daemon up", "submit; no daemon")
+def print_starts(rounds: int) -> None:
+    kinds = ("bare subprocess", "queued, durable; daemon runs", "submit; daemon runs", "submit; no daemon")
     found: dict[str, list[float]] = {name: [] for name in kinds}
-    with gflow() as peer, laboratory(cores=4) as folder, lab.open_queue() as store:
+    with gflow() as call_gflow, temporary_lab(cores=4) as folder, lab.open_queue() as store:
         for number in range(rounds + 1):
-            for place, name in enumerate(kinds):
-                path = folder / f"first-{number}-{place}"
-                task = made("touch", str(path)) if name.startswith("queued") else None
+            for index, name in enumerate(kinds):
+                path = folder / f"first-{number}-{index}"
+                task = new_task("touch", str(path)) if name.startswith("queued") else None
                 lab.stop() if name.endswith("no daemon") else lab.ensure_daemon()
-                typed = ["touch", str(path)] if place == 0 else [*ROOST, "submit", "--", "touch", str(path)]
+                argv = ["touch", str(path)] if index == 0 else [*ROOST, "submit", "--", "touch", str(path)]
                 began = time.perf_counter()
-                child = subprocess.Popen(typed, stdout=QUIET, stderr=QUIET) if task is None else None
+                child = subprocess.Popen(argv, stdout=QUIET, stderr=QUIET) if task is None else None
                 if task is not None:
                     lab.enqueue([task])
                 wait_for(path.exists)
-                if number:  # the first of each reads its files from the disk
+                if number:  # the first round reads the files from the disk
                     found[name].append(time.perf_counter() - began)
                 if child is not None:
                     child.wait()
                 wait_for(lambda: have_ended(store))
-            if peer is not None:
+            if call_gflow is not None:
                 path, began = folder / f"first-{number}", time.perf_counter()
-                peer("gbatch", "touch", str(path))
+                call_gflow("gbatch", "touch", str(path))
                 wait_for(path.exists)
                 if number:
-                    found.setdefault("gbatch of gflow; daemon up", []).append(time.perf_counter() - began)
-    found["end of a task → the next one runs"] = gaps(4 * rounds)
-    spread("until the process runs", found)
+                    found.setdefault("gbatch of gflow; daemon runs", []).append(time.perf_counter() - began)
+    found["end of a task → the next task runs"] = gaps_between_tasks(4 * rounds)
+    print_times("until the process runs", found)
 
 
-def gaps(rounds: int) -> list[float]:
-    with laboratory(cores=1), lab.open_queue() as store:
+def gaps_between_tasks(rounds: int) -> list[float]:
+    with temporary_lab(cores=1), lab.open_queue() as store:
         lab.ensure_daemon()
-        lab.enqueue([made("date", "+%s.%N") for _ in range(rounds + 1)])
+        lab.enqueue([new_task("date", "+%s.%N") for _ in range(rounds + 1)])
         wait_for(lambda: have_ended(store))
         packages = [PackageFolder.open(task.package) for task in store.tasks()]
-        begun = sorted(float(package.output.read_text()) for package in packages)
+        began = sorted(float(package.output.read_text()) for package in packages)
         ended = sorted((package.sessions()[-1].record or {})["ended"] for package in packages)
-    return [after - before for before, after in zip(ended, begun[1:], strict=False)]
+    return [after - before for before, after in zip(ended, began[1:], strict=False)]
 
 
 # --- a thousand -------------------------------------------------------------------------------------------
 
 
-def thousand(count: int, slots: Sequence[int]) -> None:
+def print_throughput(count: int, slots: Sequence[int]) -> None:
     print(
-        "| true, times each | at once | made | queued | run | all, ms per task "
-        "| CPU ms of the daemon | of the rest |\n|---|---|---|---|---|---|---|---|"
+        "| tasks that run true | at once | create | queue | run | all, ms per task "
+        "| CPU ms of the daemon | of its children |\n|---|---|---|---|---|---|---|---|"
     )
     for most in slots:
-        with laboratory(cores=most), lab.open_queue() as store:
+        with temporary_lab(cores=most), lab.open_queue() as store:
             daemon = lab.ensure_daemon().pid
             moments = [time.perf_counter()]
-            tasks = [made("true") for _ in range(count)]
-            before = spent_ms(daemon)
+            tasks = [new_task("true") for _ in range(count)]
+            before = cpu_ms(daemon)
             moments.append(time.perf_counter())
             lab.enqueue(tasks)
             moments.append(time.perf_counter())
             wait_for(lambda store=store: have_ended(store))
             moments.append(time.perf_counter())
-            spent = [(b - a) / count for a, b in zip(before, spent_ms(daemon), strict=True)]
+            spent = [(b - a) / count for a, b in zip(before, cpu_ms(daemon), strict=True)]
             assert {task.state for task in store.tasks()} == {SUCCEEDED}
         parts = [(b - a) / count * 1e3 for a, b in pairwise(moments)]
-        told = " | ".join(f"{part:.2f}" for part in (*parts, sum(parts), *spent))
-        print(f"| roost, {count} | {most} | {told} |", flush=True)
+        cells = " | ".join(f"{part:.2f}" for part in (*parts, sum(parts), *spent))
+        print(f"| roost, {count} | {most} | {cells} |", flush=True)
         if shutil.which("tsp"):
-            print(f"| tsp, {count} | {most} | | {spooled(count, most)} | | |", flush=True)
+            print(f"| tsp, {count} | {most} | | {run_in_tsp(count, most)} | | |", flush=True)
     if not shutil.which("tsp"):
-        print("| tsp | is not installed | | | | | | |")
-    with gflow() as peer:
-        if peer is None:
-            print("| gflow | is not installed | | | | | | |")
+        print("| tsp | not installed | | | | | | |")
+    with gflow() as call_gflow:
+        if call_gflow is None:
+            print("| gflow | not installed | | | | | | |")
         else:
-            print(f"| gflow, {count} | all | | {grouped(peer, count)} | | |", flush=True)
+            print(f"| gflow, {count} | all | | {run_in_gflow(call_gflow, count)} | | |", flush=True)
     began = time.perf_counter()
     for _ in range(count):
         subprocess.run(["true"], check=True)
     print(f"| subprocess, {count} | 1 | | | | {(time.perf_counter() - began) / count * 1e3:.2f} | | |")
     for threads in (1, 16):
-        print(f"| a file that is synced, 320 | {threads} | | | | {synced(320, threads):.2f} | | |")
+        print(f"| file, synced, 320 | {threads} | | | | {write_synced_files(320, threads):.2f} | | |")
     print(flush=True)
 
 
-def spent_ms(daemon: int) -> tuple[float, float]:
-    """Of a daemon itself, and of those that it has started, with all of theirs that have ended."""
+def cpu_ms(daemon: int) -> tuple[float, float]:
+    """Returns the CPU ms of a daemon, and of its children with all their descendants that have ended."""
     ms = 1e3 / os.sysconf("SC_CLK_TCK")
     return ticks(daemon) * ms, sum(ticks(pid, of_children=True) for pid in children(daemon)) * ms
 
 
-def grouped(call: Callable[..., str], count: int) -> str:
-    """Cells of the table, of gflow: queued, run, all."""
+def run_in_gflow(call: Callable[..., str], count: int) -> str:
+    """Runs the tasks in gflow; returns the cells of the table: queue, run, all."""
     began = time.perf_counter()
     call("gbatch", "--array", f"1-{count}", "true")
     queued = time.perf_counter()
 
     def have_finished() -> bool:
-        time.sleep(0.05)  # it answers in the time that it needs for its tasks
+        time.sleep(0.05)  # its answers cost time that it needs for its tasks
         jobs = json.loads(call("gqueue", "-a", "-o", "json"))["jobs"]
         assert not {"Failed", "Timeout", "Cancelled"} & {job["state"] for job in jobs}
         return [job["state"] for job in jobs] == ["Finished"] * count
@@ -234,13 +236,13 @@ def grouped(call: Callable[..., str], count: int) -> str:
 
 
 def per_task(count: int, began: float, queued: float, ended: float) -> str:
-    """Cells of the table: queued, run, all."""
+    """Returns the cells of the table: queue, run, all."""
     parts = (queued - began, ended - queued, ended - began)
     return " | ".join(f"{part / count * 1e3:.2f}" for part in parts)
 
 
-def spooled(count: int, slots: int) -> str:
-    """Cells of the table, of task-spooler: queued, run, all."""
+def run_in_tsp(count: int, slots: int) -> str:
+    """Runs the tasks in task-spooler; returns the cells of the table: queue, run, all."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "TMPDIR": folder, "TS_SOCKET": f"{folder}/socket", "TS_MAXFINISHED": str(count)}
 
@@ -263,8 +265,8 @@ def spooled(count: int, slots: int) -> str:
     return per_task(count, began, queued, ended)
 
 
-def synced(count: int, threads: int) -> float:
-    """Milliseconds for each file."""
+def write_synced_files(count: int, threads: int) -> float:
+    """Writes and syncs ``count`` files; returns milliseconds per file."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(threads) as pool:
 
         def write(number: int) -> None:
@@ -278,29 +280,29 @@ def synced(count: int, threads: int) -> float:
         return (time.perf_counter() - began) / count * 1e3
 
 
-# --- while nothing happens --------------------------------------------------------------------------------
+# --- idle -------------------------------------------------------------------------------------------------
 
 
-def idle() -> None:
-    with laboratory(cores=4), lab.open_queue() as store:
+def print_idle() -> None:
+    with temporary_lab(cores=4), lab.open_queue() as store:
         daemon = lab.ensure_daemon().pid
-        lab.enqueue([made("sleep", "600")])
+        lab.enqueue([new_task("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
         record = PackageFolder.open(store.tasks()[0].package).sessions()[-1].record or {}
         guard, supervisor = int(record["guard_pid"]), int(record["pid"])
         watched = {"daemon": daemon, "guard": guard, "supervisor": supervisor}
-        beside = [pid for pid in children(daemon) if pid != guard]
-        watched |= {f"template {pid}": pid for pid in beside}
+        others = [pid for pid in children(daemon) if pid != guard]
+        watched |= {f"template {pid}": pid for pid in others}
         time.sleep(2.0)
-        told = costs(watched)
+        rows = idle_rows(watched)
         store.request_stop(store.tasks()[0].id, "kill")
         lab.ensure_daemon()
         wait_for(lambda: have_ended(store))
     print(f"| idle for {IDLE_SECONDS:g} s | CPU ticks | RSS MB | PSS MB |\n|---|---|---|---|")
-    print(*told, "", sep="\n", flush=True)
+    print(*rows, "", sep="\n", flush=True)
 
 
-def costs(watched: dict[str, int]) -> list[str]:
+def idle_rows(watched: dict[str, int]) -> list[str]:
     before = {name: ticks(pid) for name, pid in watched.items()}
     time.sleep(IDLE_SECONDS)
     return [
@@ -315,7 +317,7 @@ def children(pid: int) -> list[int]:
 
 
 def ticks(pid: int, *, of_children: bool = False) -> int:
-    """Its processor time; with that of all its children that have ended, if that is asked for."""
+    """Returns the CPU time of a process; ``of_children``: with that of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if of_children else 13]))
 
@@ -328,12 +330,12 @@ def memory_mb(pid: int, field: str) -> float:
 # --- a long queue -----------------------------------------------------------------------------------------
 
 
-def long_queue(rows: int, rounds: int) -> None:
-    with laboratory(cores=1), lab.open_queue() as store:
+def print_long_queue(rows: int, rounds: int) -> None:
+    with temporary_lab(cores=1), lab.open_queue() as store:
         daemon = lab.ensure_daemon().pid
-        lab.enqueue([made("sleep", "600")])
+        lab.enqueue([new_task("sleep", "600")])
         wait_for(lambda: store.tasks()[0].state == RUNNING)
-        one = made("true")
+        one = new_task("true")
         store.submit([msgspec.structs.replace(one, id=new_id(time.time())) for _ in range(rows)])
         lab.ensure_daemon()
         wait_for(lambda: store.tasks(newest=1)[0].reason)
@@ -342,12 +344,12 @@ def long_queue(rows: int, rounds: int) -> None:
             began = time.perf_counter()
             subprocess.run([*ROOST, "tasks"], check=True, stdout=subprocess.DEVNULL)
             listed.append(time.perf_counter() - began)
-        spread(f"{rows} tasks wait", {"roost tasks": listed})
-        told = costs({"daemon": daemon})
+        print_times(f"{rows} pending tasks", {"roost tasks": listed})
+        lines = idle_rows({"daemon": daemon})
         size_mb = sum(path.stat().st_size for path in store.folder.glob("lab.db*")) / 2**20
         print(f"| idle for {IDLE_SECONDS:g} s | CPU ticks | RSS MB | PSS MB |\n|---|---|---|---|")
-        print(*told, f"\nthe queue: {size_mb:.1f} MB", sep="\n", flush=True)
-        lab.stop()  # else it would start what follows
+        print(*lines, f"\nsize of the queue: {size_mb:.1f} MB", sep="\n", flush=True)
+        lab.stop()  # or it would start the pending tasks
         for task in store.tasks(states=[RUNNING]):
             session_control.request_stop(PackageFolder.open(task.package).sessions()[-1], now=True)
 
@@ -361,12 +363,12 @@ if __name__ == "__main__":
     parser.add_argument("--slots", type=int, nargs="+", default=[2, 16])
     parser.add_argument("--rows", type=int, default=10000)
     parser.add_argument("--only", choices=("starts", "thousand", "idle", "rows"))
-    asked = parser.parse_args()
-    if asked.only in (None, "starts"):
-        starts(asked.rounds)
-    if asked.only in (None, "thousand"):
-        thousand(asked.tasks, asked.slots)
-    if asked.only in (None, "idle"):
-        idle()
-    if asked.only in (None, "rows"):
-        long_queue(asked.rows, asked.rounds)
+    arguments = parser.parse_args()
+    if arguments.only in (None, "starts"):
+        print_starts(arguments.rounds)
+    if arguments.only in (None, "thousand"):
+        print_throughput(arguments.tasks, arguments.slots)
+    if arguments.only in (None, "idle"):
+        print_idle()
+    if arguments.only in (None, "rows"):
+        print_long_queue(arguments.rows, arguments.rounds)

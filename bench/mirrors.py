@@ -1,15 +1,15 @@
-"""What a mirror costs per step, on the training thread and on the clock, beside the same run without one; and
-how long the end waits for it.
+"""The cost of a mirror per step in CPU and wall time, and how long the end of a run waits for it.
 
     python bench/mirrors.py [--rounds 7]
 
-Model 32-64-10, batch 16, prebuilt batches, AdamW, one thread; a row each 10 steps, and each step. A mirror is
-a process of its own that reads the records, so the training thread does nothing for it; what shows on the
-clock is that the cores are shared, most of all while its library is imported. Each round runs all cases, in
-an order that turns; quoted are medians over rounds of 1,000 steps of which the first 200 are not timed, and
-their ratios to *none*. The end: from the last step until the mirror has all and has ended; as these runs are
-shorter than the imports, those are in it. W&B is offline, MLflow a file of the package. The weights are those
-of the run without mirrors, bit for bit, or it is an error.
+Model 32-64-10, batch 16, prebuilt batches, AdamW, one thread; a row every 10 steps, and every step. A mirror
+is a separate process that reads the records, so the training thread does nothing for it; the wall time grows
+because the cores are shared, most of all while its library is imported. Each round runs all cases, in a
+rotating order; figures are medians over rounds of 1,000 steps, of which the first 200 are not timed, and
+their ratios to *none*, the same run without a mirror. *end* is the time from the last step until the mirror
+has copied everything and has ended; as these runs are shorter than the imports, it includes them. W&B is
+offline, MLflow is a file of the package. Weights that differ from those of the run without mirrors are an
+error.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-class Timed(hooks.Mirrors):
-    """Notes how long the end takes."""
+class TimedMirrors(hooks.Mirrors):
+    """Records how long `on_stop` takes."""
 
     end_seconds = 0.0
 
@@ -54,26 +54,26 @@ class Timed(hooks.Mirrors):
         self.end_seconds = time.perf_counter() - begin
 
 
-class Found(NamedTuple):
-    """One run."""
+class Measurement(NamedTuple):
+    """The measurement of one run."""
 
     outcome: Outcome
     end_seconds: float
 
 
-def run(mirrors: dict[str, Any], every: int, batches: list[Any]) -> Found:
+def run(mirrors: dict[str, Any], every: int, batches: list[Any]) -> Measurement:
     clocked, runner = Clocked(WORK, batches), roosted.Runner(WORK)
     stepper = roost.Stepper(roost.Optim(new_optimizer(WORK, runner.parameters())))
     loaders = {"train": roosted.PrebuiltLoader(WORK, clocked)}
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        mirror = Timed(folder, mirrors, max_wait_seconds=120.0)
+        mirror = TimedMirrors(folder, mirrors, max_wait_seconds=120.0)
         used = [hooks.Records(Path(folder) / "records", every), mirror]
         roost.Trainer(runner, loaders, stepper, hooks=used, until="1ep").fit()
-    return Found(clocked.outcome(runner), mirror.end_seconds)
+    return Measurement(clocked.outcome(runner), mirror.end_seconds)
 
 
-def measure(every: int, rounds: int, batches: list[Any]) -> dict[str, list[Found]]:
-    names, found = list(CASES), {name: list[Found]() for name in CASES}
+def measure(every: int, rounds: int, batches: list[Any]) -> dict[str, list[Measurement]]:
+    names, found = list(CASES), {name: list[Measurement]() for name in CASES}
     for number in range(-1, rounds):  # the first one warms up
         turn = max(number, 0) % len(names)
         for name in [*names[turn:], *names[:turn]]:

@@ -1,22 +1,23 @@
-"""What one decision of the scheduler costs.
+"""The cost of one decision of the scheduler.
 
     python bench/policy.py [--tasks 10000] [--cards 1000] [--passes 400] [--daemon]
 
-Tasks of 20 users, 3 priorities, 1 to 8 cards, whole ones and seven sizes of memory, most with a limit, one in
-ten opportunistic, some of the CPU, some of sweeps, some that wait for others. The cards are of two models.
-Time is virtual; after each end of a task a decision is made, as the lab does.
+The tasks have 20 users, 3 priorities, 1 to 8 cards, whole cards and seven sizes of memory, most of them a
+time limit; one in ten is opportunistic, some use no card, some are of sweeps, some depend on others. The
+cards are of two models. Time is virtual; a decision is made after each end of a task, as in the lab.
 
-1. All are queued at once: from the empty machine on. Each decision goes on from the one before, as those of
-   `roost simulate` do.
-2. They come one after the other (Poisson), more than the cards can do; the same.
-3. All are queued at once, and each decision starts anew, as the first one of the daemon does.
-4. All are queued on a full machine where nothing fits: the decision that only explains; it starts anew.
-5. All stand in a queue, and the lab's daemon passes over it, on 8 cards: what has ended is written down, the
-   queue read, decided on, and what starts is written down, but nothing is really started. That is after each
-   end of a task; and where nothing has happened. With --daemon this alone.
+1. All tasks are queued at once on an empty machine. Each decision continues from the one before, as in
+   `roost simulate`.
+2. The tasks arrive one after another (Poisson), faster than the cards can run them; otherwise as 1.
+3. All tasks are queued at once, and each decision is computed from scratch, as the daemon's first one is.
+4. All tasks are queued on a full machine where nothing fits, so that a decision gives only wait reasons;
+   computed from scratch.
+5. Scheduling passes of the lab's daemon over a queue with all tasks, on 8 cards: it writes what has ended,
+   reads the queue, decides, and writes what starts, but nothing is really started. Measured after each end of
+   a task, and when nothing has changed. ``--daemon`` measures this alone.
 
-With --whole, simulations to the end of the last task, as `roost simulate` makes them: seconds of the CPU and
-of the clock, and a digest of all decisions, the same each time.
+``--whole`` runs simulations to the end of the last task, as `roost simulate` does, and prints CPU and wall
+seconds and a digest of all decisions, which is the same each time.
 
     python bench/policy.py --whole [--tasks 10000] [--cards 1000]
 """
@@ -56,8 +57,8 @@ def cards(count: int) -> list[Card]:
 
 
 def tasks(count: int, random_: random.Random, every: float) -> list[Job]:
-    made: list[Job] = []
-    needs: dict[ResourceRequest, ResourceRequest] = {}  # equal ones are one object, as in the queue
+    jobs: list[Job] = []
+    needs: dict[ResourceRequest, ResourceRequest] = {}  # equal requests are one object, as in the queue
     now = 0.0
     for number in range(count):
         now += random_.expovariate(1 / every) if every else 0.0
@@ -79,13 +80,13 @@ def tasks(count: int, random_: random.Random, every: float) -> list[Job]:
             submitted=now,
             sweep=f"sweep {number // 50}" if number % 10 == 0 else None,
             most_parallel=3 if number % 10 == 0 else None,
-            after=(made[-1].task.id,) if made and number % 25 == 0 else (),
+            after=(jobs[-1].task.id,) if jobs and number % 25 == 0 else (),
         )
-        made.append(Job(task, random_.uniform(0.2, 1) * (limit or 6 * 3600.0)))
-    return made
+        jobs.append(Job(task, random_.uniform(0.2, 1) * (limit or 6 * 3600.0)))
+    return jobs
 
 
-def measured(name: str, found: list[tuple[float, float, int]], cards: int) -> None:
+def print_times(name: str, found: list[tuple[float, float, int]], cards: int) -> None:
     shown = []
     for times in (sorted(cpu * 1e3 for cpu, *_ in found), sorted(wall * 1e3 for _, wall, _ in found)):
         p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
@@ -94,11 +95,10 @@ def measured(name: str, found: list[tuple[float, float, int]], cards: int) -> No
     print(f"| {name} | {waiting} | {len(found)} | {' | '.join(shown)} |", flush=True)
 
 
-def timed(
+def timed_policy(
     found: list[tuple[float, float, int]], decide: Callable[[PolicyState], Decision]
 ) -> Callable[[PolicyState], Decision]:
-    """A policy; notes how long each decision took, on the CPU and on the clock, and how many tasks were
-    pending."""
+    """Wraps a policy: records CPU seconds, wall seconds and the number of pending tasks of each decision."""
 
     def timed_decide(state: PolicyState) -> Decision:
         began, cpu = time.perf_counter(), time.thread_time()
@@ -109,8 +109,8 @@ def timed(
     return timed_decide
 
 
-def whole(name: str, jobs: list[Job], machine: list[Card]) -> None:
-    """Simulates them to the end."""
+def simulate(name: str, jobs: list[Job], machine: list[Card]) -> None:
+    """Simulates the jobs to the end of the last one, and prints a line."""
     digest, passes, began, cpu = hashlib.sha256(), 0, time.perf_counter(), time.process_time()
     for _, decision in VirtualLab(jobs, machine, Rules(cores=16, most_per_card=4)).passes():
         digest.update(repr((decision.placements, decision.preemptions, decision.first_blocked)).encode())
@@ -120,8 +120,8 @@ def whole(name: str, jobs: list[Job], machine: list[Card]) -> None:
     print(f"| {name} | {shown} |", flush=True)
 
 
-class Feigned:
-    """Starts nothing; what it is asked of runs until somebody says that it is over."""
+class FakeExecutor:
+    """An executor that starts nothing: a task runs until its id is added to ``over``."""
 
     def __init__(self) -> None:
         self.over: set[str] = set()
@@ -140,12 +140,12 @@ class Feigned:
         self.over.add(task.id)
 
 
-def daemon(jobs: list[Job], machine: list[Card], passes: int) -> None:
-    """Its passes over a queue."""
-    found: dict[str, list[tuple[float, float, int]]] = {"a task has ended": [], "nothing has happened": []}
+def measure_daemon(jobs: list[Job], machine: list[Card], passes: int) -> None:
+    """Measures scheduling passes of the daemon over a queue."""
+    found: dict[str, list[tuple[float, float, int]]] = {"a task has ended": [], "nothing has changed": []}
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"ROOST_STATE": folder, "ROOST_LEASES": f"{folder}/leases"}
-        executor = Feigned()
+        executor = FakeExecutor()
         with (
             QueueStore.open(Path(folder) / "lab") as store,
             closing(Attempts(store, executor, lambda mb: (mb, mb))) as attempts,
@@ -164,7 +164,7 @@ def daemon(jobs: list[Job], machine: list[Card], passes: int) -> None:
                     scheduler.run()
                     times.append((time.thread_time() - cpu, time.perf_counter() - began, waiting))
     for name, times in found.items():
-        measured(f"the daemon: {name}", times, len(machine))
+        print_times(f"the daemon: {name}", times, len(machine))
 
 
 def main() -> None:
@@ -174,42 +174,46 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--cards", type=int, default=1_000)
     parser.add_argument("--passes", type=int, default=400)
-    parser.add_argument("--whole", action="store_true", help="Whole simulations alone.")
-    parser.add_argument("--daemon", action="store_true", help="Passes of the daemon alone.")
-    asked = parser.parse_args()
-    machine, random_ = cards(asked.cards), random.Random(0)
-    if asked.whole:
+    parser.add_argument("--whole", action="store_true", help="only whole simulations")
+    parser.add_argument("--daemon", action="store_true", help="only passes of the daemon")
+    arguments = parser.parse_args()
+    machine, random_ = cards(arguments.cards), random.Random(0)
+    if arguments.whole:
         print("| tasks | number | passes | CPU, s | wall, s | digest |\n|---|---|---|---|---|---|")
-        for name, every in (("all queued at once", 0.0), ("one after the other, room for all", 15.0)):
-            whole(name, tasks(asked.tasks, random_, every), machine)
+        for name, every in (("all queued at once", 0.0), ("one after another, cards for all", 15.0)):
+            simulate(name, tasks(arguments.tasks, random_, every), machine)
         return
     print("| tasks | most pending × cards | passes | CPU, ms: p50 | p99 | max | wall, ms: p50 | p99 | max |")
     print("|---|---|---|---|---|---|---|---|---|")
-    if asked.daemon:
-        daemon(tasks(asked.tasks, random_, 0.0), cards(8), asked.passes)
+    if arguments.daemon:
+        measure_daemon(tasks(arguments.tasks, random_, 0.0), cards(8), arguments.passes)
         return
     for name, every, policy in (
         ("all queued at once", 0.0, Policy().decide),
-        ("one after the other", 2.0, Policy().decide),
-        ("all queued at once, each anew", 0.0, decide),
+        ("one after another", 2.0, Policy().decide),
+        ("all queued at once, from scratch", 0.0, decide),
     ):
         found: list[tuple[float, float, int]] = []
         rules = Rules(cores=16, most_per_card=4)
-        lab = VirtualLab(tasks(asked.tasks, random_, every), machine, rules, decide=timed(found, policy))
-        for _ in zip(range(asked.passes if not every else 10 * asked.passes), lab.passes(), strict=False):
+        lab = VirtualLab(
+            tasks(arguments.tasks, random_, every), machine, rules, decide=timed_policy(found, policy)
+        )
+        for _ in zip(
+            range(arguments.passes if not every else 10 * arguments.passes), lab.passes(), strict=False
+        ):
             pass
-        measured(name, found, asked.cards)
-    lab = VirtualLab(tasks(asked.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
+        print_times(name, found, arguments.cards)
+    lab = VirtualLab(tasks(arguments.tasks, random_, 0.0), machine, Rules(cores=16, most_per_card=4))
     next(lab.passes())
     found = []
     full = PolicyState(
         now=1.0, pending=list(lab.pending.values()), live=list(lab.live.values()), cards=machine,
         rules=Rules(cores=16, most_per_card=1),
     )  # fmt: skip
-    for _ in range(asked.passes):
-        timed(found, decide)(full)
-    measured("nothing fits, each anew", found, asked.cards)
-    daemon(tasks(asked.tasks, random_, 0.0), cards(8), asked.passes)
+    for _ in range(arguments.passes):
+        timed_policy(found, decide)(full)
+    print_times("nothing fits, from scratch", found, arguments.cards)
+    measure_daemon(tasks(arguments.tasks, random_, 0.0), cards(8), arguments.passes)
 
 
 if __name__ == "__main__":

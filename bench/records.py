@@ -1,12 +1,13 @@
-"""What recording 10 scalars a step costs on the training thread, beside the ways people write them by hand.
+"""The cost of recording 10 scalars per step on the training thread, compared with other methods.
 
     python bench/records.py [--rounds 9] [--steps 2000] [--folder DIR]
 
-A step makes 10 scalars: tensors on the CPU, as a loss function returns them, or Python floats. roost takes
-them with `Events.put` in each step, and cuts a row (means over the steps since the row before, and what those
-took; one line of JSON, one write) every n steps; a row survives the death of the process. The others write
-each step's line and leave it in a buffer. Rounds go through all ways in turn; quoted is the median over
-rounds of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs a step.
+A step gives 10 scalars: tensors on the CPU, as a loss function returns them, or Python floats. roost takes
+them with `Events.put` at each step, and writes a row (the means over the steps since the row before, and
+their times; one line of JSON, one write) every n steps; a row survives the death of the process. The other
+methods write a line per step and leave it in a buffer. Each round runs all methods in turn; figures are the
+median over rounds of the time per step, and its ratio to the writer of JSON lines. Goal: at most 3 µs per
+step.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from roost.train.step.timing import Timing
 
 NAMES = [f"metric_{n}" for n in range(10)]
 Steps = list[dict[str, Any]]
-Way = Callable[[Path, Steps], float]
+Method = Callable[[Path, Steps], float]
 
 
 def steps_of(count: int, *, tensors: bool) -> Steps:
@@ -40,7 +41,7 @@ def steps_of(count: int, *, tensors: bool) -> Steps:
     return [dict(zip(NAMES, row, strict=True)) for row in values.tolist()]
 
 
-def roost_rows(every: int) -> Way:
+def roost_rows(every: int) -> Method:
     def run(folder: Path, steps: Steps) -> float:
         events, writer = Events(), RecordsWriter(folder / "1.jsonl", session=1, start_step=0)
         timing = Timing()
@@ -100,7 +101,7 @@ def json_lines(folder: Path, steps: Steps) -> float:
         return time.perf_counter() - begin
 
 
-def tensorboard() -> Way | None:
+def tensorboard() -> Method | None:
     try:
         kind = importlib.import_module("torch.utils.tensorboard").SummaryWriter
     except ImportError:
@@ -119,15 +120,15 @@ def tensorboard() -> Way | None:
     return run
 
 
-def ways() -> dict[str, tuple[Way, bool]]:
-    """Each way with whether it is given tensors."""
-    found: dict[str, tuple[Way, bool]] = {}
+def methods() -> dict[str, tuple[Method, bool]]:
+    """Returns each method, and whether its scalars are tensors (else floats)."""
+    found: dict[str, tuple[Method, bool]] = {}
     for tensors, kind in ((True, "tensors"), (False, "floats")):
         found[f"roost, a row every 100 steps, {kind}"] = roost_rows(100), tensors
         found[f"roost, a row every 10 steps, {kind}"] = roost_rows(10), tensors
         found[f"roost, a row every step, {kind}"] = roost_rows(1), tensors
         found[f"roost, Events.put alone, {kind}"] = put_alone, tensors
-    found["roost, Writer.row alone, floats"] = writer_alone, False
+    found["roost, RecordsWriter.row alone, floats"] = writer_alone, False
     found["list.append, floats (nothing is written)"] = list_append, False
     found["csv.writer, floats"] = csv_lines, False
     found["json.dumps lines, floats"] = json_lines, False
@@ -148,21 +149,21 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     steps = {tensors: steps_of(arguments.steps, tensors=tensors) for tensors in (True, False)}
-    table = ways()
+    table = methods()
     times: dict[str, list[float]] = {name: [] for name in table}
     for round_ in range(-1, arguments.rounds):  # the first one warms up
-        for name, (way, tensors) in table.items():
+        for name, (method, tensors) in table.items():
             with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-                seconds = way(Path(folder), steps[tensors])
+                seconds = method(Path(folder), steps[tensors])
             if round_ >= 0:
                 times[name].append(seconds / arguments.steps * 1e6)
     medians = {name: statistics.median(found) for name, found in times.items()}
-    print(f"{'10 scalars a step':44}  µs a step   min – max        × JSON lines of floats")
+    print(f"{'10 scalars per step':44}  µs per step   min – max        × JSON lines of floats")
     for name, median in sorted(medians.items(), key=lambda item: item[1]):
         spread = f"{min(times[name]):.2f} – {max(times[name]):.2f}"
         print(f"{name:44}  {median:9.2f}   {spread:15}  {median / medians['json.dumps lines, floats']:6.2f}")
     goal = medians["roost, a row every 100 steps, tensors"]
-    print(f"\ngoal: at most 3 µs a step; a row every 100 steps: {goal:.2f} µs")
+    print(f"\ngoal: at most 3 µs per step; a row every 100 steps: {goal:.2f} µs")
 
 
 if __name__ == "__main__":

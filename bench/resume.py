@@ -1,11 +1,11 @@
-"""How long a run needs to go on, wherever in an epoch it was cut.
+"""The time to continue a run, for interruptions early and late in an epoch.
 
     python bench/resume.py [--rounds 5]
 
 Real packages of one epoch of 4,000 batches (256,000 samples that each cost about 10 µs to read), stopped at
-10 % and at 90 % of the epoch, then continued for one step. Quoted are seconds from the start of the worker's
-loop (checkpoint load, loader start) to its first step, and the samples read until then. Beside it: what a
-trainer pays that gets back to its place by reading the skipped batches again (torch's DataLoader, same set).
+10 % and at 90 % of the epoch, then continued for one step. The table shows the seconds from the start of the
+worker's loop (checkpoint load, loader start) to its first step, and the samples read until then. For
+comparison: a trainer that reads the skipped batches again (torch's DataLoader, the same data set).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from roost.train import hooks
 BATCHES, BATCH_SIZE = 4000, 64
 
 
-class Counted(torch.utils.data.Dataset[Any]):
-    """Samples that are drawn when they are read, and counted."""
+class CountedReads(torch.utils.data.Dataset[Any]):
+    """Random samples; counts how many were read."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -59,7 +59,7 @@ class StopAt(roost.Hook):
         trainer.request_stop("measured")
 
 
-def trainer(folder: Path, stop_at: int, dataset: Counted) -> roost.Trainer:
+def trainer(folder: Path, stop_at: int, dataset: CountedReads) -> roost.Trainer:
     torch.manual_seed(0)
     runner = Runner()
     runner.build()
@@ -74,9 +74,9 @@ def trainer(folder: Path, stop_at: int, dataset: Counted) -> roost.Trainer:
     )
 
 
-def prepared(folder: Path, at: int) -> Path:
-    """A folder of checkpoints of a run that was stopped after ``at`` batches, made without training them."""
-    one = trainer(folder, 1, Counted())
+def make_interrupted_run(folder: Path, at: int) -> Path:
+    """Writes the checkpoint of a run that was stopped after ``at`` batches, without training them."""
+    one = trainer(folder, 1, CountedReads())
     with contextlib.redirect_stdout(io.StringIO()):
         one.fit()
     one.progress.batch = one.progress.step = at
@@ -84,9 +84,9 @@ def prepared(folder: Path, at: int) -> Path:
     return folder
 
 
-def roosted(folder: Path, at: int) -> tuple[float, int]:
-    """(seconds to the first step, samples read until then)."""
-    dataset = Counted()
+def continue_run(folder: Path, at: int) -> tuple[float, int]:
+    """Continues a run; returns the seconds to its first step, and the samples read until then."""
+    dataset = CountedReads()
     one = trainer(folder, at + 1, dataset)
     began = time.perf_counter()
     one.checkpoints = roost.Checkpoints(folder)
@@ -104,9 +104,9 @@ def roosted(folder: Path, at: int) -> tuple[float, int]:
     return seconds[0], reads[0]
 
 
-def skipping(at: int) -> tuple[float, int]:
-    """The same place by reading again what was skipped."""
-    dataset = Counted()
+def skip_by_reading(at: int) -> tuple[float, int]:
+    """Reads the skipped batches again; returns the seconds and samples up to the next batch."""
+    dataset = CountedReads()
     began = time.perf_counter()
     batches = iter(DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True))
     for _ in range(at):
@@ -117,18 +117,21 @@ def skipping(at: int) -> tuple[float, int]:
 
 def main(rounds: int) -> None:
     torch.set_num_threads(1)
-    print("| cut at | roost: s to first step | samples read | skipping: s | samples read |")
+    print(
+        "| cut at | roost: s to first step | samples read | reading the skipped batches: s | samples read |"
+    )
     print("|---|---|---|---|---|")
     medians = []
     for percent in (10, 90):
         at = BATCHES * percent // 100
         with tempfile.TemporaryDirectory() as folder:
-            place = prepared(Path(folder), at)
-            ours = [roosted(place, at) for _ in range(rounds + 1)][1:]
-        theirs = skipping(at)
+            interrupted = make_interrupted_run(Path(folder), at)
+            ours = [continue_run(interrupted, at) for _ in range(rounds + 1)][1:]
+        skipped = skip_by_reading(at)
         medians.append(statistics.median(s for s, _ in ours))
         print(
-            f"| {percent} % | {medians[-1]:.4f} | {ours[0][1]} | {theirs[0]:.2f} | {theirs[1]} |", flush=True
+            f"| {percent} % | {medians[-1]:.4f} | {ours[0][1]} | {skipped[0]:.2f} | {skipped[1]} |",
+            flush=True,
         )
     print(f"\n90 % against 10 %: {medians[1] / medians[0]:.2f}×")
 

@@ -1,17 +1,16 @@
-"""What the server takes for lists and curves, beside MLflow's store and TensorBoard's reader.
+"""The time of the server for lists and curves, compared with MLflow's store and TensorBoard's reader.
 
     python bench/server.py [--rounds 15] [--runs 10000] [--rows 1000000] [--no-peers]
 
-1. ``--runs`` finished packages with realistic settings and ten rows each: `GET /api/v1/runs`, the newest
-   hundred; the best hundred of what a query on a setting and a metric means; `roost ls` with that query.
-   The first time (nothing is known of them), and then. Beside MLflow's tracking store (SQLite, filled with
-   the same runs, asked in this process without HTTP): it compares no numbers in parameters, so it is asked
-   for the metric alone.
-2. A package with ``--rows`` rows of two values: one curve at 1,000 pixels, exact. Wholly cold (nothing in
-   the cache), from the cache, and after a thousand more rows. Beside the fold in Python (`records.fold`),
-   MLflow's sample of the history, and TensorBoard's reader and its data server, which keep a sample of
-   10,000 points.
-3. The server's memory before and after all of that, and its processor time while nothing happens.
+1. ``--runs`` finished packages with realistic settings and ten rows each: `GET /api/v1/runs` for the newest
+   hundred; for the best hundred that match a query on a setting and a metric; `roost ls` with that query.
+   Measured the first time (without search index), and after that. Compared with MLflow's tracking store
+   (SQLite, with the same runs, queried in this process without HTTP). It compares no numbers in parameters,
+   so its query is on the metric alone.
+2. A package with ``--rows`` rows of two values: one exact curve at 1,000 pixels. Measured without a cache,
+   from the cache, and after a thousand more rows. Compared with the fold in Python (`records.fold`), MLflow's
+   sample of the history, and TensorBoard's reader and its data server, which keep a sample of 10,000 points.
+3. The server's memory before and after these requests, and its CPU time while idle.
 
 Medians, wall clock, over the unix socket; the files are in the page cache.
 """
@@ -44,14 +43,14 @@ from roost.serve import server_control
 from roost.serve.routes import served_packages
 
 ROOST = str(Path(sys.executable).with_name("roost"))
-ASKED = "optimizers.main.lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy"
+QUERY = "optimizers.main.lr<1e-3 valid/accuracy>=0.9 sort:-valid/accuracy"
 METRIC = "train/loss"
 PIXELS = 1000
 IDLE_SECONDS = 20.0
 
 
 def settings(number: int, draw: random.Random) -> dict[str, Any]:
-    """As a project of three config files has them."""
+    """Returns realistic settings, as of a project with three config files."""
     return {
         "runner": "Model/Runner.py:Runner",
         "dataset": "Dataset/Dataset.py:Dataset",
@@ -94,7 +93,7 @@ def settings(number: int, draw: random.Random) -> dict[str, Any]:
 
 
 def make_package(root: Path, number: int, rows: Iterator[str]) -> Path:
-    """A finished run, as its files; not synced, so that ten thousand take seconds."""
+    """Writes the files of a finished run; not synced, so that ten thousand take seconds."""
     draw = random.Random(number)
     path = root / f"run-{number:05d}"
     for name in ("sessions", "records", "Checkpoints"):
@@ -135,8 +134,8 @@ def many_rows(first: int, count: int) -> Iterator[str]:
 
 
 @contextmanager
-def laboratory() -> Iterator[Path]:
-    """A folder of its own for everything; its server ends with it."""
+def temporary_lab() -> Iterator[Path]:
+    """Creates a temporary folder with the state and the cache of a separate lab."""
     with tempfile.TemporaryDirectory() as name:
         os.environ |= {
             "ROOST_STATE": f"{name}/state", "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": "cpu",
@@ -151,11 +150,11 @@ def seconds(do: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-class Asking:
-    """A server over a folder, asked through its socket."""
+class ServerClient:
+    """A server of a folder, with a client on its unix socket."""
 
     def __init__(self, root: Path) -> None:
-        self.about = server_control.start(0, [root])
+        self._server = server_control.start(0, [root])
         socket_path = Path(os.environ["ROOST_STATE"]) / "lab" / "server.sock"
         transport = httpx.HTTPTransport(uds=str(socket_path))
         self._client = httpx.Client(transport=transport, base_url="http://roost/api/v1", timeout=600)
@@ -166,11 +165,11 @@ class Asking:
         return found.json()
 
     def memory_mb(self) -> float:
-        status = Path(f"/proc/{self.about.pid}/status").read_text()
+        status = Path(f"/proc/{self._server.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
     def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.about.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{self._server.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
@@ -179,7 +178,7 @@ class Asking:
 
 
 def table(title: str, once: dict[str, float], cases: dict[str, Callable[[], object]], rounds: int) -> None:
-    """Each case in turn; the ratio is to the first of them."""
+    """Times each case in turn, and prints the table; ratios are to the first case."""
     found: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
@@ -196,8 +195,10 @@ def table(title: str, once: dict[str, float], cases: dict[str, Callable[[], obje
 
 
 def mlflow_store(folder: Path, runs: int, rows: Iterator[str]) -> Any:
-    """MLflow's store with the same runs, and one more with the long curve. Filled below its interface, which
-    takes 20 ms a run."""
+    """Creates MLflow's store with the same runs, and one run more with the long curve.
+
+    Written with SQL: MLflow's interface takes 20 ms per run.
+    """
     import sqlite3
 
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -212,10 +213,10 @@ def mlflow_store(folder: Path, runs: int, rows: Iterator[str]) -> Any:
     into = "INSERT INTO {} (key,value,timestamp,step,is_nan,run_uuid) VALUES (?,?,?,?,0,?)"
     for number in range(runs):
         id = f"{number:032x}"
-        told = {"run_uuid": id, "name": f"run-{number:05d}", "status": "FINISHED", "start_time": number}
-        database.execute(into_runs, {**sample, **told})
-        given = dict(flatten(settings(number, random.Random(number))))
-        params = [(key, str(value), id) for key, value in given.items()]
+        changed = {"run_uuid": id, "name": f"run-{number:05d}", "status": "FINISHED", "start_time": number}
+        database.execute(into_runs, {**sample, **changed})
+        flat_settings = dict(flatten(settings(number, random.Random(number))))
+        params = [(key, str(value), id) for key, value in flat_settings.items()]
         database.executemany("INSERT INTO params (key,value,run_uuid) VALUES (?,?,?)", params)
         for row in map(json.loads, few_rows(number)):
             values = [(key, value, 1, row["step"], id) for key, value in row.items() if "/" in key]
@@ -251,7 +252,7 @@ def read_events(folder: Path) -> None:
 
 
 def data_server(folder: Path) -> Callable[[int], list[Any]]:
-    """TensorBoard's data server over a folder; gives what asks it for points, of its sample."""
+    """Starts TensorBoard's data server; returns a function that reads points of its sample."""
     from tensorboard.context import RequestContext
     from tensorboard.data import server_ingester
     from tensorboard.data.provider import RunTagFilter
@@ -267,91 +268,100 @@ def data_server(folder: Path) -> Callable[[int], list[Any]]:
     server.start()
 
     def points(most: int) -> list[Any]:
-        meant = RunTagFilter(runs=["."], tags=[METRIC])
+        selected = RunTagFilter(runs=["."], tags=[METRIC])
         found = server.data_provider.read_scalars(
-            RequestContext(), experiment_id="", plugin_name="scalars", downsample=most, run_tag_filter=meant
+            RequestContext(),
+            experiment_id="",
+            plugin_name="scalars",
+            downsample=most,
+            run_tag_filter=selected,
         )
         return list(found.get(".", {}).get(METRIC, []))
 
     return points
 
 
-def loaded(points: Callable[[int], list[Any]], rows: int) -> None:
+def wait_until_loaded(points: Callable[[int], list[Any]], rows: int) -> None:
     """Waits until the data server has read to the last row."""
     while not (found := points(10_000)) or found[-1].step < rows:
         time.sleep(0.01)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--no-peers", action="store_true")
-    given = parser.parse_args()
-    with laboratory() as folder:
+    arguments = parser.parse_args()
+    with temporary_lab() as folder:
         root = folder / "runs"
-        for number in range(given.runs):
+        for number in range(arguments.runs):
             make_package(root, number, few_rows(number))
-        long = make_package(folder / "long" / "runs", 0, many_rows(1, given.rows))
+        long = make_package(folder / "long" / "runs", 0, many_rows(1, arguments.rows))
         store, one = (
-            (None, "") if given.no_peers else mlflow_store(folder, given.runs, many_rows(1, given.rows))
+            (None, "")
+            if arguments.no_peers
+            else mlflow_store(folder, arguments.runs, many_rows(1, arguments.rows))
         )
         if store is not None:
-            event_file(folder / "events", many_rows(1, given.rows))
-        asking = Asking(folder / "runs")
-        begun = asking.memory_mb()
-        lists(asking, root, store, given.rounds)
-        listed = asking.memory_mb()
-        asking.close()
-        asking = Asking(folder / "long")
-        curves(asking, long, store, one, folder / "events", given)
-        drawn = asking.memory_mb()
-        before = asking.cpu_seconds()
+            event_file(folder / "events", many_rows(1, arguments.rows))
+        client = ServerClient(folder / "runs")
+        at_start = client.memory_mb()
+        lists(client, root, store, arguments.rounds)
+        after_lists = client.memory_mb()
+        client.close()
+        client = ServerClient(folder / "long")
+        curves(client, long, store, one, folder / "events", arguments)
+        after_curves = client.memory_mb()
+        before = client.cpu_seconds()
         time.sleep(IDLE_SECONDS)
-        idle = (asking.cpu_seconds() - before) / IDLE_SECONDS
-        asking.close()
-        print(
-            f"Memory of the server, MB: begun {begun:.0f}, after lists {listed:.0f}, after curves {drawn:.0f}"
-        )
-        print(f"Idle: {idle * 1e3:.2f} ms of processor time a second")
+        idle = (client.cpu_seconds() - before) / IDLE_SECONDS
+        client.close()
+        print(f"Memory of the server, MB: at start {at_start:.0f}", end="")
+        print(f", after lists {after_lists:.0f}, after curves {after_curves:.0f}")
+        print(f"Idle: {idle * 1e3:.2f} ms of CPU time per second")
 
 
-def lists(asking: Asking, root: Path, store: Any, rounds: int) -> None:
+def lists(client: ServerClient, root: Path, store: Any, rounds: int) -> None:
     once = {
-        "list, the first time": seconds(lambda: asking.get("/runs")),
-        "query, the first time": seconds(lambda: asking.get("/runs", query=ASKED)),
+        "list, first time": seconds(lambda: client.get("/runs")),
+        "query, first time": seconds(lambda: client.get("/runs", query=QUERY)),
     }
-    command = [ROOST, "ls", str(root), ASKED]
+    command = [ROOST, "ls", str(root), QUERY]
     cases: dict[str, Callable[[], object]] = {
-        "list, the newest 100": lambda: asking.get("/runs"),
-        "query on a setting and a metric, the best 100": lambda: asking.get("/runs", query=ASKED),
-        "query on the metric, the best 100": lambda: asking.get("/runs", query=ASKED.partition(" ")[2]),
+        "list, the newest 100": lambda: client.get("/runs"),
+        "query on a setting and a metric, the best 100": lambda: client.get("/runs", query=QUERY),
+        "query on the metric, the best 100": lambda: client.get("/runs", query=QUERY.partition(" ")[2]),
         "`roost ls` with the query": lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True),
     }
     if store is not None:
         from mlflow.entities import ViewType
 
         view, best = ViewType.ACTIVE_ONLY, ["metrics.`valid/accuracy` DESC"]
-        wanted = "metrics.`valid/accuracy` >= 0.9"
+        condition = "metrics.`valid/accuracy` >= 0.9"
         cases["MLflow: the newest 100"] = lambda: store.search_runs(["0"], "", view, 100)
         cases["MLflow: query on the metric, the best 100"] = lambda: store.search_runs(
-            ["0"], wanted, view, 100, best
+            ["0"], condition, view, 100, best
         )
     table("lists", once, cases, rounds)
 
 
-def curves(asking: Asking, long: Path, store: Any, one: str, events: Path, given: argparse.Namespace) -> None:
+def curves(
+    client: ServerClient, long: Path, store: Any, one: str, events: Path, arguments: argparse.Namespace
+) -> None:
     path = f"/runs/{served_packages.run_id(long)}/records"
     cache = Path(os.environ["XDG_CACHE_HOME"]) / "roost" / "records"
 
-    def asked() -> None:
-        found = asking.get(path, name=METRIC, width=PIXELS)
-        assert len(found["curves"][0]["columns"]) == min(PIXELS, given.rows)
+    def cached() -> None:
+        found = client.get(path, name=METRIC, width=PIXELS)
+        assert len(found["curves"][0]["columns"]) == min(PIXELS, arguments.rows)
 
     def cold() -> None:
         shutil.rmtree(cache, ignore_errors=True)
-        asked()
+        cached()
 
     once = {
         "the server's first curve": seconds(cold),
@@ -361,18 +371,18 @@ def curves(asking: Asking, long: Path, store: Any, one: str, events: Path, given
         once["TensorBoard's reader, a sample"] = seconds(lambda: read_events(events))
         began = time.perf_counter()
         points = data_server(events)
-        loaded(points, given.rows)
-        once["TensorBoard's data server, started, a sample"] = time.perf_counter() - began
-    cases: dict[str, Callable[[], object]] = {"from the cache": asked, "wholly cold": cold}
+        wait_until_loaded(points, arguments.rows)
+        once["TensorBoard's data server, with its start, a sample"] = time.perf_counter() - began
+    cases: dict[str, Callable[[], object]] = {"from the cache": cached, "without a cache": cold}
     if store is not None:
         cases["MLflow: a sample of 1,000"] = lambda: store.get_metric_history_bulk_interval_from_steps(
-            one, METRIC, list(range(0, given.rows, max(1, given.rows // PIXELS))), PIXELS
+            one, METRIC, list(range(0, arguments.rows, max(1, arguments.rows // PIXELS))), PIXELS
         )
         cases["TensorBoard's data server: 1,000 of its sample"] = lambda: points(PIXELS)
-    table("a curve", once, cases, max(3, given.rounds // 3))
+    table("a curve", once, cases, max(3, arguments.rounds // 3))
     with (long / "records" / "1.jsonl").open("a") as file:
-        file.writelines(many_rows(given.rows + 1, 1000))
-    table("a curve, grown", {}, {"after 1,000 more rows": asked}, given.rounds)
+        file.writelines(many_rows(arguments.rows + 1, 1000))
+    table("a curve, appended to", {}, {"after 1,000 more rows": cached}, arguments.rounds)
 
 
 if __name__ == "__main__":

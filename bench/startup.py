@@ -1,14 +1,14 @@
-"""How long a person waits before anything happens.
+"""The start-up time of commands and runs, and the memory of the processes that make it short.
 
     python bench/startup.py [--rounds 15] [--packages 10000]
 
-1. Commands: `roost --help` and `roost ls` over many packages (index cached, and the first time), beside bare
-   `python -c pass` and a bare click program of the same interpreter.
-2. A run, cold (ROOST_COLD=1) and warm (forked from the template that the lab's daemon keeps): from the call
-   of `run` to the recorded session with a running worker, and to the first training step; and from the moment
-   at which a task of the lab is queued, its package made, to the same. Beside `python train.py`, which takes
-   one step of the same optimizer, to its end.
-3. Memory of what stands ready, and of one session: private and shared, MB.
+1. Commands: `roost --help`, and `roost ls` over many packages (with the search index, and the first time),
+   compared with a bare `python -c pass` and a bare click program of the same interpreter.
+2. A run, as a cold start (ROOST_COLD=1) and as a warm start (forked from the template process of the lab's
+   daemon): from the call of `run` to the recorded session with a running worker, and to the first training
+   step; and the same from the moment at which a task of the lab is queued, with its package created. Compared
+   with `python train.py`, which takes one step of the same optimizer, to its end.
+3. Memory of the template process, and of the processes of one session: private and shared, MB.
 
 Medians of whole processes, in turn; wall clock.
 """
@@ -39,7 +39,7 @@ from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
 
 CLICK = "import click\n@click.group()\ndef main(): pass\nmain(['--help'], standalone_mode=False)"
-COLD = """
+TRAIN_SCRIPT = """
 import torch
 model = torch.nn.Linear(16, 1)
 optimizer = torch.optim.AdamW(model.parameters())
@@ -55,7 +55,7 @@ def seconds(command: list[str], cwd: Path | None = None) -> float:
 
 
 def make_packages(root: Path, count: int) -> None:
-    """Small finished packages: settings, one session, ten rows."""
+    """Creates small finished packages: settings, one session, ten rows."""
     for number in range(count):
         package = PackageFolder.create(
             root, name=f"run-{number:05d}", values={"max_steps": 10, "seed": number}
@@ -70,7 +70,7 @@ def make_packages(root: Path, count: int) -> None:
 
 
 def table(rows: dict[str, list[float]], base: str) -> None:
-    print("| what | median ms | min … max | × |\n|---|---|---|---|")
+    print("| measured | median ms | min … max | × |\n|---|---|---|---|")
     against = statistics.median(rows[base])
     for name, values in rows.items():
         middle = statistics.median(values)
@@ -92,33 +92,33 @@ def commands(rounds: int, count: int) -> None:
             "python -c pass": lambda: seconds([sys.executable, "-c", "pass"]),
             "a bare click program": lambda: seconds([sys.executable, "-c", CLICK]),
             "roost --help": lambda: seconds([roost, "--help"]),
-            f"roost ls, {count} packages, cached": lambda: seconds([roost, "ls", str(root)]),
+            f"roost ls, {count} packages, indexed": lambda: seconds([roost, "ls", str(root)]),
         }
         rows: dict[str, list[float]] = {name: [] for name in cases}
         for _ in range(rounds):
             for name, case in cases.items():
                 rows[name].append(case())
-        rows[f"roost ls, {count} packages, the first time"] = [first]
+        rows[f"roost ls, {count} packages, first time"] = [first]
     table(rows, "python -c pass")
 
 
 def first_step(package: Path) -> float:
-    """When it was taken, in unix seconds."""
+    """Waits for the first step; returns its time in Unix seconds."""
     while True:
-        seen = live_progress.read(package / "progress")
-        if seen is not None and seen.step >= 1:
+        progress = live_progress.read(package / "progress")
+        if progress is not None and progress.step >= 1:
             return time.time()
         time.sleep(0.0005)
 
 
 def session(package: Path, *, is_warm: bool) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((package / "sessions" / "1.json").read_bytes())
-    assert found.get("warm", False) == is_warm, "it has not started as it should have"
+    assert found.get("warm", False) == is_warm, f"warm start: {not is_warm}, expected {is_warm}"
     return found
 
 
-def called(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
-    """(seconds to the running worker, seconds to the first step)."""
+def measure_run(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
+    """Starts a run; returns the seconds to the running worker, and to the first step."""
     began = time.time()
     overrides = [f"save_root={root}", "max_steps=1"]
     started = run(RunRequest(config=project / "config.yaml", overrides=overrides, device="cpu"))
@@ -128,11 +128,12 @@ def called(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
     return running - began, step - began
 
 
-def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
-    """Likewise, of a task, since it was queued."""
+def measure_task(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
+    """Queues a task; returns the seconds from then to the running worker, and to the first step."""
     overrides = [f"save_root={root}", "max_steps=1"]
-    wanted = TaskOptions()
-    [task] = submit(SubmitRequest(config=project / "config.yaml", overrides=overrides, options=wanted)).tasks
+    [task] = submit(
+        SubmitRequest(config=project / "config.yaml", overrides=overrides, options=TaskOptions())
+    ).tasks
     step = first_step(Path(task.package))
     with lab.open_queue() as store:
         while store.task(task.id).state not in ENDED:
@@ -143,24 +144,24 @@ def queued(root: Path, project: Path, *, is_warm: bool) -> tuple[float, float]:
 
 def first_steps(rounds: int) -> None:
     project = Path(__file__).parents[1] / "src" / "roost" / "templates" / "clean"
-    ways = {"run": called, "queued": queued}
+    measures = {"run": measure_run, "queued": measure_task}
     rows: dict[str, list[float]] = {"python train.py": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ |= {"ROOST_STATE": name, "ROOST_LEASES": f"{name}/leases", "ROOST_DEVICES": "cpu"}
-        (folder / "train.py").write_text(COLD)
+        (folder / "train.py").write_text(TRAIN_SCRIPT)
         os.environ["ROOST_COLD"] = ""
         try:
-            for _ in range(2):  # with the second one the daemon starts a template
-                queued(folder, project, is_warm=False)
+            for _ in range(2):  # at the second one the daemon starts a template process
+                measure_task(folder, project, is_warm=False)
             while not any(not file.suffix for file in (folder / "lab" / "warm").glob("*")):
                 time.sleep(0.1)
             for _ in range(rounds + 1):
                 rows["python train.py"].append(seconds([sys.executable, str(folder / "train.py")]))
-                for (way, measure), is_warm in itertools.product(ways.items(), (False, True)):
+                for (kind, measure), is_warm in itertools.product(measures.items(), (False, True)):
                     os.environ["ROOST_COLD"] = "" if is_warm else "1"
                     running, step = measure(folder, project, is_warm=is_warm)
-                    how = f"{way}, {'warm' if is_warm else 'cold'}"
+                    how = f"{kind}, {'warm' if is_warm else 'cold'}"
                     rows.setdefault(f"{how}: worker running", []).append(running)
                     rows.setdefault(f"{how}: first step", []).append(step)
             memory(folder, project)
@@ -176,7 +177,11 @@ def memory(root: Path, project: Path) -> None:
     time.sleep(1)
     found = session(started.package, is_warm=True)
     lines = subprocess.run(["pgrep", "-f", f"{root}/lab/warm/"], stdout=subprocess.PIPE, check=True).stdout
-    pids = {"template": lines.split()[0].decode(), "guard": found["guard_pid"], "supervisor": found["pid"]}
+    pids = {
+        "template process": lines.split()[0].decode(),
+        "guard": found["guard_pid"],
+        "supervisor": found["pid"],
+    }
     print("| process | private MB | shared MB |\n|---|---|---|")
     for name, pid in {**pids, "worker": found["worker_pid"]}.items():
         rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
@@ -194,8 +199,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--packages", type=int, default=10_000, help="0: no commands, only runs")
-    asked = parser.parse_args()
-    if asked.packages:
-        commands(asked.rounds, asked.packages)
-    first_steps(min(asked.rounds, 7))
+    parser.add_argument("--packages", type=int, default=10_000, help="0: measure only runs, no commands")
+    arguments = parser.parse_args()
+    if arguments.packages:
+        commands(arguments.rounds, arguments.packages)
+    first_steps(min(arguments.rounds, 7))

@@ -1,18 +1,18 @@
-"""What the Trainer costs per step, beside a raw PyTorch loop with the same numerics, and beside its peers.
+"""The cost of the Trainer per step, compared with a raw PyTorch loop of the same numerics, and with peers.
 
     python bench/step_overhead.py [--rounds 9]
     python bench/step_overhead.py --peers
 
 Model 32-64-10, batch 16, prebuilt batches, one thread. roost has everything on that `roost run` sets up:
-records (a row each 100 steps), the progress board of the live bar, checkpoints (at the end of the epoch of
-1,000 steps), best, early stopping, validation, the console. Rounds alternate the raw loop and the other one;
-quoted are the median over rounds of CPU time per step, and the ratio of medians. The first 200 steps are not
-timed. A loop that does not end with the weights of the raw loop is an error; bit for bit, but for the fused
-kernel.
+records (a row every 100 steps), the progress file of the live bar, checkpoints (at the end of the epoch of
+1,000 steps), best, early stopping, validation, the console. Each round runs the raw loop and then the other
+one; figures are the median over rounds of CPU time per step, and the ratio of medians. The first 200 steps
+are not timed. A loop that does not end with the weights of the raw loop, bit for bit, is an error; the fused
+kernel may differ by 0.001.
 
-``--peers`` adds Lightning, Fabric, Accelerate, Ignite and the Trainer of Hugging Face. They are installed by
-name into an environment of their own below the repository (.bench/peers; it takes minutes, the first time),
-where all cases then run. What each has on is said in bench/loops/peer_loops.py and peer_trainers.py.
+``--peers`` adds Lightning, Fabric, Accelerate, Ignite and the Trainer of Hugging Face. They are installed
+into a separate environment in the repository (.bench/peers; the first time this takes minutes), and all cases
+run there. bench/loops/peer_loops.py and peer_trainers.py describe what each has on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIPPED = Work(max_grad_norm=1.0)
 
 
 def roost_cases() -> list[Case]:
-    """roost's Trainer, everything on, but for the row that says otherwise."""
+    """Returns the cases of roost's Trainer; everything is on unless the name says otherwise."""
     return [
         Case("roost: SGD", roosted.all_on),
         Case("roost: SGD, nothing on", roosted.bare),
@@ -43,7 +43,7 @@ def roost_cases() -> list[Case]:
 
 
 def peer_cases() -> list[Case]:
-    """The peers, with SGD; only their own environment has them."""
+    """Returns the cases of the peers, with SGD; they are importable only in their environment."""
     from loops import peer_loops, peer_trainers
 
     return [
@@ -65,13 +65,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--peers", action="store_true", help="add the peers, in an environment of their own")
-    given = parser.parse_args()
-    if given.peers and not environment.inside():
+    parser.add_argument("--peers", action="store_true", help="add the peers, in a separate environment")
+    arguments = parser.parse_args()
+    if arguments.peers and not environment.is_active():
         sys.exit(subprocess.run([environment.make(), *sys.argv]).returncode)
-    if given.peers:
+    if arguments.peers:
         print(environment.versions())
-    print_table([*roost_cases(), *(peer_cases() if given.peers else [])], rounds=given.rounds)
+    print_table([*roost_cases(), *(peer_cases() if arguments.peers else [])], rounds=arguments.rounds)
 
 
 if __name__ == "__main__":

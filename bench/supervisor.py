@@ -1,15 +1,15 @@
-"""What watching over a run costs.
+"""The cost of supervising a run: start latency, memory, CPU time.
 
     python bench/supervisor.py [--rounds 25] [--seconds 20]
 
-1. Start: from the call of `start_session` to the recorded session with a running worker, and to the
-   worker's first line, beside a bare `subprocess` of the same program. Medians, wall clock.
-2. Memory of guard and supervisor: RSS of each (pages of the interpreter that they share with each other count
-   twice) and PSS of both (shared pages count in parts; less still where other Python programs run).
-3. Processor time of both, as a share of one core, over some seconds of: a worker that takes a step every 10
-   ms and prints a line a second; the same with 8 child processes; one that prints nothing; one that prints
-   as fast as it can into a file that may grow to 200 MB, where the time is that of the kernel giving back
-   gigabytes of pages; and one that begins with that all at once, while the supervisor sleeps.
+1. Start: from the call of `start_session` to the recorded session with a running worker, and to the worker's
+   first statement, compared with a bare `subprocess` of the same program. Medians, wall clock.
+2. Memory of guard and supervisor: RSS of each (pages of the interpreter that both share count twice) and PSS
+   of both together (shared pages are divided among their processes; other Python programs make it smaller).
+3. CPU time of both, as a share of one core, over ``--seconds`` of: a worker that takes a step every 10 ms and
+   prints a line per second; the same with 8 child processes; a worker that prints nothing; a worker that
+   prints as fast as it can into a file of at most 200 MB, where the time is spent in the kernel, which frees
+   gigabytes of pages; and a worker that begins to do so suddenly, while the supervisor sleeps.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def end(run: SupervisedSession) -> None:
     run.process.wait()
 
 
-def until_first(folder: Path, began: float) -> float:
+def seconds_to_first_statement(folder: Path, began: float) -> float:
     while not (folder / "first").exists():
         time.sleep(0.0002)
     return time.perf_counter() - began
 
 
-def starts(rounds: int) -> None:
+def print_starts(rounds: int) -> None:
     bare: list[float] = []
     running: list[float] = []
     first: list[float] = []
@@ -85,19 +85,19 @@ def starts(rounds: int) -> None:
         with tempfile.TemporaryDirectory() as name:
             began = time.perf_counter()
             with subprocess.Popen([sys.executable, "-I", "-S", "-c", FIRST], cwd=name) as child:
-                bare.append(until_first(Path(name), began))
+                bare.append(seconds_to_first_statement(Path(name), began))
                 child.kill()
         with tempfile.TemporaryDirectory() as name:
             began = time.perf_counter()
             started = run(Path(name), FIRST)
             running.append(time.perf_counter() - began)
-            first.append(until_first(Path(name), began))
+            first.append(seconds_to_first_statement(Path(name), began))
             end(started)
     print("| start | median ms | min … max |\n|---|---|---|")
     rows = {
-        "bare subprocess: first line": bare,
+        "bare subprocess: first statement": bare,
         "supervised: worker running, recorded": running,
-        "supervised: first line": first,
+        "supervised: first statement": first,
     }
     for name, values in rows.items():
         spread = f"{min(values) * 1e3:.1f} … {max(values) * 1e3:.1f}"
@@ -115,14 +115,14 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def wakes(pid: int) -> int:
-    """How often a process went to sleep."""
+def context_switches(pid: int) -> int:
+    """Returns the number of voluntary context switches of a process."""
     return int(Path(f"/proc/{pid}/status").read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
 
-def costs(seconds: float) -> None:
+def print_costs(seconds: float) -> None:
     cases = {
-        "a step every 10 ms, a line a second": (STEPS, "0"),
+        "a step every 10 ms, a line per second": (STEPS, "0"),
         "the same, 8 child processes": (STEPS, "8"),
         "prints nothing": (IDLE,),
         "prints as fast as it can": (FLOOD,),
@@ -130,8 +130,8 @@ def costs(seconds: float) -> None:
     }
     print(
         "| run | RSS MB, guard / supervisor | PSS MB, both "
-        "| CPU, % of a core, guard / supervisor | the supervisor wakes, times a second "
-        "| printed, GB | most MB on disk |"
+        "| CPU, % of a core, guard / supervisor | wakes of the supervisor per second "
+        "| printed, GB | peak MB on disk |"
     )
     print("|---|---|---|---|---|---|---|")
     for name, (code, *arguments) in cases.items():
@@ -139,14 +139,14 @@ def costs(seconds: float) -> None:
             started = run(Path(folder), code, *arguments)
             pids = started.process.pid, started.supervisor_pid
             time.sleep(1)
-            before, woken = [cpu_seconds(pid) for pid in pids], wakes(pids[1])
+            before, woken = [cpu_seconds(pid) for pid in pids], context_switches(pids[1])
             began, most = time.perf_counter(), 0
             while time.perf_counter() < began + seconds:
                 most = max(most, (Path(folder) / "_output.txt").stat().st_blocks * 512)
                 time.sleep(0.01)
             passed = time.perf_counter() - began
             shares = [(cpu_seconds(pid) - old) / passed * 100 for pid, old in zip(pids, before, strict=True)]
-            woken = wakes(pids[1]) - woken
+            woken = context_switches(pids[1]) - woken
             printed = (Path(folder) / "_output.txt").stat().st_size
             rss = [memory_mb(pid, "Rss") for pid in pids]
             pss = sum(memory_mb(pid, "Pss") for pid in pids)
@@ -164,6 +164,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=20.0)
-    asked = parser.parse_args()
-    starts(asked.rounds)
-    costs(asked.seconds)
+    arguments = parser.parse_args()
+    print_starts(arguments.rounds)
+    print_costs(arguments.seconds)

@@ -1,4 +1,4 @@
-"""The limit: one process copies a tensor into slots of shared memory; one byte on a pipe each way."""
+"""The limit: one process copies a tensor into slots of shared memory, with one byte on a pipe each way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUM_SLOTS = 4
 
 @contextlib.contextmanager
 def ring(ready: torch.Tensor) -> Iterator[Iterator[torch.Tensor]]:
-    """Batches without end, each a view of its slot, which is free again when the next one is asked for."""
+    """Gives endless batches, each a view of its slot; the slot is reused once the next batch is requested."""
     memory = mmap.mmap(-1, NUM_SLOTS * ready.nbytes)
     slots = list(torch.frombuffer(memory, dtype=ready.dtype).view(NUM_SLOTS, *ready.shape).unbind())
     full_read, full_write = os.pipe()

@@ -1,4 +1,4 @@
-"""What is loaded, and what the one who takes the batches does with them."""
+"""The data sets that are loaded, and the work of the consumer on each batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 KIB = 1024
 WIDTH = 32
-"""Floats of a small sample."""
+"""Number of floats in a small sample."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Case:
     """One kind of batch.
 
     Args:
-        name: In the table.
-        dataset: Map-style.
-        batch_size: Samples a batch; None: a sample is a batch, and nothing joins it.
-        shape: Of the batch, or of its first tensor.
-        shuffle: A random order of the samples.
+        name: Name of the case in the table.
+        dataset: Map-style data set.
+        batch_size: Samples per batch; None: each sample is a batch, and is not collated.
+        shape: Shape of the batch, or of its first tensor.
+        shuffle: Whether the order of the samples is random.
         consume_ms: CPU time that the consumer spends on each batch.
     """
 
@@ -36,20 +36,20 @@ class Case:
     consume_ms: float = 0.0
 
     def check(self, value: Any) -> None:
-        """Raises an AssertionError when this is not a batch of the set."""
+        """Raises an AssertionError if ``value`` is not a batch of the data set."""
         first = value if isinstance(value, torch.Tensor) else value[0]
         assert first.numel() == torch.Size(self.shape).numel(), f"{self.name}: a batch of {first.shape}"
-        if isinstance(self.dataset, Ready):
-            assert torch.equal(first.reshape(-1), self.dataset.ready), f"{self.name}: other bytes"
+        if isinstance(self.dataset, RepeatedTensor):
+            assert torch.equal(first.reshape(-1), self.dataset.ready), f"{self.name}: wrong bytes"
 
     def consume(self) -> None:
-        """What the consumer does with a batch."""
+        """Spends the CPU time of the consumer on a batch."""
         if self.consume_ms:
             burn(self.consume_ms)
 
 
-class Ready(Dataset[torch.Tensor]):
-    """One tensor, again and again: handing it over is all there is to do."""
+class RepeatedTensor(Dataset[torch.Tensor]):
+    """Gives the same tensor for every index: the loader only hands it over."""
 
     draws_randomness = False
 
@@ -64,8 +64,8 @@ class Ready(Dataset[torch.Tensor]):
         return self.ready
 
 
-class Seeded(Dataset[tuple[torch.Tensor, int]]):
-    """Rows of a tensor, in Python; roost takes it to draw at random, and seeds each sample."""
+class SeededRows(Dataset[tuple[torch.Tensor, int]]):
+    """Rows of a tensor, in Python; roost assumes that it draws random numbers, and seeds each sample."""
 
     def __init__(self, length: int, width: int = WIDTH, work: Callable[[], None] | None = None) -> None:
         self._rows = torch.rand(min(length, 4096), width, generator=torch.Generator().manual_seed(0))
@@ -80,44 +80,47 @@ class Seeded(Dataset[tuple[torch.Tensor, int]]):
         return self._rows[index % len(self._rows)], index
 
 
-class Rows(Seeded):
-    """The same, and says that it draws nothing."""
+class Rows(SeededRows):
+    """The same data, declared to draw no random numbers."""
 
     draws_randomness = False
 
 
 def burn(milliseconds: float) -> None:
-    """Keeps a core busy until this thread has used so much CPU time."""
+    """Keeps a core busy until this thread has used the given CPU time."""
     until = time.thread_time() + milliseconds / 1000
     while time.thread_time() < until:
         pass
 
 
 def queues(*sizes_kib: int) -> list[Case]:
-    """A ready tensor goes through."""
+    """Returns cases that hand over an existing tensor of each size."""
     return [
         Case(
-            f"{size} KiB" if size < KIB else f"{size // KIB} MiB", Ready(size * KIB), None, (size * KIB // 4,)
+            f"{size} KiB" if size < KIB else f"{size // KIB} MiB",
+            RepeatedTensor(size * KIB),
+            None,
+            (size * KIB // 4,),
         )
         for size in sizes_kib
     ]
 
 
 def samples(num_batches: int = 4000) -> list[Case]:
-    """Samples that cost next to nothing: 64 of 32 floats, shuffled; then 64 of 64 KiB."""
+    """Returns cases of cheap samples: 64 of 32 floats, shuffled; then 64 of 64 KiB."""
     length = 64 * num_batches
     generator = torch.Generator().manual_seed(0)
     tensors = TensorDataset(torch.rand(length, WIDTH, generator=generator), torch.arange(length))
     return [
         Case("TensorDataset", tensors, 64, (64, WIDTH), shuffle=True),
         Case("Python set, draws nothing", Rows(length), 64, (64, WIDTH), shuffle=True),
-        Case("Python set", Seeded(length), 64, (64, WIDTH), shuffle=True),
+        Case("Python set", SeededRows(length), 64, (64, WIDTH), shuffle=True),
         Case("64 × 64 KiB", Rows(length, 16 * KIB), 64, (64, 16 * KIB)),
     ]
 
 
 def heavy() -> list[Case]:
-    """8 samples of 2 ms, of work or of waiting, with and without a consumer that works 5 ms a batch."""
+    """Returns cases of 8 samples of 2 ms of work or sleep, with and without a consumer of 5 ms per batch."""
     works = {
         "burn": Rows(8 * 4000, work=lambda: burn(2)),
         "sleep": Rows(8 * 4000, work=lambda: time.sleep(0.002)),
@@ -132,10 +135,10 @@ def heavy() -> list[Case]:
 
 
 def every() -> dict[str, list[Case]]:
-    """All of them, by group."""
+    """Returns all cases, by group."""
     return {"queue": queues(4, 256, 4096, 16384), "light": samples(), "heavy": heavy()}
 
 
 def few() -> dict[str, list[Case]]:
-    """What a quick look needs."""
+    """Returns the cases of a quick run, by group."""
     return {"queue": queues(4, 4096), "light": samples()[:1]}

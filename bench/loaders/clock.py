@@ -1,4 +1,4 @@
-"""How long a batch takes to come: in the steady part of a pass, and at its start."""
+"""Measures the time per batch in the steady part of a pass, and at its start."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from .candidates import Candidate
 from .cases import Case
-from .ways import Way
 
 WARM_BATCHES = 12
-"""Before the clock starts: more than any loader here has in flight."""
+"""Batches before the clock starts: more than any loader here has in flight."""
 CHECKED = 3
-"""Of them, whose values are looked at."""
+"""Number of these whose values are checked."""
 
 
 class Steady(NamedTuple):
     """Means over the batches of the steady part."""
 
     us: float
-    """Wall time from batch to batch."""
+    """Wall time per batch."""
     waited_us: float
-    """The part of it that the consumer did not work."""
+    """The part of it in which the consumer waited."""
     cpu_us: float
-    """CPU time of the consumer's process for a batch, without its own work on it."""
+    """CPU time of the consumer's process per batch, without its work on the batch."""
     num_workers: int | None
-    """That were at work, at the end."""
+    """Number of loader workers at the end."""
 
 
 class Start(NamedTuple):
-    """Until a first batch."""
+    """Times to a first batch."""
 
     first_ms: float
-    """From the call of the loader's class."""
+    """From the construction of the loader."""
     second_pass_ms: float
     """From the last batch of the first pass."""
 
 
-def steady(case: Case, way: Way, seconds: float) -> Steady:
-    """Times batches for so long, at least 12 of them."""
-    with way.open(case) as feed, _closed(feed.begin()) as batches:
+def steady(case: Case, candidate: Candidate, seconds: float) -> Steady:
+    """Times batches for about ``seconds``, at least 12 of them."""
+    with candidate.open(case) as feed, _closed(feed.begin()) as batches:
         each = _warm(case, feed.value, batches, seconds / 4)
         number = max(WARM_BATCHES, min(int(seconds / each), len(case.dataset) // (case.batch_size or 1) // 2))
         number -= number % 2  # two workers give batches in pairs
@@ -62,7 +62,7 @@ def steady(case: Case, way: Way, seconds: float) -> Steady:
 
 
 def _warm(case: Case, value: Any, batches: Iterator[Any], seconds: float) -> float:
-    """Draws what does not count; seconds a batch."""
+    """Draws batches that are not counted; returns the seconds per batch."""
     for batch in itertools.islice(batches, CHECKED):
         case.check(value(batch))
     most = len(case.dataset) // (case.batch_size or 1) // 4
@@ -83,10 +83,10 @@ def _closed(batches: Iterator[Any]) -> Iterator[Iterator[Any]]:
             batches.close()
 
 
-def start(case: Case, way: Way) -> Start:
-    """Goes through two passes, to the first batch of the second."""
+def start(case: Case, candidate: Candidate) -> Start:
+    """Times one pass and the first batch of a second one."""
     began = time.perf_counter()
-    with way.open(case) as feed:
+    with candidate.open(case) as feed:
         first = None
         for batch in feed.begin():
             first = first or time.perf_counter()

@@ -1,4 +1,4 @@
-"""Memory that a loader and its workers have of their own."""
+"""Measures the private and shared memory of a loader and its workers."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from .candidates import Candidate
 from .cases import Case
-from .ways import Way
 
 NUM_BATCHES = 60
 
 
 class Memory(NamedTuple):
-    """MB of 10^6 bytes."""
+    """Memory in MB (10^6 bytes)."""
 
     own_mb: float
     """Pss_Anon of all processes: heaps. Mapped files, which other programs share, are left out."""
     shared_mb: float
-    """Pss_Shmem of all processes, and what they hold open that nobody maps: torch's batches on their way."""
+    """Pss_Shmem of all processes, and open but unmapped shared memory: torch's batches in flight."""
 
 
-def peak(case: Case, way: Way) -> Memory:
-    """The most that was found after each of some batches, above what this process had before."""
+def peak(case: Case, candidate: Candidate) -> Memory:
+    """Returns the peak over some batches, without the memory that this process had before."""
     before = _now()
     own, shared = [], []
-    with way.open(case) as feed:
+    with candidate.open(case) as feed:
         for batch in itertools.islice(feed.begin(), NUM_BATCHES):
             case.check(feed.value(batch))
             found = _now()
@@ -57,11 +57,11 @@ def _unmapped(pids: list[int]) -> int:
     mapped = {
         int(line.split()[4]) for pid in pids for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
     }
-    held: dict[int, int] = {}
+    size_by_inode: dict[int, int] = {}
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 if str(link.readlink()).startswith(("/dev/shm/", "/memfd:")):
                     found = link.stat()
-                    held[found.st_ino] = found.st_blocks * 512
-    return sum(size for inode, size in held.items() if inode not in mapped)
+                    size_by_inode[found.st_ino] = found.st_blocks * 512
+    return sum(size for inode, size in size_by_inode.items() if inode not in mapped)

@@ -1,4 +1,4 @@
-"""An environment of their own for the peers, below the repository, where git ignores it."""
+"""The virtual environment of the peers, in a folder of the repository that git ignores."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ FOLDER = REPOSITORY / ".bench" / "peers"
 PEERS = ("lightning", "accelerate", "transformers", "pytorch-ignite")
 
 
-def inside() -> bool:
-    """Whether this process runs there."""
+def is_active() -> bool:
+    """Returns whether this process runs in that environment."""
     return Path(sys.prefix) == FOLDER
 
 
 def make() -> Path:
-    """Its Python; installs the newest peers, beside roost and the torch of constraints.txt, if need be.
+    """Returns the Python of the environment; creates it with roost, torch of constraints.txt and new peers.
 
-    An environment that stands is used as it is; remove the folder for newer peers.
+    An existing environment is used as it is; remove the folder for newer peers.
 
     Raises:
         subprocess.CalledProcessError: pip could not install them.
     """
     python, stamp = FOLDER / "bin" / "python", FOLDER / "installed"
     constraints = REPOSITORY / "constraints.txt"
-    wanted = " ".join(PEERS) + "\n" + constraints.read_text()
-    if stamp.is_file() and stamp.read_text() == wanted:
+    requirements = " ".join(PEERS) + "\n" + constraints.read_text()
+    if stamp.is_file() and stamp.read_text() == requirements:
         return python
     print(
-        f"installing {', '.join(PEERS)} and torch into {FOLDER.relative_to(REPOSITORY)}: minutes", flush=True
+        f"installing {', '.join(PEERS)} and torch into {FOLDER.relative_to(REPOSITORY)}, which takes minutes",
+        flush=True,
     )
     subprocess.run([sys.executable, "-m", "venv", FOLDER], check=True)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, "-c", constraints, *PEERS, "torch", "-e", REPOSITORY], check=True)
-    stamp.write_text(wanted)
+    stamp.write_text(requirements)
     return python
 
 
 def versions() -> str:
-    """The peers with their versions, in a line."""
+    """Returns the peers with their versions, in one line."""
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)

@@ -1,4 +1,4 @@
-"""Models for the benches of whole step functions: from 32 numbers to 10 classes."""
+"""Models for the benchmarks of a step: from 32 numbers to 10 classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Gates(nn.Module):
-    """Long chains of pointwise operations between two small matrix products: where a compiler pays."""
+    """Long chains of pointwise operations between two small matrix products: where a compiler helps."""
 
     def __init__(self, width: int = 256, depth: int = 4) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Gates(nn.Module):
 
 
 class Attention(nn.Module):
-    """A transformer without dropout over eight tokens of four numbers: matrix products rule."""
+    """A transformer without dropout over eight tokens of four numbers, dominated by matrix products."""
 
     def __init__(self, width: int = 32, depth: int = 1) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Attention(nn.Module):
 
 
 class Wide(nn.Module):
-    """Three layers of matrix products that keep a GPU busy: where fewer bits pay."""
+    """Three layers of matrix products that keep a GPU busy, where lower precision helps."""
 
     def __init__(self, width: int = 4096) -> None:
         super().__init__()

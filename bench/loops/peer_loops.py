@@ -1,4 +1,4 @@
-"""Loops that are still the user's: Fabric, Accelerate, Ignite."""
+"""Peers whose loop or step is the user's code: Fabric, Accelerate, Ignite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 
 def fabric(work: Work, batches: list[Any]) -> Outcome:
-    """Model and optimizer set up by Fabric; no logger."""
+    """Trains with a model and an optimizer set up by Fabric; no logger."""
     net, clocked = new_net(work), Clocked(work, batches)
     fabric = Fabric(accelerator="cpu", devices=1)
     model, optimizer = fabric.setup(net, new_optimizer(work, net.parameters()))
@@ -37,12 +37,12 @@ class _Stream(IterableDataset[Any]):
 
 
 def accelerate(work: Work, batches: list[Any]) -> Outcome:
-    """The model and the optimizer prepared, the batches as they are; no tracker."""
+    """Trains with a prepared model and optimizer, and unprepared batches; no tracker."""
     return _accelerate(work, Clocked(work, batches), prepare_batches=False)
 
 
 def accelerate_loader(work: Work, batches: list[Any]) -> Outcome:
-    """The batches go through a prepared DataLoader, as its guide says."""
+    """Trains with batches from a prepared DataLoader, as the guide of Accelerate recommends."""
     return _accelerate(work, Clocked(work, batches), prepare_batches=True)
 
 
@@ -63,12 +63,12 @@ def _accelerate(work: Work, clocked: Clocked, *, prepare_batches: bool) -> Outco
 
 
 def ignite(work: Work, batches: list[Any]) -> Outcome:
-    """The engine around the user's step; nothing attached."""
+    """Trains with an engine around the user's step; nothing attached."""
     return _ignite(work, batches, attached=False)
 
 
 def ignite_default(work: Work, batches: list[Any]) -> Outcome:
-    """The step gives ``loss.item()``, as ignite's own trainer does; running mean, bar, a line each 100."""
+    """Trains with ``loss.item()``, as Ignite's trainer does; running mean, bar, a line every 100 steps."""
     return _ignite(work, batches, attached=True)
 
 

@@ -1,4 +1,4 @@
-"""Trainers that own the loop: Lightning, and the Trainer of Hugging Face."""
+"""Peers that own the loop: Lightning, and the Trainer of Hugging Face."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 
 class LightningTask(lightning.LightningModule):
-    """The task, as a user of Lightning writes it; ``logs`` the loss to bar and logger."""
+    """The model as a LightningModule; ``logs``: the loss goes to bar and logger."""
 
     def __init__(self, work: Work, *, logs: bool) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class LightningTask(lightning.LightningModule):
 
 
 def lightning_bare(work: Work, batches: list[Any]) -> Outcome:
-    """Logger, bar, checkpoints and summary switched off."""
+    """Trains without logger, bar, checkpoints and summary."""
     module, clocked = LightningTask(work, logs=False), Clocked(work, batches)
     off = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", enable_model_summary=False, **off)
@@ -42,7 +42,7 @@ def lightning_bare(work: Work, batches: list[Any]) -> Outcome:
 
 
 def lightning_default(work: Work, batches: list[Any]) -> Outcome:
-    """Bar, CSVLogger, a checkpoint at the epoch's end, the loss logged."""
+    """Trains with bar, CSVLogger, a checkpoint at the end of the epoch, and the loss logged."""
     module, clocked = LightningTask(work, logs=True), Clocked(work, batches)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
@@ -53,7 +53,7 @@ def lightning_default(work: Work, batches: list[Any]) -> Outcome:
 
 
 class _WithLoss(nn.Module):
-    """A model that gives its loss, as the Trainer of Hugging Face wants it."""
+    """A model that returns its loss, as the Trainer of Hugging Face requires."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _WithLoss(nn.Module):
 
 
 class _PrebuiltTrainer(Trainer):
-    """Takes its batches as they are."""
+    """A Trainer whose batches are prebuilt."""
 
     clocked: Clocked
 
@@ -73,13 +73,14 @@ class _PrebuiltTrainer(Trainer):
 
 
 def hugging_bare(work: Work, batches: list[Any]) -> Outcome:
-    """Logs, bar and the filter of NaN switched off."""
+    """Trains without logs, bar and NaN filter."""
     off = {"logging_strategy": "no", "disable_tqdm": True, "logging_nan_inf_filter": False}
     return _hugging(work, batches, **off)
 
 
 def hugging_default(work: Work, batches: list[Any]) -> Outcome:
-    """Bar, a log each 500 steps, the filter of NaN; saves left out, which would fall into the timed steps."""
+    """Trains with bar, a log every 500 steps and NaN filter; saves are off: they would fall into timed
+    steps."""
     return _hugging(work, batches, disable_tqdm=False)
 
 
@@ -98,7 +99,7 @@ def _hugging(work: Work, batches: list[Any], **settings: Any) -> Outcome:
             use_cpu=True,
             **settings,
         )
-        data: Any = list(range(len(batches)))  # only its length is looked at
+        data: Any = list(range(len(batches)))  # only its length is used
         trainer = _PrebuiltTrainer(model, arguments, train_dataset=data, optimizers=(optimizer, None))
         trainer.clocked = clocked
         trainer.train()

@@ -1,4 +1,4 @@
-"""The loops that people write by hand, one for each kind of `Work`."""
+"""Plain PyTorch loops, one for each kind of `Work`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 
 def raw(work: Work, batches: list[Any], *, fused: bool = False) -> Outcome:
-    """The loop with the numerics of ``work``, and no line that they do not need."""
+    """Runs the shortest loop with the numerics of ``work``."""
     if work.device != "cpu":
         return _on_device(work, batches, fused=fused)
     if work.mode == "compile":

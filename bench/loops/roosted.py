@@ -1,4 +1,4 @@
-"""roost's Trainer on the task."""
+"""roost's Trainer for a `Work`, with everything on or bare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import roost
-from roost.package.checkpoints.retention import BestRule as Rule
+from roost.package.checkpoints.retention import BestRule
 from roost.package.live_progress import ProgressFile
 from roost.train import hooks
 from roost.train.checkpointing.checkpoints import Checkpoints
@@ -23,7 +23,7 @@ from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer
 
 
 class Runner(roost.Runner):
-    """The task, as a user of roost writes it."""
+    """The model as a Runner."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Runner(roost.Runner):
 
 
 class PrebuiltLoader(roost.Loader):
-    """Gives batches that are ready."""
+    """A loader whose batches are prebuilt."""
 
     def __init__(self, work: Work, clocked: Clocked) -> None:
         x, y = (torch.cat(column) for column in zip(*clocked.batches, strict=True))
@@ -48,22 +48,23 @@ class PrebuiltLoader(roost.Loader):
 
 
 def all_on(work: Work, batches: list[Any]) -> Outcome:
-    """Everything that `roost run` sets up: rows each 100 steps, board, saves, best, early stop, console."""
+    """Trains with all of `roost run`: rows every 100 steps, progress file, saves, best, early stop,
+    console."""
     return train(work, Clocked(work, batches))
 
 
 def all_on_fused(work: Work, batches: list[Any]) -> Outcome:
-    """The same with ``fused: auto``, which is the default of the `optimizers` section."""
+    """Trains likewise, with ``fused: auto``, the default of the `optimizers` section."""
     return train(work, Clocked(work, batches), fused=True)
 
 
 def bare(work: Work, batches: list[Any]) -> Outcome:
-    """No hook, no board, no checkpoints."""
+    """Trains without hooks, progress file and checkpoints."""
     return train(work, Clocked(work, batches), everything=False)
 
 
 def train(work: Work, clocked: Clocked, *, everything: bool = True, fused: bool = False) -> Outcome:
-    """One epoch."""
+    """Trains one epoch."""
     with trainer_of(work, clocked, everything=everything, fused=fused) as trainer:
         trainer.fit()
     return clocked.outcome(trainer.runner)
@@ -73,13 +74,13 @@ def train(work: Work, clocked: Clocked, *, everything: bool = True, fused: bool 
 def trainer_of(
     work: Work, clocked: Clocked, *, everything: bool = True, fused: bool = False
 ) -> Iterator[roost.Trainer]:
-    """A trainer of one epoch; what it prints inside is dropped.
+    """Gives a trainer of one epoch; its output is dropped.
 
     Args:
-        work: What a step computes.
-        clocked: Gives the batches.
-        everything: With hooks, board and checkpoints.
-        fused: With the fused kernel of AdamW.
+        work: The numerics of a step.
+        clocked: The batches.
+        everything: Whether it has hooks, progress file and checkpoints.
+        fused: Whether AdamW uses its fused kernel.
     """
     runner = Runner(work)
     optimizer = new_optimizer(work, runner.parameters(), fused=fused)
@@ -94,24 +95,24 @@ def trainer_of(
     loaders = {"train": PrebuiltLoader(work, clocked), "valid": valid}
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if everything:
-            more = {
+            options = {
                 "hooks": hooks_of_a_run(folder),
                 "checkpoints": Checkpoints(folder / "checkpoints"),
                 "board": ProgressFile(folder / "progress"),
             }
-        yield roost.Trainer(runner, loaders, stepper, until="1ep", **more)
+        yield roost.Trainer(runner, loaders, stepper, until="1ep", **options)
 
 
 def hooks_of_a_run(folder: Path) -> list[roost.Hook]:
-    """What each run has; the pictures only when they are asked for."""
+    """Returns the hooks that `roost run` sets up."""
     return [
         hooks.Records(folder / "records", 100),
         hooks.Save("1ep"),
         hooks.Console(),
         hooks.Visualize(folder / "media"),
         hooks.Validate("1ep"),
-        hooks.Best([Rule(monitor="valid/loss")]),
+        hooks.Best([BestRule(monitor="valid/loss")]),
         hooks.EarlyStop("valid/loss"),
     ]

@@ -1,4 +1,4 @@
-"""Loops against the raw loop, alternating in one process."""
+"""Measures loops against the raw loop, alternating in one process."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ Loop = Callable[[Work, list[Any]], Outcome]
 
 
 class Case(NamedTuple):
-    """A loop, and the numerics that it shares with the raw loop beside it."""
+    """A loop, and the numerics that it shares with the raw loop."""
 
     name: str
     loop: Loop
     work: Work = Work()
     largest_difference: float = 0.0
-    """That a weight may have from the raw loop's, after all steps; 0 means the same bits."""
+    """Allowed difference of a weight from the raw loop, after all steps; 0 requires the same bits."""
 
 
 def print_table(cases: Sequence[Case], *, rounds: int) -> None:
-    """Runs each case, ``rounds`` times after one that does not count, and prints a line for it.
+    """Runs each case, ``rounds`` times after a first time that is not counted, and prints a line for it.
 
     Raises:
-        AssertionError: A loop has not trained, or not to the weights of the raw loop.
+        AssertionError: A loop did not train, or its weights differ from those of the raw loop.
     """
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, one thread, {rounds} rounds; µs CPU per step: median (min … max)\n")
-    print("| case | raw loop | with it | over, µs | ratio CPU | ratio wall |\n|---|---|---|---|---|---|")
+    print(
+        "| case | raw loop | this loop | over raw, µs | ratio CPU | ratio wall |\n|---|---|---|---|---|---|"
+    )
     for case in cases:
         batches = new_batches(case.work)
         pairs = [(raw(case.work, batches), _quietly(case, batches)) for _ in range(rounds + 1)][1:]
@@ -53,7 +55,7 @@ def print_table(cases: Sequence[Case], *, rounds: int) -> None:
 
 
 def _quietly(case: Case, batches: list[Any]) -> Outcome:
-    """What bars and consoles print goes to /dev/null: it is made all the same."""
+    """Runs a case with its output sent to /dev/null: bars and consoles still do their work."""
     logging.disable(logging.WARNING)
     with (
         open(os.devnull, "w") as nothing,
@@ -70,11 +72,7 @@ def _quietly(case: Case, batches: list[Any]) -> Outcome:
 def require_equal(
     name: str, work: Work, plain: torch.Tensor, weights: torch.Tensor, *, within: float = 0.0
 ) -> None:
-    """Makes sure that a loop has trained, and to the weights of the raw loop.
-
-    Raises:
-        AssertionError: It has not.
-    """
+    """Raises an AssertionError unless a loop has trained, to the weights of the raw loop."""
     before = torch.cat([p.detach().flatten() for p in new_net(work).parameters()])
     difference = float((weights - plain).abs().max())
     assert difference <= within, f"{name}: weights differ by {difference} from raw"
@@ -82,5 +80,5 @@ def require_equal(
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median, least and largest."""
+    """Formats median, minimum and maximum."""
     return f"{statistics.median(values):.1f} ({min(values):.1f} … {max(values):.1f})"

@@ -1,7 +1,7 @@
-"""The task that every loop trains on, and how its steps are timed.
+"""The model, data and numerics that every loop trains with, and the clock of its steps.
 
-Model 32-64-10, batch 16, prebuilt batches, one thread. The clocks are noted where the loop asks for a batch:
-whatever a trainer does before the first and after the last step is outside.
+Model 32-64-10, batch 16, prebuilt batches, one thread. The clocks are read where the loop requests a batch:
+the work of a trainer before the first and after the last step is not timed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 WARM, STEPS = 200, 1000
-"""Optimizer steps that are not timed, and all of them."""
+"""Optimizer steps that are not timed; optimizer steps in total."""
 
 
 class Net(nn.Module):
@@ -32,17 +32,17 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Work:
-    """The numerics of a step: what a loop must do to be compared with another one.
+    """The numerics of a step, which are the same in all loops that are compared.
 
     Args:
         optimizer: "sgd" or "adamw".
-        max_grad_norm: The gradient is clipped to it; not at all when None.
+        max_grad_norm: Norm to which the gradient is clipped; None: no clipping.
         accumulation: Batches per step.
-        bf16: Forward and loss under autocast.
-        mode: Of the step: "eager", "compile" or "cudagraph".
-        net: Makes the model, from 32 numbers to 10 classes.
-        batch_size: Samples of a batch.
-        device: Where the steps are computed; the batches wait on the host.
+        bf16: Whether forward and loss run under autocast.
+        mode: Step mode: "eager", "compile" or "cudagraph".
+        net: Creates the model, from 32 numbers to 10 classes.
+        batch_size: Samples per batch.
+        device: Device of the steps; the batches are on the host.
     """
 
     optimizer: str = "sgd"
@@ -65,25 +65,25 @@ class Outcome(NamedTuple):
 
 
 def new_net(work: Work) -> nn.Module:
-    """The same weights each time, on the device."""
+    """Returns a model on the device; its weights are the same each time."""
     torch.manual_seed(0)
     return work.net().to(work.device)
 
 
 def loss_of(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Mean over the batch."""
+    """Returns the mean loss of a batch."""
     return functional.cross_entropy(net(x), y)
 
 
 def new_optimizer(work: Work, parameters: Any, *, fused: bool = False) -> torch.optim.Optimizer:
-    """As `work` asks; ``fused`` takes the fused kernel of AdamW."""
+    """Returns the optimizer of ``work``; ``fused``: AdamW with its fused kernel."""
     if work.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=0.01)
     return torch.optim.AdamW(parameters, lr=1e-3, fused=fused)
 
 
 def new_batches(work: Work) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """All batches of the run."""
+    """Returns all batches of the run, on the CPU."""
     drawn, size = torch.Generator().manual_seed(0), work.batch_size
     return [
         (torch.randn(size, 32, generator=drawn), torch.randint(10, (size,), generator=drawn))
@@ -92,8 +92,7 @@ def new_batches(work: Work) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 class Clocked:
-    """Hands out batches, and notes the clocks when those at the edges of a span of steps are asked for: the
-    first two, the first timed one and the last."""
+    """Gives batches, and reads the clocks before the first two, the first timed and the last step."""
 
     def __init__(self, work: Work, batches: Sequence[Any]) -> None:
         self.batches, self._device = batches, torch.device(work.device)
@@ -116,7 +115,7 @@ class Clocked:
         self._marks.append((time.process_time(), time.perf_counter()))
 
     def outcome(self, net: nn.Module) -> Outcome:
-        """What the loop took, and made of ``net``."""
+        """Returns the times of the loop, and the weights of ``net``."""
         (_, begun), (_, stepped), (cpu, wall), (cpu_end, wall_end) = self._marks
         weights = torch.cat([p.detach().flatten() for p in net.parameters()]).cpu()
         steps = STEPS - 1 - WARM

@@ -1,4 +1,4 @@
-"""The loaders that are compared: each opens a case, and begins passes over it."""
+"""The loaders that are compared. Each opens a case, and starts passes over it."""
 
 from __future__ import annotations
 
@@ -16,48 +16,49 @@ from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 
 from . import bare
-from .cases import Case, Ready
+from .cases import Case, RepeatedTensor
 
 
 class Feed(NamedTuple):
-    """An open loader."""
+    """An open loader of one case."""
 
     begin: Callable[[], Iterator[Any]]
-    """A pass from the first batch on."""
+    """Starts a pass from the first batch."""
     value: Callable[[Any], Any]
-    """The batch, of what the pass gives."""
+    """Returns the batch of an item that the pass gives."""
     num_workers: Callable[[], int | None]
+    """Returns the number of loader workers."""
 
 
-class Way(NamedTuple):
-    """A loader with its settings, by its name in the table."""
+class Candidate(NamedTuple):
+    """A loader with its settings, and its name in the table."""
 
     name: str
     open: Callable[[Case], AbstractContextManager[Feed]]
 
 
-def roost(num_workers: int | None) -> Way:
-    """roost's Loader; None is ``auto``."""
+def roost(num_workers: int | None) -> Candidate:
+    """Returns roost's Loader; None is ``auto``."""
 
     @contextlib.contextmanager
     def opened(case: Case) -> Iterator[Feed]:
         plan = BatchPlan(len(case.dataset), case.batch_size or 1, shuffle=case.shuffle)
-        collate = _only if case.batch_size is None else None
+        collate = _only_sample if case.batch_size is None else None
         loader = Loader(case.dataset, plan=plan, collate=collate, num_workers=num_workers)
         with contextlib.closing(loader):
             yield Feed(loader.once, lambda batch: batch.value, lambda: loader.num_workers)
 
-    return Way(f"roost, {_words(num_workers)}", opened)
+    return Candidate(f"roost, {_workers_label(num_workers)}", opened)
 
 
-def _only(samples: list[Any]) -> Any:
+def _only_sample(samples: list[Any]) -> Any:
     return samples[0]
 
 
-def peer(kind: str, num_workers: int, *, kept: bool = False) -> Way:
-    """torch's DataLoader, or torchdata's StatefulDataLoader; kept: its workers live on after a pass."""
+def peer(kind: str, num_workers: int, *, persistent: bool = False) -> Candidate:
+    """Returns torch's DataLoader or torchdata's StatefulDataLoader; persistent: workers outlive a pass."""
     loaders: dict[str, Callable[..., Any]] = {"DataLoader": DataLoader}
-    if stateful():
+    if has_torchdata():
         from torchdata.stateful_dataloader import StatefulDataLoader
 
         warnings.filterwarnings("ignore", message="'set_vital' is deprecated")
@@ -70,22 +71,22 @@ def peer(kind: str, num_workers: int, *, kept: bool = False) -> Way:
             batch_size=case.batch_size,
             shuffle=case.shuffle,
             num_workers=num_workers,
-            collate_fn=_straight if case.batch_size is None else None,
-            persistent_workers=kept,
+            collate_fn=_to_shared_memory if case.batch_size is None else None,
+            persistent_workers=persistent,
         )
         yield Feed(lambda: iter(loader), lambda batch: batch, lambda: num_workers)
 
-    return Way(f"{kind}, {_words(num_workers)}{', persistent' if kept else ''}", opened)
+    return Candidate(f"{kind}, {_workers_label(num_workers)}{', persistent' if persistent else ''}", opened)
 
 
-def _straight(sample: Any) -> Any:
-    # One copy, straight into shared memory, as torch's own collate does it. A tensor that is returned as it
-    # is would move there once, and all batches would share its memory from then on.
+def _to_shared_memory(sample: Any) -> Any:
+    # One copy, directly into shared memory, as in torch's own collate. A tensor returned unchanged would move
+    # there once, and all later batches would share its memory.
     return sample if get_worker_info() is None else default_collate([sample])
 
 
-def stateful() -> bool:
-    """Whether torchdata is here."""
+def has_torchdata() -> bool:
+    """Returns whether torchdata is installed."""
     return importlib.util.find_spec("torchdata") is not None
 
 
@@ -106,37 +107,37 @@ def _ring(case: Case) -> Iterator[Feed]:
         yield Feed(lambda: batches, lambda batch: batch, lambda: 1)
 
 
-GATHER = Way("limit: one gather a batch", _gather)
-RING = Way("limit: bare ring", _ring)
+GATHER = Candidate("limit: one gather a batch", _gather)
+RING = Candidate("limit: bare ring", _ring)
 
 
-def ways(case: Case) -> list[Way]:
-    """All for this case."""
+def for_case(case: Case) -> list[Candidate]:
+    """Returns all loaders for a case, with its limit."""
     numbers = (0, 1, 2)
     found = [*map(roost, (*numbers, None)), *(peer("DataLoader", number) for number in numbers)]
-    if stateful():
+    if has_torchdata():
         found += [peer("StatefulDataLoader", number) for number in numbers]
-    if isinstance(case.dataset, Ready):
+    if isinstance(case.dataset, RepeatedTensor):
         return [RING, *found]
     return [GATHER, *found] if isinstance(case.dataset, TensorDataset) else found
 
 
-def passing() -> list[Way]:
-    """Those whose first batches are timed."""
+def for_start() -> list[Candidate]:
+    """Returns the loaders whose first batches are timed."""
     found = [roost(0), roost(1), roost(2)]
-    found += [peer("DataLoader", 0), peer("DataLoader", 2), peer("DataLoader", 2, kept=True)]
-    if stateful():
-        found += [peer("StatefulDataLoader", 2), peer("StatefulDataLoader", 2, kept=True)]
+    found += [peer("DataLoader", 0), peer("DataLoader", 2), peer("DataLoader", 2, persistent=True)]
+    if has_torchdata():
+        found += [peer("StatefulDataLoader", 2), peer("StatefulDataLoader", 2, persistent=True)]
     return found
 
 
-def of_two_workers() -> list[Way]:
-    """Those whose memory is measured."""
+def with_two_workers() -> list[Candidate]:
+    """Returns the loaders whose memory is measured."""
     found = [RING, roost(2), peer("DataLoader", 2)]
-    return [*found, peer("StatefulDataLoader", 2)] if stateful() else found
+    return [*found, peer("StatefulDataLoader", 2)] if has_torchdata() else found
 
 
-def _words(num_workers: int | None) -> str:
+def _workers_label(num_workers: int | None) -> str:
     if num_workers is None:
         return "auto"
     return f"{num_workers} worker{'' if num_workers == 1 else 's'}"
