@@ -129,7 +129,8 @@ def ids(name: str) -> list[str]:
 
 
 def contains(new: Any, old: Any) -> bool:
-    """Whether ``new`` has everything of ``old``; mappings may have more, and an error may have another wording."""
+    """Whether ``new`` has everything of ``old``; mappings may have more, and an error may have another
+    wording."""
     if isinstance(old, dict):
         return isinstance(new, dict) and all(
             bool(new.get(key)) == bool(old[key]) if key == "error" else contains(new.get(key), old[key])

@@ -88,7 +88,9 @@ class stream(Generic[P, T]):
     ) -> Callable[P, Generator[StreamEvent[T], None, None]]: ...
 
     @overload
-    def __get__(self, client: AsyncTransport, owner: type) -> Callable[P, AsyncGenerator[StreamEvent[T], None]]: ...
+    def __get__(
+        self, client: AsyncTransport, owner: type
+    ) -> Callable[P, AsyncGenerator[StreamEvent[T], None]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
         return self if client is None else _method(self.build_request, client, client.follow)

@@ -290,8 +290,8 @@ class ClientMethods:
             width: The number of columns of pixels.
         """
         return get(
-            f"/runs/{path_segment(run)}/records", RecordedCurves, name=name, from_step=from_step, to_step=to_step,
-            width=width,
+            f"/runs/{path_segment(run)}/records", RecordedCurves, name=name, from_step=from_step,
+            to_step=to_step, width=width,
         )  # fmt: skip
 
     @stream

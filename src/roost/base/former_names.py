@@ -51,4 +51,4 @@ class FormerNames:
 def install() -> None:
     """Makes former names importable in this process."""
     if FormerNames not in sys.meta_path:
-        sys.meta_path.append(FormerNames)  # type: ignore[arg-type]
+        sys.meta_path.append(FormerNames)

@@ -130,7 +130,8 @@ def _require_all(module: nn.Module, given: set[str], where: Where) -> None:
     ).report
     if report.missing:
         raise ConfigError(
-            f"{len(report.missing)} of {report.num_tensors} tensors are missing: {format_names(report.missing)}",
+            f"{len(report.missing)} of {report.num_tensors} tensors are in none: "
+            f"{format_names(report.missing)}",
             setting="init_from",
             where=where("init_from"),
             fix="name one more that has them, or strict: false in one of the entries",

@@ -52,7 +52,9 @@ def test_nothing_is_read_twice(store: QueueStore, monkeypatch: pytest.MonkeyPatc
     many = [waiting(str(number)) for number in range(100)]
     assert len(expectations.for_tasks(many, CARDS, RULES)) == 100
     asked: list[object] = []
-    monkeypatch.setattr("roost.lab.memory.expectations.predict_memory", lambda *given, **named: asked.append(given))
+    monkeypatch.setattr(
+        "roost.lab.memory.expectations.predict_memory", lambda *given, **named: asked.append(given)
+    )
     assert len(expectations.for_tasks(many, CARDS, RULES)) == 100 and asked == []
 
 

@@ -45,7 +45,11 @@ def test_what_it_took_and_whether_others_take_as_much() -> None:
 
     assert is_representative("stopped", seconds=601)
     assert not is_representative("stopped", seconds=9)
-    assert not is_representative("failed") and not is_representative(ooms=1.0) and not is_representative(peak_mb=0.0)
+    assert (
+        not is_representative("failed")
+        and not is_representative(ooms=1.0)
+        and not is_representative(peak_mb=0.0)
+    )
     for nonsense in (float("nan"), float("inf"), 10**400, -1.0):
         assert not is_representative(peak_mb=nonsense), "the queue could not hold it"
 

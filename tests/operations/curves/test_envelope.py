@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "records"
 
 
-def check(found: CurveEnvelope, steps: list[int], values: list[float], low: int, high: int, width: int) -> None:
+def check(
+    found: CurveEnvelope, steps: list[int], values: list[float], low: int, high: int, width: int
+) -> None:
     """Against the definition, point by point."""
     cells: dict[int, list[tuple[int, float]]] = {}
     points = [pair for pair in zip(steps, values, strict=True) if low <= pair[0] <= high]

@@ -203,8 +203,8 @@ def resources_after_out_of_memory(failed: OutOfMemory, *, count: int) -> RetryRe
         count: How often the task had run out before, by its own fault.
 
     Returns:
-        None if no larger card exists, or after `MAX_OUT_OF_MEMORY_RETRIES` failures before: the task needs a smaller batch,
-        or more ranks.
+        None if no larger card exists, or after `MAX_OUT_OF_MEMORY_RETRIES` failures before: the task needs a
+        smaller batch, or more ranks.
     """
     if not failed.own_fault:
         return RetryResources(failed.reserved_mb, False, count)

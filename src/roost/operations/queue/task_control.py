@@ -42,8 +42,8 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
     """Requests tasks and packages to save and end, then reports until all have ended.
 
     Args:
-        named: Paths of packages, or tasks as `resolve.find_tasks` finds them. All are looked up before the first
-            request is sent.
+        named: Paths of packages, or tasks as `resolve.find_tasks` finds them. All are looked up before the
+            first request is sent.
         now: Kill them instead.
 
     Yields:

@@ -99,7 +99,7 @@ def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
     ``with`` block, or with this process.
 
     Raises:
-        NotFound: There is no such config, or the folder is no package.
+        NotFound: There is no such config, or the folder is not a package.
         ConfigError: The config, or a file it names, is wrong.
         DamagedPackage: A file of the package is not as roost writes it.
         Refused: The package has no Runner.
