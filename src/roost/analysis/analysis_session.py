@@ -41,7 +41,7 @@ class AnalysisSession:
         args: All settings, your own included, as the Runner gets them.
         runner: The project's Runner, built by the package's own code, with the weights of `checkpoint`, in
             evaluation mode and on `device`. No optimizer is built.
-        model: The same object, by the name that document 000 gives it.
+        model: The same object, by its name in DLNest.
         dataset: The project's Dataset.
         data: The `roost.Data` that it built: the sets themselves.
         log: What the run recorded: (steps, values) by metric, such as ``self.log["valid/loss"]``.

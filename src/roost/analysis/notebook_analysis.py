@@ -39,7 +39,7 @@ def analyze(
 
     Args:
         record_path: The package's folder.
-        function: Takes the `AnalysisSession`, which document 000 calls ``self``.
+        function: Takes the `AnalysisSession`, which DLNest calls ``self``.
         checkpoint: Id of the checkpoint; None: the newest good one.
         untrained: Uses the weights as the Runner builds them.
         device: auto, cpu, cuda, cuda:1, …

@@ -92,7 +92,7 @@ def parse(data: bytearray | memoryview[Any]) -> dict[str, Leaf]:
     view = memoryview(data)
     size = int.from_bytes(view[:8], "little")
     if len(view) < 8 or size > min(_MAX_HEADER, len(view) - 8):
-        raise CheckpointError("the file is not a safetensors file: its header is longer than the file")
+        raise CheckpointError("the file is not a safetensors file: its header exceeds the file or the limit")
     try:
         header = json.loads(bytes(view[8 : 8 + size]))
         header.pop("__metadata__", None)

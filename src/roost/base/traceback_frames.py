@@ -13,7 +13,7 @@ from roost.base.exception_record import ExceptionRecord
 from roost.base.system.site_packages import LIBRARY_FOLDERS, is_installed
 from roost.base.text.terminal_text import escape_control
 
-_MOST_FRAMES = 20
+_MAX_ENTRIES = 20
 _FIRST_FRAMES = 6
 """Entries shown from the beginning of a traceback that is too long; the others are from its end."""
 _MOST_LINES = 12
@@ -110,7 +110,7 @@ def _format_exception(
         yield f"    {raised.caret}"
     yield from _message(raised, first_line_only=first_line_only)
     for number, part in enumerate(raised.members, 1):
-        yield f"  {number} of them:"
+        yield f"  exception {number} of {len(raised.members)}:"
         yield from (f"  {line}" for line in format_chain(part, project))
 
 
@@ -162,9 +162,9 @@ def format_project_frames(raised: ExceptionRecord, project: ProjectFiles) -> lis
     shown: list[list[str]] = []
     for is_own, frames in runs[0 if runs[0][0] else 1 :]:
         shown += _format_frames(frames, project) if is_own else [[f"  … {_count_by_library(frames)} …"]]
-    if len(shown) > _MOST_FRAMES:
-        left_out = len(shown) - _MOST_FRAMES
-        shown[_FIRST_FRAMES : _FIRST_FRAMES + left_out] = [[f"  … {left_out} lines more …"]]
+    if len(shown) > _MAX_ENTRIES:
+        left_out = len(shown) - _MAX_ENTRIES
+        shown[_FIRST_FRAMES : _FIRST_FRAMES + left_out] = [[f"  … {left_out} more entries …"]]
     return [line for entry in shown for line in entry]
 
 

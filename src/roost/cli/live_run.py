@@ -28,7 +28,7 @@ from roost.supervisor.guard_start import GuardProcess
 _STARTED_LINE = "session {} runs independently of this terminal; Ctrl-C saves and stops it"
 _PDB_LINE = "session {} uses this terminal, for pdb; Ctrl-C saves and stops it"
 _ATTACHED_LINE = "session {}, attached; Ctrl-C asks whether to detach or to stop it"
-_QUESTION = "d: detach, the run continues   s: save and stop the run   any other key: keep watching"
+_QUESTION = "d or Ctrl-C: detach, the run continues   s: save and stop the run   any other key: keep watching"
 
 
 class Screen(Protocol):

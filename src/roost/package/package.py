@@ -316,7 +316,7 @@ class PackageFolder:
         return CheckpointStore(self.checkpoints, tip=branches[-1].checkpoint if unsaved else None)
 
     def describe(self, text: str) -> None:
-        """Writes a marker file (document 000) whose name describes the run, visible in a plain listing of the
+        """Writes a marker file (DLNest) whose name describes the run, visible in a plain listing of the
         folder. It does not affect the run, so it may be added at any time.
 
         Raises:
@@ -327,7 +327,7 @@ class PackageFolder:
         durable.write(self.path / name, text.encode(errors="surrogateescape") + b"\n")
 
     def write_derived(self, tracks: Mapping[str, list[int]], inexact: list[str]) -> None:
-        """Writes _package.json, with the keys of document 000. Only the worker calls this."""
+        """Writes _package.json, with the keys of DLNest. Only the worker calls this."""
         body = {
             "format": FORMAT,
             "id": self.path.name,

@@ -173,7 +173,7 @@ def _check_mix(several: Mapping[str, Any], data: DataSettings, where: Where) -> 
             where=where("data.mix.mode"),
             fix="return roost.Data(train={name: set, ...}), or leave it out",
         )
-    # The rule of document 003: every batch has samples of each set, and no sample is repeated before the
+    # The rule of SpeeChain: every batch has samples of each set, and no sample is repeated before the
     # others of its set. Another rule trains another model, so the default is printed.
     if len(several) > 1 and data.mix is None:
         names = ", ".join(several)

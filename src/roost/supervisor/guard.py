@@ -4,8 +4,8 @@ killed.
 Started by `roost.supervisor.guard_start` as ``python -I -S guard.py`` in a process session of its own, with
 one `SessionSpec` as JSON on stdin. It holds the lock and the leases too, so that they are free only when no
 process of the run lives. As a child subreaper it inherits all processes that the supervisor had adopted. It
-does so little that it has no reason to fail. If the guard itself is killed, the supervisor continues and
-records it: ending the run would lose more.
+also starts automatic restarts and sends the end notice; it does so little that it has no reason to fail. If
+the guard itself is killed, the supervisor continues and records it: ending the run would lose more.
 """
 
 # Standard library only

@@ -343,7 +343,7 @@ def test_two_processes_decide_the_same(every: float) -> None:
     """Whatever the order of their sets and dicts: the whole simulation of the benchmark, twice."""
     program = (
         "import random, sys; sys.path.insert(0, 'bench'); import policy; "
-        f"policy.whole('', policy.tasks(150, random.Random(7), {every}), policy.cards(12))"
+        f"policy.simulate('', policy.tasks(150, random.Random(7), {every}), policy.cards(12))"
     )
     told = set()
     for seed in ("1", "2"):

@@ -296,7 +296,7 @@ def test_a_rollback_mends_weights_that_broke(tmp_path: Path, log: int) -> None:
     """The step that broke them is passed over, not the ones after it."""
     trainer = replace(RECIPE, log=log, save=3, validate=100, recovery=BACK).make(tmp_path, Breaks(4))
     assert trainer.fit() == "finished"
-    assert trainer.recovery.passed_over == {4}
+    assert trainer.recovery.rolled_back_steps == {4}
 
 
 def test_a_bad_step_with_a_validation_makes_no_best_checkpoint(tmp_path: Path, messages: Messages) -> None:
@@ -589,7 +589,7 @@ def test_a_policy_needs_a_guard(policy: dict[str, Any], messages: Messages) -> N
 def never_met(recipe: Recipe, folder: Path, *steps: int) -> dict[str, Any]:
     """The outcome of a run that knows from its beginning which windows to pass over."""
     trainer = recipe.make(folder)
-    trainer.recovery.passed_over = set(steps)
+    trainer.recovery.rolled_back_steps = set(steps)
     before, Failing.plan = Failing.plan, {}
     assert trainer.fit() == "finished"
     Failing.plan = before
@@ -628,7 +628,7 @@ def test_a_rollback_passes_over_the_window(tmp_path: Path, bad: list[int], optio
     assert trainer.fit() == "finished"
     assert_equal(outcome(trainer, tmp_path / "met"), expected)
     assert lines_of(tmp_path / "met") == [(1, step, "rollback") for step in bad]
-    assert trainer.recovery.passed_over == set(bad)
+    assert trainer.recovery.rolled_back_steps == set(bad)
 
 
 @pytest.mark.parametrize("recipe", [
@@ -701,7 +701,7 @@ def test_a_stop_whose_save_finds_a_bad_step(tmp_path: Path) -> None:
     assert steps_of(tmp_path)[-1] == 4
     rest = recipe.make(tmp_path)
     assert rest.fit() == "finished"
-    assert rest.recovery.passed_over == {6}
+    assert rest.recovery.rolled_back_steps == {6}
 
 
 def test_what_the_hooks_draw_while_it_goes_back_changes_nothing(tmp_path: Path) -> None:

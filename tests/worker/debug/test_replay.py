@@ -256,7 +256,7 @@ def test_windows_that_a_rollback_passed_over_are_passed_over_again(tmp_path: Pat
         package_code(made),
         replay.replay_trainer(package, target(7), start, device="cpu", hook=hook) as trainer,
     ):
-        assert trainer.recovery.passed_over == {5}
+        assert trainer.recovery.rolled_back_steps == {5}
         (validate,) = (one for one in trainer.calls.hooks if isinstance(one, Validate))
         assert not validate.probes, "a validation set's first batch may fail as the step does"
         with pytest.raises(Here):

@@ -1,4 +1,8 @@
-"""The scheduling decision: placements, preemptions, and a reason for each task that waits."""
+"""The scheduling decision: placements, preemptions, and a reason for each task that waits.
+
+The scheduler and the simulation use `Policy`, which keeps caches from pass to pass; `decide` does one pass
+without.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +32,8 @@ from roost.lab.policy.running_tasks import MAX_CHARGED_SECONDS, expected_end
 from roost.lab.policy.task_groups import TaskGroups
 from roost.lab.queue.task import Task
 
-_NONE: frozenset[int] = frozenset()
-_NOWHERE: frozenset[str] = frozenset()
+_NO_INDICES: frozenset[int] = frozenset()
+_NO_CARD_IDS: frozenset[str] = frozenset()
 
 
 def decide(state: PolicyState) -> Decision:
@@ -37,8 +41,9 @@ def decide(state: PolicyState) -> Decision:
 
     1. Tasks without a card take CPU cores, the others take cards; neither waits for the other.
     2. Both are ordered by class, priority, fair share and age (`QueueOrder`).
-    3. For the first blocked task cards are reserved (`reserve_cards`), those of opportunistic tasks too
-       unless it is opportunistic itself. Later tasks start where they do not delay it (EASY backfill).
+    3. For the first blocked task cards are reserved (`reserve_cards`). If it is not opportunistic, cards of
+       opportunistic tasks are included, and those tasks are preempted. Later tasks start where they do not
+       delay it (EASY backfill).
 
     The decision depends only on the state.
     """
@@ -71,7 +76,7 @@ class _Pass:
         self.free_capacity, self.running_tasks = card_cache.free_capacity, card_cache.running_tasks
         self.placements: list[Placement] = []
         self.reservation: Reservation | None = None
-        self.reserved_indices = _NONE
+        self.reserved_indices = _NO_INDICES
         self.first_blocked_reason = ""
         self.placed_of: Counter[str] = Counter()
         """The number of tasks placed in this pass, by sweep."""
@@ -124,12 +129,12 @@ class _Pass:
             group, tasks = one
             group.reason = full_reasons.get(group.shape, group.reason)
             if not group.reason:
-                is_refused = group.is_limited and self._sweep_is_full(tasks[0], group)
+                is_refused = group.is_limited and self._refuse_if_sweep_is_full(tasks[0], group)
                 fits = self._fits(group)
                 may_start = may_start or (fits and not is_refused)
                 (hopeful if fits else hopeless).append(one)
         is_plain = not (may_start or self.windows or self.state.closed_cards)
-        if self.reservation is None and not (is_plain and self._has_reservation(hopeless, charges)):
+        if self.reservation is None and not (is_plain and self._try_first_for_reservation(hopeless, charges)):
             return hopeful + [(group, first_of_each_user(tasks)) for group, tasks in hopeless]
         if not is_plain or any(map(self._is_stale, hopeless)):
             return hopeful + [(group, tasks[:1]) for group, tasks in hopeless]
@@ -144,8 +149,9 @@ class _Pass:
                 group.reason = reasons[key]
         return []
 
-    def _has_reservation(self, candidates: Candidates, charges: UserCharges | None) -> bool:
-        """Whether cards are reserved after the first of these tasks, none of which starts, was tried."""
+    def _try_first_for_reservation(self, candidates: Candidates, charges: UserCharges | None) -> bool:
+        """Tries the first of these tasks, none of which can start; returns whether cards are reserved
+        afterwards."""
         first = None if self.state.has_other_queues else first_in_line(candidates, charges)
         if first is not None:
             self._place(*first)
@@ -154,15 +160,15 @@ class _Pass:
     def _is_stale(self, one: tuple[TaskGroup, Sequence[Task]]) -> bool:
         """Whether capacity has shrunk since tasks like these were found to wait behind the reservation."""
         group, _ = one
-        is_behind = (group.shape, self._outlasts_reservation(group), _NONE) in self.blocked_reasons
-        return is_behind and not self.free_capacity.has_fit(group.shape, _NONE)
+        is_behind = (group.shape, self._outlasts_reservation(group), _NO_INDICES) in self.blocked_reasons
+        return is_behind and not self.free_capacity.has_fit(group.shape, _NO_INDICES)
 
     def _fits(self, group: TaskGroup) -> bool:
         shape, outlasts = group.shape, self.reservation is not None and self._outlasts_reservation(group)
         fits = self.may_fit.get((shape, outlasts))
         if fits is None:
             fits = self.may_fit[shape, outlasts] = self.free_capacity.has_fit(
-                shape, self._all_barred(outlasts, _NONE)
+                shape, self._all_barred(outlasts, _NO_INDICES)
             )
         return fits
 
@@ -180,7 +186,7 @@ class _Pass:
         reasons: dict[int | None, str] = {}
         for group, tasks in candidates:
             cores = tasks[0].need.cores
-            if not group.reason and not self._sweep_is_full(tasks[0], group):
+            if not group.reason and not self._refuse_if_sweep_is_full(tasks[0], group):
                 if cores not in reasons:
                     self._place_on_cpu(tasks[0], group)
                     reasons[cores] = group.reason
@@ -188,7 +194,7 @@ class _Pass:
         return []
 
     def _place_on_cpu(self, task: Task, group: TaskGroup) -> float | None:
-        if self._sweep_is_full(task, group):
+        if self._refuse_if_sweep_is_full(task, group):
             return None
         if never := wait_reasons.impossible(task.need, (), self.state.rules):
             group.reason = f"{IMPOSSIBLE}: {never}"
@@ -210,12 +216,12 @@ class _Pass:
 
     def _place(self, task: Task, group: TaskGroup) -> float | None:
         """Places a task on cards, if it fits. Returns what that adds to its user's charge, else None."""
-        if self._sweep_is_full(task, group):
+        if self._refuse_if_sweep_is_full(task, group):
             return None
         shape = group.shape
         reason = self.full_reasons.get(shape)
         if reason is None:
-            barred = self._barred(task, group) if self.windows or self.state.closed_cards else _NONE
+            barred = self._barred(task, group) if self.windows or self.state.closed_cards else _NO_INDICES
             outlasts = self.reservation is not None and self._outlasts_reservation(group)
             reason = self.blocked_reasons.get((shape, outlasts, barred))
             if reason is None:
@@ -243,7 +249,7 @@ class _Pass:
         if never is not None:
             self.full_reasons[shape] = f"{IMPOSSIBLE}: {never}"
             return self.full_reasons[shape]
-        anywhere = self.free_capacity.find(shape, _NONE)
+        anywhere = self.free_capacity.find(shape, _NO_INDICES)
         is_first_blocked = self.reservation is None and self._reserve(task, shape, barred)
         if anywhere is None:
             describe = functools.partial(
@@ -299,7 +305,8 @@ class _Pass:
             self.placed_of[task.sweep] += 1
         self.placements.append(placement)
 
-    def _sweep_is_full(self, task: Task, group: TaskGroup) -> bool:
+    def _refuse_if_sweep_is_full(self, task: Task, group: TaskGroup) -> bool:
+        """Returns whether a sweep runs as many tasks as it may; sets the wait reason of the group if so."""
         most = task.most_parallel
         if most is None or task.sweep is None:
             return False
@@ -308,8 +315,7 @@ class _Pass:
         group.reason = wait_reasons.sweep(most)
         return True
 
-    # --- cards that are closed to a task, or reserved for a user for a time
-    # ----------------------------------
+    # --- closed cards and reserved windows ------------------------------------------------------------------
 
     def _barred(self, task: Task, group: TaskGroup) -> frozenset[int]:
         """Returns the cards that are closed to a task, or reserved for another user before its latest end."""
@@ -318,7 +324,7 @@ class _Pass:
         occupancies = self.free_capacity.by_id
         return frozenset(
             occupancies[card].index
-            for card in (*cards, *self.state.closed_cards.get(task.id, _NOWHERE))
+            for card in (*cards, *self.state.closed_cards.get(task.id, _NO_CARD_IDS))
             if card in occupancies
         )
 

@@ -1,5 +1,5 @@
 """The lab's queue: the state and the cards of every task, with the events, memory profiles and settings of
-the lab.
+the lab (`roost.lab.queue.history`).
 
 All but the settings and the memory profiles can be rebuilt from the packages (`roost.lab.queue.rebuild`). Any
 process of the user may open the queue at any time; each change is one transaction.

@@ -1,4 +1,4 @@
-"""Retention of checkpoints, a pure function of their manifests: the three tracks of document 000, and
+"""Retention of checkpoints, a pure function of their manifests: the three tracks of DLNest, and
 best."""
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ In reading order:
 - listening_sockets: the unix socket and the TCP socket
 - route: `Route`, one operation over HTTP, and its answers: JSON, files, event streams
 - request_body: strict parsing of bodies and queries
-- form_parameters: the parameters of document 000's clients: query, form or JSON
+- form_parameters: the parameters of DLNest's clients: query, form or JSON
 - error_response: the status, code, message and fix of every error
 - unknown_route: the answer to an unknown path or method
 - openapi: the document that describes all routes

@@ -1,4 +1,4 @@
-"""Parameters as document 000's clients send them: in the query, as a form, or as JSON."""
+"""Parameters as DLNest's clients send them: in the query, as a form, or as JSON."""
 
 from __future__ import annotations
 

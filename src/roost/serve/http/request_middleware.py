@@ -68,7 +68,7 @@ class RequestMiddleware:
         app: The application.
         token: Returns the current token.
         port: The port of the TCP socket; None: no host name is accepted but those of the unix socket.
-        form_paths: The paths that also accept forms (those of document 000).
+        form_paths: The paths that also accept forms (those of DLNest).
         log_request: Is called with method, path, status and seconds of every request.
     """
 

@@ -6,9 +6,9 @@ In reading order:
 - runs: submit, continue, list, show, follow, stop; new projects
 - run_records: curves and rows of a run
 - tasks: the lab's tasks
-- dlnest_routes: the routes of document 000 (DLNest)
+- dlnest_routes: the routes of DLNest
 - task_resources: the resource request and the scheduling options of a task
-- card_sharing: the resource request of document 000's routes
+- card_sharing: the resource request of DLNest's routes
 - served_packages: the packages that the server shows, by their ids
 - run_files: listing and reading the files of a run
 - event_streams: the output of a run and the events of the lab, in pages or as streams

@@ -1,4 +1,4 @@
-"""The resource request of document 000's routes: an amount of memory, on one card or divided among
+"""The resource request of DLNest's routes: an amount of memory, on one card or divided among
 several."""
 
 from __future__ import annotations

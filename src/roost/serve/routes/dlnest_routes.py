@@ -1,4 +1,4 @@
-"""The routes of document 000 (DLNest), for programs that were written for them: its paths, parameters and
+"""The routes of DLNest, for programs that were written for them: its paths, parameters and
 answers, carried out by roost's operations."""
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def _failure(refused: error_response.HttpError, parameters: RequestParameters | 
 
 
 def _given_parameter(field: str, parameters: RequestParameters) -> str:
-    """Returns document 000's name of one of roost's parameters."""
+    """Returns DLNest's name of one of roost's parameters."""
     if field == "name":
         return "no_save" if getattr(parameters, "no_save", False) else "description"
     return "new_devices_IDs" if field == "allowed" else field

@@ -1,4 +1,4 @@
-"""What the configs need and no library has."""
+"""Functions that the configs use and no library has."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import roost
 
 
 def noisy_digits(*, noise: float) -> Mapping[str, np.ndarray]:
-    """The digits as scikit-learn gives them, (N, 8, 8) from 0 to 16, under noise that is always the same."""
+    """Returns the digits of scikit-learn, (N, 8, 8) from 0 to 16, with noise that is always the same."""
     digits = load_digits()
     drawn = np.random.default_rng(0).normal(scale=16 * noise, size=digits.images.shape)
     return {"images": (digits.images + drawn).clip(0, 16), "target": digits.target}
 
 
 def right(scores: Tensor, labels: Tensor) -> Tensor:
-    """(B,) 1 where the digit was told, else 0; the mean is the accuracy."""
+    """Returns (B,): 1 if the prediction is correct, else 0; the mean is the accuracy."""
     return (scores.argmax(1) == labels).float()
 
 
 def show(runner: roost.Runner, batch: list[Tensor]) -> Mapping[str, roost.Media]:
-    """The pictures with what they are taken for, and how sure the model is of each."""
+    """Draws the pictures with their predictions, and a histogram of the model's certainty."""
     images, labels = batch
     scores = runner.model(images)
     media = {"certainty": roost.Media("histogram", scores.softmax(1).amax(1))}

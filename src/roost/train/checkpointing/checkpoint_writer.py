@@ -1,4 +1,7 @@
-"""Writes one checkpoint, by all ranks together, at a pace that does not slow down training."""
+"""Functions with which all ranks together prepare, write, commit and read a checkpoint.
+
+`WritePace` limits the speed so that training is not slowed down; the thread that writes is in `pending_save`.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,8 @@ def write(
     before: Callable[[], None] = lambda: None,
 ) -> Manifest:
     """Writes a checkpoint: each rank its files, rank 0 the manifest. When it returns on any rank, the
-    checkpoint is committed; when it raises, nothing has changed, and it raises on all ranks.
+    checkpoint is committed. After a `TornCopy` or an error of writing nothing is committed, on any rank;
+    after `PeerLost` the checkpoint may be committed.
 
     Args:
         folder: The folder of the checkpoints.
@@ -165,7 +169,7 @@ def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
     in the same way.
 
     Raises:
-        Damaged: The first rank that failed raised it; so do NotFound and OSError.
+        Damaged, NotFound, OSError: The first rank that failed raised this error.
         PeerLost: That rank failed with any other error, which it raises itself.
         RuntimeError: Another rank has ended.
     """
@@ -209,20 +213,20 @@ def _write(
     try:
         if ranks.is_main:
             staging = _capture_failure(ranks, prepare)
-        place = channel.broadcast(staging, _SAVE_POINT)
-        if isinstance(place, _Failure):
-            raise place.to_exception()
-        assert place is not None
-        final, own = place
+        folders = channel.broadcast(staging, _SAVE_POINT)
+        if isinstance(folders, _Failure):
+            raise folders.to_exception()
+        assert folders is not None
+        final, staging_folder = folders
         every = channel.gather(
-            _capture_failure(ranks, lambda: part_files.write(own, files, paced=pace)), _SAVE_POINT
+            _capture_failure(ranks, lambda: part_files.write(staging_folder, files, paced=pace)), _SAVE_POINT
         )
         for one in every:
             if isinstance(one, _Failure):
                 raise one.to_exception()
         manifest = None
         if ranks.is_main:
-            manifest = _capture_failure(ranks, lambda: _commit(final, own, every, describe))
+            manifest = _capture_failure(ranks, lambda: _commit(final, staging_folder, every, describe))
         found = channel.broadcast(manifest, _SAVE_POINT)
         if isinstance(found, _Failure):
             raise found.to_exception()

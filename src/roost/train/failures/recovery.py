@@ -68,7 +68,7 @@ class Recovery:
         self.on_non_finite, self.on_step_error = on_non_finite, on_step_error
         self._max_skipped, self._reporter = max_skipped_steps, StepReporter(black_box, log, session)
         self.num_skipped = 0
-        self.passed_over: set[int] = set()
+        self.rolled_back_steps: set[int] = set()
         """The steps whose windows are skipped because of a rollback."""
         self._flags = DeviceFlags()
         """The flags on the device of the steps since the last check: whether loss and gradient are finite."""
@@ -99,9 +99,9 @@ class Recovery:
                 "a step can be skipped only if the stepper has a guard, which keeps what the step changes",
                 setting="on_non_finite" if needs_check else "on_step_error",
                 received=self.on_non_finite if needs_check else self.on_step_error,
-                fix="give the stepper one: Stepper(..., guard=Guard(runner))",
+                fix="give the stepper a NonfiniteGuard (roost.train.step.nonfinite_check)",
             )
-        self._may_skip = guard is not None or bool(self.passed_over)
+        self._may_skip = guard is not None or bool(self.rolled_back_steps)
         self._reporter.begin(trainer.stepper.optimizers.values())
 
     def attempt(self, trainer: Trainer, windows: Windows) -> tuple[Mapping[str, Value], DrawnWindow]:
@@ -145,7 +145,7 @@ class Recovery:
     def _step(self, trainer: Trainer, window: Sequence[Any]) -> Mapping[str, Value]:
         """Takes a step that may be skipped."""
         number, guard = trainer.progress.step + 1, trainer.stepper.guard
-        if number in self.passed_over:
+        if number in self.rolled_back_steps:
             self._reporter.log_skipped(self._reporter.note_for(trainer, number, "rollback", _NOT_FINITE))
             return _SKIPPED
         if guard is None:
@@ -183,7 +183,7 @@ class Recovery:
             if not isinstance(error, RoostError):
                 error.add_note(f"in {format_place(note)}")
             return None
-        self._pass_over(note)
+        self._count_skipped(note)
         has_nothing = window is None and failed_step.is_epoch_empty(trainer, note)
         if has_nothing or self._are_too_many:
             self._reporter.keep(trainer, note, window, with_state=True)
@@ -222,7 +222,7 @@ class Recovery:
             if broken and step > self._newest_good:
                 raise self.nonfinite_error(trainer, broken, self._newest_good or step)
             note = self._reporter.note_for(trainer, step, "nonfinite", _NOT_FINITE)
-            self._pass_over(note)
+            self._count_skipped(note)
             if self._are_too_many:
                 self._reporter.keep(trainer, note, None, with_state=False)
                 raise self._too_many(note)
@@ -281,9 +281,9 @@ class Recovery:
             TrainingError: The run was rolled back too often, or there is no checkpoint.
         """
         note = self._reporter.note_for(trainer, step, "rollback", _NOT_FINITE)
-        if len(self.passed_over) == MAX_ROLLBACKS or step in self.passed_over:
+        if len(self.rolled_back_steps) == MAX_ROLLBACKS or step in self.rolled_back_steps:
             self._reporter.keep(trainer, note, None, with_state=False)
-            steps = sorted(self.passed_over)
+            steps = sorted(self.rolled_back_steps)
             times = "a rollback (step" if len(steps) == 1 else f"{len(steps)} rollbacks (steps"
             raise TrainingError(
                 f"step {step} is not finite either, after {times} {', '.join(map(str, steps))})",
@@ -292,7 +292,7 @@ class Recovery:
         progress, rank = trainer.progress, RankState(trainer)
         far, samples = progress.step, progress.samples
         id = self._load(trainer, rank, before=step)
-        self.passed_over.add(step)
+        self.rolled_back_steps.add(step)
         self._flags.clear()
         self._newest_good = 0
         trainer.stepper.timing.roll_back(far - progress.step, samples - progress.samples)
@@ -328,7 +328,7 @@ class Recovery:
 
     # ---- skipping ---------------------------------------------------------------------------------------
 
-    def _pass_over(self, note: FailureNote) -> None:
+    def _count_skipped(self, note: FailureNote) -> None:
         self.num_skipped += 1
         self._reporter.log_skipped(note)
         print(f"skipped {format_place(note)}: {note.error}", flush=True)
@@ -350,10 +350,10 @@ class Recovery:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the number of skipped steps and the windows that rollbacks skip."""
-        return {"skipped": self.num_skipped, "passed_over": sorted(self.passed_over)}
+        return {"skipped": self.num_skipped, "passed_over": sorted(self.rolled_back_steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads the state. The windows that are skipped now are kept, because a rollback loads a state from
         before them."""
         self.num_skipped = state["skipped"]
-        self.passed_over |= set(state["passed_over"])
+        self.rolled_back_steps |= set(state["passed_over"])

@@ -190,7 +190,7 @@ def replay_trainer(
         )
         if own is not None and made.checkpoints is not None and not start.is_box:
             made.checkpoints.adapt = own.adapt
-        made.recovery.passed_over |= _rolled_back_steps(package, target)
+        made.recovery.rolled_back_steps |= _rolled_back_steps(package, target)
         for one in made.calls.hooks:
             if isinstance(one, Validate):
                 one.probes = False  # the error of the step may also come up in a validation set's first batch

@@ -1,4 +1,4 @@
-"""The modules of the network, what shape each one gives for one sample, and its parameters.
+"""Prints the modules of the network: type, output shape for one sample, number of parameters.
 
 roost analyze runs/NAME -s show_model
 """
@@ -8,10 +8,10 @@ import torch
 
 @torch.no_grad()
 def experience(self):
-    """Sends one batch of the validation set through the model and notes what comes out of each module."""
+    """Runs one validation batch through the model, and records the output shape of each module."""
     rows = []
 
-    def note(module, _, output):
+    def record(module, _, output):
         if not list(module.children()):
             shape = tuple(output.shape[1:])
             rows.append(
@@ -19,7 +19,7 @@ def experience(self):
             )
 
     names = {module: name for name, module in self.model.named_modules()}
-    hooks = [module.register_forward_hook(note) for module in names]
+    hooks = [module.register_forward_hook(record) for module in names]
     self.model.evaluate(next(iter(self.batches("valid"))))
     for hook in hooks:
         hook.remove()

@@ -1,4 +1,4 @@
-"""The test samples that the network is most wrong about, as one picture.
+"""The test samples with the highest loss, as one picture.
 
 roost analyze runs/NAME -s worst
 """
@@ -13,7 +13,7 @@ COUNT = 25
 
 @torch.no_grad()
 def experience(self):
-    """Those with the highest loss, the worst first; `index` is the place in the test set."""
+    """Returns the samples with the highest loss, highest first; `index` is the index in the test set."""
     losses, guesses = [], []
     for images, labels in self.batches("test"):
         logits = self.model.net(images)
@@ -32,14 +32,14 @@ def experience(self):
 
 
 def picture(worst, samples):
-    """Five in a row, each with what it is and what the network says."""
+    """Draws five samples per row, each with its label, prediction and loss."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 7), layout="constrained")
-    for place, one in enumerate(worst, 1):
-        axes = figure.add_subplot(5, 5, place)
-        axes.imshow(samples[one["index"]][0][0].numpy(), cmap="gray_r")
-        says = "right" if one["guess"] == one["label"] else f"not {one['guess']}"
-        axes.set_title(f"{one['label']}, {says}\nloss {one['loss']:.2f}", fontsize=8)
+    for position, sample in enumerate(worst, 1):
+        axes = figure.add_subplot(5, 5, position)
+        axes.imshow(samples[sample["index"]][0][0].numpy(), cmap="gray_r")
+        verdict = "right" if sample["guess"] == sample["label"] else f"not {sample['guess']}"
+        axes.set_title(f"{sample['label']}, {verdict}\nloss {sample['loss']:.2f}", fontsize=8)
         axes.set_axis_off()
     return figure

@@ -10,18 +10,18 @@ import roost
 
 
 class Digits(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Pictures (1, 8, 8) with values from 0 to 1, and labels (); each picture moved by chance.
+    """Pictures (1, 8, 8) with values from 0 to 1, and labels (); each picture is shifted at random.
 
     Args:
         images: All pictures, (N, 8, 8).
         labels: All labels, (N,).
-        shift: A picture moves by at most this many pixels, each way; 0 leaves it where it is.
+        shift: Largest shift of a picture in pixels, in each direction; 0: no shift.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, *, shift: int) -> None:
         self.padded = torch.nn.functional.pad(images.unsqueeze(1), [shift] * 4)
         self.labels, self.shift = labels, shift
-        self.draws_randomness = shift > 0  # where nothing is drawn, roost need not seed each sample
+        self.draws_randomness = shift > 0  # if nothing is drawn, roost need not seed each sample
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -37,7 +37,7 @@ class Dataset(roost.Dataset):
     """Splits the digits into training, validation and test."""
 
     def build(self) -> roost.Data:
-        """The same split in every run: it has its own generator, apart from the run's seed."""
+        """The same split in every run: its generator does not depend on the seed of the run."""
         settings = self.args["digits"]
         pixels, labels = load_digits(return_X_y=True)
         images = torch.from_numpy(pixels).float().reshape(-1, 8, 8) / 16

@@ -15,9 +15,9 @@ class Net(nn.Sequential):
     """Pictures (B, 1, 8, 8) -> logits (B, classes). With 32 channels: 58,474 parameters.
 
     Args:
-        classes: How many kinds of picture there are.
+        classes: Number of classes.
         channels: Channels of the first convolution; the others have twice as many.
-        dropout: The share of features that each training step leaves out.
+        dropout: The share of features that dropout sets to zero in training.
     """
 
     def __init__(self, *, classes: int, channels: int, dropout: float) -> None:
@@ -33,5 +33,5 @@ class Net(nn.Sequential):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The logits of a batch."""
+        """Returns the logits of a batch."""
         return super().forward(images)

@@ -1,4 +1,4 @@
-"""Which digit is taken for which, clean and noisy.
+"""The confusion matrices of the clean and the noisy test digits.
 
 roost analyze runs/NAME -s confusion
 """
@@ -8,15 +8,15 @@ import torch
 
 @torch.no_grad()
 def experience(self):
-    """`self` has .model .data .batches() .log .save() and more; what is returned is printed, and kept in the
-    package. Rows are what a digit is, columns what it is taken for."""
-    found = {}
+    """`self` has .model .data .batches() .log .save() and more; the returned value is printed, and kept in the
+    package. Rows are labels, columns are predictions."""
+    accuracies = {}
     for name in ("clean", "noisy"):
         counts = torch.zeros(10, 10, dtype=torch.int64)
         for images, labels in self.batches(f"test/{name}"):
-            guesses = self.model.model(images).argmax(1)
-            counts += torch.bincount(10 * labels + guesses, minlength=100).reshape(10, 10).cpu()
+            predictions = self.model.model(images).argmax(1)
+            counts += torch.bincount(10 * labels + predictions, minlength=100).reshape(10, 10).cpu()
         accuracy = float(counts.trace() / counts.sum())
         print(f"{name}: {accuracy:.4f} of {int(counts.sum())}\n{counts.numpy()}")
-        found[name] = accuracy
-    return found
+        accuracies[name] = accuracy
+    return accuracies

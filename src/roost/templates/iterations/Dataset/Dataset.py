@@ -10,10 +10,10 @@ import roost
 
 
 class Dataset(roost.Dataset):
-    """Three databases, each behind the same sampling function."""
+    """Three databases with the same sampling function."""
 
     def build(self) -> roost.Data:
-        """The same split in every run: it has its own generator, apart from the run's seed."""
+        """The same split in every run: its generator does not depend on the seed of the run."""
         settings = self.args["db"]
         pixels, labels = load_digits(return_X_y=True)
         images = torch.from_numpy(pixels).float().reshape(-1, 8, 8) / 16
@@ -29,5 +29,5 @@ class Dataset(roost.Dataset):
 
 
 def batches(db: Database) -> roost.Sampled:
-    """The length makes an epoch, which nothing here counts in, and the batches of a whole evaluation."""
+    """Returns the batches of a database. ``length`` is the number of batches of an epoch and of an evaluation."""
     return roost.Sampled(sample_data, db, length=-(-len(db.labels) // db.batch_size))

@@ -1,4 +1,4 @@
-"""The sampling function: it makes whole batches, and keeps a cursor."""
+"""The sampling function: it returns whole batches, and has a cursor."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Database:
     Args:
         images: All pictures.
         labels: All labels.
-        batch_size: Pictures of a batch.
-        shift: A picture moves by at most this many pixels, each way, where it is augmented.
+        batch_size: Pictures per batch.
+        shift: Largest shift of an augmented picture in pixels, in each direction.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, *, batch_size: int, shift: int) -> None:
@@ -24,14 +24,14 @@ class Database:
         self.order = torch.arange(len(labels))
 
     def shuffle(self) -> None:
-        """A new order of the pictures that are this process's: of two workers, each has every second one."""
+        """Shuffles the share of this process: of two loader workers, each has every second picture."""
         worker = torch.utils.data.get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         own = torch.arange(first, len(self.labels), step)
         self.order = own[torch.randperm(len(own))]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it; without it, all pictures would be in every checkpoint."""
+        """Returns the order alone; without this method, every checkpoint would contain all pictures."""
         return {"order": self.order}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -39,22 +39,22 @@ class Database:
 
 
 def sample_data(db: Database, index: int, augment: bool) -> tuple[dict[str, list[Tensor]], int]:
-    """The batch at a cursor, and the next cursor; augmented in training, not in an evaluation.
+    """Returns the batch at a cursor, and the next cursor; augmented in training, not in an evaluation.
 
-    roost seeds torch, NumPy and Python before each call by (seed, worker, number of the batch), so that no
-    process id goes into what is drawn, and `roost continue` draws the same.
+    roost seeds torch, NumPy and Python before each call by (seed, worker, number of the batch), so that the
+    draws do not depend on a process id, and `roost continue` draws the same.
     """
     if augment and index == 0:
         db.shuffle()
     rows = db.order[index : index + db.batch_size]
     images = db.images[rows]
     if augment:
-        images = torch.stack([_moved(image, db.shift) for image in images])
+        images = torch.stack([_shifted(image, db.shift) for image in images])
     index += len(rows)
     return {"xs": [images], "ys": [db.labels[rows]]}, index if index < len(db.order) else 0
 
 
-def _moved(image: Tensor, shift: int) -> Tensor:
+def _shifted(image: Tensor, shift: int) -> Tensor:
     down, right = torch.randint(-shift, shift + 1, (2,)).tolist()
     padded = torch.nn.functional.pad(image, [shift] * 4)
     return padded[:, shift + down : shift + down + 8, shift + right : shift + right + 8]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """Two 3x3 convolutions beside the way round them."""
+    """Two 3x3 convolutions with a skip connection."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Net(nn.Module):
     """Pictures (B, 1, 8, 8) -> logits (B, classes). With 32 channels: 68,106 parameters.
 
     Args:
-        classes: How many kinds of picture there are.
+        classes: Number of classes.
         channels: Channels of the first block; the second has twice as many.
     """
 

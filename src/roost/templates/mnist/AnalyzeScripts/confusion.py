@@ -1,4 +1,4 @@
-"""Which class is taken for which: a table, and a picture of it.
+"""The confusion matrix of the test set: a table and a picture.
 
 roost analyze runs/NAME -s confusion
 """
@@ -10,12 +10,14 @@ import torch
 
 @torch.no_grad()
 def experience(self):
-    """Row: what it is; column: what the network says; over the test set."""
+    """Returns the matrix: rows are labels, columns are predictions of the network."""
     classes = self.data.info["classes"]
     matrix = torch.zeros(classes, classes, dtype=torch.long)
     for images, labels in self.batches("test"):
-        guesses = self.model.net(images).argmax(1)
-        matrix += (labels * classes + guesses).bincount(minlength=classes**2).reshape(classes, classes).cpu()
+        predictions = self.model.net(images).argmax(1)
+        matrix += (
+            (labels * classes + predictions).bincount(minlength=classes**2).reshape(classes, classes).cpu()
+        )
     if find_spec("matplotlib") is None:
         print("no picture without matplotlib: pip install 'roost[demo]'")
     else:
@@ -24,7 +26,7 @@ def experience(self):
 
 
 def picture(matrix):
-    """Colours show the share of a row, numbers the count."""
+    """Draws the matrix: colours show the share of a row, numbers show counts."""
     from matplotlib.figure import Figure
 
     shares = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
@@ -34,5 +36,5 @@ def picture(matrix):
     for row, column in matrix.nonzero().tolist():
         color = "white" if shares[row, column] > 0.5 else "black"
         axes.text(column, row, int(matrix[row, column]), ha="center", va="center", fontsize=8, color=color)
-    axes.set(xlabel="the network says", ylabel="it is", xticks=range(len(matrix)), yticks=range(len(matrix)))
+    axes.set(xlabel="prediction", ylabel="label", xticks=range(len(matrix)), yticks=range(len(matrix)))
     return figure

@@ -19,8 +19,8 @@ FILES = {
 }
 
 ADVICE = (
-    "name a place that has the four files (train- and t10k-, images and labels) in mnist.mirrors, "
-    "file:///some/folder/ too; of other files correct mnist.sha256; "
+    "set mnist.mirrors to a URL that has the four files (train- and t10k-, images and labels), "
+    "file:///some/folder/ works, too; for other files correct mnist.sha256; "
     "or begin with `roost new digits -t digits`, which needs no network"
 )
 
@@ -29,7 +29,7 @@ class Dataset(roost.Dataset):
     """Downloads the digits and splits them into training, validation and test."""
 
     def prepare(self) -> None:
-        """Called before `build`. A file that is there with the right checksum is not fetched again."""
+        """Called before `build`. An existing file with the right checksum is not downloaded again."""
         settings = self.args["mnist"]
         for key, name in FILES.items():
             roost.download(
@@ -40,18 +40,21 @@ class Dataset(roost.Dataset):
             )
 
     def build(self) -> roost.Data:
-        """The same split in every run: it has its own generator, apart from the run's seed."""
+        """The same split in every run: its generator does not depend on the seed of the run."""
         settings = self.args["mnist"]
         images, labels = self.read("train")
         if not 0 < settings["valid"] < len(labels):
-            fix = f"give a number between 0 and {len(labels)}, how many there are: the rest is for training"
+            fix = f"set a number between 0 and {len(labels)}, the number of samples; the rest is for training"
             raise roost.RoostError(
-                "no such split", setting="mnist.valid", received=settings["valid"], fix=fix
+                "the size of the validation set is out of range",
+                setting="mnist.valid",
+                received=settings["valid"],
+                fix=fix,
             )
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(settings["split_seed"]))
         valid, train = order[: settings["valid"]], order[settings["valid"] :]
         return roost.Data(
-            # Tensors in memory: roost takes whole batches of them, faster than of any other set.
+            # Tensors in memory: roost gathers whole batches from them, faster than from any other data set.
             train=TensorDataset(images[train], labels[train]),
             valid=TensorDataset(images[valid], labels[valid]),
             test=TensorDataset(*self.read("test")),
@@ -59,7 +62,7 @@ class Dataset(roost.Dataset):
         )
 
     def read(self, part: str) -> tuple[Tensor, Tensor]:
-        """Pictures (N, 1, 28, 28), bytes from 0 to 255, and labels (N,) of "train" or "test"."""
+        """Reads the pictures (N, 1, 28, 28), bytes from 0 to 255, and labels (N,) of "train" or "test"."""
         folder = Path(self.args["mnist"]["folder"])
         images = read_idx(folder / FILES[f"{part}_images"], sample=(28, 28))
         labels = read_idx(folder / FILES[f"{part}_labels"], sample=())

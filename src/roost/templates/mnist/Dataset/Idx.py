@@ -1,4 +1,4 @@
-"""IDX, the format of MNIST's files: a few numbers that say what follows, then one byte per pixel or label."""
+"""IDX, the format of MNIST's files: a header with the dimensions, then one byte per pixel or label."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ import roost
 
 
 def read_idx(path: Path, *, sample: tuple[int, ...]) -> Tensor:
-    """What a .gz file holds, uint8, (N, *sample).
+    """Reads a .gz file; returns uint8, (N, *sample).
 
-    It begins with four bytes: two zeros, 8 for "unsigned bytes", the number of dimensions. The length of each
-    dimension follows, 32 bits, the highest first.
+    The content begins with four bytes: two zeros, 8 for "unsigned bytes", the number of dimensions. The length of each
+    dimension follows, 32 bits, big-endian.
 
     Args:
         path: The file.
-        sample: The shape of one sample: (28, 28) of a picture, () of a label.
+        sample: The shape of one sample: (28, 28) for a picture, () for a label.
 
     Raises:
-        roost.RoostError: The file is damaged, or holds something else.
+        roost.RoostError: The file is damaged, or has another format or shape.
     """
     try:
         data = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise _wrong(path, f"cannot be unpacked: {error}") from None
+        raise _damaged(path, f"cannot be unpacked: {error}") from None
     dimensions = 1 + len(sample)
     magic, start = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
     if data[:4] != magic:
-        raise _wrong(path, f"begins with {data[:4].hex(' ') or 'nothing'} instead of {magic.hex(' ')}")
+        raise _damaged(path, f"begins with {data[:4].hex(' ') or 'nothing'} instead of {magic.hex(' ')}")
     if len(data) < start:
-        raise _wrong(path, "ends before its dimensions do")
+        raise _damaged(path, "ends before its dimensions do")
     shape = struct.unpack_from(f">{dimensions}I", data, 4)
     if shape[1:] != sample:
-        raise _wrong(path, f"has samples of {shape[1:]} instead of {sample}")
+        raise _damaged(path, f"has samples of {shape[1:]} instead of {sample}")
     if len(data) - start != math.prod(shape):
-        raise _wrong(path, f"holds {len(data) - start} bytes of data instead of {math.prod(shape)}")
+        raise _damaged(path, f"holds {len(data) - start} bytes of data instead of {math.prod(shape)}")
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=start).reshape(shape).copy())
 
 
-def _wrong(path: Path, what: str) -> roost.RoostError:
-    fix = "delete it and run again; if it comes back the same, correct its line in mnist.sha256"
-    return roost.RoostError(f"{path.name} {what}", where=path, fix=fix)
+def _damaged(path: Path, problem: str) -> roost.RoostError:
+    fix = "delete the file and run again; if the error remains, correct the file's line in mnist.sha256"
+    return roost.RoostError(f"{path.name} {problem}", where=path, fix=fix)

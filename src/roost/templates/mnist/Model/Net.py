@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def block(channels_in: int, channels_out: int) -> nn.Sequential:
-    """A 3x3 convolution that keeps the size of the picture; the pooling after it halves that."""
+    """A 3x3 convolution that keeps the size of the picture; the pooling after it halves the size."""
     convolution = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(channels_out), nn.ReLU(), nn.MaxPool2d(2))
 
@@ -15,9 +15,9 @@ class Net(nn.Sequential):
     """Pictures (B, 1, 28, 28) -> logits (B, classes). With 16 channels: 29,178 parameters.
 
     Args:
-        classes: How many kinds of picture there are.
+        classes: Number of classes.
         channels: Channels of the first convolution; the others have twice and four times as many.
-        dropout: The share of features that each training step leaves out.
+        dropout: The share of features that dropout sets to zero in training.
     """
 
     def __init__(self, *, classes: int, channels: int, dropout: float) -> None:
@@ -31,5 +31,5 @@ class Net(nn.Sequential):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """The logits of a batch. Pictures are bytes until here, which takes a quarter of the memory."""
+        """Returns the logits of a batch. Pictures are bytes until here, a quarter of the memory of floats."""
         return super().forward(images.float() / 255)

@@ -1,4 +1,4 @@
-"""What is trained: the network, its loss, and what is measured."""
+"""The model that is trained: network, loss and metrics."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import roost
 
 
 class Runner(roost.Runner):
-    """Tells digits apart. A batch is (images (B, 1, 28, 28), labels (B,))."""
+    """Classifies digits. A batch is (images (B, 1, 28, 28), labels (B,))."""
 
     def build(self) -> None:
         """Called once, seeded; afterwards roost moves everything to the device."""
         self.net = Net(classes=self.info["classes"], **self.args["model"])
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Mapping[str, Tensor]:
-        """Called in each training step; "accuracy" becomes train/accuracy."""
+        """Called at each training step; "accuracy" is recorded as train/accuracy."""
         images, labels = batch
         logits = self.net(images)
         loss = functional.cross_entropy(logits, labels)
         return {"loss": loss, "accuracy": (logits.argmax(1) == labels).float().mean()}
 
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> Mapping[str, Tensor]:
-        """One value per sample, (B,); roost takes the means: valid/loss, valid/accuracy, test/..."""
+        """Returns one value per sample, (B,); roost records the means: valid/loss, valid/accuracy, test/..."""
         images, labels = batch
         logits = self.net(images)
         loss = functional.cross_entropy(logits, labels, reduction="none")
         return {"loss": loss, "accuracy": (logits.argmax(1) == labels).float()}
 
     def visualize(self, batch: tuple[Tensor, Tensor]) -> Mapping[str, roost.Media]:
-        """A picture of 16 digits, the wrong ones first; it is kept in the package, under media/."""
+        """Draws 16 digits, wrong predictions first; the picture is kept in the package, in media/."""
         if find_spec("matplotlib") is None:
             return {}
         from matplotlib.figure import Figure

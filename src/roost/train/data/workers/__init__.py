@@ -2,7 +2,7 @@
 
 In reading order:
 
-worker_pool: the workers of one iteration, their tasks and answers.
+worker_pool: loader workers, their tasks and answers; reused by later iterations.
 worker_handle: one worker, seen from the process that started it.
 loader_worker: the main loop of a worker process.
 batch_codec: values as bytes in shared memory, decoded as views.

@@ -1,5 +1,5 @@
-"""`WorkerPool`: the loader workers of one iteration and their shared memory. Passing a batch takes a few
-microseconds."""
+"""`WorkerPool`: loader workers and their shared memory. A pool serves one iteration at a time and is reused
+by later ones. Passing a batch takes a few microseconds."""
 
 from __future__ import annotations
 
