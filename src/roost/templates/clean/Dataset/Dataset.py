@@ -7,7 +7,7 @@ import roost
 
 
 class Dataset(roost.Dataset):
-    """Returns map-style data sets (`__len__`, `__getitem__`): roost shuffles them, and continues them exactly."""
+    """Returns map-style data sets (`__len__`, `__getitem__`): roost shuffles and resumes them exactly."""
 
     def build(self) -> roost.Data:
         """Generates noisy sums: y = x . w + noise."""

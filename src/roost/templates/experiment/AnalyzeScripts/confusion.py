@@ -8,8 +8,8 @@ import torch
 
 @torch.no_grad()
 def experience(self):
-    """`self` has .model .data .batches() .log .save() and more; the returned value is printed, and kept in the
-    package. Rows are labels, columns are predictions."""
+    """`self` has .model .data .batches() .log .save() and more; the returned value is printed, and kept in
+    the package. Rows are labels, columns are predictions."""
     accuracies = {}
     for name in ("clean", "noisy"):
         counts = torch.zeros(10, 10, dtype=torch.int64)

@@ -10,8 +10,8 @@ import torch
 
 @torch.no_grad()
 def experience(self):
-    """`self` has .model .data .batches() .checkpoint .log .save() and more; the returned value is printed, and
-    kept in the package."""
+    """`self` has .model .data .batches() .checkpoint .log .save() and more; the returned value is printed,
+    and kept in the package."""
     classes = self.data.info["classes"]
     total, correct = torch.zeros(2, classes, dtype=torch.float64)
     for batch in self.batches("test"):

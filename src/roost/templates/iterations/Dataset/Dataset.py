@@ -29,5 +29,5 @@ class Dataset(roost.Dataset):
 
 
 def batches(db: Database) -> roost.Sampled:
-    """Returns the batches of a database. ``length`` is the number of batches of an epoch and of an evaluation."""
+    """Returns a database as batches; ``length`` is their number in an epoch and in an evaluation."""
     return roost.Sampled(sample_data, db, length=-(-len(db.labels) // db.batch_size))

@@ -26,7 +26,7 @@ class Runner(roost.Runner):
         return {"loss": loss, "accuracy": (logits.argmax(1) == labels).float().mean()}
 
     def evaluate(self, batch: Mapping[str, list[Tensor]]) -> Mapping[str, Tensor]:
-        """Returns one value per picture, (B,); roost records the means: valid/loss, valid/accuracy, test/..."""
+        """Returns one value per picture, (B,); roost records the means: valid/loss, test/loss, ..."""
         (images,), (labels,) = batch["xs"], batch["ys"]
         logits = self.net(images)
         loss = functional.cross_entropy(logits, labels, reduction="none")

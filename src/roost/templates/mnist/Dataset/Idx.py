@@ -18,8 +18,8 @@ import roost
 def read_idx(path: Path, *, sample: tuple[int, ...]) -> Tensor:
     """Reads a .gz file; returns uint8, (N, *sample).
 
-    The content begins with four bytes: two zeros, 8 for "unsigned bytes", the number of dimensions. The length of each
-    dimension follows, 32 bits, big-endian.
+    The content begins with four bytes: two zeros, 8 for "unsigned bytes", the number of dimensions. The
+    length of each dimension follows, 32 bits, big-endian.
 
     Args:
         path: The file.

@@ -27,7 +27,7 @@ class Runner(roost.Runner):
         return {"loss": loss, "accuracy": (logits.argmax(1) == labels).float().mean()}
 
     def evaluate(self, batch: tuple[Tensor, Tensor]) -> Mapping[str, Tensor]:
-        """Returns one value per sample, (B,); roost records the means: valid/loss, valid/accuracy, test/..."""
+        """Returns one value per sample, (B,); roost records the means: valid/loss, test/loss, ..."""
         images, labels = batch
         logits = self.net(images)
         loss = functional.cross_entropy(logits, labels, reduction="none")
