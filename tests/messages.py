@@ -1,4 +1,4 @@
-"""The one snapshot of messages: what errors say stands in ``messages.json``, and in no test.
+"""The one snapshot of messages: the texts of errors are in ``messages.json``, and in no test.
 
 A test asserts what programs rely on (the class, ``setting``, ``exit_code``, the values named in the text) and
 passes the message to the fixture ``messages``, which compares it with the snapshot. After a message was

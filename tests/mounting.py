@@ -6,5 +6,5 @@ import subprocess
 
 
 def may_mount() -> bool:
-    """Whether disks can be mounted that nobody else sees."""
+    """Whether disks can be mounted in a private mount namespace."""
     return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0

@@ -21,13 +21,13 @@ def living_in(folder: Path) -> list[int]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it has ended, though nobody may have asked how."""
+    """Whether a process has ended, even if its exit status was not collected."""
     stat = process_identity.read_stat(pid)
     return stat is None or stat.ended
 
 
 def marked(mark: str) -> list[int]:
-    """Every living process with this in its command line, wherever it works and whoever began it."""
+    """Every living process with this text in its command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):

@@ -47,7 +47,7 @@ NO_CODE_OF_OURS = "templates"  # what `roost new` copies is the user's code
 STANDARD_LIBRARY_ONLY = "# Standard library only"
 """The comment of a module which, with all that it imports, must start under ``python -I -S``."""
 NOT_DURABLE = "# Not durable:"
-"""The comment of a module that changes the disk without `roost.base.durable`; behind it stands the reason."""
+"""The comment of a module that changes the disk without `roost.base.durable`; the reason follows it."""
 
 SUPERVISION = ("supervisor.guard", "supervisor.supervisor")
 """The processes that start with the standard library alone; so must everything that they import."""

@@ -84,7 +84,7 @@ def cases() -> list[Case]:
 def compare(
     kind: str, expected: Mapping[str, Any], got: Mapping[str, Any], *, may_be_whole: bool = False
 ) -> list[str]:
-    """What differs; of somebody else's loader only what it is there for: what is trained, and recorded.
+    """The differences; of an external loader only in what is trained and recorded.
 
     Args:
         kind: Of the run.

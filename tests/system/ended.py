@@ -43,7 +43,7 @@ def wait_for_ranks(pids: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 
 
-def told_by(package: PackageFolder, num_ranks: int) -> str:
+def output_tails(package: PackageFolder, num_ranks: int) -> str:
     """The tails of what the ranks have printed."""
     paths = [Path(rank_output_path(str(package.output), rank)) for rank in range(num_ranks)]
     return "\n".join(path.read_text()[-2000:] for path in paths if path.exists())
@@ -75,7 +75,7 @@ def end_when(package: PackageFolder, pids: list[int], moment: exact.Moment, *, b
         if ended:
             codes = [os.waitstatus_to_exitcode(status), *wait_for_ranks(pids[1:])]
             if any(codes):
-                raise AssertionError(f"{codes} in {package.path}: {told_by(package, len(pids))}")
+                raise AssertionError(f"{codes} in {package.path}: {output_tails(package, len(pids))}")
             return False, "ended"
         if moment(package.path, time.monotonic()) or time.monotonic() > deadline:
             look = live_progress.read(package.progress)
@@ -107,7 +107,7 @@ def _end(pids: list[int], by: End, phase: str) -> tuple[bool, str]:
 
 
 def _codes_after(pids: list[int], seconds: float, *, may_wait: bool) -> list[int]:
-    """The exit codes; whoever has not ended some time after the first is killed, as the supervisor does."""
+    """The exit codes; a rank that has not ended some time after the first is killed, as by the supervisor."""
     codes: dict[int, int] = {}
     kill_at = float("inf")
     while len(codes) < len(pids):
@@ -128,7 +128,7 @@ def _codes_after(pids: list[int], seconds: float, *, may_wait: bool) -> list[int
 def _check_codes(by: End, codes: list[int], *, has_begun: bool) -> None:
     killed, stopped = -signal.SIGKILL, -signal.SIGTERM
     # 0: it had just ended. Of a stop the last two: before all could listen, and what becomes of the others
-    # then. A worker may be missed by nobody.
+    # then. Every worker must be found.
     allowed = {
         "stop": {0, STOPPED_EXIT_CODE, stopped, 1, killed},
         "stop-one": {0, STOPPED_EXIT_CODE, stopped, 1, killed},

@@ -75,7 +75,7 @@ def create(root: Path, overrides: list[str]) -> PackageFolder:
 
 
 def uninterrupted(root: Path, overrides: list[str]) -> dict[str, Any]:
-    """What the run gives on two ranks that nobody disturbs."""
+    """The result of the run on two ranks without interruption."""
     package = create(root, overrides)
     forked = [sys.executable, str(Path(__file__).with_name("forked.py")), "--ranks", "2", str(package.path)]
     assert subprocess.run(forked, stdout=subprocess.PIPE).stdout == b"0\n", package.output.read_text()

@@ -30,14 +30,14 @@ _LAST_STEP = 20
 
 @cache
 def uninterrupted(root: Path, kind: str, cell: Cell) -> dict[str, Any]:
-    """What the run of this kind gives when nobody disturbs it."""
+    """The result of a run of this kind without interruption."""
     package = exact.create(root, [*KINDS[kind], *_SHORTER])
     _finish(package, cell.fork(package, []))
     return exact.fingerprint(package.path)
 
 
 def _finish(package: PackageFolder, pids: list[int]) -> None:
-    assert not any(ended.wait_for_ranks(pids)), ended.told_by(package, len(pids))
+    assert not any(ended.wait_for_ranks(pids)), ended.output_tails(package, len(pids))
 
 
 def moment(chance: random.Random) -> exact.Moment:

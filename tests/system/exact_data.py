@@ -37,7 +37,7 @@ _OFFSETS = {"before": -1, "edge": 0, "after": 1}
 
 @cache
 def uninterrupted(root: Path, kind: str, workers: int) -> dict[str, Any]:
-    """What the run gives when nobody disturbs it."""
+    """The result of the run without interruption."""
     package = exact.create(root, [*KINDS[kind], f"data.num_workers={workers}"])
     _, status = os.waitpid(fork_session(package, []), 0)
     assert status == 0, package.output.read_text()[-2000:]
@@ -141,7 +141,7 @@ def main() -> None:
                 expected = uninterrupted(Path(folder), case.kind, case.workers if case.kind in STREAMS else 0)
                 different = compare(case.kind, expected, outcome(Path(folder), case))
                 answer = f"different: {', '.join(different)}" if different else "same"
-            except Exception as error:  # noqa: BLE001  - the test that asked tells it
+            except Exception as error:  # noqa: BLE001  - the test that waits reports it
                 answer = repr(error)
             print(answer, flush=True)
 

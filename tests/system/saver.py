@@ -3,7 +3,7 @@
     python tests/system/saver.py base FOLDER             two checkpoints, and litter of a killed save
     python tests/system/saver.py pad CALL N FOLDER...    in FOLDER k, the k-th CALL is its process's N-th
     python tests/system/saver.py hook ACTION FOLDER...   in FOLDER k, the k-th durable operation meets ACTION
-    python tests/system/saver.py check FOLDER...         what stands in each, as JSON
+    python tests/system/saver.py check FOLDER...         the state of each, as JSON
 
 strace counts the system calls of each process apart (``inject=CALL:when=N``). So one strace reaches every
 call of a save: each child first makes harmless calls of the same kind, each one fewer than the one before.
@@ -142,7 +142,7 @@ def each(run: Callable[[int, Path], None], folders: list[str]) -> list[int]:
     return codes
 
 
-# --- what stands after it ---------------------------------------------------------------------------------
+# --- the state afterwards ---------------------------------------------------------------------------------
 
 
 def check(folder: Path) -> dict[str, Any]:

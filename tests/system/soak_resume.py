@@ -41,10 +41,10 @@ WITHOUT_FSDP = ("skip", "virtual skip")
 
 @cache
 def uninterrupted(root: Path, kind: str, workers: int, cell: Cell) -> dict[str, Any]:
-    """What the run gives when nobody disturbs it."""
+    """The result of the run without interruption."""
     package = exact.create(root, [*KINDS[kind], f"data.num_workers={workers}"])
     codes = ended.wait_for_ranks(cell.fork(package, []))
-    assert not any(codes), ended.told_by(package, cell.ranks)
+    assert not any(codes), ended.output_tails(package, cell.ranks)
     return exact.fingerprint(package.path)
 
 

@@ -87,9 +87,9 @@ def test_the_program_killed_leaves_no_process(number: signal.Signals, tmp_path: 
     os.close(package.lock())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.needs_program("setpriv")
-def test_of_somebody_elses_package_in_another_place(tmp_path: Path) -> None:
+def test_the_package_of_another_user_in_another_folder(tmp_path: Path) -> None:
     """Moved, from a machine where its session still runs, and of a user whose files may only be read."""
     package, moved, mine = trained(tmp_path), tmp_path / "theirs" / "moved", tmp_path / "mine"
     elsewhere = {"state": "running", "host": "elsewhere", "boot_id": "another", "pid": 1, "start_ticks": 1}

@@ -77,7 +77,7 @@ def test_as_json_with_a_disk_that_will_not_do(place: Path, tmp_path: Path) -> No
     assert contents(place) == []
 
 
-def test_what_fails_after_an_epoch_is_told_as_a_run_tells_it(place: Path, tmp_path: Path) -> None:
+def test_a_failure_after_an_epoch_is_reported_as_by_a_run(place: Path, tmp_path: Path) -> None:
     """The last batch of the epoch has one sample, and batch normalisation wants two."""
     config = project(tmp_path / "project")
     runner = config.parent / "Model" / "Runner.py"
@@ -95,9 +95,9 @@ def test_what_fails_after_an_epoch_is_told_as_a_run_tells_it(place: Path, tmp_pa
     assert printed[at].endswith("failed")
     assert printed[at + 1].startswith(("error:", "Traceback")) and "  Model/Runner.py:" in said.stdout
     assert "Expected more than 1 value per channel" in said.stdout
-    (told,) = said.stderr.splitlines()
-    assert "ready" not in said.stdout and told.startswith("failed") and told.endswith(" last step")
-    assert "roost debug" not in said.stdout, "nobody could look into it"
+    (status,) = said.stderr.splitlines()
+    assert "ready" not in said.stdout and status.startswith("failed") and status.endswith(" last step")
+    assert "roost debug" not in said.stdout, "its package is deleted"
     assert contents(place) == []
 
 
@@ -141,7 +141,7 @@ def test_bad_input(
 
 
 def waiting(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """A check in the middle of its way, with a child that nobody would end; their pids."""
+    """A check in the middle of its way, with a child that would outlive it; their pids."""
     config = project(tmp_path / "project", hooks="[Hooks.py:Rules]")
     (config.parent / "Hooks.py").write_text(WAITS)
     program = subprocess.Popen(
@@ -164,14 +164,14 @@ def test_ended_in_the_middle(number: signal.Signals, place: Path, tmp_path: Path
     )
     assert program.stdout is not None and program.stderr is not None
     with program.stdout, program.stderr:
-        told = program.stderr.read()
+        printed = program.stderr.read()
     if number == signal.SIGKILL:
         assert len(list(place.iterdir())) == 1, "it could not tidy up any more"
         said = roost("check", tmp_path / "project" / "config.yaml", "hooks=[]", "-CPU")
         assert said.returncode == 0, said.stdout + said.stderr
     else:
         assert program.returncode == 130
-        assert re.match(r"stopped\b.* save: .*\n$", told)
+        assert re.match(r"stopped\b.* save: .*\n$", printed)
     assert contents(place) == []
 
 

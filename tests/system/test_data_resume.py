@@ -1,4 +1,4 @@
-"""Every plan and every stream goes on exactly, whoever was killed and wherever."""
+"""Every plan and every stream resumes exactly, whichever process was killed and wherever."""
 
 from __future__ import annotations
 

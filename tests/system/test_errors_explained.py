@@ -72,7 +72,7 @@ class Ended:
 
     @property
     def end(self) -> list[str]:
-        """The last lines of the output, from the first that tells of the failure on."""
+        """The last lines of the output, from the first that reports the failure on."""
         lines = self.output.rstrip("\n").split("\n")
         first = next(i for i, line in enumerate(lines) if line.startswith(("error:", "Traceback")))
         return lines[first:]

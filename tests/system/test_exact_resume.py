@@ -19,7 +19,7 @@ from roost.package.package import PackageFolder
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the run gives when nobody disturbs it."""
+    """The result of the run without interruption."""
     started = exact.start(tmp_path_factory.mktemp("reference"), [])
     assert exact.wait(started) == 0
     return exact.fingerprint(started.package)

@@ -81,13 +81,13 @@ def judge(base: Path, folders: list[Path], codes: list[int], action: str) -> Non
         for id in {"0", "1"} & after["digests"].keys():
             assert after["digests"][id] == before["digests"][id], where
         assert after["next"] == max(after["good"]) + 1, where
-        if action != "SIGKILL":  # the session went on to its next save, and that one stands
+        if action != "SIGKILL":  # the session continued to its next save, and that one is committed
             assert after["good"][-1] >= 2, where
 
 
 @pytest.mark.needs_program("strace")
 def test_a_save_makes_these_system_calls_and_no_other(counted: Counter[str]) -> None:
-    """The list that the faults are made for; whoever adds a way to the disk sees it here."""
+    """The list that the faults are made for: a new way to write to the disk fails this test."""
     used = {kind: [name for name in names if counted[name]] for kind, names in CALLS.items()}
     assert used == {
         "open": ["openat"], "write": ["write"], "sync": ["fsync"], "rename": ["rename"], "mkdir": ["mkdir"],

@@ -1,4 +1,4 @@
-"""A disk that is really full, and a place where nobody may write."""
+"""A disk that is really full, and a folder without write permission."""
 
 from __future__ import annotations
 

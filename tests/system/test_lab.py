@@ -1,4 +1,4 @@
-"""The lab as a whole: a real daemon, real supervisors, simulated cards, and whoever kills them."""
+"""The lab as a whole: a real daemon, real supervisors, simulated cards, and kills."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def own_spans(lab: Lab, needs: dict[str, ResourceRequest]) -> list[Span]:
     return found
 
 
-def told_spans(lab: Lab) -> list[Span]:
+def queue_spans(lab: Lab) -> list[Span]:
     """What the queue says: from the event that gave a task its cards to the one that took them."""
     found = []
     with lab.store() as store:
@@ -125,7 +125,7 @@ def test_thirty_tasks_of_all_sizes_share_four_cards(lab: Lab) -> None:
     waits: set[str] = set()
 
     def note(tasks: Sequence[Task]) -> bool:
-        """Whether some wait and each of these has been told why."""
+        """Whether some tasks wait, each with a reason."""
         reasons = [task.reason for task in tasks if task.state == PENDING]
         waits.update(filter(None, reasons))  # one that is being started has none
         return bool(reasons) and all(reasons)
@@ -134,7 +134,7 @@ def test_thirty_tasks_of_all_sizes_share_four_cards(lab: Lab) -> None:
     (lab.folder / "go").touch()
     assert {task.state for task in lab.wait_for_all(note)} == {SUCCEEDED}
     assert all(reason_code(reason) in DISPLAYED_CODES and reason.partition(":")[2] for reason in waits), waits
-    for spans in (own_spans(lab, needs), told_spans(lab)):
+    for spans in (own_spans(lab, needs), queue_spans(lab)):
         most = most_at_once(spans)
         assert len(most) == 4 and max(most.values()) <= CARD_MB
     assert all(task.attempt == 1 for task in lab.tasks())
@@ -155,11 +155,11 @@ class Chaos:
         self._is_kept = False
         """Whether the keeper of the last daemon was left alive."""
         self.ready_seconds: list[float] = []
-        """From each kill until there was a daemon again that somebody has started."""
+        """From each kill until there was a daemon again that a command had started."""
         self.kept_seconds: list[float] = []
-        """And that nobody has started but its keeper, with his pause."""
+        """From each kill until the watchdog had started a daemon again, with its pause."""
         self.late_seconds: list[float] = []
-        """By how much the end of each task that the queue tells is later than its own last mark."""
+        """By how much the end of each task in the queue is later than its own last mark."""
 
     def run(self, kills: int) -> None:
         self._lab.start()
@@ -247,8 +247,8 @@ class Chaos:
         """For people."""
         return (
             f"{len(self.codes)} tasks; a daemon again after {max(self.ready_seconds):.2f} s at most, "
-            f"{len(self.kept_seconds)} times by itself after {max(self.kept_seconds, default=0):.2f} s; "
-            f"ends told {max(self.late_seconds):.2f} s late at most"
+            f"{len(self.kept_seconds)} times automatically after {max(self.kept_seconds, default=0):.2f} s; "
+            f"ends recorded {max(self.late_seconds):.2f} s late at most"
         )
 
 
@@ -260,7 +260,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_nothing(
     chaos.check()
     with capfd.disabled():  # the soak judges them: here the machine may be busy
         print(f"\n{chaos.figures()}", file=sys.stderr)
-    assert max(most_at_once(told_spans(lab)).values()) <= CARD_MB
+    assert max(most_at_once(queue_spans(lab)).values()) <= CARD_MB
 
 
 @pytest.mark.soak

@@ -44,7 +44,7 @@ WRONG = {
     "a priority beyond reason": ("submit --priority 10000000", COMMAND, 2, "--priority: .*10000000"),
     "after one that failed": ("submit --after failed", COMMAND, 5, r"\(failed\)"),
     "after one that was stopped": ("submit --after stopped", COMMAND, 5, r"\(stopped\)"),
-    "after nobody": ("submit --after nothing", COMMAND, 3, "'nothing'"),
+    "after no task": ("submit --after nothing", COMMAND, 3, "'nothing'"),
     "after several at once": ("submit --after over,waits", COMMAND, 3, "--after over --after waits"),
     "no moment": ("submit --begin whenever", COMMAND, 2, "--begin: .*'whenever'"),
     "no duration": ("submit --time-limit soon", COMMAND, 2, "--time-limit: .*'soon'"),
@@ -86,8 +86,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     own.close()
 
 
-def stands(here: Lab) -> list[Any]:
-    """All that a command may change."""
+def state_of(here: Lab) -> list[Any]:
+    """Everything that a command may change."""
     with here.store() as store:
         files = sorted(str(path) for path in here.folder.rglob("*") if "state" not in path.parts)
         return [here.tasks(), store.settings(), lab.status().daemon, files]
@@ -106,21 +106,21 @@ def test_one_clear_line_and_nothing_is_changed(
     here: Lab, name: str, capsys: pytest.CaptureFixture[str], messages: Messages
 ) -> None:
     text, more, code, says = WRONG[name]
-    before = stands(here)
+    before = state_of(here)
     ended, said = typed(text, more, capsys)
     assert (ended, len(said.splitlines())) == (code, 1), said
     assert said.startswith("error: ") and re.search(says, said), said
     messages.check(said.replace(str(here.folder), "<folder>"))
-    assert stands(here) == before
+    assert state_of(here) == before
 
 
 def test_tasks_that_would_wait_for_each_other(here: Lab) -> None:
-    """No command can ask for it: what is waited for stands in the queue already."""
+    """No command can request it: a dependency is in the queue already."""
     circle = [task(id="0e1", after=("0e2",)), task(id="0e2", after=("0e1",))]
-    before = stands(here)
+    before = state_of(here)
     with lab.open_queue() as store, pytest.raises(Exception, match=r"0e\d → 0e\d"):
         store.submit(circle)
-    assert stands(here) == before
+    assert state_of(here) == before
 
 
 @pytest.mark.parametrize("text", ["submit -CPU", "hold waits", "stop waits"])
@@ -129,12 +129,13 @@ def test_a_daemon_of_another_version(
 ) -> None:
     monkeypatch.setattr(lab, "__version__", "9.9.9")
     started = lab.start()
-    before = stands(here)
+    before = state_of(here)
     try:
         ended, said = typed(text, COMMAND if text.startswith("submit") else (), capsys)
         assert (ended, len(said.splitlines())) == (5, 1)
         assert f"pid {started.pid}" in said and f"roost {__version__}" in said and "9.9.9" in said
         assert "`roost lab restart`" in said
-        assert [one.state for one in here.tasks()[:2]] == [PENDING, PENDING] and stands(here)[3] == before[3]
+        assert [one.state for one in here.tasks()[:2]] == [PENDING, PENDING]
+        assert state_of(here)[3] == before[3]
     finally:
         lab.stop()

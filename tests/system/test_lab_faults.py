@@ -7,7 +7,7 @@
 - F25, a package that is removed: `test_removed`, `tests/lab/executors/test_local`
 - F27, a stop at any moment: `tests/lab/test_daemon`, `test_store_sequences`
 - F33, few descriptors: `tests/lab/test_daemon`
-- F36, a driver that hangs: `tests/devices/test_nvml`; what it tells: `test_answer`, `test_driver` beside it
+- F36, a driver that hangs: `tests/devices/test_nvml`; its answers: `test_answer`, `test_driver` beside it
 
 - of F18, the port of several machines: `tests/operations/test_nodes`
 
@@ -184,7 +184,7 @@ def test_a_lab_whose_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_may_not_write(lab: Lab) -> None:
-    """F7, for whoever may not mount: neither its queue nor its log can be written."""
+    """F7, where mounting is not allowed: neither its queue nor its log can be written."""
     about = lab.start()
     task = lab.wait_for(lab.submit("until [ -e go ]; do sleep 0.01; done; exit 6"), RUNNING)
     before = resource.prlimit(about.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
@@ -201,8 +201,8 @@ def test_a_daemon_that_may_not_write(lab: Lab) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_port_that_somebody_took_meanwhile(lab: Lab) -> None:
-    """F18: ranks meet at a file. The port that they are told of is for others, and may be gone."""
+def test_a_port_that_another_process_took_meanwhile(lab: Lab) -> None:
+    """F18: ranks meet at a file. The port that they are given is for others, and may be taken."""
     task = lab.train(RUDE, "devices=2", strategy="ddp")
     running = lab.wait_for(task.id, RUNNING, timeout_seconds=60)
     environment = Path(f"/proc/{record_of(running)['worker_pid']}/environ")
@@ -219,7 +219,7 @@ def test_a_port_that_somebody_took_meanwhile(lab: Lab) -> None:
 @pytest.mark.parametrize("megabytes", [300, pytest.param(4000, marks=pytest.mark.soak)])
 @pytest.mark.timeout(300)
 def test_a_task_that_prints_too_much(lab: Lab, megabytes: int) -> None:
-    """F23: its first and its last lines stay, and nobody needs memory for what is between."""
+    """F23: its first and its last lines stay, and no process needs memory for the text between."""
     about = lab.start()
     id = lab.submit(f"echo first; head -c {megabytes}M /dev/zero | tr '\\0' x; echo; echo last; exit 3")
     watchers: set[int] = {about.pid}
@@ -359,7 +359,7 @@ def test_a_training_has_succeeded_only_if_it_came_to_its_end(
 
 
 def test_two_labs_do_not_run_one_package_at_once(tmp_path: Path) -> None:
-    """F40: whoever comes second waits, and says for what."""
+    """F40: the second one waits, and reports for what."""
     labs = [Lab(tmp_path / name, leases=tmp_path / "leases") for name in ("one", "two")]
     try:
         first, second = labs
@@ -385,7 +385,7 @@ def test_two_labs_do_not_run_one_package_at_once(tmp_path: Path) -> None:
 
 
 def test_another_host_has_the_package(lab: Lab) -> None:
-    """F40: it is locked, and whoever asks hears by which host."""
+    """F40: it is locked, and the error names the host."""
     task = lab.wait_for(lab.submit("exec sleep 600"), RUNNING)
     path = Path(task.package) / "sessions" / "1.json"
     path.write_text(json.dumps({**record_of(task), "host": "far", "boot_id": "its own"}))

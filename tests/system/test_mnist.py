@@ -126,13 +126,13 @@ def test_no_package_gets_a_copy_of_the_data(walk: Walk) -> None:
 
 
 def test_without_a_network_one_line_says_what_to_do(tmp_path: Path) -> None:
-    nobody = ["http://127.0.0.1:9/mnist/", "https://127.0.0.1:9/"]
-    folder = project(tmp_path, nobody, digits(100))
+    unreachable = ["http://127.0.0.1:9/mnist/", "https://127.0.0.1:9/"]
+    folder = project(tmp_path, unreachable, digits(100))
     said = started(folder)
     assert said.returncode == 1
     output = packages(folder)[0].output.read_text().splitlines()
     error, fix = output[-2:]
-    refused = "; ".join(f"127.0.0.1:9: {os.strerror(errno.ECONNREFUSED)}" for _ in nobody)
+    refused = "; ".join(f"127.0.0.1:9: {os.strerror(errno.ECONNREFUSED)}" for _ in unreachable)
     assert error.startswith(f"error: {NAMES['train_images']} ") and error.endswith(f": {refused}")
     for name in ("mnist.mirrors", "file:///", "mnist.sha256", "`roost new digits -t digits`"):
         assert name in fix
@@ -230,7 +230,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_files_are_told(
+def test_damaged_files_are_reported(
     tmp_path: Path, read_idx: Callable[..., torch.Tensor], name: str, messages: Messages
 ) -> None:
     data, says = DAMAGED[name]

@@ -32,7 +32,7 @@ pytestmark = [
 
 DATA = Path(__file__).parents[1] / "data" / "made_by_e21167d"
 FACTS: dict[str, Any] = json.loads((DATA / "facts.json").read_text())
-TOLD = FACTS["told"]
+REPORTS = FACTS["told"]
 ENDED = ("succeeded", "failed", "stopped", "crashed")
 LAST_STEP = 24
 
@@ -70,9 +70,9 @@ class Old:
             text = text.replace(old, new)
         return text
 
-    def told(self, what: str) -> Any:
+    def report(self, what: str) -> Any:
         """What e21167d said of it."""
-        return json.loads(self.moved(json.dumps(TOLD[what])))
+        return json.loads(self.moved(json.dumps(REPORTS[what])))
 
     def _move_queue(self, path: Path) -> None:
         """Whatever its tables are: each text, and what is in each packed column."""
@@ -125,7 +125,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Old]:
 
 def ids(name: str) -> list[str]:
     """Those of the old tasks called so, or of a sweep."""
-    return [task["id"] for task in TOLD["tasks"] if name in (task["name"], task["sweep_name"])]
+    return [task["id"] for task in REPORTS["tasks"] if name in (task["name"], task["sweep_name"])]
 
 
 def contains(new: Any, old: Any) -> bool:
@@ -222,12 +222,12 @@ def require_as_uninterrupted(old: Old, name: str) -> None:
     assert old.json("show", f"runs/{name}")["summary"]["state"] == "succeeded"
 
 
-def require_as_told(old: Old, name: str) -> None:
+def require_recorded_result(old: Old, name: str) -> None:
     """Likewise, where that run is kept as numbers alone. On another CPU the rows tell, not the digests."""
     require_no_more_inexact(old, name)
     reference = FACTS["reference"][name]
-    told = [{key: float(value) for key, value in row.items()} for row in reference["rows"]]
-    assert not list(differences(rows_of(old, name), told))
+    expected = [{key: float(value) for key, value in row.items()} for row in reference["rows"]]
+    assert not list(differences(rows_of(old, name), expected))
     weights = state_of(old.runs / name)["model"]["state"]
     digests = {key: hashlib.sha256(one.numpy().tobytes()).hexdigest() for key, one in weights.items()}
     assert digests.keys() == reference["weights"].keys()
@@ -239,7 +239,7 @@ def require_as_told(old: Old, name: str) -> None:
 
 def test_they_are_listed_as_they_were(old: Old) -> None:
     now = old.json("ls", "runs")
-    assert contains(now, old.told("ls"))
+    assert contains(now, old.report("ls"))
     states = {one["name"]: (one["state"], one["step"], one["parent"]) for one in now}
     assert states["finished"] == ("succeeded", LAST_STEP, None)
     assert states["forked"][:2] == ("succeeded", LAST_STEP) and states["forked"][2]
@@ -250,8 +250,8 @@ def test_they_are_listed_as_they_were(old: Old) -> None:
 
 
 def test_each_shows_what_it_showed(old: Old) -> None:
-    for name, told in old.told("show").items():
-        assert contains(old.json("show", f"runs/{name}"), told), name
+    for name, expected in old.report("show").items():
+        assert contains(old.json("show", f"runs/{name}"), expected), name
     assert old.json("show", "runs/failed")["black_box"]["step"] == 7
 
 
@@ -295,7 +295,7 @@ def test_it_predicts_as_it_did(old: Old) -> None:
 
 def test_one_that_was_killed_goes_on(old: Old) -> None:
     (record,) = (json.loads(path.read_bytes()) for path in (old.runs / "killed").glob("sessions/1.json"))
-    assert record["state"] == "running", "nobody was left to write down its end"
+    assert record["state"] == "running", "no process was left to record its end"
     old("continue", "runs/killed")
     require_as_uninterrupted(old, "killed")
 
@@ -312,7 +312,7 @@ def test_one_of_two_ranks_goes_on(old: Old) -> None:
     session = old.json("show", "runs/ranks")["sessions"][-1]
     assert (session["number"], session["state"]) == (2, "succeeded")
     assert (session["ranks"], session["strategy"]) == (2, "ddp")
-    require_as_told(old, "ranks")
+    require_recorded_result(old, "ranks")
 
 
 def test_a_fork_of_an_old_checkpoint(old: Old) -> None:
@@ -362,12 +362,14 @@ def wait_for_end(old: Old, id: str) -> None:
 
 
 def test_the_queue_is_read_as_it_was(old: Old) -> None:
-    assert contains(list(old.tasks().values()), old.told("tasks"))
-    for name, told in old.told("why").items():
+    assert contains(list(old.tasks().values()), old.report("tasks"))
+    for name, expected in old.report("why").items():
         found = old.json("why", name)
-        assert contains(found, [{key: value for key, value in one.items() if key != "why"} for one in told])
+        assert contains(
+            found, [{key: value for key, value in one.items() if key != "why"} for one in expected]
+        )
         assert all(one["reason"] in one["why"] for one in found)
-    assert contains(old.json("notices"), old.told("notices"))
+    assert contains(old.json("notices"), old.report("notices"))
     assert old.json("lab", "status", code=3)["daemon"] is None
 
 
@@ -375,7 +377,7 @@ def test_a_daemon_goes_on_with_the_old_queue(old: Old) -> None:
     """What ran when the machine went down goes on, what waited runs; what is held, or hopeless, waits."""
     (cut,), (held,), (hopeless,) = ids("lab_cut"), ids("lab_held"), ids("lab_hopeless")
     had_ended = {id for id, task in old.tasks().items() if task["state"] in ENDED}
-    assert old.json("devices")["cores"] == 1, "as somebody has set it"
+    assert old.json("devices")["cores"] == 1, "as it was set"
     old("devices", "--cores", 2)
     old("lab", "start")
     will_run = [id for id in old.tasks() if id not in (*had_ended, held, hopeless)]
@@ -386,8 +388,8 @@ def test_a_daemon_goes_on_with_the_old_queue(old: Old) -> None:
         assert why["state"] == "succeeded", (why, old("logs", id))
     after = old.tasks()
     assert [after[id]["state"] for id in (held, hopeless)] == ["pending", "pending"] and after[held]["held"]
-    told = [task for task in old.told("tasks") if task["id"] in had_ended]
-    assert contains([after[task["id"]] for task in told], told)
+    expected = [task for task in old.report("tasks") if task["id"] in had_ended]
+    assert contains([after[task["id"]] for task in expected], expected)
     assert (after[cut]["attempt"], after[cut]["session"]) == (2, 2)
     steps = {one["name"]: one["step"] for one in old.json("ls", "runs", "lab_")}
     will_have = {"lab_cut": 12, "lab_waits": 4, "lab_done": 8, "lab_sweep_seed-0": 4, "lab_sweep_seed-1": 4}
@@ -395,7 +397,7 @@ def test_a_daemon_goes_on_with_the_old_queue(old: Old) -> None:
     (waits,), (next_one,) = ids("lab_waits"), ids("lab_after")
     assert after[next_one]["started"] >= after[waits]["ended"]
     assert old("logs", next_one) == "after it\n"
-    require_as_told(old, "lab_cut")
+    require_recorded_result(old, "lab_cut")
     old("release", held)
     wait_for_end(old, held)
     assert old.tasks()[held]["state"] == "succeeded"
@@ -409,8 +411,8 @@ def test_a_lost_queue_is_made_anew_from_old_packages(old: Old) -> None:
     old("lab", "rebuild")
     found = old.tasks()
     known = ("name", "package", "state", "priority", "held", "after", "sweep", "sweep_name", "exit_code")
-    for id, told in before.items():
-        if told["name"] != "lab_cut":
-            assert {key: found[id][key] for key in known} == {key: told[key] for key in known}
+    for id, expected in before.items():
+        if expected["name"] != "lab_cut":
+            assert {key: found[id][key] for key in known} == {key: expected[key] for key in known}
     assert found[ids("lab_cut")[0]]["state"] == "pending" and found.keys() == before.keys()
     assert old.json("devices")["cores"] == 0

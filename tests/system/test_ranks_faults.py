@@ -1,5 +1,5 @@
-"""What goes wrong in one of several ranks, for real: the run ends by itself, tells the first cause once,
-leaves nothing behind, and goes on afterwards."""
+"""Real failures in one of several ranks: the run ends, reports the first cause once, leaves nothing behind,
+and can be continued."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def assert_goes_on(ended: Ended) -> None:
     assert package.state() == "succeeded" and package.store().lineage()[-1].step == 24
 
 
-def assert_told_once(ended: Ended, words: str) -> None:
+def assert_reported_once(ended: Ended, words: str) -> None:
     """On the terminal and in the output; rank 0, which only lost the other one, names no cause of its own."""
     assert ended.record["error"].startswith(words)
     assert ended.causes() == [f"roost: {ended.record['error']}"]
@@ -114,7 +114,7 @@ def assert_told_once(ended: Ended, words: str) -> None:
 def test_a_rank_raises(tmp_path: Path) -> None:
     ended = start(tmp_path, 3, "backward", "raises").end()
     assert (ended.code, ended.record["state"]) == (1, "failed") and ended.seconds < BOUND_SECONDS
-    assert_told_once(ended, "rank 1 ")
+    assert_reported_once(ended, "rank 1 ")
     error = ended.record["error"]
     assert "ValueError: the fault of rank 1" in error and "_output_1.txt" in error
     assert "raise ValueError(f" in ended.output(1) and "Traceback" not in ended.output() + ended.output(2)
@@ -127,7 +127,7 @@ def test_a_rank_raises(tmp_path: Path) -> None:
 def test_a_rank_is_killed_while_it_writes_its_part_of_a_checkpoint(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "written", "is killed").end()
     assert (ended.code, ended.record["state"]) == (1, "crashed") and ended.seconds < BOUND_SECONDS
-    assert_told_once(ended, "rank 1 ")
+    assert_reported_once(ended, "rank 1 ")
     assert "SIGKILL" in ended.record["error"]
     assert not list(ended.package.glob("Checkpoints/state_*")), "it was the first one"
     assert_nothing_left(ended.package)
@@ -146,23 +146,23 @@ def test_all_stop_at_one_step_when_one_is_asked_to(tmp_path: Path) -> None:
 def test_a_rank_that_is_silent_is_named(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "loss", "is paused", rank_timeout="3s").end()
     assert (ended.code, ended.record["reason"]) == (1, "peer") and ended.seconds < BOUND_SECONDS + 3
-    assert_told_once(ended, "rank 1 ")
+    assert_reported_once(ended, "rank 1 ")
     assert "3s (rank_timeout)" in ended.record["error"]
     assert_nothing_left(ended.package)
 
 
 @pytest.mark.soak
-def test_a_rank_that_does_what_the_others_do_not_is_told(tmp_path: Path) -> None:
+def test_a_rank_that_does_not_do_what_the_others_do_is_reported(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "save alone", "raises").end()
     assert (ended.code, ended.record["state"], ended.record["reason"]) == (1, "failed", "error")
-    assert_told_once(ended, "rank 1 ")
+    assert_reported_once(ended, "rank 1 ")
     assert re.search(r"rank 0 .*step 8, rank 1 .*save", ended.record["error"])
     assert "project.py:" in ended.output(1) and 'trainer.save("requested")' in ended.output(1)
     assert_nothing_left(ended.package)
 
 
 @pytest.mark.soak
-def test_ranks_that_wait_for_different_things_are_told_where(tmp_path: Path) -> None:
+def test_ranks_that_wait_for_different_things_are_reported_with_the_place(tmp_path: Path) -> None:
     ended = start(tmp_path, 2, "hook", "waits", rank_timeout="3s").end()
     assert (ended.code, ended.record["reason"]) == (1, "error") and ended.seconds < BOUND_SECONDS + 3
     assert re.search(r"3s \(rank_timeout\).*rank 0 .*, rank 1 .*faults\.py:", ended.record["error"])
@@ -201,8 +201,8 @@ def test_wherever_it_happens(tmp_path: Path, where: str, what: str, world: int) 
     assert ended.record["state"] == ENDS[what] and ended.seconds < BOUND_SECONDS
     assert ended.code == (3 if what in ("exits", "leaves") and where != "written" else ended.code) != 0
     assert "rank_timeout" not in ended.record["error"] and ended.record["reason"] != "peer"
-    if failing == 1 and where != "written":  # what a writer raises is told by all ranks
-        assert_told_once(ended, "rank 1 ")
+    if failing == 1 and where != "written":  # the error of a writer is reported by all ranks
+        assert_reported_once(ended, "rank 1 ")
     assert_nothing_left(ended.package)
     assert_goes_on(ended)
 
@@ -213,7 +213,7 @@ def test_in_a_loader_worker(tmp_path: Path, what: str) -> None:
     settings = {"data": "{batch_size: 6, num_workers: 2, valid: {batch_size: 4}}"}
     ended = start(tmp_path, 2, "read", what, at=4, **settings).end()
     assert ended.code != 0 and ended.seconds < BOUND_SECONDS
-    assert_told_once(ended, "rank 1 ")
+    assert_reported_once(ended, "rank 1 ")
     assert_nothing_left(ended.package)
     assert_goes_on(ended)
 

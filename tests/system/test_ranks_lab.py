@@ -118,12 +118,12 @@ def test_a_rank_killed_on_another_machine_ends_both(endless: Path) -> None:
     ends = re.compile(r"^ends\b.*\(in ", re.MULTILINE)
     assert "ROOST_DEADLINE" in joined and ends.search(joined), "of that machine alone"
     assert not ends.search(shown)
-    for name, told in (("1", shown), ("1.node-1", joined)):
+    for name, printed in (("1", shown), ("1.node-1", joined)):
         end = record(package, name)
         assert end["state"] == "crashed"
         assert end["error"].startswith("rank 1 ") and "SIGKILL" in end["error"]
-        assert told.count(end["error"]) == 1
-        assert "Traceback" not in told, "neither torchrun's"
+        assert printed.count(end["error"]) == 1
+        assert "Traceback" not in printed, "neither torchrun's"
     assert living_in(endless.parent) == []
 
 
@@ -131,10 +131,10 @@ def test_a_stop_is_saved_and_ends_both_machines(endless: Path) -> None:
     """Their ranks are asked by themselves: torchrun would end them before they have saved."""
     with two_machines(endless) as (package, machines):
         assert roost("stop", package).returncode == 0
-        told = [one.communicate(timeout=60)[0] for one in machines]
-    assert [one.returncode for one in machines] == [75, 75], told
+        printed = [one.communicate(timeout=60)[0] for one in machines]
+    assert [one.returncode for one in machines] == [75, 75], printed
     assert [record(package, name)["state"] for name in ("1", "1.node-1")] == ["stopped", "stopped"]
     newest = PackageFolder.open(package).store().lineage()[-1]
-    assert newest.reason == "signal" and re.search(rf" step {newest.step}$", told[0], re.MULTILINE)
-    assert not any("Traceback" in text for text in told)
+    assert newest.reason == "signal" and re.search(rf" step {newest.step}$", printed[0], re.MULTILINE)
+    assert not any("Traceback" in text for text in printed)
     assert living_in(endless.parent) == []

@@ -40,8 +40,8 @@ def test_each_case_goes_on_exactly() -> None:
     cases = [*ONE_RANK, *CASES]
     script = Path(__file__).with_name("exact_cases.py")
     lines = "".join(f"{case}\n" for case in cases)
-    told = subprocess.run([sys.executable, str(script)], input=lines, stdout=subprocess.PIPE, text=True)
-    assert dict(zip(cases, told.stdout.splitlines(), strict=True)) == dict.fromkeys(cases, "same")
+    answers = subprocess.run([sys.executable, str(script)], input=lines, stdout=subprocess.PIPE, text=True)
+    assert dict(zip(cases, answers.stdout.splitlines(), strict=True)) == dict.fromkeys(cases, "same")
 
 
 # --- under a supervisor -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def blocks(language: str, section: str, page: str = "README.md") -> str:
 
 
 def shell(folder: Path) -> Terminal:
-    """Bash on a terminal; its prompt tells how the command before it ended, and which one it was."""
+    """Bash on a terminal; its prompt shows how the command before it ended, and which one it was."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     program = ["bash", "--noprofile", "--norc", "-i"]
     return Terminal(program=program, cwd=folder, PATH=path, PS1="exit=$? n=\\#> ", HISTFILE="")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a child s
 
 @contextmanager
 def all_cards_held(lab: Lab) -> Iterator[None]:
-    """Until everybody has told what he wants."""
+    """Until every queue has published its demand."""
     with lab.here():
         lease = leases.take(inventory.read_cards(), None, LeaseHolder.this_process())
     try:

@@ -100,7 +100,7 @@ Walks = Callable[[str], Walk]
 
 @pytest.fixture(scope="module")
 def walk_of(tmp_path_factory: pytest.TempPathFactory) -> Walks:
-    """The walk through a template, made when somebody asks for it."""
+    """The walk through a template, made when a test requests it."""
 
     @functools.cache
     def made(template: str) -> Walk:

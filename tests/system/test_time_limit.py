@@ -28,7 +28,7 @@ def several(
     return [limited.ended(place, process, seconds=seconds) for place, process in begun]
 
 
-def test_the_last_checkpoint_stands_before_the_limit(tmp_path: Path) -> None:
+def test_the_last_checkpoint_is_committed_before_the_limit(tmp_path: Path) -> None:
     """A machine so busy that the start takes all of the time is given more of it."""
     for seconds in (limited.LIMIT_SECONDS, 2 * limited.LIMIT_SECONDS, 4 * limited.LIMIT_SECONDS):
         ended = several(tmp_path / str(seconds), 3, every="1000000", seconds=seconds)

@@ -53,12 +53,12 @@ from pathlib import Path
 import roost
 
 class Kills(roost.Hook):
-    def __init__(self, step: int, told: str):
-        self.step, self.told = step, Path(told)
+    def __init__(self, step: int, flag: str):
+        self.step, self.flag = step, Path(flag)
 
     def on_step(self, trainer):
-        if trainer.progress.step == self.step and not self.told.exists():
-            self.told.touch()
+        if trainer.progress.step == self.step and not self.flag.exists():
+            self.flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -86,9 +86,9 @@ def test_runs_is_killed_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert args["width"] == 8 and args["runner"]["model"]["args"][0]["out_features"] == "${width}"
     assert json.loads((whole / "provenance.json").read_text())["width"] == "command line"
     (tmp_path / "Kills.py").write_text(KILLS)
-    hooks = f"+hooks=[{{class: Kills.py:Kills, step: 17, told: {tmp_path}/told}}]"
+    hooks = f"+hooks=[{{class: Kills.py:Kills, step: 17, flag: {tmp_path}/flag}}]"
     said = program("run", config, "width=8", "--name", "cut", "-CPU", hooks)
-    assert said.returncode == 1 and (tmp_path / "told").exists(), said.stdout + said.stderr
+    assert said.returncode == 1 and (tmp_path / "flag").exists(), said.stdout + said.stderr
     said = program("continue", cut)
     assert said.returncode == 0, said.stdout + said.stderr
     a, b = newest(whole), newest(cut)
@@ -136,9 +136,9 @@ def test_what_only_the_run_can_tell(config: Path) -> None:
     config.write_text(CONFIG.replace("label: {", "label: {inputs: [output.logits, batch.1], "))
     found = program("check", config, "-CPU")
     assert found.returncode == 1
-    told = found.stdout + found.stderr
-    assert re.search(r"runner\.losses\.label\.inputs: .*output\.logits.*float32", told)
-    assert "(at config.yaml:20)" in told
+    printed = found.stdout + found.stderr
+    assert re.search(r"runner\.losses\.label\.inputs: .*output\.logits.*float32", printed)
+    assert "(at config.yaml:20)" in printed
     config.write_text(
         CONFIG.replace(
             "label: {class: torch.nn.CrossEntropyLoss", "label: {class: torch.nn.ReLU, inputs: output"

@@ -19,7 +19,7 @@ def wait_here() -> None:
     written.rename(WAITING)
     deadline = time.monotonic() + 60
     while not Path(GO).exists():
-        assert time.monotonic() < deadline, "nobody came"
+        assert time.monotonic() < deadline, "no test answered"
         time.sleep(0.001)
 
 

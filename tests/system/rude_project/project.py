@@ -35,11 +35,11 @@ def spoil() -> None:
 
 
 def wait_here() -> None:
-    """Leaves word of it, and goes on once it is told to."""
+    """Reports the moment in a file, and continues once the test allows it."""
     Path("waiting").touch()
     deadline = time.monotonic() + 60
     while not Path("go").exists():
-        assert time.monotonic() < deadline, "nobody came"
+        assert time.monotonic() < deadline, "no test answered"
         time.sleep(0.005)
 
 

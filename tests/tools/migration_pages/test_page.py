@@ -109,7 +109,7 @@ def test_a_row_takes_type_default_and_help_from_the_settings() -> None:
     assert f"|  |  | `checkpoint.best.N.top_k` | {values} |  | {help} |" in lines
 
 
-def test_a_key_that_is_not_there_is_told_apart() -> None:
+def test_a_missing_key_is_distinguished() -> None:
     assert (
         help_of("checkpoint.fast") and help_of("checkpoint.quick") is None and help_of("optimizers.NAME.lr")
     )
