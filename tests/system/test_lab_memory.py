@@ -77,7 +77,7 @@ def events(lab: Lab, id: str) -> list[QueueEvent]:
         return store.events(task=id)
 
 
-def test_who_takes_more_than_was_promised_goes_on_with_more_and_disturbs_nobody(
+def test_a_task_that_takes_more_than_predicted_continues_with_more_and_disturbs_no_other(
     lab: Lab, messages: Messages
 ) -> None:
     (lab.folder / "takes").write_text("5000")

@@ -157,7 +157,7 @@ _DIFFERENCES = (
     "A worker that died left the training waiting for ever. Here the run ends with its stack, and "
     "`data.loader_timeout` detects one that hangs.",
     "`val_iter = 0` ended a finished training with an error. A Dataset may have no validation set.",
-    "The learning rate after `--iter` was computed anew from constants; one that had been changed was "
+    "The learning rate after `--iter` was computed again from constants; one that had been changed was "
     "lost. A schedule's state is saved.",
     "An unknown key was ignored silently, and no config was kept with the snapshots. Here a "
     "misspelled setting is an error that names the right one, and the package keeps the code and "
