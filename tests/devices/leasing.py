@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,8 @@ def take(*cards: Card, mb: int | None = None, **how: Any) -> Leases:
 
 def shared_root(tmp_path: Path) -> Path:
     """A folder for leases that other users reach, too."""
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+    for folder in takewhile(lambda one: one != Path(tempfile.gettempdir()), [tmp_path, *tmp_path.parents]):
+        if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o011)
     return lease_files.make_shared_folder(tmp_path / "leases")
 

@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         if (found := self.some(pick, *LIVE)) is None:
             return
         try:
-            self.keep(self.stores[0].move(found, to, reason=to))
+            self.keep(self.stores[0].transition(found, to, reason=to))
         except ValueError:
             backwards = to in (RUNNING, STOPPING)
             assert backwards or (to == PENDING and found.stop_asked in (STOP, KILL))
@@ -114,7 +114,7 @@ class Machine(RuleBasedStateMachine):
         if (found := self.some(pick)) is None:
             return
         try:
-            self.keep(self.stores[1].ask(found.id, how))
+            self.keep(self.stores[1].request_stop(found.id, how))
         except Refused:
             assert found.state in ENDED
 
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
             if stale.state == PENDING and to != STOPPED:
                 self.stores[0].start(stale, [], None)
             else:
-                self.stores[0].move(stale, to)
+                self.stores[0].transition(stale, to)
 
     @invariant()
     def both_know_all_and_nothing_is_given_twice(self) -> None:
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
         for store in self.stores:
             assert {one.id: store.task(one.id) for one in store.tasks()} == self.known
         first = self.stores[0]
-        assert self.standing.look() == (first.tasks(states=[PENDING]), first.tasks(states=LIVE))
+        assert self.standing.refresh() == (first.tasks(states=[PENDING]), first.tasks(states=LIVE))
         for one in self.known.values():
             assert bool(one.cards) <= (one.state in LIVE)
             assert not one.stop_asked or one.state in LIVE

@@ -119,7 +119,7 @@ def test_a_state_on_a_read_only_disk(tmp_path: Path) -> None:
         "from roost.base.system import state_folder; from roost.lab.queue import rebuild\n"
         "from roost.base.errors import Refused\n"
         "for _ in range(2):\n"
-        "    try:\n        with rebuild.undisturbed(state_folder.lab_folder()): pass\n"
+        "    try:\n        with rebuild.rebuild_lock(state_folder.lab_folder()): pass\n"
         "    except Refused as error: print(error)\n"
         "    import os; os.environ['ROOST_STATE'] += '/none'\n"
     )

@@ -45,7 +45,7 @@ def attached(endless: PackageFolder) -> Iterator[Terminal]:
 
 def test_ctrl_c_asks_and_d_detaches(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
-    attached.wait_for("d: detach")
+    attached.wait_for("detach, the run")
     os.write(attached.fd, b"d")
     code, shown = attached.end()
     assert code == 0 and "detached" in shown
@@ -54,7 +54,7 @@ def test_ctrl_c_asks_and_d_detaches(endless: PackageFolder, attached: Terminal) 
 
 def test_ctrl_c_at_the_question_detaches(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
-    attached.wait_for("d: detach")
+    attached.wait_for("detach, the run")
     attached.press_ctrl_c()
     code, _ = attached.end()
     assert code == 0 and endless.state() == "running"
@@ -62,12 +62,12 @@ def test_ctrl_c_at_the_question_detaches(endless: PackageFolder, attached: Termi
 
 def test_ctrl_c_asks_and_goes_on_watching_then_stops(endless: PackageFolder, attached: Terminal) -> None:
     attached.press_ctrl_c()
-    attached.wait_for("d: detach")
+    attached.wait_for("detach, the run")
     os.write(attached.fd, b"w")
     attached.seen = ""
     attached.wait_for("samples/s")  # the bar is back
     attached.press_ctrl_c()
-    attached.wait_for("d: detach")
+    attached.wait_for("detach, the run")
     os.write(attached.fd, b"s")
     code, shown = attached.end()
     assert code == 75 and "roost continue" in shown
