@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
                 accepted.append(lab.queue("exit 0").id)
             raise AssertionError("the disk is not full")
         except RoostError as error:
-            assert "room" in str(error), error
+            assert "full" in str(error), error
         (folder / "go").touch()
         wait_for(lambda: record_of(running)["state"] == "failed")
         wait_for(lambda: is_gone(record_of(running)["guard_pid"]))  # which wakes the daemon

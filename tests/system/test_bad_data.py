@@ -213,7 +213,7 @@ CASES = {
         "import resource\n"
         + reads("return torch.zeros(150_000, 2)")
         + "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))\n",
-        ["4,800,070 bytes", "without workers", "step 6"],
+        ["a batch of 4,800,", "without workers", "step 6"],
         WORKERS,
         exit_code=0,
     ),

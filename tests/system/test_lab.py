@@ -314,7 +314,7 @@ def test_a_training_that_makes_room_goes_on_bit_for_bit(tmp_path: Path) -> None:
         ended = lab.wait_for(task.id, timeout_seconds=60)
         assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2)
         with lab.store() as store:
-            assert "room" in " ".join(event.text for event in store.events(task=task.id))
+            assert "preempted" in " ".join(event.text for event in store.events(task=task.id))
         assert exact.wait(undisturbed) == 0
         assert exact.fingerprint(Path(task.package)) == exact.fingerprint(undisturbed.package)
     finally:
