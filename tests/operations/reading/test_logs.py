@@ -117,18 +117,18 @@ def test_a_task_that_waits_is_followed_from_its_start(tmp_path: Path) -> None:
 
 def test_a_task_is_followed_through_its_attempts(tmp_path: Path, messages: Messages) -> None:
     lab = Lab(tmp_path)
-    first, second = "echo once; touch again; exit 1", "while [ ! -e go ]; do sleep 0.02; done; echo twice"
-    task = lab.task(f"[ -e again ] || {{ {first}; }}; {second}", retries=1)
+    wait = "while [ ! -e {} ]; do sleep 0.02; done"
+    first = f"echo once; touch again; {wait.format('heard')}; exit 1"
+    task = lab.task(f"[ -e again ] || {{ {first}; }}; {wait.format('go')}; echo twice", retries=1)
     heard: list[bytes | str] = []
     try:
         with lab.here():
             operations_lab.enqueue([task])
             for piece in filter(None, logs(task.id, follow=True)):
                 heard.append(piece)
-                if isinstance(piece, str):
-                    (tmp_path / "go").touch()
-            first, between, last = heard
-            assert (first, last) == (b"once\n", b"twice\n")
+                (tmp_path / ("go" if isinstance(piece, str) else "heard")).touch()
+            once, between, last = heard
+            assert (once, last) == (b"once\n", b"twice\n")
             assert isinstance(between, str) and "session 1" in between and "failed" in between
             messages.check(between)
             assert b"".join(logs(task.package, follow=True)) == b"once\ntwice\n"  # type: ignore[arg-type]

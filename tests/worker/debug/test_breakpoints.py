@@ -1,4 +1,4 @@
-"""`breakpoint()` with and without a terminal; pdb on a real terminal is in tests/cli/commands/test_pdb.py."""
+"""`breakpoint()` with and without a terminal; pdb on a real terminal is in tests/system/test_pdb.py."""
 
 from __future__ import annotations
 

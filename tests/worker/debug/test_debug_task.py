@@ -1,5 +1,5 @@
 """A step that failed fails again, in pdb; its keys come from a stdin that is no terminal. On a real one, by
-the real program: tests/cli/commands/test_debug.py."""
+the real program: tests/system/test_debug.py."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from roost.package.package import PackageFolder
-from tests.cli.commands.test_pdb import only, terminals, with_line
 from tests.cli.programs import Terminal, roost
 from tests.messages import Messages
+from tests.system.test_pdb import only, terminals, with_line
 from tests.waiting import wait_for
 
 __all__ = ["terminals"]
