@@ -64,6 +64,8 @@ def cut(
     phases = Counter[str]()
     is_data, is_stream = kind in DATA, kind in data_kinds.STREAMS
     hard: list[End] = ["kill", "kill", "trainer", "worker"] if is_data else ["kill"]
+    if "on_step_error=skip" in KINDS[kind]:
+        hard = [one for one in hard if one != "worker"]  # its step would be skipped, and recorded as inexact
     soft: list[End] = ["stop"]
     if cell.ranks > 1:
         hard, soft = [*hard, "rank"], ["stop", "stop-one"]
