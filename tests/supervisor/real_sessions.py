@@ -26,8 +26,9 @@ def end(state, exit_code, reason="test", error=None):
     while data:
         data = data[os.write(int(os.environ["ROOST_REPORT_FD"]), data):]
 def here(name, text="1"):
-    with open(name + ".part", "w") as file: file.write(str(text))
-    os.rename(name + ".part", name)
+    part = f"{name}.part{os.getpid()}"  # ranks may signal the same place at the same time
+    with open(part, "w") as file: file.write(str(text))
+    os.rename(part, name)
 def forever():
     while True: signal.pause()
 """
