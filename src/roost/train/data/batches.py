@@ -32,10 +32,15 @@ class Batches(ABC):
     Attributes:
         name: Name of the set for messages; may be empty.
         num_workers: Loader workers; None before "auto" was resolved.
+        worker_count_reason: Why "auto" became this number; empty if the number was configured.
+        seeding_unknown_reason: Why `inexact_reasons` could not find out whether the set follows the seeds;
+            empty if it could.
     """
 
     name: str = ""
     num_workers: int | None = 0
+    worker_count_reason: str = ""
+    seeding_unknown_reason: str = ""
     has_indices: bool = False
     """Whether any batch can be drawn directly, so that a failing batch can be skipped."""
     should_stop: Callable[[], bool] = staticmethod(lambda: False)

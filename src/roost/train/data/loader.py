@@ -138,11 +138,10 @@ class Loader(Batches):
         # With workers the sample is drawn in a process that ends afterwards. A set that opens its file at the
         # first sample must not do so here: all workers would inherit the descriptor, share its offset and
         # read each other's samples without an error.
-        ignores = (
-            self.fetch.ignores_seeding()
-            if self.num_workers == 0
-            else probe_process.ignores_seeding(self.fetch)
-        )
+        if self.num_workers == 0:
+            ignores = self.fetch.ignores_seeding()
+        else:
+            ignores, self.seeding_unknown_reason = probe_process.probe_seeding(self.fetch)
         return (
             [f"{self.name or 'the set'} draws from a generator that roost does not seed"] if ignores else []
         )
@@ -200,6 +199,7 @@ class Loader(Batches):
         if self._parent is not None:
             self._parent.resolve_num_workers()
             self.num_workers = self._parent.num_workers
+            self.worker_count_reason = self._parent.worker_count_reason
             return
         # With pinned batches, training computes on a device other than the CPU.
         training_threads = 0 if self.pin_memory else torch.get_num_threads()
@@ -214,9 +214,11 @@ class Loader(Batches):
             fetch_inline=self.fetch if self.fetch.is_in_memory else None,
             should_stop=self.should_stop,
         )
-        self.num_workers = choice.num_workers
-        if choice.explanation:
-            print(choice.explanation, flush=True)
+        self.num_workers, self.worker_count_reason = choice
+        if choice.reason:
+            print(
+                f"num_workers: {choice.num_workers} for {self.name or 'the set'}: {choice.reason}", flush=True
+            )
 
     def _inline(self, tasks: Iterator[Draws]) -> Generator[Any, None, None]:
         for task in tasks:

@@ -146,7 +146,10 @@ class Stream(SequentialBatches):
     def inexact_reasons(self) -> list[str]:
         """Reports a first item that differs when drawn twice with the same seeds. Draws it in a process that
         ends afterwards: workers must not begin with a set that has already been read."""
-        if not getattr(self.dataset, "draws_randomness", True) or not probe_process.ignores_seeding(self):
+        if not getattr(self.dataset, "draws_randomness", True):
+            return []
+        ignores, self.seeding_unknown_reason = probe_process.probe_seeding(self)
+        if not ignores:
             return []
         return [f"{self.display_name} draws from a generator that roost does not seed"]
 

@@ -23,11 +23,9 @@ from roost.train.data.batches import Batches
 from roost.train.data.loader import Loader
 from roost.train.data.stream import Stream
 from roost.worker import torch_settings
-from roost.worker.check.stages import OutputRecorder, StageReporter
+from roost.worker.check.stages import StageReporter
 from roost.worker.data_report.batch_timing import BatchTimer, batch_sizes
 from roost.worker.data_report.set_description import describe_set
-
-_SEEDS_UNKNOWN = "whether the set follows roost's seeds is not known: "
 
 
 class DataReportBuilder:
@@ -84,15 +82,14 @@ class DataReportBuilder:
         later sample raises."""
         split = self._split(name, batches, data)
         self._note(split)
-        with self._reporter.recording_output() as recorded:
-            if isinstance(batches, Loader):
-                batches.resolve_num_workers()
-            reasons = batches.inexact_reasons()
+        if isinstance(batches, Loader):
+            batches.resolve_num_workers()
+        reasons = batches.inexact_reasons()
         split = msgspec.structs.replace(
             split,
             num_workers=batches.num_workers,
-            workers=_worker_count_reason(batches, recorded),
-            seeds=_seed_finding(batches, reasons, _printed_reason(_SEEDS_UNKNOWN, recorded)),
+            workers=batches.worker_count_reason,
+            seeds=_seed_finding(batches, reasons),
             inexact=reasons,
         )
         self._note(split)
@@ -144,20 +141,9 @@ def _num_batches(batches: Batches) -> int | None:
         return None
 
 
-def _printed_reason(begin: str, recorded: OutputRecorder) -> str:
-    """Returns the rest of the printed line that begins with ``begin``; empty if there is none."""
-    lines = recorded.text.splitlines()
-    return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
-
-
-def _worker_count_reason(batches: Batches, recorded: OutputRecorder) -> str:
-    """Returns why roost chose this number of workers."""
-    return _printed_reason(f"num_workers: {batches.num_workers} for {batches.name}: ", recorded)
-
-
-def _seed_finding(batches: Batches, reasons: list[str], not_known: str) -> str:
-    if not_known:
-        return f"unknown: {not_known}"
+def _seed_finding(batches: Batches, reasons: list[str]) -> str:
+    if batches.seeding_unknown_reason:
+        return f"unknown: {batches.seeding_unknown_reason}"
     if not isinstance(batches, Loader | Stream):
         return "not tested: an external loader draws its batches itself"
     if reasons:

@@ -32,7 +32,8 @@ def test_a_process_of_its_own_looks(
         monkeypatch.setattr(probe_process, "_TIMEOUT_SECONDS", 0.2)
     dataset = Draws(kind)
     before = bits(seeding.rng_state())
-    assert probe_process.ignores_seeding(BatchFetcher(dataset)) == ignores
+    finding = probe_process.probe_seeding(BatchFetcher(dataset))
+    assert finding.ignores_seeding == ignores and bool(finding.unknown_reason) == (kind in ("dies", "hangs"))
     out = capsys.readouterr().out
     assert out.count("\n") == (kind in ("dies", "hangs")) and ("0.2 s" in out) == (kind == "hangs")
     if out:

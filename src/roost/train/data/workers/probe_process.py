@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from roost.train.data.workers import loader_worker
 
@@ -23,9 +23,17 @@ class SeedingProbe(Protocol):
         """Whether a sample differs when it is drawn twice with the same seeds."""
 
 
-def ignores_seeding(probe: SeedingProbe) -> bool:
-    """Calls ``probe.ignores_seeding()`` in another process; prints a reason and returns False if it gets no
-    answer."""
+class SeedingFinding(NamedTuple):
+    """Whether a set ignores the seeds."""
+
+    ignores_seeding: bool
+    """False also where it is not known."""
+    unknown_reason: str = ""
+    """Why it is not known; empty if it is."""
+
+
+def probe_seeding(probe: SeedingProbe) -> SeedingFinding:
+    """Calls ``probe.ignores_seeding()`` in another process; prints a line if it gets no answer."""
     context = multiprocessing.get_context(START_METHOD)
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run_probe, args=(probe, sender, os.getpid()), daemon=True)  # type: ignore[attr-defined]
@@ -33,7 +41,7 @@ def ignores_seeding(probe: SeedingProbe) -> bool:
     sender.close()
     try:
         if receiver.poll(_TIMEOUT_SECONDS):
-            return bool(receiver.recv())
+            return SeedingFinding(bool(receiver.recv()))
         why = f"no sample within {_TIMEOUT_SECONDS:g} s"
     except EOFError:
         why = "the process that read a sample died"
@@ -42,7 +50,7 @@ def ignores_seeding(probe: SeedingProbe) -> bool:
         child.join()
         receiver.close()
     print(f"whether the set follows roost's seeds is not known: {why}", flush=True)
-    return False
+    return SeedingFinding(False, unknown_reason=why)
 
 
 def _run_probe(probe: SeedingProbe, answer: Connection, parent: int) -> None:

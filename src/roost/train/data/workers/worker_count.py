@@ -51,11 +51,11 @@ _FREE_MEMORY_DIVISOR = 4
 
 
 class WorkerCountChoice(NamedTuple):
-    """The chosen number of workers and its explanation."""
+    """The chosen number of workers and the reason."""
 
     num_workers: int
-    explanation: str
-    """The choice and its reason in one line; empty if training will raise an error instead."""
+    reason: str
+    """Empty if training will raise an error instead."""
 
 
 class WorkerBudget(NamedTuple):
@@ -158,26 +158,26 @@ def choose_num_workers(
         fetch_inline is not None
         and (inline_seconds := _seconds_inline(fetch_inline, endless)) < LIGHT_SECONDS
     ):
-        return _choice(0, name, f"a batch takes {format_short_duration(inline_seconds)}")
+        return WorkerCountChoice(0, f"a batch takes {format_short_duration(inline_seconds)}")
     try:
         costs = _measure_one_worker(make, endless, timeout_seconds, name, should_stop)
     except OSError as error:
-        return _choice(0, name, f"no worker process could be started: {error}")
+        return WorkerCountChoice(0, f"no worker process could be started: {error}")
     cost = worker_benchmark.mean_cost(costs)
     if cost is None:
-        return _choice_without_batch(costs, budget, num_tasks, name)
+        return _choice_without_batch(costs, budget, num_tasks)
     duration = f"a batch takes {format_short_duration(cost.seconds)}"
     if cost.seconds < LIGHT_SECONDS:
-        return _choice(0, name, duration)
+        return WorkerCountChoice(0, duration)
     if num_tasks * cost.seconds < _START_SECONDS:
-        return _choice(0, name, f"{duration}, and a pass has {num_tasks} of them")
+        return WorkerCountChoice(0, f"{duration}, and a pass has {num_tasks} of them")
     max_workers, why = _max_workers(budget, cost, num_tasks, prefetch)
     if max_workers < 2:
-        return _choice(max_workers, name, f"{duration} ({why})")
+        return WorkerCountChoice(max_workers, f"{duration} ({why})")
     deadline = min(deadline, time.monotonic() + num_tasks * cost.seconds)
     number, tried = _try_doubling(make, endless, cost.seconds, max_workers, deadline, should_stop)
     number = min(max_workers, max(2, budget.cores)) if number is None else number
-    return _choice(number, name, f"{duration} ({', '.join([_format_cores(budget.cores), *tried])})")
+    return WorkerCountChoice(number, f"{duration} ({', '.join([_format_cores(budget.cores), *tried])})")
 
 
 def _measure_one_worker(
@@ -210,17 +210,16 @@ def _seconds_inline(fetch: Callable[[Any], Any], tasks: Iterator[Any]) -> float:
 
 
 def _choice_without_batch(
-    costs: list[worker_benchmark.BatchCost], budget: WorkerBudget, num_tasks: int, name: str
+    costs: list[worker_benchmark.BatchCost], budget: WorkerBudget, num_tasks: int
 ) -> WorkerCountChoice:
     """Returns the choice if no batch succeeded."""
     if not costs:
-        return _choice(0, name, "it has no batch")
+        return WorkerCountChoice(0, "it has no batch")
     if not costs[0].timed_out:
         return WorkerCountChoice(0, "")  # training raises the error
     number = min(_max_workers(budget, costs[0], num_tasks, prefetch=0)[0], budget.cores)
-    return _choice(
+    return WorkerCountChoice(
         number,
-        name,
         f"a batch takes more than {worker_benchmark.MAX_BATCH_SECONDS:g} s "
         f"({_format_cores(budget.cores)}, not tried for lack of time)",
     )
@@ -303,10 +302,6 @@ def _doubling(max_workers: int) -> Iterator[int]:
         yield number
         number *= 2
     yield max_workers
-
-
-def _choice(number: int, name: str, why: str) -> WorkerCountChoice:
-    return WorkerCountChoice(number, f"num_workers: {number} for {name or 'the set'}: {why}")
 
 
 def _format_cores(number: int) -> str:
