@@ -65,7 +65,7 @@ def main(folder: str) -> None:
         while progress.epoch < EPOCHS:
             batch = next(batches)
             events.put(stepper.run(loss, [batch.value]), batch.num_samples)
-            progress.advance(batches=1, samples=batch.num_samples, last=batch.last)
+            progress.advance(batches=1, samples=batch.num_samples, last=batch.ends_epoch)
             if progress.step % LOG_EVERY == 0:
                 print(f"step {progress.step}  loss {events.row()['loss']}", flush=True)
             if progress.step % SAVE_EVERY == 0:

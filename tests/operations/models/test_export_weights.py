@@ -19,7 +19,7 @@ from tests.operations.packages import package
 
 
 def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights:
-    with export_weights(ExportWeightsRequest(package=made.path, output=output, **asked)) as started:
+    with export_weights(ExportWeightsRequest(**{"package": made.path, "output": output, **asked})) as started:
         *_, ended = follow(started.running)
         assert isinstance(ended, Session)
         found = started.outcome(ended)
@@ -28,9 +28,9 @@ def exported(made: PackageFolder, output: Path, **asked: Any) -> ExportedWeights
 
 
 def test_of_a_package_without_its_project(
-    finished: PackageFolder, tmp_path: Path, messages: Messages
+    finished: PackageFolder, tmp_path: Path, messages: Messages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its project was deleted, and it was copied to another path."""
+    """Its project was deleted, and it was copied; the second export takes the name that `roost ls` prints."""
     before = {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()}
     found = exported(finished, tmp_path / "net.pt")
     assert (found.state, found.exit_code, found.error) == ("succeeded", 0, None)
@@ -42,7 +42,9 @@ def test_of_a_package_without_its_project(
     written = torch.load(tmp_path / "net.pt", weights_only=True)
     assert state.keys() == written.keys() and all(torch.equal(state[name], written[name]) for name in state)
     assert {path: path.read_bytes() for path in finished.path.rglob("*") if path.is_file()} == before
-    found = exported(finished, tmp_path / "net.pt", averaged="nobody", overwrite=True)
+    monkeypatch.chdir(tmp_path)
+    by_name = Path(finished.path.name)
+    found = exported(finished, tmp_path / "net.pt", package=by_name, averaged="nobody", overwrite=True)
     assert (found.state, found.exit_code, found.tensors) == ("failed", 3, 0)
     assert found.error is not None and "'nobody'" in found.error
     messages.check(found.error)

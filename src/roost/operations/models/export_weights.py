@@ -10,6 +10,7 @@ from typing import Any
 
 from roost.analysis import analysis_folder, preconditions
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.operations import resolve
 from roost.operations.reading import package_schema
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
 from roost.operations.sessions.running_session import RunningSession
@@ -110,7 +111,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
         RoostError: The supervisor did not start.
     """
     output = _checked_output(request.output, overwrite=request.overwrite)
-    package = preconditions.open_with_runner(request.package)
+    package = preconditions.open_with_runner(resolve.find_package(request.package))
     criteria = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
     which, notes = select_checkpoints(package, request.checkpoint, **criteria)
     body = {

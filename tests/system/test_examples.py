@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import roost
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def ran(name: str, folder: Path, *, kill_at: str | None = None) -> list[str]:
@@ -34,7 +32,6 @@ def plain_loop(folder: Path, *, kill_at: str | None = None) -> list[str]:
     return ran("plain_loop.py", folder, kill_at=kill_at)
 
 
-@pytest.mark.soak
 def test_the_plain_loop_goes_on_exactly_after_kill_9(tmp_path: Path) -> None:
     whole = plain_loop(tmp_path / "whole")
     assert whole[0].endswith(" step 0")
@@ -54,7 +51,6 @@ def package(folder: Path, *, kill_at: str | None = None) -> list[str]:
     return ran("package.py", folder, kill_at=kill_at)
 
 
-@pytest.mark.soak
 def test_the_package_goes_on_after_kill_9_and_from_the_middle(tmp_path: Path) -> None:
     whole = package(tmp_path / "whole")
     assert whole[0].endswith(" step 0") and whole[7].endswith(" checkpoint 3, step 4000")
@@ -67,3 +63,8 @@ def test_the_package_goes_on_after_kill_9_and_from_the_middle(tmp_path: Path) ->
     again = roost.open_package(tmp_path / "whole" / "line")
     assert again.state() == "stopped" and again.current == 7 and again.load(3)["step"] == 4000
     assert again.records().series["loss"][0] == list(range(1000, 6001, 1000))
+
+
+def test_the_trainer_without_a_package_and_the_average(tmp_path: Path) -> None:
+    assert ran("own_trainer.py", tmp_path / "own")[-1].startswith("finished")
+    assert ran("averaged_weights.py", tmp_path)
