@@ -40,7 +40,7 @@ class SimulatedStream:
             self._advance(forced=True)
 
     def _advance(self, *, forced: bool) -> bool:
-        """Does the next thing; False if there is none, or if it waits for another stream and is not forced."""
+        """Does the next thing; returns False if there is none, or if it must wait and is not forced."""
         if self.done == len(self.work):
             return False
         ms, next_one = self.work[self.done]
