@@ -55,7 +55,7 @@ def test_what_may_be_requested_by_name_has_an_accelerator() -> None:
     ("available", "chosen"),
     [((), "cpu"), (("xpu",), "cpu"), (("mps", "xpu"), "mps"), (("cuda", "mps"), "cuda")],
 )
-def test_auto_takes_only_what_was_run(
+def test_auto_takes_cuda_then_mps_and_no_other(
     available: tuple[str, ...], chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("cuda", "mps", "xpu"):

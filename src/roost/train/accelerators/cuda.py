@@ -3,6 +3,8 @@
 On ROCm `torch.version.hip` is set and `torch.version.cuda` is None, cuDNN is MIOpen, NCCL is RCCL (by the
 name ``nccl``), and HIP_VISIBLE_DEVICES counts beside CUDA_VISIBLE_DEVICES. `roost.devices` asks NVIDIA's
 driver alone, so there the lab has no cards, and a foreground run takes no leases.
+
+Never run: no machine with a GPU was available. The calls and their order were compared with torch's source.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ ACCELERATORS: dict[str, Accelerator] = {one.type: one for one in (Cpu(), Cuda(),
 """Those with a file of their own. Their random generators are saved, in this order."""
 
 _AUTOMATIC = ("cuda", "mps")
-"""The types that ``auto`` takes, the first available one; a type that was never run must be asked for."""
+"""The types that ``auto`` takes, the first available one; any other must be asked for by name."""
 
 _LEASED = "cuda"
 
