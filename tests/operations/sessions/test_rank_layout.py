@@ -218,7 +218,7 @@ def test_a_gpu_of_another_maker_is_for_one_process(
     for asked in (RankRequest(devices=2), RankRequest(strategy="ddp")):
         with pytest.raises(Refused) as refused:
             decided(asked, device=device)
-        assert (refused.value.setting, refused.value.received) == ("--device", device)
+        assert refused.value.setting == "--device" and repr(device) in str(refused.value)
     messages.check(refused.value)
     with pytest.raises(Refused) as refused:
         decided(RankRequest(devices=[0]), device=device)
