@@ -95,7 +95,11 @@ class Accelerator:
     def is_initialized(self) -> bool:
         """Whether this process uses the type already. Most other questions create a context on a device,
         which takes some of its memory."""
-        return self.is_available() and bool(getattr(self._module(), "is_initialized", lambda: True)())
+        try:
+            module = self._module()
+        except RuntimeError:
+            return False
+        return bool(getattr(module, "is_initialized", module.is_available)())
 
     def count(self) -> int:
         """Returns the number of devices that this process may use."""

@@ -31,6 +31,13 @@ class Mps(Accelerator):
     def name_for_rank(self, local_rank: int) -> str:
         return self.type
 
+    def synchronize(self) -> None:
+        torch.mps.synchronize()
+
+    def empty_cache(self) -> None:
+        if self.is_available():
+            torch.mps.empty_cache()
+
     def rng_state(self) -> Tensor:
         return torch.mps.get_rng_state()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from roost.devices import device_types
 from roost.train.accelerators.accelerator import Accelerator
 from roost.train.accelerators.cpu import Cpu
 from roost.train.accelerators.cuda import Cuda
@@ -15,8 +16,6 @@ ACCELERATORS: dict[str, Accelerator] = {one.type: one for one in (Cpu(), Cuda(),
 
 _AUTOMATIC = ("cuda", "mps")
 """The types that ``auto`` takes, the first available one; any other must be asked for by name."""
-
-_LEASED = "cuda"
 
 
 def accelerator_of(device: torch.device | str) -> Accelerator:
@@ -32,7 +31,7 @@ def automatic_type() -> str:
 
 def leased_accelerator() -> Accelerator:
     """Returns the accelerator whose cards `roost.devices` lists and the lab leases."""
-    return ACCELERATORS[_LEASED]
+    return ACCELERATORS[device_types.CARDS]
 
 
 def empty_caches() -> None:

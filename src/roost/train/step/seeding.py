@@ -14,8 +14,6 @@ from roost.train.accelerators.accelerator import Accelerator
 from roost.train.accelerators.registry import ACCELERATORS
 
 _MASK = (1 << 64) - 1
-_NO_DEVICE_STATES: dict[str, list[Any]] = {"cuda": [], "mps": []}
-"""The keys that every saved state has; other accelerators have a key only where they are in use."""
 
 
 def mix(*parts: int | str) -> int:
@@ -64,7 +62,8 @@ def rng_state(*, devices: bool = True) -> dict[str, Any]:
     version, numbers, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        **_NO_DEVICE_STATES,
+        "cuda": [],  # these two keys are in every checkpoint, others only where the accelerator is in use
+        "mps": [],
         **{one.type: [one.rng_state()] for one in in_use},
         "numpy": {
             "name": name,
