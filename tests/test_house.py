@@ -360,6 +360,66 @@ def test_docstrings_name_their_subject() -> None:
     assert not found, "say who does what:\n" + "\n".join(found)
 
 
+# --- devices ----------------------------------------------------------------------------------------------
+
+DEVICE_ROOM = "train/accelerators"
+"""The one folder that asks torch about a type of device."""
+NAMES_A_DEVICE = {
+    "worker/causes/cuda_causes.py": "explains errors whose text is CUDA's",
+}
+"""Modules that may name a type elsewhere, and why."""
+DEVICE_TYPES = {"cuda", "mps", "xpu"}
+"""Not "cpu": whether a tensor lies in the memory of the host is no question about an accelerator."""
+
+
+def named_device(node: ast.AST) -> str | None:
+    """How a node asks for one type of device, or None: by torch's module of it, or by comparing its name."""
+    if isinstance(node, ast.Attribute):
+        name = ast.unparse(node)
+        modules = {f"torch.{kind}" for kind in DEVICE_TYPES} | {"torch.backends.mps"}
+        return name if name in modules or node.attr in ("is_cuda", "is_mps", "is_xpu") else None
+    operands: list[ast.expr] = []
+    if isinstance(node, ast.Compare):
+        operands = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and called(node).endswith(".startswith"):
+        operands = node.args
+    elif isinstance(node, ast.MatchValue):
+        operands = [node.value]
+    constants = (part for one in operands for part in ast.walk(one) if isinstance(part, ast.Constant))
+    return next((repr(one.value) for one in constants if one.value in DEVICE_TYPES), None)
+
+
+def test_one_folder_asks_about_devices() -> None:
+    errors = [
+        f"{name_of(file)}:{node.lineno}: {what}"
+        for file in sources()
+        if name_of(file.parent) != DEVICE_ROOM and name_of(file) not in NAMES_A_DEVICE
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.expr | ast.MatchValue) and (what := named_device(node))
+    ]
+    assert not errors, f"ask roost.{DEVICE_ROOM.replace('/', '.')}:\n" + "\n".join(errors)
+
+
+def test_a_module_that_may_name_a_device_does() -> None:
+    for file in NAMES_A_DEVICE:
+        assert any(map(named_device, ast.walk(parsed(SOURCE / file)))), f"{file} names none: delete its entry"
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong"),
+    [
+        ("torch.cuda.synchronize()", True), ("torch.mps.empty_cache()", True), ("torch.xpu.Stream", True),
+        ("torch.backends.mps.is_available()", True), ("tensor.is_cuda", True), ("x.type == 'cuda'", True),
+        ("'cuda' != kind", True), ("kind in ('cpu', 'mps')", True), ("device.startswith('cuda')", True),
+        ("match kind:\n    case 'xpu': pass", True),
+        ("x.type == 'cpu'", False), ("tensor.is_cpu", False), ("{'device': 'cuda'}", False),
+        ("torch.version.cuda", False), ("torch.backends.cudnn.benchmark", False), ("f('cuda')", False),
+    ],
+)  # fmt: skip
+def test_the_device_rule_sees(code: str, wrong: bool) -> None:
+    assert any(map(named_device, ast.walk(ast.parse(code)))) == wrong
+
+
 # --- writes -----------------------------------------------------------------------------------------------
 
 WRITING_METHODS = {

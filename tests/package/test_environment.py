@@ -14,8 +14,10 @@ import torch
 import roost
 from roost.base.errors import Refused
 from roost.package import environment
+from roost.train.accelerators.registry import accelerator_of
 from tests.messages import Messages
 
+CPU = accelerator_of("cpu")
 STACK = {
     "torch": "2.13.0+cpu", "numpy": "2.4.6", "cuda": None, "cudnn": None, "device": "cpu",
     "ranks": 1, "strategy": "single", "device_name": "Xeon", "threads": 2, "cpu_capability": "AVX512",
@@ -126,8 +128,8 @@ def test_before_there_could_be_several_ranks_there_was_one() -> None:
 
 
 def test_the_strategy_of_one_rank_does_not_count() -> None:
-    assert environment.stack("cpu", ranks=1, strategy="ddp") == environment.stack("cpu")
-    found = environment.stack("cpu", ranks=2, strategy="fsdp")
+    assert environment.stack("cpu", CPU, ranks=1, strategy="ddp") == environment.stack("cpu", CPU)
+    found = environment.stack("cpu", CPU, ranks=2, strategy="fsdp")
     assert (found["ranks"], found["strategy"]) == (2, "fsdp")
 
 
@@ -147,7 +149,7 @@ def test_deterministic_algorithms_count_on_a_gpu(messages: Messages) -> None:
 def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnop")
-    found = environment.capture("cpu", seed=7, determinism="strict")
+    found = environment.capture("cpu", CPU, seed=7, determinism="strict")
     text = json.dumps(found)
     assert json.loads(text) == found and "abcdefghijklmnop" not in text
     assert (
@@ -158,7 +160,7 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
     installed = {one.metadata["Name"]: one.version for one in metadata.distributions()}
     assert found["packages"] == dict(sorted(installed.items())) and found["stack"].keys() == STACK.keys()
     assert found["stack"]["device"] == "cpu" and type(found["stack"]["torch"]) is str
-    assert environment.stack_differences(found["stack"], environment.stack("cpu")) == []
+    assert environment.stack_differences(found["stack"], environment.stack("cpu", CPU)) == []
     assert found["roost"] == roost.__version__ and found["python"].startswith("3.")
     assert found["gpus"] == [] and "driver" in found
     assert (
@@ -168,35 +170,18 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    before = environment.stack("cpu")
+    before = environment.stack("cpu", CPU)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        now = environment.stack("cpu")
+        now = environment.stack("cpu", CPU)
     finally:
         torch.use_deterministic_algorithms(False)
     changed = {"deterministic": True, "deterministic_warn_only": True}
     assert now == {**before, **changed} != before
-    cuda = environment._torch_flags(cuda=True)
+    cuda = accelerator_of("cuda").numeric_flags()
     assert cuda.pop("cublas_workspace") is None
     assert cuda.keys() > before.keys() & cuda.keys() and None not in cuda.values()
     assert cuda.keys() > {"cudnn_benchmark", "convolution_precision", "rnn_precision"}
-
-
-def test_a_precision_is_read_by_its_new_name_or_its_old_one() -> None:
-    class Mixed:
-        """To read the old name once the new one was set is an error."""
-
-        fp32_precision = "tf32"
-
-        @property
-        def allow_tf32(self) -> bool:
-            raise RuntimeError
-
-    class Old:
-        allow_tf32 = False
-
-    read = [environment._precision(backend) for backend in (Mixed(), Old(), None)]
-    assert read == ["tf32", "ieee", None]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +201,7 @@ def test_the_driver_is_what_its_module_says(
 
 @pytest.mark.needs_gpu
 def test_the_gpus_are_listed() -> None:
-    found = environment.capture("cuda", seed=0, determinism="seeded")
+    found = environment.capture("cuda", accelerator_of("cuda"), seed=0, determinism="seeded")
     assert json.loads(json.dumps(found)) == found
     assert len(found["gpus"]) == torch.cuda.device_count() and found["gpus"][0]["memory_mb"] > 0
     assert None not in found["stack"].values()

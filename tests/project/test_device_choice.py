@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roost.base.errors import Refused
-from roost.project.device_choice import choose_device, why_no_gpu
+from roost.project.device_choice import choose_device
 from tests.messages import Messages
 
 
@@ -48,13 +48,3 @@ def test_each_rank_has_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [choose_device(asked, local_rank=1) for asked in ("cuda", "auto")] == ["cuda:1", "cuda:1"]
     with pytest.raises(Refused, match=r"2.*0.*'cuda:2'"):
         choose_device("cuda", local_rank=2)
-
-
-def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "cuda", None)
-    assert f"torch {torch.__version__} " in why_no_gpu() and "CUDA_VISIBLE_DEVICES" not in why_no_gpu()
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "CUDA_VISIBLE_DEVICES" in why_no_gpu() and "''" in why_no_gpu()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "nvidia-smi" in why_no_gpu()

@@ -13,6 +13,7 @@ from roost.config import objects
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.train.accelerators.registry import accelerator_of
 from roost.worker import train_task
 from tests.messages import Messages
 from tests.project.projects import RUNNER, project
@@ -98,7 +99,7 @@ def test_the_environment_is_written_once(tmp_path: Path) -> None:
     file = package.path / "environment.json"
     found = json.loads(file.read_bytes())
     assert found["seed"] == 5
-    assert found["stack"] == environment.stack("cpu")
+    assert found["stack"] == environment.stack("cpu", accelerator_of("cpu"))
     data = file.read_bytes()
     train(package)
     assert file.read_bytes() == data

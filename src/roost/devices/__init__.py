@@ -3,6 +3,7 @@
 In reading order:
 
 - card: a card and its processes, as every source reports them
+- device_types: the types of devices that a session may ask for
 - inventory: reads the cards from the source that ROOST_DEVICES selects
 - nvml: queries NVIDIA's driver through a child process
 - driver_process: the program of that child

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -119,83 +119,54 @@ def _driver() -> str | None:
     return match[1] if match else None
 
 
-def _gpus(device: str) -> list[dict[str, Any]]:
-    """The GPUs that the process may use; empty unless it trains on one, because the query opens a context."""
-    if not device.startswith("cuda"):
-        return []
-    cuda = sys.modules["torch"].cuda
-    found = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
-    return [
-        {
-            "name": gpu.name,
-            "memory_mb": gpu.total_memory >> 20,
-            "capability": f"{gpu.major}.{gpu.minor}",
-            "uuid": str(getattr(gpu, "uuid", "")),  # since torch 2.5 or so
-        }
-        for gpu in found
-    ]
+class DeviceFacts(Protocol):
+    """The facts about a type of device that only torch knows, as
+    `roost.train.accelerators.accelerator.Accelerator` answers them."""
+
+    def model(self, device: str) -> str | None:
+        """Returns the model of a device; None if torch does not know it."""
+
+    def properties(self) -> list[dict[str, Any]]:
+        """Returns what is known of each device of the type."""
+
+    def versions(self) -> dict[str, Any]:
+        """Returns the versions of the libraries that compute."""
+
+    def numeric_flags(self) -> dict[str, Any]:
+        """Returns torch's settings that change bits on the type."""
 
 
-def _precision(backend: Any) -> str | None:
-    """The float32 precision of a backend. Reads the new attribute if torch has it (2.9): reading the old one
-    after the new one was set is an error."""
-    new: str | None = getattr(backend, "fp32_precision", None)
-    if new is not None or backend is None:
-        return new
-    return "tf32" if backend.allow_tf32 else "ieee"
-
-
-def _torch_flags(cuda: bool) -> dict[str, Any]:
-    """The flags of torch that change bits. Project code may set them when it is loaded: call this after
-    that."""
-    torch = sys.modules["torch"]
-    backends = torch.backends
-    matmul = backends.cuda.matmul if cuda else getattr(backends.mkldnn, "matmul", None)
-    found = {
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "matmul_precision": _precision(matmul),
-    }
-    if not cuda:
-        return found
-    return {
-        **found,
-        "convolution_precision": _precision(getattr(backends.cudnn, "conv", backends.cudnn)),
-        "rnn_precision": _precision(getattr(backends.cudnn, "rnn", backends.cudnn)),
-        "cudnn_benchmark": backends.cudnn.benchmark,
-        "cudnn_deterministic": backends.cudnn.deterministic,
-        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
-    }
-
-
-def stack(device: str, *, ranks: int = 1, strategy: str = "single") -> dict[str, Any]:
+def stack(device: str, facts: DeviceFacts, *, ranks: int = 1, strategy: str = "single") -> dict[str, Any]:
     """Returns everything that determines the bits of a computation: versions, device, ranks, threads, flags.
-    Torch must be imported already, and the project's code must be loaded.
+    Torch must be imported already; and the project's code must be loaded, because it may set flags.
 
     Args:
         device: The device of this process.
+        facts: The accelerator of the device.
         ranks: The world size.
         strategy: The strategy of the ranks; ignored for a single rank.
     """
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
-    cuda = device.startswith("cuda")
     return {
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
-        "cuda": torch.version.cuda if cuda else None,
-        "cudnn": torch.backends.cudnn.version() if cuda else None,
+        "cuda": None,
+        "cudnn": None,
+        **facts.versions(),
         "device": device.split(":")[0],
         "ranks": ranks,
         "strategy": strategy if ranks > 1 else "single",
-        "device_name": torch.cuda.get_device_name(device) if cuda else _cpu_model(),
+        "device_name": facts.model(device) or _cpu_model(),
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        **_torch_flags(cuda),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        **facts.numeric_flags(),
     }
 
 
 def capture(
-    device: str, *, seed: int, determinism: str, ranks: int = 1, strategy: str = "single"
+    device: str, facts: DeviceFacts, *, seed: int, determinism: str, ranks: int = 1, strategy: str = "single"
 ) -> dict[str, Any]:
     """Returns the content of ``environment.json``: software, hardware, variables; for the arguments see
     `stack`."""
@@ -209,8 +180,8 @@ def capture(
         "cpu": _cpu_model(),
         "cpu_count": os.cpu_count(),
         "driver": _driver(),
-        "gpus": _gpus(device),
-        "stack": stack(device, ranks=ranks, strategy=strategy),
+        "gpus": facts.properties(),
+        "stack": stack(device, facts, ranks=ranks, strategy=strategy),
         "seed": seed,
         "determinism": determinism,
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from roost.base.errors import ContractError
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.fetch import Collate
 from roost.train.events import Value
 from roost.train.optim.optimizer import Optim
@@ -275,7 +276,7 @@ def move_to_device(value: Any, device: torch.device) -> Any:
     """
     if isinstance(value, Tensor):
         # On other devices the host could read or free memory that is still being copied.
-        return value.to(device, non_blocking=device.type == "cuda")
+        return value.to(device, non_blocking=accelerator_of(device).copies_concurrently)
     if callable(getattr(value, "to", None)):
         return value.to(device)
     if isinstance(value, Mapping):

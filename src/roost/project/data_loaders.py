@@ -24,6 +24,7 @@ from roost.project.batch_plans import (
     split_settings,
 )
 from roost.project.contract import Data
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batches import Batches
 from roost.train.data.concatenated_set import concatenate
@@ -157,7 +158,7 @@ def _batches(
         collate=collate_of(data, name),
         num_workers=None if workers == "auto" else workers,
         seed=settings.seed,
-        pin_memory=device.type == "cuda",
+        pin_memory=accelerator_of(device).copies_concurrently,
         prefetch=settings.data.prefetch,
         timeout_seconds=_timeout_seconds(settings.data),
         name=describe_set(name),
@@ -248,7 +249,7 @@ def _sequential_batches(
                 # time.
                 num_workers=0 if workers == "auto" else workers,
                 seed=settings.seed,
-                pin_memory=device.type == "cuda",
+                pin_memory=accelerator_of(device).copies_concurrently,
                 prefetch=asked.prefetch,
                 timeout_seconds=_timeout_seconds(asked),
                 name=describe_set(name),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from roost.base.errors import Refused
+from roost.train.accelerators.registry import accelerator_of, automatic_type
 
 
 def choose_device(asked: str, *, local_rank: int | None = None) -> str:
@@ -20,10 +19,9 @@ def choose_device(asked: str, *, local_rank: int | None = None) -> str:
         Refused: There is no such device, or this machine does not have it.
     """
     if asked == "auto":
-        others = "mps" if torch.backends.mps.is_available() else "cpu"
-        asked = "cuda" if torch.cuda.is_available() else others
-    if local_rank is not None and asked == "cuda":
-        asked = f"cuda:{local_rank}"
+        asked = automatic_type()
+    if local_rank is not None and ":" not in asked:
+        asked = accelerator_of(asked).name_for_rank(local_rank)
     if wrong := _wrong(asked):
         raise Refused(
             wrong, setting="device", received=asked, fix="use -CPU, or one of auto, cpu, cuda, cuda:1"
@@ -37,20 +35,4 @@ def _wrong(asked: str) -> str | None:
         device = torch.device(asked)
     except RuntimeError:
         return "there is no such device"
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            return f"no GPU is visible: {why_no_gpu()}"
-        count = torch.cuda.device_count()
-        return f"the number of GPUs here is {count}, counted from 0" if (device.index or 0) >= count else None
-    is_missing = device.type == "mps" and not torch.backends.mps.is_available()
-    return "this machine has no mps" if is_missing else None
-
-
-def why_no_gpu() -> str:
-    """Returns the reason why torch sees no GPU on this machine."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if torch.version.cuda is None and torch.version.hip is None:
-        return f"torch {torch.__version__} was built without CUDA"
-    if visible is not None:
-        return f"CUDA_VISIBLE_DEVICES is {visible!r}"
-    return "there is none, or its driver is not loaded (nvidia-smi shows it)"
+    return accelerator_of(device).why_unusable(device)

@@ -9,6 +9,7 @@ end_condition: the end of a run
 events: metrics between the step and the row
 deadline: when a session with a deadline must begin to end
 
+accelerators: what torch is asked about the device: CPU, CUDA, MPS, XPU
 step: one optimizer step
 optim: optimizers, schedules, averages of weights
 model: parameters, state and memory of the model

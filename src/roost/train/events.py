@@ -11,6 +11,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.package.records import STATS
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 
 Value = Tensor | float
@@ -314,7 +315,7 @@ def _scalar(value: Any, device: torch.device, wide: torch.dtype) -> Tensor:
 
 
 def _wide_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64
+    return torch.float64 if accelerator_of(device).has_float64 else torch.float32
 
 
 def _is_number(value: object) -> bool:

@@ -29,22 +29,23 @@ def limit_to_reservation(reserved_mb: float | None, device: str, *, is_rank: boo
     """
     if reserved_mb is None:
         return
+    import torch
+
+    from roost.train.accelerators.registry import accelerator_of, leased_accelerator
     from roost.train.model import simulated_memory
 
     if simulated_memory.card_id():
         simulated_memory.set_limit(reserved_mb - simulated_memory.DRIVER_MB)
-    elif device.startswith("cuda"):
-        import torch
-
+    elif (accelerator := accelerator_of(device)) is leased_accelerator():
         own = torch.device(device).index or 0
-        for index in [own] if is_rank else range(torch.cuda.device_count()):
-            torch.cuda.mem_get_info(index)  # makes the driver allocate the context, which counts
-            total_mb = torch.cuda.get_device_properties(index).total_memory / _MB
+        for index in [own] if is_rank else range(accelerator.count()):
+            accelerator.free_and_total_bytes(index)  # makes the driver allocate the context, which counts
+            total_mb = accelerator.total_bytes(index) / _MB
             driver_mb = _driver_mb(index)
             if driver_mb is None:
                 driver_mb = TYPICAL_CONTEXT_MB
             share = tensor_fraction(reserved_mb, driver_mb=driver_mb, total_mb=total_mb)
-            torch.cuda.set_per_process_memory_fraction(share, index)
+            accelerator.limit_memory(share, index)
 
 
 def tensor_fraction(reserved_mb: float, *, driver_mb: float, total_mb: float) -> float:
@@ -69,7 +70,7 @@ def usage(error: BaseException | None = None) -> dict[str, Any] | None:
     if "torch" not in sys.modules:  # the task failed before its import
         return None
     try:
-        found = _simulated_card_usage() or _cuda_usage()
+        found = _simulated_card_usage() or _card_usage()
     except Exception as failed:  # noqa: BLE001  - after a device error every call of torch fails
         print(f"the memory of the card could not be read: {type(failed).__name__}", flush=True)
         return None
@@ -92,33 +93,36 @@ def _simulated_card_usage() -> dict[str, Any] | None:
     }
 
 
-def _cuda_usage() -> dict[str, Any] | None:
+def _card_usage() -> dict[str, Any] | None:
     import torch
 
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return None
+    from roost.train.accelerators.registry import leased_accelerator
     from roost.train.model import peak_gpu_memory
 
-    peaks = [peak_gpu_memory.process_peak(index) for index in range(torch.cuda.device_count())]
+    accelerator = leased_accelerator()
+    if not accelerator.is_initialized():
+        return None
+    devices = [torch.device(accelerator.type, index) for index in range(accelerator.count())]
+    peaks = [peak_gpu_memory.process_peak(device) for device in devices]
     index = peaks.index(max(peaks))
     if not peaks[index].reserved_mb:
         return None
     driver_mb = _driver_mb(index)
-    free, total = torch.cuda.mem_get_info(index)
-    own_mb = torch.cuda.memory_reserved(index) / _MB + (driver_mb or TYPICAL_CONTEXT_MB)
+    free, total = accelerator.free_and_total_bytes(index)
+    own_mb = accelerator.reserved_bytes(index) / _MB + (driver_mb or TYPICAL_CONTEXT_MB)
     return {
         "peak_mb": round(peaks[index].reserved_mb, 1),
         "allocated_mb": round(peaks[index].allocated_mb, 1),
         "driver_mb": None if driver_mb is None else round(driver_mb, 1),
         "others_mb": round(max(0.0, (total - free) / _MB - own_mb), 1),
-        "ooms": int(torch.cuda.memory_stats(index).get("num_ooms", 0)),
+        "ooms": accelerator.out_of_memory_count(index),
     }
 
 
 def _driver_mb(index: int) -> float | None:
     """Returns the memory that the driver uses on a card for this process, in addition to the tensors; None if
     it is not known."""
-    import torch
+    from roost.train.accelerators.registry import leased_accelerator
 
     try:
         users: Sequence[Any] = visible_cards.cards()[index].users
@@ -129,4 +133,4 @@ def _driver_mb(index: int) -> float | None:
         own = list(users)
     if not own or own[0].memory_mb is None:
         return None
-    return float(max(0.0, own[0].memory_mb - torch.cuda.memory_reserved(index) / _MB))
+    return float(max(0.0, own[0].memory_mb - leased_accelerator().reserved_bytes(index) / _MB))

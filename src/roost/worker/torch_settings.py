@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from roost.config.settings import Settings
+from roost.train.accelerators.registry import accelerator_of
 
 _VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 _DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
@@ -58,10 +59,12 @@ def inexact_reasons(device: str) -> list[str]:
     """Returns why the same run may give other bits each time. Reads torch's current state, because the
     project's code may have changed it."""
     mode, kind = torch.get_deterministic_debug_mode(), torch.device(device).type
-    if kind == "cuda" and mode == _NEVER:
-        return ["CUDA without deterministic algorithms (determinism: strict sets them)"]
-    if kind == "cuda" and mode == _WARN:
-        return ["CUDA with deterministic algorithms that only warn (determinism: strict requires them)"]
+    accelerator = accelerator_of(device)
+    if accelerator.is_nondeterministic and mode == _NEVER:
+        return [f"{accelerator.label} without deterministic algorithms (determinism: strict sets them)"]
+    if accelerator.is_nondeterministic and mode == _WARN:
+        only_warn = "deterministic algorithms that only warn (determinism: strict requires them)"
+        return [f"{accelerator.label} with {only_warn}"]
     if kind == "cpu" and mode == _NEVER and torch.get_num_threads() > 1:
         return ["several threads without deterministic algorithms (determinism: seeded sets them)"]
     return []

@@ -19,6 +19,7 @@ from roost.package.results import initial_weights
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
 from roost.project.device_choice import choose_device
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hooks import TimeLimit
 from roost.train.trainer import Trainer
@@ -113,13 +114,18 @@ def record_stack(
     world = trainer.ranks.world_size
     if first is None:
         now = environment.capture(
-            device, seed=settings.seed, determinism=settings.determinism, ranks=world, strategy=strategy
+            device,
+            accelerator_of(device),
+            seed=settings.seed,
+            determinism=settings.determinism,
+            ranks=world,
+            strategy=strategy,
         )
         body = {**now, "git": package.request.get("git")}
         data = msgspec.json.format(msgspec.json.encode(body), indent=2)
         durable.write(package.path / environment.NAME, data)
     else:
-        now = environment.stack(device, ranks=world, strategy=strategy)
+        now = environment.stack(device, accelerator_of(device), ranks=world, strategy=strategy)
         for reason in environment.stack_differences(
             {**first["stack"], **_ranks_of_checkpoint(package, id)}, now
         ):

@@ -10,6 +10,7 @@ import torch
 from roost.operations.reading.determinism_summary import DeterminismSummary, read
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.package import environment
+from roost.train.accelerators.registry import accelerator_of
 from tests.messages import Messages
 
 GPU = {
@@ -35,7 +36,7 @@ def test_all_of_it(tmp_path: Path) -> None:
 
 
 def test_what_a_worker_writes(tmp_path: Path) -> None:
-    body = environment.capture("cpu", seed=0, determinism="strict")
+    body = environment.capture("cpu", accelerator_of("cpu"), seed=0, determinism="strict")
     found = read(written(tmp_path, **body))
     assert found is not None and found.asked == "strict" and found.threads == torch.get_num_threads()
     assert found.algorithms == "off" and found.tf32 == [] and found.cudnn_benchmark is None

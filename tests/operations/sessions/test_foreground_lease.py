@@ -170,6 +170,7 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     assert choose_one_card("cpu") == SessionCards() and choose_one_card("cpu").ids is None
+    assert choose_one_card("mps") == SessionCards() == cards_of_session({"device": "xpu", "cards": None})
     assert choose_one_card("auto").ids == ["SIM-0"]
     first = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     assert choose_one_card("cuda").ids == ["SIM-1"]

@@ -207,6 +207,25 @@ def test_a_gpu_that_is_named_where_there_is_none(
     assert decided(RankRequest(devices=1, strategy=strategy)).request["ranks"] == 1
 
 
+@pytest.mark.parametrize("device", ["mps", "xpu"])
+def test_a_gpu_of_another_maker_is_for_one_process(
+    device: str, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    """And takes none of NVIDIA's cards, where there are some, too."""
+    has(monkeypatch, FOUR)
+    assert short(decided(device=device)) == (device, "single", 1, None)
+    assert short(decided(RankRequest(devices=1), device=device)) == (device, "single", 1, None)
+    for asked in (RankRequest(devices=2), RankRequest(strategy="ddp")):
+        with pytest.raises(Refused) as refused:
+            decided(asked, device=device)
+        assert refused.value.setting == "--device" and repr(device) in str(refused.value)
+    messages.check(refused.value)
+    with pytest.raises(Refused) as refused:
+        decided(RankRequest(devices=[0]), device=device)
+    assert device in refused.value.detail
+    messages.check(refused.value)
+
+
 def test_a_terminal_is_for_one_process(messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
         decided(RankRequest(devices=2), device="cpu", terminal="/dev/pts/1")

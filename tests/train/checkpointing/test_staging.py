@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roost.base import state_tree
-from roost.train.checkpointing.staging import Staging, StagingMemory
+from roost.train.checkpointing.staging import Staging, StagingMemory, unpinned_memory
 
 
 def state() -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_only_what_was_named_is_late_and_lies_in_memory_of_its_own() -> None:
 
 
 def test_memory_is_kept_and_aligned() -> None:
-    kept = StagingMemory(pinned=False)
+    kept = StagingMemory(unpinned_memory)
     sizes = [1, 63, 64, 65, 3 << 20, 0, 5, 100 << 20, 7]
     first = [kept.allocate(size) for size in sizes]
     assert [len(one) for one in first] == sizes

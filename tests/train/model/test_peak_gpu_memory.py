@@ -9,6 +9,8 @@ from roost.train.model import peak_gpu_memory
 from roost.train.model.peak_gpu_memory import PeakMemory
 from tests.train.fake_cuda import FakeCuda
 
+SECOND = torch.device("cuda:1")
+
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
@@ -20,13 +22,13 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 def test_rows_begin_the_counting_anew_and_the_most_stays(cuda: FakeCuda) -> None:
     cuda.reserved[1], cuda.allocated[1] = 300.0, 200.0
-    assert peak_gpu_memory.process_peak(1) == PeakMemory(300.0, 200.0)
-    assert peak_gpu_memory.peak_since_last_call(torch.device("cuda:1")) == 200.0 and cuda.resets == [1]
+    assert peak_gpu_memory.process_peak(SECOND) == PeakMemory(300.0, 200.0)
+    assert peak_gpu_memory.peak_since_last_call(SECOND) == 200.0 and cuda.resets == [1]
     cuda.reserved[1], cuda.allocated[1] = 310.0, 50.0
-    assert peak_gpu_memory.peak_since_last_call(1) == 50.0
+    assert peak_gpu_memory.peak_since_last_call(SECOND) == 50.0
     assert (
-        peak_gpu_memory.process_peak(1) == PeakMemory(310.0, 200.0)
-        and peak_gpu_memory.process_peak(0) == PeakMemory()
+        peak_gpu_memory.process_peak(SECOND) == PeakMemory(310.0, 200.0)
+        and peak_gpu_memory.process_peak(torch.device("cuda:0")) == PeakMemory()
     )
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roost.base import state_tree
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.parts import bits
@@ -86,10 +87,11 @@ def test_a_device_state_that_cannot_be_restored_is_reported(
     state = seeding.rng_state()
     assert seeding.set_rng_state(state) == []
     foreign = {**state, "cuda": [torch.zeros(16, dtype=torch.uint8)]}
-    if not seeding.uses_cuda():
+    cuda = accelerator_of("cuda")
+    if not cuda.is_initialized():
         (not_in_use,) = seeding.set_rng_state(foreign)
         assert "CUDA" in not_in_use
-    monkeypatch.setattr(seeding, "uses_cuda", lambda: True)
+    monkeypatch.setattr(cuda, "is_initialized", lambda: True)
     (of_others,) = seeding.set_rng_state({**state, "cuda": foreign["cuda"] * 8})
     assert "CUDA" in of_others and "8" in of_others
     messages.check(of_others)
@@ -119,7 +121,7 @@ def test_the_current_cuda_device_is_saved_and_restored() -> None:
 
 
 def test_isolated_for_fetching_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeding, "uses_cuda", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     monkeypatch.setattr("torch.cuda.get_rng_state", lambda: pytest.fail("asked"))
     monkeypatch.setattr("torch.cuda.set_rng_state", lambda _: pytest.fail("changed"))
     seeding._seed_cpu(3)

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from roost.base.errors import UsageError
+from roost.base.text.word_list import join_names
+from roost.devices import device_types
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,7 +20,7 @@ class _DeviceType(click.Choice[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value[:1].isdecimal() and ctx is not None and any(p.name == "devices" for p in ctx.command.params):
             raise UsageError(
-                "must be auto, cpu or cuda",
+                f"must be one of {join_names(device_types.REQUESTABLE)}",
                 setting="--device",
                 received=value,
                 fix=f"write --devices {value}",
@@ -38,7 +40,7 @@ def device_options(otherwise: str, *, verb: str = "train") -> Callable[[F], F]:
         short = click.option("-CPU", "cpu", is_flag=True, help="Short for --device cpu.")
         return click.option(
             "--device",
-            type=_DeviceType(["auto", "cpu", "cuda"]),
+            type=_DeviceType(device_types.REQUESTABLE),
             help=f"Where to {verb}; auto: on the GPU if there is one. Default: {otherwise}.",
         )(short(command))
 

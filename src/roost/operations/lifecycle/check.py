@@ -32,7 +32,7 @@ class CheckRequest:
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     device: str = "auto"
-    """auto, cpu or cuda."""
+    """auto, cpu, cuda, mps or xpu."""
     command: Sequence[str] = ()
 
 

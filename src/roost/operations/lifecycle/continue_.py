@@ -43,7 +43,7 @@ class ContinueRequest:
     overrides: Sequence[str] = ()
     description: str | None = None
     device: str | None = None
-    """auto, cpu or cuda; None: as in the session before."""
+    """auto, cpu, cuda, mps or xpu; None: as in the session before."""
     force: bool = False
     project: Path | None = None
     """The current folder of the project, for links to what was not copied; None: the folder at the start of

@@ -40,7 +40,7 @@ class DebugRequest:
     begin: bool = False
     """Stop before the step, not where it fails."""
     device: str | None = None
-    """auto, cpu or cuda; None: as in the session of the step."""
+    """auto, cpu, cuda, mps or xpu; None: as in the session of the step."""
     project: Path | None = None
     """The current folder of the project; None: the folder at the start of the run."""
 

@@ -59,7 +59,7 @@ class ForkRequest:
     save_root: Path | None = None
     """The folder of the new package; None: ``save_root`` if an override sets it, else that of the package."""
     device: str | None = None
-    """auto, cpu or cuda; None: as in the newest session of the package."""
+    """auto, cpu, cuda, mps or xpu; None: as in the newest session of the package."""
     ranks: RankRequest = field(default_factory=RankRequest)
     """How many processes, on which devices."""
     terminal: str = ""

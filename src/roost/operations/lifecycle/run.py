@@ -53,7 +53,7 @@ class RunRequest:
     use_description: bool = False
     """Name the package by its description."""
     device: str | None = None
-    """auto, cpu or cuda; None: auto, or as in the session before if ``name`` continues."""
+    """auto, cpu, cuda, mps or xpu; None: auto, or as in the session before if ``name`` continues."""
     initialize: bool = False
     """Save step 0, describe the model, and end: `continue` trains."""
     ranks: RankRequest = field(default_factory=RankRequest)

@@ -35,7 +35,7 @@ class AnalyzeRequest:
     untrained: bool = False
     """Use the weights as the Runner builds them."""
     device: str = "auto"
-    """auto, cpu or cuda."""
+    """auto, cpu, cuda, mps or xpu."""
     project: Path | None = None
     """The folder of the project now; None: its recorded folder."""
     out: Path | None = None

@@ -35,7 +35,7 @@ class PredictRequest:
     averaged: str | None = None
     """The name of an average whose weights are used instead of the trained ones."""
     device: str = "auto"
-    """auto, cpu or cuda."""
+    """auto, cpu, cuda, mps or xpu."""
     project: Path | None = None
     """The folder of the project now; None: its recorded folder."""
     out: Path | None = None

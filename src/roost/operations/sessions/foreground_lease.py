@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from roost.base.errors import Refused
 from roost.base.system.worker_protocol import LEASE_VARIABLE
 from roost.base.text.word_list import join_names
-from roost.devices import inventory, lease, visible_cards
+from roost.devices import device_types, inventory, lease, visible_cards
 from roost.devices.card import Card
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
 
@@ -71,7 +71,7 @@ def choose_one_card(device: str) -> SessionCards:
     there is any.
 
     Args:
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, mps or xpu.
 
     Raises:
         CardsBusy: Other processes hold all of them.
@@ -92,12 +92,14 @@ def choose_one_card(device: str) -> SessionCards:
 
 def _usable_cards(device: object) -> SessionCards:
     """Returns the cards that torch, or a simulation, can use."""
-    if device == "cpu" or not (inventory.is_simulated() or visible_cards.torch_can_compute()):
+    if not device_types.may_use_cards(device):
+        return SessionCards()
+    if not (inventory.is_simulated() or visible_cards.torch_can_compute()):
         return SessionCards()
     try:
         return SessionCards(visible_cards.cards())
     except Refused as error:
-        if device == "cuda":
+        if device == device_types.CARDS:
             raise
         return SessionCards(notes=[f"this session takes no lease of a GPU: {error.message}"])
 

@@ -44,7 +44,7 @@ def worker_on_copy(
     Args:
         plan: What to copy.
         task: The worker's argument in place of a session number; also the kind of its session.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, mps or xpu.
         command: The command line as typed.
         session_cards: The cards of the worker.
 

@@ -12,7 +12,7 @@ from roost.base.errors import Refused, UsageError
 from roost.base.system import cpu_cores
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
-from roost.devices import visible_cards
+from roost.devices import device_types, visible_cards
 from roost.devices.card import Card
 from roost.operations.sessions.foreground_lease import prefer_unleased
 from roost.package.package import PackageFolder
@@ -86,7 +86,7 @@ def plan_ranks(
     Args:
         ranks: The request of the caller, completed from the session before.
         settings: The effective settings.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, mps or xpu.
         terminal: The terminal that the session has for itself; empty if none.
         where: Returns where a dotted key was set, for messages.
 
@@ -143,7 +143,7 @@ def cards_of_this_machine(request: Mapping[str, Any], settings: Settings) -> lis
     Raises:
         Refused: This machine does not have that many, or not these.
     """
-    if request.get("device") != "cuda":
+    if request.get("device") != device_types.CARDS:
         return None
     ranks = RankRequest(devices=request["devices"], strategy=request["strategy"])
     if ranks.devices == "auto":  # on the first machine: all
@@ -243,6 +243,13 @@ def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
     """Returns the device type, the cards (None: all visible ones), and the number of ranks on this
     machine."""
     found = _available_cards(choice)
+    if not found and choice.device not in (device_types.AUTO, device_types.CPU):
+        raise Refused(
+            "several ranks compute on the CPU or with CUDA only",
+            setting="--device",
+            received=choice.device,
+            fix="choose one of these, or leave out -DDP, --devices and the setting strategy",
+        )
     if not found:
         return "cpu", None, _process_count(choice)
     if choice.devices == "auto":
@@ -253,10 +260,10 @@ def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
 
 def _available_cards(choice: _LayoutChoice) -> list[Card]:
     """Returns the GPUs to choose from; empty if the session computes on the CPU."""
-    if choice.device == "cpu":
+    if not device_types.may_use_cards(choice.device):
         return []
     found = visible_cards.cards() if visible_cards.torch_can_compute() else []
-    if not found and choice.device == "cuda":
+    if not found and choice.device == device_types.CARDS:
         fix = "use the CPU with -CPU --devices N for N processes"
         raise Refused(_no_gpu_reason(choice), setting="--device", received="cuda", fix=fix)
     return found
@@ -313,8 +320,9 @@ def _device_count(choice: _LayoutChoice) -> int | Literal["auto"]:
 
 
 def _no_gpu_reason(choice: _LayoutChoice) -> str:
-    if choice.device == "cpu":
-        return "the CPU is requested"
+    if not device_types.may_use_cards(choice.device):
+        requested = "the CPU" if choice.device == device_types.CPU else choice.device
+        return f"{requested} is requested"
     return f"no GPU is visible: {visible_cards.no_cards_reason()}"
 
 
@@ -335,7 +343,7 @@ def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -
 
 def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | None, count: int) -> list[str]:
     where = "on the CPU"
-    if kind == "cuda":
+    if kind == device_types.CARDS:
         numbers = f" {', '.join(str(card.number) for card in chosen)}" if chosen is not None else ""
         where = f"on GPU{'s' * (count > 1)}{numbers}"
     elif choice.device == "auto":

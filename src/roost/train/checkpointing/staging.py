@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from roost.base import state_tree
 from roost.base.state_tree import Leaf
+from roost.train.accelerators.accelerator import DeviceEvent, DeviceStream
+from roost.train.accelerators.registry import accelerator_of
 
 _ALIGNMENT = 64
 _FIRST_BLOCK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 26
@@ -24,11 +26,11 @@ class StagingMemory:
     copy.
 
     Args:
-        pinned: Whether the memory is pinned, so that a GPU can write into it asynchronously.
+        new: Returns (num_bytes,) uint8 on the host.
     """
 
-    def __init__(self, *, pinned: bool) -> None:
-        self._pinned = pinned
+    def __init__(self, new: Callable[[int], Tensor]) -> None:
+        self._new = new
         self._blocks: list[Tensor] = []
         self._block = self._offset = 0
 
@@ -47,7 +49,7 @@ class StagingMemory:
             self._block, self._offset = self._block + 1, 0
         held = sum(len(block) for block in self._blocks)
         size = max(num_bytes, min(_BLOCK_BYTES, max(_FIRST_BLOCK_BYTES, held)))
-        self._blocks.append(torch.empty(size, dtype=torch.uint8, pin_memory=self._pinned))
+        self._blocks.append(self._new(size))
         return self.allocate(num_bytes)
 
 
@@ -73,13 +75,15 @@ class Staging:
     """
 
     def __init__(self) -> None:
-        self._host, self._pinned = StagingMemory(pinned=False), StagingMemory(pinned=True)
+        self._host = StagingMemory(unpinned_memory)
+        self._pinned: dict[str, StagingMemory] = {}
+        """The pinned memory of each type of accelerator that copies concurrently."""
         self._defer: Collection[int] = ()
         self._deferred: list[_DeferredCopy] = []
         self._remaining: list[_DeferredCopy] = []
         """The deferred copies on the CPU, which `copy_deferred` makes."""
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._events: list[tuple[torch.device, torch.cuda.Event]] = []
+        self._streams: dict[torch.device, DeviceStream] = {}
+        self._events: list[tuple[torch.device, DeviceEvent]] = []
         self._gpu_sources: list[Tensor] = []
         """The tensors from which a GPU may still be copying."""
 
@@ -91,7 +95,8 @@ class Staging:
                 contiguous are copied at once nevertheless.
         """
         self._host.reset()
-        self._pinned.reset()
+        for memory in self._pinned.values():
+            memory.reset()
         self._defer = {tensor.data_ptr() for tensor in map(_local_tensor, defer) if _may_defer(tensor)}
         self._deferred, self._remaining, self._events, self._gpu_sources = [], [], [], []
 
@@ -106,8 +111,9 @@ class Staging:
         tensor, is_shard = state_tree.local_part(value)
         tensor = tensor.detach()
         name = state_tree.dtype_name(tensor)
-        on_gpu = tensor.device.type == "cuda"
-        to = (self._pinned if on_gpu else self._host).allocate(tensor.numel() * tensor.element_size())
+        on_gpu = _copies_concurrently(tensor)
+        memory = self._pinned_memory(tensor.device) if on_gpu else self._host
+        to = memory.allocate(tensor.numel() * tensor.element_size())
         late = tensor.data_ptr() in self._defer and (on_gpu or tensor.is_contiguous())
         shaped = to.view(tensor.dtype).view(tensor.shape)
         if late:
@@ -115,28 +121,34 @@ class Staging:
         elif on_gpu:
             shaped.copy_(tensor, non_blocking=True)  # ordered before the later kernels of this stream
             self._gpu_sources.append(tensor)
-        elif tensor.device.type == "cpu" and tensor.is_contiguous() and not _is_lazy(tensor):
+        elif tensor.is_cpu and tensor.is_contiguous() and not _is_lazy(tensor):
             _copy_bytes(to, state_tree.tensor_leaf(tensor).data)
         else:
             shaped.copy_(tensor)
         return Leaf(name, tuple(tensor.shape), _view(to), is_shard)
 
+    def _pinned_memory(self, device: torch.device) -> StagingMemory:
+        if device.type not in self._pinned:
+            self._pinned[device.type] = StagingMemory(accelerator_of(device).pinned_memory)
+        return self._pinned[device.type]
+
     def start_gpu_copies(self) -> None:
         """Starts the deferred copies of GPU tensors, on a separate stream of each GPU, concurrently with the
         next kernels of the current stream."""
-        devices = {one.tensor.device for one in self._deferred if one.tensor.device.type == "cuda"}
+        devices = {one.tensor.device for one in self._deferred if _copies_concurrently(one.tensor)}
         for device in devices:
-            stream = self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(stream):
+            accelerator = accelerator_of(device)
+            stream = self._streams.setdefault(device, accelerator.new_stream(device))
+            stream.wait_stream(accelerator.current_stream(device))
+            with accelerator.use_stream(stream):
                 for one in self._deferred:
                     if one.tensor.device == device:
                         one.to.copy_(one.tensor, non_blocking=True)
                         self._gpu_sources.append(one.tensor)
                 self._events.append((device, stream.record_event()))
         for device in {tensor.device for tensor in self._gpu_sources}:
-            self._events.append((device, torch.cuda.current_stream(device).record_event()))
-        self._remaining = [one for one in self._deferred if one.tensor.device.type != "cuda"]
+            self._events.append((device, accelerator_of(device).current_stream(device).record_event()))
+        self._remaining = [one for one in self._deferred if not _copies_concurrently(one.tensor)]
 
     @property
     def is_short(self) -> bool:
@@ -157,7 +169,7 @@ class Staging:
     def order_after_copies(self) -> None:
         """Orders the later kernels of the GPUs after their copies; does not block."""
         for device, event in self._events:
-            event.wait(torch.cuda.current_stream(device))
+            event.wait(accelerator_of(device).current_stream(device))
 
     def wait(self) -> None:
         """Waits until the GPUs have copied; called before the bytes are read."""
@@ -171,8 +183,17 @@ def _local_tensor(tensor: Tensor) -> Tensor:
     return own
 
 
+def unpinned_memory(num_bytes: int) -> Tensor:
+    """Returns (num_bytes,) uint8."""
+    return torch.empty(num_bytes, dtype=torch.uint8)
+
+
+def _copies_concurrently(tensor: Tensor) -> bool:
+    return accelerator_of(tensor.device).copies_concurrently
+
+
 def _may_defer(tensor: Tensor) -> bool:
-    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda"):
+    if tensor.layout is not torch.strided or not (tensor.is_cpu or _copies_concurrently(tensor)):
         return False
     return bool(tensor.numel()) and not tensor.is_inference() and not _is_lazy(tensor)
 

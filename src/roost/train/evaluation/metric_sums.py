@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import Ranks
 
 _FOLD_BATCHES = 1024
@@ -141,7 +142,7 @@ def metric_total(name: str, tensor: Tensor, num_samples: int) -> Tensor | None:
             fix="return one value per sample (B,) or the mean of the batch ()",
         )
     # float64 even for float32 values: a mean over a million samples keeps its digits.
-    wide = tensor.detach().to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    wide = tensor.detach().to(torch.float64 if accelerator_of(tensor.device).has_float64 else torch.float32)
     return wide.sum() if wide.dim() else wide * num_samples
 
 

@@ -19,6 +19,7 @@ from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results.black_box import BATCH, NOTE, STATE, FailureNote
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.step import seeding
 from roost.train.step.loss import Window
 
@@ -91,7 +92,8 @@ class BlackBoxRecorder:
                 left_out.append(f"{what}: {_first_line(error)}")
                 return {}
 
-        stack = tried("the stack", lambda: environment.stack(str(trainer.runner.device)))
+        device = trainer.runner.device
+        stack = tried("the stack", lambda: environment.stack(str(device), accelerator_of(device)))
         batch: dict[str, Any] = {}
         state: dict[str, Any] = {}
         if window is not None:

@@ -12,6 +12,7 @@ from roost.base.errors import ContractError, Damaged, NotFound, PeerLost, RoostE
 from roost.package.checkpoints import checkpoint
 from roost.package.results import skipped_steps
 from roost.package.results.black_box import FailureNote
+from roost.train.accelerators.registry import empty_caches
 from roost.train.checkpointing import rank_state
 from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Interrupted
@@ -195,7 +196,7 @@ class Recovery:
         if why := failed_step.machine_cause_on_any_rank(trainer.ranks, error):
             trainer.note_inexact(f"step {note.step} was skipped {why}")
         if isinstance(error, torch.OutOfMemoryError):
-            torch.cuda.empty_cache()
+            empty_caches()
         return _SKIPPED
 
     # ---- checks, where values are read from the device anyway -------------------------------------------

@@ -45,8 +45,8 @@ class StepReporter:
         self, black_box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
     ) -> None:
         self._black_box, self._log, self._session = black_box, log, session
-        self._watched_generators: list[torch.Generator] = []
-        self._states: list[torch.Tensor] = []
+        self._watched_generators: dict[str, torch.Generator] = {}
+        self._states: dict[str, torch.Tensor] = {}
         self._host_states: dict[str, Any] = {}
         self._infrequent: list[Optim] = []
         """The optimizers that do not step every time; they count the steps in which they were called."""
@@ -58,14 +58,13 @@ class StepReporter:
         """Called when training begins or continues; from here on the random generators and the counters of
         the optimizers are remembered."""
         self._infrequent = [optim for optim in optims if optim.every_n_steps > 1]
-        cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if seeding.uses_cuda() else []
-        self._watched_generators = [torch.default_generator, *cuda] if self._black_box is not None else []
+        self._watched_generators = seeding.generators_in_use() if self._black_box is not None else {}
         self._host_states = seeding.rng_state(devices=False)
 
     def before_step(self) -> None:
         """Remembers the state of torch's generators before a step, which costs 1 µs. NumPy's and Python's
         would cost 30 µs; a step that draws from them is detected after it failed."""
-        self._states = [source.get_state() for source in self._watched_generators]
+        self._states = {key: source.get_state() for key, source in self._watched_generators.items()}
         self._call_counts = [optim.num_calls for optim in self._infrequent]
 
     def _generators(self) -> tuple[dict[str, Any], list[str]]:
@@ -76,8 +75,7 @@ class StepReporter:
             for key, name in (("numpy", "NumPy's"), ("python", "Python's"))
             if not _are_same_states(now[key], self._host_states[key])
         ]
-        then = {**now, **dict(zip(("torch", "cuda"), (self._states[0], self._states[1:]), strict=True))}
-        return then, moved
+        return {**now, **seeding.as_rng_state(self._states)}, moved
 
     # ---- notes ------------------------------------------------------------------------------------------
 

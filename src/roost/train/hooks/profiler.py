@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from roost.base import durable
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.hook import Hook
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ class Profile(Hook):
         # Otherwise libkineto, which reads it when it first starts, prints to stderr.
         os.environ.setdefault("KINETO_LOG_LEVEL", _LOG_LEVEL)
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if trainer.runner.device.type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        own = accelerator_of(trainer.runner.device).profiler_activity()
+        if own is not None:
+            activities.append(own)
         self._profiler = torch.profiler.profile(
             activities=activities, profile_memory=self._memory, with_stack=self._stacks
         )
@@ -118,7 +120,8 @@ class Profile(Hook):
         profiler, self._profiler, self._is_over = self._profiler, None, True
         profiler.stop()
         averages = profiler.key_averages()
-        key = "self_device_time_total" if trainer.runner.device.type == "cuda" else "self_cpu_time_total"
+        traces_device = accelerator_of(trainer.runner.device).profiler_activity() is not None
+        key = "self_device_time_total" if traces_device else "self_cpu_time_total"
         durable.make_folders(self._folder, below=self._folder.parent.parent)
         trace = self._folder / "trace.json"
         # The profiler writes the file itself, as a trace may be too large to be held in memory. The staging

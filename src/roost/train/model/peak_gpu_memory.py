@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 
+from roost.train.accelerators.registry import accelerator_of
+
 _MB = 2**20
 
 
@@ -22,30 +24,31 @@ class PeakMemory(NamedTuple):
     """Memory of tensors."""
 
 
-_earlier_peaks: dict[int, PeakMemory] = {}
+_earlier_peaks: dict[torch.device, PeakMemory] = {}
 """The peaks of each GPU until its counters were last reset."""
 
 
-def process_peak(device: torch.device | int) -> PeakMemory:
+def process_peak(device: torch.device) -> PeakMemory:
     """Returns the peaks of a GPU since the process started."""
-    index = _index(device)
+    accelerator, gpu = accelerator_of(device), _numbered(device)
     now = PeakMemory(
-        torch.cuda.max_memory_reserved(index) / _MB,
-        torch.cuda.max_memory_allocated(index) / _MB,
+        accelerator.peak_reserved_bytes(gpu.index) / _MB,
+        accelerator.peak_allocated_bytes(gpu.index) / _MB,
     )
-    return PeakMemory(*map(max, now, _earlier_peaks.get(index, PeakMemory())))
+    return PeakMemory(*map(max, now, _earlier_peaks.get(gpu, PeakMemory())))
 
 
-def peak_since_last_call(device: torch.device | int) -> float:
+def peak_since_last_call(device: torch.device) -> float:
     """Returns the peak memory of tensors in MB since the last call, and resets the counters."""
-    index = _index(device)
-    _earlier_peaks[index] = process_peak(index)
-    allocated_mb = torch.cuda.max_memory_allocated(index) / _MB
-    torch.cuda.reset_peak_memory_stats(index)
+    accelerator, gpu = accelerator_of(device), _numbered(device)
+    _earlier_peaks[gpu] = process_peak(gpu)
+    allocated_mb = accelerator.peak_allocated_bytes(gpu.index) / _MB
+    accelerator.reset_peaks(gpu.index)
     return allocated_mb
 
 
-def _index(device: torch.device | int) -> int:
-    if isinstance(device, int):
+def _numbered(device: torch.device) -> torch.device:
+    """Returns the device with its number; without one it is the current device."""
+    if device.index is not None:
         return device
-    return device.index if device.index is not None else torch.cuda.current_device()
+    return torch.device(device.type, accelerator_of(device).current_index())

@@ -17,6 +17,7 @@ from roost.base.text.word_list import join_names
 from roost.config import call_arguments, interpolation, objects, section_schema, synonyms
 from roost.config.sections.optimizers import GroupSettings, OptimizerSettings, SchedulerSettings
 from roost.config.settings import Where
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed import sharded_tensors
 from roost.train.model.parameters import MAX_LISTED_NAMES, Parameters
 from roost.train.optim.optimizer import LR_SCALE, Optim
@@ -301,9 +302,10 @@ class _OptimBuilder:
             (".Adam", ".AdamW")
         ):
             return False
-        # Older torch has no fused Adagrad for CUDA.
-        devices = ("cpu",) if one.class_.endswith(".Adagrad") else ("cpu", "cuda")
-        return all(p.is_floating_point() and p.device.type in devices for p in self._tensors(chosen))
+        return all(
+            p.is_floating_point() and accelerator_of(p.device).has_fused(one.class_)
+            for p in self._tensors(chosen)
+        )
 
 
 def _lr_scale_entry(scale: float) -> dict[str, float]:

@@ -11,5 +11,5 @@ compilation: loss functions compiled by torch.compile
 windows: draws the micro-batches of each step
 seeding: seeds and states of random generators
 timing: time and memory by part of a step
-device_clock: times of a GPU by CUDA events
+device_clock: times of an accelerator by its events
 """

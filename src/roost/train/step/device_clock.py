@@ -1,28 +1,17 @@
-"""Measures with CUDA events how long a GPU works on each part of a step."""
+"""Measures with events how long an accelerator works on each part of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
+
+from roost.train.accelerators.accelerator import DeviceEvent
 
 _MAX_STEPS = 64
 _MAX_EVENTS = 2048
 """With more events than this no further step is measured; it bounds the memory if steps have many batches."""
 _BETWEEN_STEPS = -1
-
-
-class DeviceEvent(Protocol):
-    """The methods of `torch.cuda.Event` that are used here."""
-
-    def record(self, stream: Any) -> None:
-        """Enqueues the event: it completes when all earlier work of the stream is done."""
-
-    def elapsed_time(self, end: Any) -> float:
-        """Returns the milliseconds from this event to ``end``."""
-
-    def synchronize(self) -> None:
-        """Waits until the event has completed."""
 
 
 class DeviceClock:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import ConfigError, ContractError, TrainingError
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.optim.optimizer import Optim
 
 Precision = Literal[32, "bf16", "fp16"]
@@ -32,13 +33,13 @@ def autocast_context(precision: Precision, device: torch.device) -> AbstractCont
         return _NO_AUTOCAST
     if precision not in _DTYPES:
         raise ContractError("the precision is unknown", received=precision, fix='use 32, "bf16" or "fp16"')
-    return torch.autocast(device.type, _DTYPES[precision])
+    return accelerator_of(device).autocast(_DTYPES[precision])
 
 
 def make_scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler | None:
     """Returns a scaler of the loss, which keeps small gradients from vanishing in fp16 (Micikevicius et al.,
     ICLR 2018); None for precisions with the range of float32."""
-    return torch.amp.GradScaler(device.type) if precision == "fp16" else None
+    return accelerator_of(device).grad_scaler() if precision == "fp16" else None
 
 
 def overflows(scaler: torch.amp.GradScaler, optims: Iterable[Optim]) -> Tensor | None:
@@ -96,22 +97,11 @@ def require_supported(
     Raises:
         ConfigError: The device does not support it.
     """
-    if precision == 32 or _is_supported(_DTYPES[precision], device):
+    accelerator = accelerator_of(device)
+    if precision == 32 or accelerator.computes_with(_DTYPES[precision], device):
         return
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    fix = "use fp16 or 32" if precision == "bf16" and device.type == "cuda" else "use 32"
+    name = accelerator.model(device) or device.type
+    fix = "use fp16 or 32" if precision == "bf16" and accelerator.always_has_fp16 else "use 32"
     raise ConfigError(
         f"{name} does not support {precision}", setting=setting, received=precision, where=where, fix=fix
     )
-
-
-def _is_supported(kind: torch.dtype, device: torch.device) -> bool:
-    # An older GPU emulates bf16, several times slower than float32: that is not support.
-    if device.type == "cuda" and kind is torch.bfloat16:
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    try:
-        one = torch.ones(8, 8, device=device)
-        with torch.autocast(device.type, kind):
-            return (one @ one).dtype is kind
-    except RuntimeError:
-        return False

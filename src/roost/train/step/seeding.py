@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+
+from roost.train.accelerators.accelerator import Accelerator
+from roost.train.accelerators.registry import ACCELERATORS
 
 _MASK = (1 << 64) - 1
 
@@ -48,25 +51,20 @@ def _seed_cpu(seed: int) -> None:
     random.seed(seed)
 
 
-def uses_cuda() -> bool:
-    """Whether this process has a CUDA context."""
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
 def rng_state(*, devices: bool = True) -> dict[str, Any]:
     """Returns the state of every global generator, as plain data and arrays.
 
-    For CUDA it is the state of the current device, and only if CUDA is in use: a process trains on one
-    device, and reading a state creates a context. ``devices=False``: the CPU generators only.
+    Of an accelerator it is the state of the current device, and only if the accelerator is in use: a process
+    trains on one device, and reading a state creates a context. ``devices=False``: the CPU generators only.
     """
-    cuda = devices and uses_cuda()
-    mps = devices and torch.backends.mps.is_available()
+    in_use = [one for one in ACCELERATORS.values() if devices and one.is_initialized()]
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, numbers, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if cuda else [],
-        "mps": [torch.mps.get_rng_state()] if mps else [],
+        "cuda": [],  # these two keys are in every checkpoint, others only where the accelerator is in use
+        "mps": [],
+        **{one.type: [one.rng_state()] for one in in_use},
         "numpy": {
             "name": name,
             "keys": np.asarray(keys),
@@ -78,6 +76,17 @@ def rng_state(*, devices: bool = True) -> dict[str, Any]:
     }
 
 
+def generators_in_use() -> dict[str, torch.Generator]:
+    """Returns torch's default generator, ``torch``, and that of each accelerator in use, by its type."""
+    own = {one.type: one.generator() for one in ACCELERATORS.values() if one.is_initialized()}
+    return {"torch": torch.default_generator, **{key: one for key, one in own.items() if one is not None}}
+
+
+def as_rng_state(states: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns the states of `generators_in_use` as `rng_state` returns them."""
+    return {key: state if key == "torch" else [state] for key, state in states.items()}
+
+
 def set_rng_state(state: dict[str, Any]) -> list[str]:
     """Restores the state of every global generator from the result of `rng_state`.
 
@@ -87,8 +96,7 @@ def set_rng_state(state: dict[str, Any]) -> list[str]:
     """
     torch.set_rng_state(state["torch"])
     reasons = [
-        *_set_device("CUDA", state["cuda"], torch.cuda if uses_cuda() else None),
-        *_set_device("MPS", state["mps"], torch.mps if torch.backends.mps.is_available() else None),
+        reason for one in ACCELERATORS.values() for reason in _set_device_state(one, state.get(one.type, []))
     ]
     legacy = state["numpy"]
     np.random.set_state(
@@ -99,16 +107,16 @@ def set_rng_state(state: dict[str, Any]) -> list[str]:
     return reasons
 
 
-def _set_device(name: str, states: list[Any], device: Any) -> list[str]:
+def _set_device_state(accelerator: Accelerator, states: list[Any]) -> list[str]:
     if not states:
         return []
-    failure = f"the state of the {name} generator could not be restored"
-    if device is None:
-        return [f"{failure}: {name} is not in use"]
+    failure = f"the state of the {accelerator.label} generator could not be restored"
+    if not accelerator.is_initialized():
+        return [f"{failure}: {accelerator.label} is not in use"]
     if len(states) != 1:
         return [f"{failure}: it was saved for {len(states)} devices"]
     try:
-        device.set_rng_state(states[0])
+        accelerator.set_rng_state(states[0])
     except RuntimeError as error:  # another version of torch may have another size of the state
         return [f"{failure}: {str(error).partition(chr(10))[0]}"]
     return []

@@ -21,6 +21,7 @@ from roost.package.results.time_breakdown import (
     TimeBreakdown,
     column_name,
 )
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.model import peak_gpu_memory
 from roost.train.step.device_clock import DeviceClock
 
@@ -55,12 +56,14 @@ class Timing:
         self.spent = [0.0] * len(PARTS)
         """Host seconds of each part since the last row, always in this same list."""
         self.device: DeviceClock | None = None
-        """The clock of a CUDA device; it must be called when a step begins and when each of its parts
-        ends."""
-        self._gpu = torch.device(device) if torch.device(device).type == "cuda" else None
-        if self._gpu is not None:
-            stream = functools.partial(torch.cuda.current_stream, self._gpu)
-            self.device = DeviceClock(functools.partial(torch.cuda.Event, enable_timing=True), stream)
+        """The clock of a device whose events measure time; it must be called when a step begins and when each
+        of its parts ends."""
+        device = torch.device(device)
+        accelerator = accelerator_of(device)
+        self._gpu = device if accelerator.reports_memory else None
+        if accelerator.times_events:
+            stream = functools.partial(accelerator.current_stream, device)
+            self.device = DeviceClock(accelerator.timed_event, stream)
         self.begin(0, 0)
 
     def begin(self, step: int, samples: int, now: float | None = None) -> None:

@@ -35,7 +35,7 @@ def no_gpu(record: ExceptionRecord, context: FailureContext) -> Cause | None:
     if record.text.startswith("Torch not compiled"):
         why, mend = f"{_torch_version()} was built without CUDA", "; install a torch with CUDA to use one"
     else:
-        from roost.project.device_choice import why_no_gpu  # imports torch, which raised the error
+        from roost.train.accelerators.cuda import why_no_gpu  # imports torch, which raised the error
 
         why, mend = why_no_gpu(), ""
     return Cause(f"no GPU is visible: {why}", _ON_CPU + mend)

@@ -27,10 +27,12 @@ from roost.project.contract import Data, Runner
 from roost.project.device_choice import choose_device
 from roost.project.native_project import Experiment
 from roost.train import hooks
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.batches import Batches
 from roost.train.hook import Hook
 from roost.train.hooks.console import unused_optimizers
 from roost.train.mirrors.mirror_kinds import enabled_mirrors
+from roost.train.model import peak_gpu_memory
 from roost.train.step import timing
 from roost.train.trainer import Trainer
 from roost.worker import failure_report, torch_settings
@@ -87,8 +89,7 @@ class CheckRun:
         inexact = [*trainer.inexact]
         del trainer, whole, own  # a GPU may be too small for two models
         gc.collect()
-        if self._device.startswith("cuda"):
-            torch.cuda.empty_cache()
+        accelerator_of(self._device).empty_cache()
         if stage_hooks.saved is not None:
             inexact += self._load(data, stage_hooks)
         for reason in dict.fromkeys(inexact):
@@ -282,9 +283,9 @@ class CheckRun:
             self._reporter.warn(f"steps that were skipped, as the settings request: {number} of {_STEPS}")
 
     def _peak_gpu_mb(self) -> float | None:
-        if not self._device.startswith("cuda"):
+        if not accelerator_of(self._device).reports_memory:
             return None
-        return round(torch.cuda.max_memory_reserved() / 2**20, 1)
+        return round(peak_gpu_memory.process_peak(torch.device(self._device)).reserved_mb, 1)
 
 
 def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:

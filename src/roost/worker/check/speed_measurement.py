@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Literal
 
-import torch
-
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.batches import Batches
 from roost.train.end_condition import EndCondition
 from roost.train.failures.recovery import Recovery
@@ -33,8 +32,7 @@ class StepClock(Hook):
             self._at.append(perf_counter())
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.runner.device.type == "cuda":
-            torch.cuda.synchronize()
+        accelerator_of(trainer.runner.device).synchronize()
         self._at.append(perf_counter())
 
     @property

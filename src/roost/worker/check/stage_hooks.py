@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from roost.base.errors import Refused
 from roost.base.text.byte_sizes import format_bytes
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.train import hooks
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.evaluation import split_evaluation
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import format_metrics
@@ -141,8 +141,8 @@ class StageHooks:
         return trainer.progress.batch > 0 and left <= trainer.stepper.batches_per_step
 
     def _after_step(self, trainer: Trainer) -> None:
-        if trainer.runner.device.type == "cuda":
-            torch.cuda.synchronize()  # so that the step's time and its errors are counted here
+        # So that the step's time and its errors are counted here.
+        accelerator_of(trainer.runner.device).synchronize()
         loader = trainer.loaders["train"]
         description = loader.newest if isinstance(loader, ObservedBatches) else ""
         per_step = trainer.stepper.batches_per_step

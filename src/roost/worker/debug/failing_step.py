@@ -22,6 +22,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
 from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
 from roost.project.contract import move_to_device
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.failures.black_box_recorder import redraw_window
 from roost.train.failures.step_report import StepReporter, format_error
 from roost.train.hook import Hook, Phase
@@ -252,7 +253,8 @@ class FailingStepHook(Hook):
             return
         self.exit_code = 1
         _print(f"step {self.target.step} does not fail this time: {shown}")
-        now = environment.stack(str(trainer.runner.device))
+        device = trainer.runner.device
+        now = environment.stack(str(device), accelerator_of(device))
         different = environment.stack_differences(note.stack, now)
         if not self.start.is_box and different:
             different.append("the steps before it were replayed")

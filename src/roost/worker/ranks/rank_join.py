@@ -21,6 +21,7 @@ from roost.base.system.worker_protocol import RENDEZVOUS_VARIABLE
 from roost.config.settings import Settings
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed import ranks
 from roost.train.distributed.control_channel import describe_points
 from roost.train.distributed.ranks import ALONE, Ranks
@@ -46,16 +47,15 @@ def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> 
     """
     if this_rank is None or this_rank.world_size == 1:
         return ALONE
-    is_cuda = torch.device(device).type == "cuda"
-    if is_cuda:
-        torch.cuda.set_device(torch.device(device))
+    accelerator = accelerator_of(device)
+    accelerator.set_current(torch.device(device))
     try:
         return ranks.join(
             _store(this_rank),
             this_rank.rank,
             this_rank.world_size,
             local_rank=this_rank.local_rank,
-            backend="nccl" if is_cuda else "gloo",
+            backend=accelerator.collective_backend,
             timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
         )
     except (RuntimeError, ValueError) as error:  # the classes of torch's errors of stores and groups

@@ -1,0 +1,163 @@
+"""NVIDIA's GPUs; and AMD's, as torch's builds for ROCm call them CUDA, too.
+
+On ROCm `torch.version.hip` is set and `torch.version.cuda` is None, cuDNN is MIOpen, NCCL is RCCL (by the
+name ``nccl``), and HIP_VISIBLE_DEVICES counts beside CUDA_VISIBLE_DEVICES. `roost.devices` asks NVIDIA's
+driver alone, so there the lab has no cards, and a foreground run takes no leases.
+
+Never run: no machine with a GPU was available. The calls and their order were compared with torch's source.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roost.train.accelerators.accelerator import Accelerator, DeviceEvent, DeviceStream, float32_precision
+
+
+class Cuda(Accelerator):
+    """CUDA and ROCm. Each method is one call of `torch.cuda`, so a reader sees when the host waits."""
+
+    copies_concurrently = True
+    times_events = True
+    reports_memory = True
+    always_has_fp16 = True
+    is_nondeterministic = True
+    collective_backend = "nccl"
+
+    def __init__(self) -> None:
+        super().__init__("cuda", "CUDA")
+
+    # ---- the devices of this machine --------------------------------------------------------------------
+
+    def is_available(self) -> bool:
+        return torch.cuda.is_available()
+
+    def is_initialized(self) -> bool:
+        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+    def count(self) -> int:
+        return torch.cuda.device_count()
+
+    def current_index(self) -> int:
+        return torch.cuda.current_device()
+
+    def set_current(self, device: torch.device) -> None:
+        torch.cuda.set_device(device)
+
+    def why_unavailable(self) -> str:
+        return f"no GPU is visible: {why_no_gpu()}"
+
+    def model(self, device: torch.device | str) -> str | None:
+        return torch.cuda.get_device_name(device)
+
+    def properties(self) -> list[dict[str, Any]]:
+        found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        return [
+            {
+                "name": gpu.name,
+                "memory_mb": gpu.total_memory >> 20,
+                "capability": f"{gpu.major}.{gpu.minor}",
+                "uuid": str(getattr(gpu, "uuid", "")),  # since torch 2.5 or so
+            }
+            for gpu in found
+        ]
+
+    def versions(self) -> dict[str, Any]:
+        return {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
+
+    def numeric_flags(self) -> dict[str, Any]:
+        cudnn: Any = torch.backends.cudnn
+        return {
+            "matmul_precision": float32_precision(torch.backends.cuda.matmul),
+            "convolution_precision": float32_precision(getattr(cudnn, "conv", cudnn)),
+            "rnn_precision": float32_precision(getattr(cudnn, "rnn", cudnn)),
+            "cudnn_benchmark": cudnn.benchmark,
+            "cudnn_deterministic": cudnn.deterministic,
+            "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        }
+
+    # ---- random numbers ---------------------------------------------------------------------------------
+
+    def rng_state(self) -> Tensor:
+        return torch.cuda.get_rng_state()
+
+    def set_rng_state(self, state: Tensor) -> None:
+        torch.cuda.set_rng_state(state)
+
+    def generator(self) -> torch.Generator | None:
+        return torch.cuda.default_generators[torch.cuda.current_device()]
+
+    # ---- work -------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def current_stream(self, device: torch.device) -> DeviceStream:
+        return torch.cuda.current_stream(device)
+
+    def new_stream(self, device: torch.device) -> DeviceStream:
+        return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def use_stream(self, stream: DeviceStream) -> AbstractContextManager[object]:
+        return torch.cuda.stream(stream)  # type: ignore[arg-type]
+
+    def timed_event(self) -> DeviceEvent:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    def profiler_activity(self) -> torch.profiler.ProfilerActivity | None:
+        return torch.profiler.ProfilerActivity.CUDA
+
+    # ---- memory -----------------------------------------------------------------------------------------
+
+    def reserved_bytes(self, index: int) -> int:
+        return torch.cuda.memory_reserved(index)
+
+    def peak_reserved_bytes(self, index: int) -> int:
+        return torch.cuda.max_memory_reserved(index)
+
+    def peak_allocated_bytes(self, index: int) -> int:
+        return torch.cuda.max_memory_allocated(index)
+
+    def reset_peaks(self, index: int) -> None:
+        torch.cuda.reset_peak_memory_stats(index)
+
+    def out_of_memory_count(self, index: int) -> int:
+        return int(torch.cuda.memory_stats(index).get("num_ooms", 0))
+
+    def free_and_total_bytes(self, index: int) -> tuple[int, int]:
+        return torch.cuda.mem_get_info(index)
+
+    def total_bytes(self, index: int) -> int:
+        return int(torch.cuda.get_device_properties(index).total_memory)
+
+    def limit_memory(self, fraction: float, index: int) -> None:
+        torch.cuda.set_per_process_memory_fraction(fraction, index)
+
+    def empty_cache(self) -> None:
+        torch.cuda.empty_cache()  # does nothing before CUDA is in use
+
+    # ---- numbers ----------------------------------------------------------------------------------------
+
+    def computes_with(self, dtype: torch.dtype, device: torch.device) -> bool:
+        # An older GPU emulates bf16, several times slower than float32: that is not support.
+        if dtype is torch.bfloat16:
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        return super().computes_with(dtype, device)
+
+    def has_fused(self, optimizer: str) -> bool:
+        return not optimizer.endswith(".Adagrad")  # torch 2.6 has none
+
+
+def why_no_gpu() -> str:
+    """Returns the reason why torch sees no GPU on this machine."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} was built without CUDA"
+    if visible is not None:
+        return f"CUDA_VISIBLE_DEVICES is {visible!r}"
+    return "there is none, or its driver is not loaded (nvidia-smi shows it)"
