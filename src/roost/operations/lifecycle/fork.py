@@ -163,7 +163,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
-            after = layers.apply_overrides(values, session.request.get("overrides", []))
+            after = layers.apply_overrides(values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
             values = after

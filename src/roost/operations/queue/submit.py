@@ -234,4 +234,4 @@ def _was_on_cpu(package: PackageFolder) -> bool:
     """Whether the session before had no card. With simulated cards the device is always cpu, and only
     ``cards`` says that there were some."""
     found = package.sessions()
-    return previous_device(package) == "cpu" and not (found and found[-1].request.get("cards"))
+    return previous_device(package) == "cpu" and not (found and found[-1].request.cards)
