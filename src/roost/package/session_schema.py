@@ -195,7 +195,7 @@ class SessionRequest(JsonFields):
 
 
 class RankEnd(JsonFields):
-    """One rank in a session record."""
+    """An entry of `SessionRecord.ranks`."""
 
     rank: int = REQUIRED
     pid: int = REQUIRED
@@ -229,8 +229,8 @@ class SessionRecord(JsonFields):
 
     # --- at the start
     format: int = SESSION_FORMAT
-    session: int = REQUIRED
-    """The number of the session."""
+    session: int | None = None
+    """The number of the session; not set in the record of a further machine, ``<n>.node-<k>.json``."""
     state: Checked[str] = REQUIRED
     """starting, running, succeeded, failed, stopped or crashed. A running session may have been killed: see
     `Session.state`."""

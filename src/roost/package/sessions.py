@@ -35,7 +35,7 @@ class ProcessIdentity(NamedTuple):
 
 @dataclass(frozen=True)
 class Session:
-    """One execution of a package."""
+    """A session of a package, as its two files describe it."""
 
     number: int
     request: SessionRequest
@@ -209,13 +209,14 @@ def read_all(folder: Path) -> list[Session]:
 
 def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
     """Reads one session from its two files; a file that cannot be read counts as not written yet."""
-    found = Session(number, SessionRequest.from_json(load_json(request) or {}), _load_record(record), lock)
+    found = Session(number, SessionRequest.from_json(load_json(request) or {}), load_record(record), lock)
     if found.state == "crashed":  # or it ended properly between reading its record and checking its process
-        return Session(number, found.request, _load_record(record), lock)
+        return Session(number, found.request, load_record(record), lock)
     return found
 
 
-def _load_record(path: Path) -> SessionRecord | None:
+def load_record(path: Path) -> SessionRecord | None:
+    """Reads a session record; None if it is missing or torn, or is not a mapping."""
     fields = load_json(path)
     return SessionRecord.from_json(fields) if fields is not None else None
 

@@ -36,6 +36,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files, require_runner
 from roost.package.results import skipped_steps
+from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
 from roost.package.snapshot import Selection
 
@@ -320,15 +321,16 @@ def _fill_package(source: PackageFolder, info: Manifest, path: Path, folder: Pat
         durable.write(folder / environment.NAME, (source.path / environment.NAME).read_bytes())
 
 
-def _session_request(plan: _ForkPlan, request: ForkRequest) -> dict[str, Any]:
-    body = first_request(
+def _session_request(plan: _ForkPlan, request: ForkRequest) -> SessionRequest:
+    found = first_request(
         plan.project,
         plan.layout.request,
         command=request.command,
         description=request.description,
         terminal=request.terminal,
     )
-    return {**body, "inexact": plan.inexact}
+    found.inexact = plan.inexact
+    return found
 
 
 _INSIDE_EPOCH = (

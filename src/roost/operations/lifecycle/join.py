@@ -21,6 +21,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import sessions
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRecord
 
 
 def join(package: Path | str) -> StartedSession:
@@ -73,7 +74,7 @@ def join(package: Path | str) -> StartedSession:
                 is_launcher=True,
             )
     except BaseException as error:  # makes the place free again
-        record = {"state": "failed", "reason": "start", "error": str(error)}
+        record = SessionRecord(state="failed", reason="start", error=str(error))
         durable.write(running.record, sessions.to_json(record))
         raise
     return StartedSession(opened.path, running, process, notes=ends.notes)
@@ -96,7 +97,8 @@ def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningS
             offset=output_size(output),
         )
         try:
-            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.own_identity()})])
+            starting = SessionRecord(state="starting", **sessions.own_identity())
+            durable.write_new(record, [sessions.to_json(starting)])
         except FileExistsError:
             num_taken += running.session().state in ("starting", "running")
             continue

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
@@ -28,6 +27,7 @@ from roost.package import package_name, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
+from roost.package.session_schema import SessionRequest
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
@@ -165,7 +165,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
     return started
 
 
-def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayout) -> dict[str, Any]:
+def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayout) -> SessionRequest:
     return first_request(
         plan.project,
         layout.request,
