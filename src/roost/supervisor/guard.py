@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, NoReturn
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
-from roost.supervisor.session_record import SessionRecordFile, initial_fields
 from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
+    from roost.supervisor.session_record import SessionRecordFile
 
 _AWAITED_SIGNALS = (signal.SIGCHLD, *signals.CONTROL_SIGNALS)
 
@@ -140,6 +140,8 @@ def _run_supervisor(supervisor: Supervisor) -> NoReturn:
 
 def _record_failed_restart(spec: SessionSpec, why: str) -> None:
     """Records and prints why a restarted session could not be started: its stderr has no reader any more."""
+    from roost.supervisor.session_record import SessionRecordFile, initial_fields
+
     fields = initial_fields(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
     record = SessionRecordFile(spec.session_file, fields)
     record.note_worker_end(None, seconds=0.0)
@@ -176,6 +178,7 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     possible: the cause of that kill may end the guard too."""
     from roost.supervisor import rendezvous, session_restart
     from roost.supervisor.exit_status import killed_supervisor_outcome
+    from roost.supervisor.session_record import SessionRecordFile
 
     survivors = session_processes.kill_all(group)
     session_processes.touch_leases(spec)

@@ -16,7 +16,6 @@ import signal
 from typing import TYPE_CHECKING
 
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
-from roost.package.session_schema import CardMemory, RankEnd
 from roost.supervisor import worker_process
 from roost.supervisor.exit_status import (
     NOT_STARTED,
@@ -32,6 +31,7 @@ from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
+    from roost.package.session_schema import CardMemory, RankEnd
     from roost.supervisor.forkserver.forked_worker import WarmWorker
     from roost.supervisor.monitoring.out_of_memory import OomKills
 
@@ -76,6 +76,8 @@ class RankProcess:
 
     def as_json(self) -> RankEnd:
         """Returns the fields of this rank in the session record."""
+        from roost.package.session_schema import RankEnd
+
         found = RankEnd(rank=self.number, pid=self.worker.pid)
         if self.status is not None:
             report = final_report(self.report)

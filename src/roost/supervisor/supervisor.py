@@ -21,8 +21,7 @@ from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from roost.package.session_schema import SessionRecord
-from roost.supervisor import session_record, signals, worker_process
+from roost.supervisor import signals, worker_process
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.output.output_file import open_output, write_line
 from roost.supervisor.processes import session_processes
@@ -32,6 +31,7 @@ from roost.supervisor.session_spec import SessionSpec
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
+    from roost.supervisor.session_record import SessionRecordFile
     from roost.supervisor.session_watch import SessionWatch
 
 _RECORD_SECONDS = 5.0
@@ -75,7 +75,7 @@ class Supervisor:
         self._limit: SessionOutcome | None = None
         self._overdue: str | None = None
         self._kill_at: float | None = None
-        self._record = session_record.SessionRecordFile(spec.session_file, SessionRecord.from_json({}))
+        self._record: SessionRecordFile
         self._started = time.monotonic()
 
     def start(self) -> None:
@@ -85,12 +85,15 @@ class Supervisor:
         session_processes.adopt_orphans()
         try:
             self._start_workers()
-            self._record.fields = session_record.initial_fields(
+            from roost.supervisor.session_record import SessionRecordFile, initial_fields
+
+            fields = initial_fields(
                 self.spec.session,
                 worker_pid=self._workers.pids[0],
                 guard_pid=self._guard_pid,
                 group=self._group,
             )
+            self._record = SessionRecordFile(self.spec.session_file, fields)
             if self._workers.ranks[0].worker.is_warm:
                 self._record.fields.warm = True
             self._note_ranks()
