@@ -13,6 +13,7 @@ from shlex import quote
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
+from roost.config.step_modes import STEP_MODES
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
@@ -100,7 +101,7 @@ def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
     if request.step is not None:
         raise UsageError("--initialize begins a run, and --iter continues one", fix="leave out one of them")
     mode = plan.settings.step_mode
-    if mode in ("dry", "no_optim"):
+    if not STEP_MODES[mode].trains:
         raise ConfigError(
             "only measures and saves nothing, so there would be nothing to continue",
             setting="step_mode",
