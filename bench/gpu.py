@@ -11,8 +11,6 @@ not timed.
 2. The parts of a step of the wide model on the device, ms, mean over the run.
 3. Host syncs in 799 steps, as torch's sync debug mode reports them: of a raw loop, of a raw loop that reads
    its loss at each step, of roost without rows, and of roost with the eight rows of these steps.
-
-`cudagraph` is measured if roost accepts it; otherwise the refusal is printed.
 """
 
 from __future__ import annotations
@@ -31,8 +29,6 @@ from loops.raw import raw
 from loops.roosted import all_on, all_on_fused, train, trainer_of
 from loops.task import STEPS, WARM, Clocked, Net, Outcome, Work, loss_of, new_batches, new_net, new_optimizer
 
-from roost.base.errors import ConfigError
-from roost.config.settings import parse_settings
 from roost.package.results.time_breakdown import STEP_PARTS
 
 Loop = Callable[[Work, list[Any]], Outcome]
@@ -51,15 +47,6 @@ LOOPS: dict[str, tuple[Loop, dict[str, Any]]] = {
 def pinned_batches(work: Work) -> list[Any]:
     """Returns the batches in page-locked memory, from which a copy to the GPU does not block."""
     return [(x.pin_memory(), y.pin_memory()) for x, y in new_batches(work)]
-
-
-def refusal(mode: str) -> str | None:
-    """Returns the error for a config with this step mode; None if it is accepted."""
-    try:
-        parse_settings({"runner": "a.py:A", "dataset": "b.py:B", "max_steps": 1, "step_mode": mode})
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 def print_steps(loops: Mapping[str, tuple[Loop, dict[str, Any]]], rounds: int) -> None:
@@ -152,12 +139,7 @@ def main() -> None:
         print("no GPU here: nothing was measured")
         return
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; median (min … max)\n")
-    refused, loops = refusal("cudagraph"), dict(LOOPS)
-    if refused is None:
-        loops["roost, cudagraph"] = (all_on_fused, {"mode": "cudagraph"})
-    print_steps(loops, arguments.rounds)
-    if refused is not None:
-        print(f"\nno row for cudagraph: {refused}")
+    print_steps(LOOPS, arguments.rounds)
     print_phases()
     print_syncs()
 

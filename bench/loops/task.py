@@ -39,7 +39,7 @@ class Work:
         max_grad_norm: Norm to which the gradient is clipped; None: no clipping.
         accumulation: Batches per step.
         bf16: Whether forward and loss run under autocast.
-        mode: Step mode: "eager", "compile" or "cudagraph".
+        mode: Step mode: "eager" or "compile".
         net: Creates the model, from 32 numbers to 10 classes.
         batch_size: Samples per batch.
         device: Device of the steps; the batches are on the host.
@@ -49,7 +49,7 @@ class Work:
     max_grad_norm: float | None = None
     accumulation: int = 1
     bf16: bool = False
-    mode: Literal["eager", "compile", "cudagraph"] = "eager"
+    mode: Literal["eager", "compile"] = "eager"
     net: Callable[[], nn.Module] = Net
     batch_size: int = 16
     device: str = "cpu"

@@ -18,12 +18,20 @@ import pytest
 from roost.base import durable
 from roost.base.system import mounts, process_identity
 from roost.package import sessions
+from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest
 from roost.package.sessions import Session, UnsupervisedRecord
 from tests.messages import Messages
 
 
 def record(**more: Any) -> dict[str, Any]:
     return {"state": "running", **sessions.own_identity(), **more}
+
+
+def session_of(
+    number: int, request: dict[str, Any], record: dict[str, Any] | None, lock: Path | None = None
+) -> Session:
+    found = SessionRecord.from_json(record) if record is not None else None
+    return Session(number, SessionRequest.from_json(request), found, lock)
 
 
 def ended_pid() -> int:
@@ -55,12 +63,14 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 def test_the_guard_of_this_machine_and_boot_lives() -> None:
     pid = os.getpid()
     guarded = record(guard_pid=pid, guard_start_ticks=process_identity.start_ticks(pid))
-    assert Session(1, {}, guarded).guard_is_alive
-    assert not Session(1, {}, guarded | {"guard_start_ticks": 1}).guard_is_alive
-    assert not Session(1, {}, guarded | {"boot_id": "another"}).guard_is_alive
-    assert Session(1, {}, guarded | {"host": "before"}).guard_is_alive, "this machine has another name by now"
-    assert not Session(1, {}, guarded | {"host": "elsewhere", "boot_id": "its own"}).guard_is_alive
-    assert not Session(1, {}, record()).guard_is_alive and not Session(1, {}, None).guard_is_alive
+    assert session_of(1, {}, guarded).guard_is_alive
+    assert not session_of(1, {}, guarded | {"guard_start_ticks": 1}).guard_is_alive
+    assert not session_of(1, {}, guarded | {"boot_id": "another"}).guard_is_alive
+    assert session_of(1, {}, guarded | {"host": "before"}).guard_is_alive, (
+        "this machine has another name by now"
+    )
+    assert not session_of(1, {}, guarded | {"host": "elsewhere", "boot_id": "its own"}).guard_is_alive
+    assert not session_of(1, {}, record()).guard_is_alive and not session_of(1, {}, None).guard_is_alive
 
 
 def test_each_rank_keeps_its_own_traceback(tmp_path: Path) -> None:
@@ -70,7 +80,7 @@ def test_each_rank_keeps_its_own_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["starting", "running"])
 def test_a_live_process_is_believed(state: str) -> None:
-    session = Session(1, {}, record(state=state))
+    session = session_of(1, {}, record(state=state))
     assert session.state == state and session.error is None
     assert session.supervisor_pid == (os.getpid() if state == "running" else None)
 
@@ -90,25 +100,25 @@ def test_a_session_whose_process_is_gone_reads_as_crashed(
     said = record(state=state, **change)
     if said["pid"] == "gone":
         said |= {"pid": ended_pid(), "start_ticks": None}
-    session = Session(1, {}, said)
+    session = session_of(1, {}, said)
     assert session.state == "crashed" and session.supervisor_pid is None
     messages.check(session.error)
-    assert Session(1, said, None).state == "crashed"  # asked for, and it died before it began
+    assert session_of(1, said, None).state == "crashed"  # asked for, and it died before it began
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "stopped", "crashed"])
 def test_an_ended_session_stays_ended_and_has_its_error(state: str) -> None:
-    session = Session(1, {}, record(state=state, boot_id="another boot", error="ValueError: x"))
+    session = session_of(1, {}, record(state=state, boot_id="another boot", error="ValueError: x"))
     assert session.state == state and session.error == "ValueError: x" and session.supervisor_pid is None
 
 
 def test_another_machine_is_not_judged() -> None:
-    session = Session(1, {}, record(host="elsewhere", boot_id="another"))
+    session = session_of(1, {}, record(host="elsewhere", boot_id="another"))
     assert session.state == "running" and not session.is_on_this_machine
 
 
 def test_a_machine_that_has_another_name_by_now_knows_its_own_process() -> None:
-    session = Session(1, {}, record(host="before"))
+    session = session_of(1, {}, record(host="before"))
     assert session.state == "running" and session.is_on_this_machine
 
 
@@ -133,7 +143,7 @@ def test_a_lock_that_other_machines_may_hold_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lock").touch()
-    session = Session(1, {}, record(host="elsewhere", boot_id="another"), tmp_path / "lock")
+    session = session_of(1, {}, record(host="elsewhere", boot_id="another"), tmp_path / "lock")
     monkeypatch.setattr(mounts, "file_system_type", lambda _: "nfs4")
     assert session.state == "running"
 
@@ -158,7 +168,7 @@ def test_a_state_does_not_change_under_its_reader() -> None:
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as child:
         ticks = process_identity.start_ticks(child.pid)
-        session = Session(1, {}, record(pid=child.pid, start_ticks=ticks))
+        session = session_of(1, {}, record(pid=child.pid, start_ticks=ticks))
         assert session.state == "running"
     assert session.state == "running"
 
@@ -213,7 +223,7 @@ def test_a_program_of_python_records_itself_and_has_no_supervisor(tmp_path: Path
     own = UnsupervisedRecord(tmp_path / "1.json", number)
     (found,) = sessions.read_all(tmp_path)
     assert found.state == "running" and found.is_python and found.supervisor_pid is None
-    assert found.record is not None and found.record["format"] == sessions.SESSION_FORMAT
+    assert found.record is not None and found.record["format"] == SESSION_FORMAT
     gone = {**found.record, "pid": ended_pid()}
     (tmp_path / "1.json").write_bytes(sessions.to_json(gone))
     (found,) = sessions.read_all(tmp_path)
@@ -294,7 +304,7 @@ def test_whose_wishes_hold(
     }
     if has_begun:
         (tmp_path / "3.jsonl").touch()
-    assert Session(3, gone, record).is_effective(tmp_path) == counts
+    assert session_of(3, gone, record).is_effective(tmp_path) == counts
 
 
 def test_a_session_whose_files_are_gone_has_crashed(tmp_path: Path) -> None:

@@ -236,7 +236,6 @@ def test_own_optimizers_that_are_none(given: str, tmp_path: Path, messages: Mess
         ),
         ({"data": {"batch_size": 100, "drop_last": True}}, "data.batch_size", "40.*100"),
         ({"data": {"weighted": True}}, "data.weighted", r"\(TensorDataset\)"),
-        ({"step_mode": "cudagraph"}, "step_mode", "GPU.*'cudagraph'"),
         ({"validate_every": "never"}, "validate_every", "'never'"),
     ],
 )

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 from roost.base.system import process_identity
+from roost.package.session_schema import SessionRecord
 from roost.supervisor.exit_status import SessionOutcome
-from roost.supervisor.session_record import SessionRecord, initial_fields
+from roost.supervisor.session_record import SessionRecordFile, initial_fields
 from tests.messages import Messages
 
 END = SessionOutcome("stopped", 75, "signal", None)
@@ -14,14 +15,13 @@ END = SessionOutcome("stopped", 75, "signal", None)
 
 def test_a_session_s_record(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
-    record = SessionRecord(str(path), initial_fields(1, worker_pid=3, guard_pid=2, group=None))
+    record = SessionRecordFile(str(path), initial_fields(1, worker_pid=3, guard_pid=2, group=None))
     record.write()
-    found = SessionRecord.load(str(path))
+    found = SessionRecordFile.load(str(path))
     assert found is not None
     assert found.fields == record.fields
-    assert process_identity.is_alive(
-        found.fields["pid"], found.fields["start_ticks"], found.fields["boot_id"]
-    )
+    fields = found.fields
+    assert process_identity.is_alive(fields["pid"], fields.start_ticks, str(fields.boot_id))
     found.note_worker_end(-9, seconds=1.23456)
     assert found.write_end(END) == []
     said = json.loads(path.read_bytes())
@@ -34,14 +34,14 @@ def test_a_session_s_record(tmp_path: Path) -> None:
 
 def test_none_that_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "1.json"
-    assert SessionRecord.load(str(path)) is None
+    assert SessionRecordFile.load(str(path)) is None
     for text in ("", "{", "[1]", "3", "\xff"):
         path.write_text(text)
-        assert SessionRecord.load(str(path)) is None
+        assert SessionRecordFile.load(str(path)) is None
 
 
 def test_a_folder_that_is_gone(tmp_path: Path, messages: Messages) -> None:
-    record = SessionRecord(str(tmp_path / "no" / "1.json"), {})
+    record = SessionRecordFile(str(tmp_path / "no" / "1.json"), SessionRecord.from_json({}))
     record.write_if_possible()
     first, second = record.write_end(END)
     assert "(stopped, signal)" in first

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from roost.base.system import process_identity
+from roost.package.session_schema import SessionRecord
 from roost.supervisor.limits import SessionLimits
 from roost.supervisor.output import output_cap
 from roost.supervisor.rank_processes import RankProcess, RankProcesses
-from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_record import SessionRecordFile
 from roost.supervisor.session_watch import SessionWatch
 from roost.supervisor.worker_process import WorkerProcess
 from tests.messages import Messages
@@ -143,10 +144,10 @@ def test_a_paused_run_is_named_and_not_killed(session: Session) -> None:
 
 
 @contextmanager
-def watching(session: Session) -> Iterator[tuple[SessionWatch, SessionRecord]]:
+def watching(session: Session) -> Iterator[tuple[SessionWatch, SessionRecordFile]]:
     """The clock of a session whose output may grow to 1 MB, in this process."""
     with open(session.output, "ab") as output:
-        record = SessionRecord(str(session.file), {})
+        record = SessionRecordFile(str(session.file), SessionRecord.from_json({}))
         spec = session.spec("")._replace(limits=SessionLimits(output_bytes=2**20))
         team = RankProcesses(spec)
         team.ranks.append(RankProcess(0, WorkerProcess(os.getpid(), -1, -1), output.fileno()))
@@ -161,7 +162,7 @@ def test_the_memory_of_all_its_processes_is_recorded(session: Session) -> None:
         assert watch.tick(watch.next_tick) is None
         child.kill()
         watch.finish()
-    assert record.fields["peak_tree_memory_mb"] > 1
+    assert (record.fields.peak_tree_memory_mb or 0) > 1
 
 
 def test_output_that_grows_at_once_is_looked_at_at_once(session: Session) -> None:
@@ -193,5 +194,5 @@ def test_a_disk_without_holes_is_reported_once(session: Session, monkeypatch: py
             assert watch.tick(watch.next_tick) is None
         assert watch.tick(watch.next_tick - 0.001) is None
         assert watch.growth_fds == []
-    assert "not supported" in record.fields["output_not_cut"]
+    assert "not supported" in (record.fields.output_not_cut or "")
     assert session.output.read_bytes().count(b"limits.output_mb") == 1

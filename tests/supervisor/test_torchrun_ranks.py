@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from roost.package.session_schema import SessionRecord
 from roost.supervisor.exit_status import SessionOutcome
-from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_record import SessionRecordFile
 from roost.supervisor.torchrun_ranks import failure_on_other_machine, launched_pids
 
 NOW = time.time()
@@ -47,9 +48,9 @@ def test_the_cause_is_on_another_machine(tmp_path: Path) -> None:
     assert failure_on_other_machine(own, seconds=0.0) == SessionOutcome("failed", 1, "exception", error)
 
 
-def written(folder: Path, others: list[dict[str, Any]]) -> SessionRecord:
+def written(folder: Path, others: list[dict[str, Any]]) -> SessionRecordFile:
     """The record of this machine, those of the others, and one of another session."""
     for node, fields in enumerate(others, 1):
         (folder / f"4.node-{node}.json").write_text(json.dumps(fields))
     (folder / "14.node-1.json").write_text(json.dumps(ended()))
-    return SessionRecord(f"{folder}/4.json", {"ended": NOW})
+    return SessionRecordFile(f"{folder}/4.json", SessionRecord.from_json({"ended": NOW}))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
 from roost.package.package import PackageFolder
+from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid
 from roost.package.sessions import Session
 
 NAME = "analysis"
@@ -25,6 +26,30 @@ OUTPUT, SCRIPT = "_output.txt", "script.py"
 TRACEBACK, STACKS = "traceback.txt", "stacks.txt"
 RESERVED_NAMES = frozenset([REQUEST, RECORD, RESULT, OUTPUT, SCRIPT, TRACEBACK, STACKS])
 """Names that a saved file may not have."""
+
+
+class AnalyzedScript(TypedDict, total=False):
+    """The script of an analysis in its request."""
+
+    path: Required[str]
+    """Its path when the analysis was requested; the copy that runs is in the folder."""
+    sha256: str | None
+    """The SHA-256 of the copy."""
+
+
+class AnalysisSessionRequest(JsonFields):
+    """The fields of request.json that are read again, besides the arguments of the analysis."""
+
+    script: Checked[AnalyzedScript] = REQUIRED
+    host: Checked[str] = REQUIRED
+    boot_id: Checked[str] = REQUIRED
+    pid: Checked[Pid] = REQUIRED
+    """With the fields beside it: the process that requested the analysis, as in `SessionRequest`."""
+    start_ticks: Checked[int | None] = None
+    checkpoint: Checked[Count | None] = None
+    """The id of the requested checkpoint; None: the newest good one."""
+    untrained: Checked[bool] = False
+    """Whether the model is analyzed as built, without the weights of a checkpoint."""
 
 
 def analyses_root(package: PackageFolder, out: Path | str | None) -> Path:
@@ -95,7 +120,7 @@ def read_all(root: Path) -> list[Session]:
 
 def script_folder(folder: Path) -> Path:
     """Returns the folder of the original script; the analysis's own folder if it is unknown."""
-    script = read(folder).request.get("script")
+    script: object = AnalysisSessionRequest.from_json(read(folder).request).script
     path = script.get("path") if isinstance(script, dict) else None
     return Path(path).parent if isinstance(path, str) else folder
 

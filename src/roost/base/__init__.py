@@ -6,6 +6,7 @@ durable: durable writes, the only module that writes files which must survive
 safe_read: bounded reading of files that roost may not have written
 config_files: JSON and YAML files with the line of every key
 interval: intervals and durations of settings
+limit_defaults: the default limits of a session
 state_tree: the codec of every state: a JSON skeleton and leaves
 byte_tensors: tensors and arrays from bytes
 safetensors_format: the file format of leaves

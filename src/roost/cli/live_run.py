@@ -112,7 +112,7 @@ def show_started(started: StartedSession) -> int:
     if started.running is None:
         terminal.print_status("\n".join([*started.notes, shown]))
         return 0
-    has_terminal = bool(started.running.session().request.get("terminal"))
+    has_terminal = bool(started.running.session().request.terminal)
     if has_terminal:
         # The run reads from this terminal, but is no job of its shell: if Ctrl-Z paused this program, run and
         # shell would both read the input.
@@ -159,7 +159,7 @@ def watch(
     _report_end(
         PackageFolder.open(running.package), ended, terminal.quote_path(running.package), running.output
     )
-    code = (ended.record or {}).get("exit_code")
+    code = ended.recorded.exit_code
     return code if isinstance(code, int) else 1
 
 
@@ -247,11 +247,11 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
 def _screen(running: RunningSession) -> Screen:
     session = running.session()
     undrawable = not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    if undrawable or session.request.get("terminal"):  # the run uses the terminal itself, for pdb
+    if undrawable or session.request.terminal:  # the run uses the terminal itself, for pdb
         return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
-    began = (session.record or {}).get("started")
+    began = session.recorded.started
     return BarScreen(running.package, running.number, began=began)
 
 
@@ -278,14 +278,14 @@ def output_shows_error(output: Path, error: str | None) -> bool:
 
 
 def _report_end(package: PackageFolder, session: Session, shown: str, output: Path) -> None:
-    record = session.record or {}
-    state, took = terminal.format_state(session.state), terminal.format_duration(record.get("seconds"))
+    record = session.recorded
+    state, took = terminal.format_state(session.state), terminal.format_duration(record.seconds)
     last = _newest_metrics(package)
-    why = f" ({record['reason']})" if record.get("reason") in (EARLY_STOP, TIME_LIMIT) else ""
+    why = f" ({record.reason})" if record.reason in (EARLY_STOP, TIME_LIMIT) else ""
     if session.state == "succeeded":
         terminal.print_status(f"{state}{why} in {took}  {last}".rstrip())
         terminal.print_status(f"package: {shown}")
-    elif record.get("reason") == INITIALIZED:
+    elif record.reason == INITIALIZED:
         terminal.print_status(f"{INITIALIZED} in {took}")
         terminal.print_status(f"to train: roost continue {shown}")
     elif session.state == "stopped":
@@ -316,7 +316,7 @@ def _next_action(package: PackageFolder, session: Session, shown: str) -> str:
             "that fit: init_from: {path: PACKAGE, strict: false}"
         )
     if checkpoint.ids(package.checkpoints):
-        if (session.record or {}).get("reason") not in ("exception", OUT_OF_MEMORY):
+        if session.recorded.reason not in ("exception", OUT_OF_MEMORY):
             return f"after fixing the cause: roost continue {shown}"
         return (
             f"to continue: fix the package's copy of the code, {_failing_file(package, session, shown)}, "

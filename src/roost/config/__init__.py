@@ -2,6 +2,7 @@
 
 settings: all settings: types, defaults, help, and the checks of a merged config
 sections: the structs of the sections
+step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
 from roost.config.sections.data import BATCH_SIZE, DataSettings
+from roost.config.step_modes import STEP_MODES
 
 if TYPE_CHECKING:
     from roost.config.sections.monitoring import StatisticsSettings
@@ -25,7 +26,7 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
     Raises:
         ConfigError: The text names both settings.
     """
-    if settings.compile_dynamic and settings.step_mode != "compile":
+    if settings.compile_dynamic and not STEP_MODES[settings.step_mode].compiles:
         raise ConfigError(
             "applies only to step_mode: compile",
             setting="compile_dynamic",
@@ -62,11 +63,11 @@ def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[
             where=where("on_step_error"),
             fix="set on_step_error: raise, or strategy: ddp",
         )
-    if strategy == "fsdp" and settings.step_mode == "compile":
+    if strategy == "fsdp" and STEP_MODES[settings.step_mode].compiles:
         raise ConfigError(
             "cannot be combined with strategy: fsdp: it is not verified yet that both give the same training",
             setting="step_mode",
-            received="compile",
+            received=settings.step_mode,
             where=where("step_mode"),
             fix="set step_mode: eager, or strategy: ddp",
         )

@@ -37,6 +37,7 @@ from roost.config.sections.yaml_project import (
     OptionSettings,
     RunnerSettings,
 )
+from roost.config.step_modes import StepMode
 
 _Threads = Annotated[int, Meta(ge=1, le=1024)]
 MAX_DEVICES = 1024
@@ -114,7 +115,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         help_text("precision of validation and test; by default that of precision"),
     ] = None
     step_mode: Annotated[
-        Literal["eager", "compile", "dry", "no_optim"],
+        StepMode,
         help_text("how a step is computed; dry: data loading only; no_optim: no optimizer step"),
     ] = "eager"
     compile_dynamic: Annotated[
@@ -178,14 +179,6 @@ def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None
         ConfigError: A key is unknown, similar to a setting of roost, missing, or of the wrong type or range,
             or no setting limits the length of the run.
     """
-    if values.get("step_mode") == "cudagraph":
-        raise ConfigError(
-            "is not available yet: it has not been verified on a GPU",
-            setting="step_mode",
-            received="cudagraph",
-            where=where("step_mode"),
-            fix="use eager or compile",
-        )
     conflicts.refuse_backend(values, where)
     settings = _read(Settings, values, where)
     user_options.check(settings.options, values, setting_names(), where)

@@ -8,7 +8,8 @@ In reading order:
 - project_preflight: checks of a project without importing its code
 - snapshot: the copy of the project's code
 - environment: software and hardware of a run, and their differences
-- sessions: request files and session records
+- session_schema: every field of a session's request file and session record
+- sessions: the sessions of a package, read and written
 - live_progress: the progress record that the worker updates each step
 - records: the rows of metrics
 - records_follower: follows the records while they grow

@@ -89,7 +89,7 @@ def changed_settings(package: PackageFolder) -> list[str]:
 def optimizers_may_differ(package: PackageFolder) -> bool:
     """Whether a checkpoint may have been saved with other optimizers than the present ones. If not, the state
     of a project's own schedulers need not be copied."""
-    overrides = [text for one in package.sessions() for text in one.request.get("overrides", [])]
+    overrides = [text for one in package.sessions() for text in one.request.overrides]
     return bool(changed_settings(package)) or any("optimizers" in text for text in overrides)
 
 

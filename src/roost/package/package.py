@@ -151,7 +151,7 @@ class PackageFolder:
         found: dict[str, str] = {}
         for session in self.sessions():
             if session.is_effective(self.path / "records"):
-                found |= session.request.get("changed", {})
+                found |= session.request.changed
         return found
 
     @property
@@ -223,7 +223,7 @@ class PackageFolder:
         for session in self.sessions():
             is_included = until is None or session.number <= until
             if is_included and session.is_effective(self.path / "records"):
-                values = layers.apply_overrides(values, session.request.get("overrides", []))
+                values = layers.apply_overrides(values, session.request.overrides)
         return values
 
     def sessions(self) -> list[Session]:
@@ -282,7 +282,7 @@ class PackageFolder:
         if not found:
             return Refused("the package is in use", where=self.path, fix="try again")
         record = found[-1].record or found[-1].request
-        holder = f"session {found[-1].number} (host {record.get('host')}, pid {record.get('pid')})"
+        holder = f"session {found[-1].number} (host {record.host}, pid {record.pid})"
         if found[-1].state not in ("running", "starting"):
             fix = "`roost continue` ends it; if it does not, `fuser lock` in the package names it"
             return Refused(

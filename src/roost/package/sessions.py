@@ -7,33 +7,48 @@ import os
 import re
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.system import mounts, process_identity
+from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest, process_fields
 
-SESSION_FORMAT = 1
 INITIALIZED = "initialized"
 """The reason in the record of a session that only saved step 0 (``--initialize``); its exit code is 0."""
 _REQUEST = re.compile(r"(\d+)\.request\.json")
 _MAX_TIME = 1e11
 
 
+class ProcessIdentity(NamedTuple):
+    """A process of a session, as `roost.base.system.process_identity` compares it."""
+
+    pid: int
+    start_ticks: int | None
+    boot_id: str
+
+
 @dataclass(frozen=True)
 class Session:
-    """One execution of a package. ``record`` is the session record that its supervisor writes; None before
-    that started."""
+    """A session of a package, as its two files describe it."""
 
     number: int
-    request: dict[str, Any]
-    record: dict[str, Any] | None
+    request: SessionRequest
+    """Empty if the file cannot be read."""
+    record: SessionRecord | None
+    """None before the supervisor, which writes it, has started."""
     lock: Path | None = None
     """The file that is locked while the session runs; None: unknown."""
+
+    @property
+    def recorded(self) -> SessionRecord:
+        """The record; without any field before there is one."""
+        return self.record if self.record is not None else SessionRecord.from_json({})
 
     @cached_property
     def state(self) -> str:
@@ -44,7 +59,7 @@ class Session:
         fields = self.record if self.record is not None else self.request
         if not fields:
             return "crashed"  # its files, or the whole package, were removed
-        state = str(fields.get("state", "starting"))
+        state = str(fields.get("state", "starting"))  # a record of another program may have none
         return "crashed" if state in ("starting", "running") and _is_gone(fields, self.lock) else state
 
     def is_effective(self, records: Path) -> bool:
@@ -67,13 +82,13 @@ class Session:
     @property
     def checkpoint(self) -> int | None:
         """The checkpoint from which this session was requested to continue; None: the newest good one."""
-        return self.request.get("checkpoint")
+        return self.request.checkpoint
 
     @property
     def is_python(self) -> bool:
         """Whether the session is that of a Python program that opened the package: it must not be
         signalled."""
-        return self.request.get("kind") == "python"
+        return self.request.kind == "python"
 
     @property
     def supervisor_pid(self) -> int | None:
@@ -83,10 +98,20 @@ class Session:
         return int(self.record["pid"]) if self.record is not None and self.state == "running" else None
 
     @property
+    def supervisor(self) -> ProcessIdentity | None:
+        """The supervisor, whether or not it still exists; None: no record names it."""
+        return _identity(self.recorded, self.recorded.pid, self.recorded.start_ticks)
+
+    @property
+    def guard(self) -> ProcessIdentity | None:
+        """The guard, whether or not it still exists; None: no record names it."""
+        return _identity(self.recorded, self.recorded.guard_pid, self.recorded.guard_start_ticks)
+
+    @property
     def guard_is_alive(self) -> bool:
         """Whether the guard exists, which would end the session and write its record if the supervisor were
         killed, and may start the next session. Checked at each access, on this machine only."""
-        return _is_alive(self.record or {}, "guard_")
+        return _is_process_alive(self.recorded, self.guard)
 
     @property
     def is_locked(self) -> bool:
@@ -96,22 +121,21 @@ class Session:
     @property
     def is_on_this_machine(self) -> bool:
         """Whether the supervisor is, or was, a process of this machine, so that it can be signalled."""
-        record = self.record or {}
-        return record.get("host") == socket.gethostname() or _is_alive(record)
+        return self.recorded.host == socket.gethostname() or _is_alive(self.recorded)
 
     @property
     def error(self) -> str | None:
         """The last line of the error, of a session that failed or crashed."""
-        if self.state == "crashed" and (self.record or {}).get("state") != "crashed":
+        if self.state == "crashed" and self.recorded.state != "crashed":
             process = "program" if self.is_python else "supervisor"
             return f"the {process} no longer exists: it was killed, or the machine went down"
-        return self.record.get("error") if self.record else None
+        return self.recorded.error
 
 
-def _is_gone(fields: dict[str, Any], lock: Path | None) -> bool:
-    if not isinstance(fields.get("pid"), int) or _is_alive(fields):
+def _is_gone(fields: SessionRecord | SessionRequest, lock: Path | None) -> bool:
+    if not isinstance(fields.pid, int) or _is_alive(fields):
         return False  # also for a damaged record: unknown
-    if fields.get("host") == socket.gethostname():
+    if fields.host == socket.gethostname():
         return True
     # A process of another machine, of this one under an earlier name, or of a container that no longer
     # exists: its pid says nothing, but a lock does, on a file system where no other machine can hold one.
@@ -120,26 +144,25 @@ def _is_gone(fields: dict[str, Any], lock: Path | None) -> bool:
     return safe_read.is_locked(lock) is False
 
 
-def _is_alive(fields: dict[str, Any], prefix: str = "") -> bool:
-    """Whether exactly this process runs on this machine, whatever its host name was at the start."""
-    pid, boot = fields.get(f"{prefix}pid"), str(fields.get("boot_id"))
-    is_known = bool(boot) or fields.get("host") == socket.gethostname()
-    return (
-        is_known
-        and isinstance(pid, int)
-        and process_identity.is_alive(pid, fields.get(f"{prefix}start_ticks"), boot)
-    )
+def _is_alive(fields: SessionRecord | SessionRequest) -> bool:
+    """Whether the process that wrote the file runs on this machine, whatever the host name was then."""
+    return _is_process_alive(fields, _identity(fields, fields.pid, fields.start_ticks))
+
+
+def _is_process_alive(fields: SessionRecord | SessionRequest, process: ProcessIdentity | None) -> bool:
+    is_known = fields.boot_id != "" or fields.host == socket.gethostname()
+    return is_known and process is not None and process_identity.is_alive(*process)
+
+
+def _identity(
+    fields: SessionRecord | SessionRequest, pid: int | None, start_ticks: int | None
+) -> ProcessIdentity | None:
+    return ProcessIdentity(pid, start_ticks, str(fields.boot_id)) if isinstance(pid, int) else None
 
 
 def own_identity() -> dict[str, Any]:
     """Returns the identity of the calling process, by which a reader finds out whether it still exists."""
-    pid = os.getpid()
-    return {
-        "host": socket.gethostname(),
-        "boot_id": process_identity.boot_id(),
-        "pid": pid,
-        "start_ticks": process_identity.start_ticks(pid),
-    }
+    return process_fields(os.getpid())
 
 
 def to_json(value: object) -> bytes:
@@ -186,10 +209,16 @@ def read_all(folder: Path) -> list[Session]:
 
 def read(request: Path, record: Path, *, number: int, lock: Path | None = None) -> Session:
     """Reads one session from its two files; a file that cannot be read counts as not written yet."""
-    found = Session(number, load_json(request) or {}, load_json(record), lock)
+    found = Session(number, SessionRequest.from_json(load_json(request) or {}), load_record(record), lock)
     if found.state == "crashed":  # or it ended properly between reading its record and checking its process
-        return Session(number, found.request, load_json(record), lock)
+        return Session(number, found.request, load_record(record), lock)
     return found
+
+
+def load_record(path: Path) -> SessionRecord | None:
+    """Reads a session record; None if it is missing or torn, or is not a mapping."""
+    fields = load_json(path)
+    return SessionRecord.from_json(fields) if fields is not None else None
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -205,7 +234,7 @@ def _used_numbers(folder: Path) -> set[int]:
     return {int(name) for path in folder.iterdir() if (name := path.name.partition(".")[0]).isdecimal()}
 
 
-def write_request(folder: Path, request: dict[str, Any], *, is_durable: bool = True) -> int:
+def write_request(folder: Path, request: Mapping[str, Any], *, is_durable: bool = True) -> int:
     """Adds a session and returns its number. The caller must hold the package's lock.
 
     Args:
@@ -235,8 +264,13 @@ class UnsupervisedRecord:
     def __init__(self, path: Path, number: int) -> None:
         self.number = number
         self._path, self._began = path, time.monotonic()
-        self._fields = {"format": SESSION_FORMAT, "session": number, "state": "running", **own_identity()}
-        self._fields["started"] = round(time.time(), 3)
+        self._fields = SessionRecord(
+            format=SESSION_FORMAT,
+            session=number,
+            state="running",
+            **own_identity(),
+            started=round(time.time(), 3),
+        )
         durable.write(path, to_json(self._fields))
 
     def end(self, state: str, reason: str, *, error: BaseException | None = None) -> None:
@@ -251,11 +285,12 @@ class UnsupervisedRecord:
         Raises:
             OSError: The outcome cannot be written, and there is no ``error``.
         """
-        ending = (
-            {"state": state, "reason": reason, "error": None} if error is None else _outcome_fields(error)
+        fields = self._fields
+        fields.state, fields.reason, fields.error = (
+            (state, reason, None) if error is None else _outcome_of_error(error)
         )
-        seconds = round(time.monotonic() - self._began, 3)
-        self._fields |= {**ending, "exit_code": None, "ended": round(time.time(), 3), "seconds": seconds}
+        fields.exit_code, fields.ended = None, round(time.time(), 3)
+        fields.seconds = round(time.monotonic() - self._began, 3)
         try:
             self._replace()
         except OSError as failed:
@@ -270,13 +305,11 @@ class UnsupervisedRecord:
             durable.overwrite(self._path, to_json(self._fields))
 
 
-def _outcome_fields(error: BaseException) -> dict[str, Any]:
+def _outcome_of_error(error: BaseException) -> tuple[str, str, str | None]:
+    """Returns state, reason and error of a session that an exception ended."""
     if not isinstance(error, Exception | SystemExit):  # Ctrl-C
-        return {"state": "stopped", "reason": type(error).__name__, "error": None}
+        return "stopped", type(error).__name__, None
     from roost.base import exception_record, traceback_frames  # 10 ms, needed only for a failure
 
-    return {
-        "state": "failed",
-        "reason": "exception",
-        "error": traceback_frames.exception_summary(exception_record.record_exception(error)),
-    }
+    summary = traceback_frames.exception_summary(exception_record.record_exception(error))
+    return "failed", "exception", summary

@@ -20,7 +20,7 @@ def setting_locations(package: PackageFolder, *, overrides: Sequence[str] = ()) 
     changed += [
         (override_key(text), f"command line of session {session.number}")
         for session in reversed(package.sessions())
-        for text in session.request.get("overrides", [])
+        for text in session.request.overrides
     ]
     written = provenance_locations(package.provenance)
 

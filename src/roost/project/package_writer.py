@@ -22,6 +22,7 @@ from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
+from roost.package.session_schema import SessionRequest
 from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
 
@@ -106,7 +107,7 @@ class PackageWriter:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
-        request = {"kind": "python", "command": list(sys.argv), "overrides": [], "checkpoint": id}
+        request = SessionRequest(kind="python", command=list(sys.argv), overrides=[], checkpoint=id)
         number = package.new_session(request)
         asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:

@@ -11,6 +11,7 @@ import torch
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, parse_duration
 from roost.config.settings import Settings, Where
+from roost.config.step_modes import STEP_MODES
 from roost.package import lineage
 from roost.package.checkpoints.retention import policy_from_settings
 from roost.package.live_progress import ProgressFile
@@ -37,7 +38,6 @@ from roost.train.step.nonfinite_check import NonfiniteGuard
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
-MEASUREMENT_MODES = ("dry", "no_optim")
 """Step modes that only measure: no weight changes."""
 
 
@@ -66,7 +66,7 @@ def assemble(
         where=where,
     )
     stepper = _stepper(experiment, loaders["train"], where)
-    if settings.step_mode in MEASUREMENT_MODES:
+    if not STEP_MODES[settings.step_mode].trains:
         hooks, checkpoints = builtin_hooks.measurement_hooks(settings, package, session, ranks), None
     else:
         own = builtin_hooks.training_hooks(

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, NoReturn
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
-from roost.supervisor.session_record import SessionRecord, initial_fields
 from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
+    from roost.supervisor.session_record import SessionRecordFile
 
 _AWAITED_SIGNALS = (signal.SIGCHLD, *signals.CONTROL_SIGNALS)
 
@@ -140,8 +140,10 @@ def _run_supervisor(supervisor: Supervisor) -> NoReturn:
 
 def _record_failed_restart(spec: SessionSpec, why: str) -> None:
     """Records and prints why a restarted session could not be started: its stderr has no reader any more."""
+    from roost.supervisor.session_record import SessionRecordFile, initial_fields
+
     fields = initial_fields(spec.session, worker_pid=None, guard_pid=os.getppid(), group=None)
-    record = SessionRecord(spec.session_file, fields)
+    record = SessionRecordFile(spec.session_file, fields)
     record.note_worker_end(None, seconds=0.0)
     end = SessionOutcome("failed", 1, "start", f"session {spec.session} could not be started: {why}")
     _report_in_output(spec, record, [end.error or "", *record.write_end(end)], is_final=False)
@@ -176,15 +178,16 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     possible: the cause of that kill may end the guard too."""
     from roost.supervisor import rendezvous, session_restart
     from roost.supervisor.exit_status import killed_supervisor_outcome
+    from roost.supervisor.session_record import SessionRecordFile
 
     survivors = session_processes.kill_all(group)
     session_processes.touch_leases(spec)
     rendezvous.remove_folder(spec.token)
-    found = SessionRecord.load(spec.session_file)
+    found = SessionRecordFile.load(spec.session_file)
     if found is None:  # it was killed before it had recorded the session, whose start has failed
         return 1
-    if found.fields.get("state") != "running":  # it was killed after it had recorded the end
-        return int(found.fields.get("exit_code", 1))
+    if found.fields.state != "running":  # it was killed after it had recorded the end
+        return 1 if (code := found.fields.exit_code) is None else int(code)
     end = killed_supervisor_outcome(status)
     found.note_worker_end(None, seconds=seconds)
     restarts = session_restart.plan_restart(spec, found, end, guard_pid=os.getpid(), is_error_printed=True)
@@ -195,7 +198,9 @@ def _end_orphaned_session(spec: SessionSpec, group: str | None, status: int, *, 
     return 1
 
 
-def _report_in_output(spec: SessionSpec, record: SessionRecord, lines: list[str], *, is_final: bool) -> None:
+def _report_in_output(
+    spec: SessionSpec, record: SessionRecordFile, lines: list[str], *, is_final: bool
+) -> None:
     """Prints lines that the record has already, and shortens the output if no process writes into it any
     more."""
     from roost.supervisor.output.output_cap import shorten_session_output

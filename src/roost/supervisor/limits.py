@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from roost.base import limit_defaults
+
 
 class SessionLimits(NamedTuple):
     """Times in seconds, sizes in bytes. A named tuple adds nothing to the time of a start, a dataclass 7
@@ -13,15 +15,15 @@ class SessionLimits(NamedTuple):
 
     wall_seconds: float | None = None
     """The time limit of the session; then it is asked to save and stop. None: no limit."""
-    grace_seconds: float = 60.0
+    grace_seconds: float = limit_defaults.GRACE_SECONDS
     """How long the session may take to end after a limit has asked it to stop; then it is killed."""
     peer_seconds: float = 5.0
     """How long the other ranks may take to end after one has failed; then they are killed."""
-    core_bytes: int = 0
+    core_bytes: int = limit_defaults.CORE_MB * 2**20
     """The largest core file of each process of the session."""
-    output_bytes: int = 200 * 2**20
+    output_bytes: int = limit_defaults.OUTPUT_MB * 2**20
     """How much of the output file is kept: the first and the last half of this size."""
-    stall_seconds: float | None = 1800.0
+    stall_seconds: float | None = limit_defaults.STALL_MINUTES * 60
     """After how long without a step or output the session counts as stalled. None: never."""
     end_stalled: bool = False
     """Whether a stalled session is ended; otherwise the stall is only reported."""

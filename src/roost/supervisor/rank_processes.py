@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roost.base.system.worker_protocol import OUT_OF_MEMORY
 from roost.supervisor import worker_process
@@ -31,6 +31,7 @@ from roost.supervisor.session_spec import SessionSpec
 from roost.supervisor.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
+    from roost.package.session_schema import CardMemory, RankEnd
     from roost.supervisor.forkserver.forked_worker import WarmWorker
     from roost.supervisor.monitoring.out_of_memory import OomKills
 
@@ -73,13 +74,16 @@ class RankProcess:
         except BlockingIOError:  # a process that it left behind still holds the pipe; it is empty
             return
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> RankEnd:
         """Returns the fields of this rank in the session record."""
-        found: dict[str, Any] = {"rank": self.number, "pid": self.worker.pid}
+        from roost.package.session_schema import RankEnd
+
+        found = RankEnd(rank=self.number, pid=self.worker.pid)
         if self.status is not None:
             report = final_report(self.report)
-            found["status"] = status_name(self.status)
-            found |= {"state": report.state, "reason": report.reason} if report is not None else {}
+            found.status = status_name(self.status)
+            if report is not None:
+                found.state, found.reason = report.state, report.reason
         return found
 
 
@@ -263,12 +267,11 @@ class RankProcesses:
         is_own = found.state in ("failed", "crashed") and found.reason != (limit.reason if limit else None)
         return found._replace(error=self._error_text(rank, found)) if is_own else found
 
-    def memory_peak(self) -> dict[str, Any]:
-        """Returns the record's field for the card memory of the largest rank, if one was reported."""
+    def memory_peak(self) -> CardMemory | None:
+        """Returns the card memory of the largest rank; None: no rank has reported it."""
         from roost.supervisor.monitoring import card_peaks
 
-        found = card_peaks.largest_peak(rank.report for rank in self.ranks)
-        return {} if found is None else {"memory": found}
+        return card_peaks.largest_peak(rank.report for rank in self.ranks)
 
     def _first_cause(self) -> RankProcess:
         failed = [rank for rank in self._failed if not _is_peer(rank)] or self._failed

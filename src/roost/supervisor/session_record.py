@@ -1,5 +1,5 @@
-"""The session record ``sessions/<n>.json``, written by the supervisor, and by the guard if the supervisor is
-killed."""
+"""The file of a session record, written by the supervisor, and by the guard if the supervisor is killed. Its
+fields are in `roost.package.session_schema`."""
 
 # Standard library only
 
@@ -10,32 +10,27 @@ import os
 import resource
 import sys
 import time
-from typing import Any
 
 from roost.base.system import process_identity
+from roost.package.session_schema import SESSION_FORMAT, SessionRecord, process_fields
 from roost.supervisor.exit_status import SessionOutcome, status_name
 
-SESSION_FORMAT = 1
 
-
-class SessionRecord:
-    """The fields of one session, and their file.
+class SessionRecordFile:
+    """The record of one session, and its file.
 
     The modules that write are imported at the first write, after the worker was forked: earlier they would
     delay every start by 6 ms.
     """
 
-    def __init__(self, path: str, fields: dict[str, Any]) -> None:
+    def __init__(self, path: str, fields: SessionRecord) -> None:
         self.path, self.fields = path, fields
 
     @classmethod
-    def load(cls, path: str) -> SessionRecord | None:
+    def load(cls, path: str) -> SessionRecordFile | None:
         """Reads a record; None if the file is missing or unreadable."""
-        try:
-            with open(path, "rb") as file:
-                return cls(path, dict(json.load(file)))
-        except (OSError, ValueError, TypeError):
-            return None
+        fields = SessionRecord.load(path)
+        return cls(path, fields) if fields is not None else None
 
     def write(self) -> None:
         """Replaces the file. Raises OSError."""
@@ -65,7 +60,9 @@ class SessionRecord:
 
     def write_end(self, end: SessionOutcome) -> list[str]:
         """Adds the outcome and writes; returns the lines to print if that fails."""
-        self.fields |= end._asdict() | {"peak_memory_mb": _peak_memory_mb()}
+        fields = self.fields
+        fields.state, fields.exit_code, fields.reason, fields.error = end
+        fields.peak_memory_mb = _peak_memory_mb()
         try:
             self.write()
         except OSError as error:
@@ -75,10 +72,10 @@ class SessionRecord:
 
     def note_worker_end(self, worker_status: int | None, seconds: float) -> None:
         """Sets the time of the worker's end, which is not that of the last process it left behind."""
-        self.fields["ended"] = time.time()
-        self.fields["seconds"] = round(seconds, 3)
+        self.fields.ended = time.time()
+        self.fields.seconds = round(seconds, 3)
         if worker_status is not None:
-            self.fields["worker_status"] = status_name(worker_status)
+            self.fields.worker_status = status_name(worker_status)
 
     def _overwrite(self) -> list[str]:
         """Writes in place, for a full disk: the blocks of the first record are allocated already."""
@@ -99,23 +96,20 @@ class SessionRecord:
 
 def initial_fields(
     session: int, *, worker_pid: int | None, guard_pid: int, group: str | None
-) -> dict[str, Any]:
-    """Returns the fields of a session that starts. Its supervisor writes them; before a restart the guard
+) -> SessionRecord:
+    """Returns the record of a session that starts. Its supervisor writes them; before a restart the guard
     does, while there is no worker yet."""
-    return {
-        "format": SESSION_FORMAT,
-        "session": session,
-        "state": "running",
-        "host": os.uname().nodename,
-        "boot_id": process_identity.boot_id(),
-        "pid": os.getpid(),
-        "start_ticks": process_identity.start_ticks(os.getpid()),
-        "guard_pid": guard_pid,
-        "guard_start_ticks": process_identity.start_ticks(guard_pid),
-        "worker_pid": worker_pid,
-        "cgroup": group,
-        "started": time.time(),
-    }
+    return SessionRecord(
+        format=SESSION_FORMAT,
+        session=session,
+        state="running",
+        **process_fields(os.getpid()),
+        guard_pid=guard_pid,
+        guard_start_ticks=process_identity.start_ticks(guard_pid),
+        worker_pid=worker_pid,
+        cgroup=group,
+        started=time.time(),
+    )
 
 
 def _peak_memory_mb() -> float:

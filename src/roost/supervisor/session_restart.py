@@ -16,15 +16,14 @@ import json
 import os
 import signal
 import time
-from typing import Any
 
 from roost.base.errors import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
-from roost.base.system import process_identity
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, OUT_OF_MEMORY
+from roost.package.session_schema import SessionRequest, process_fields
 from roost.supervisor import signals
 from roost.supervisor.exit_status import PEER_FAILED, STALLED, SessionOutcome
 from roost.supervisor.output.output_file import rank_output_path
-from roost.supervisor.session_record import SessionRecord, initial_fields
+from roost.supervisor.session_record import SessionRecordFile, initial_fields
 from roost.supervisor.session_spec import SessionSpec
 
 _RETRIED_REASONS = ("exception", OUT_OF_MEMORY, PEER_FAILED, STALLED)
@@ -38,7 +37,12 @@ def pause_seconds(spec: SessionSpec) -> float:
 
 
 def plan_restart(
-    spec: SessionSpec, record: SessionRecord, end: SessionOutcome, *, guard_pid: int, is_error_printed: bool
+    spec: SessionSpec,
+    record: SessionRecordFile,
+    end: SessionOutcome,
+    *,
+    guard_pid: int,
+    is_error_printed: bool,
 ) -> str | None:
     """Writes the request of the next session, if there is to be one, and names it in the record of this one.
     Returns the line to print.
@@ -56,13 +60,13 @@ def plan_restart(
     accident = end.state == "crashed" or (end.state == "failed" and end.reason in _RETRIED_REASONS)
     if spec.restarted >= spec.restart or not accident:
         return None
-    if "stop_asked" in record.fields or "guard_lost" in record.fields:
+    if record.fields.stop_asked or record.fields.guard_lost is not None:
         return None
     try:
         _write_request(spec, guard_pid)
     except (OSError, ValueError, TypeError) as error:
         return f"this session is not restarted: {error}"
-    number = record.fields["restarted_as"] = spec.session + 1
+    number = record.fields.restarted_as = spec.session + 1
     why = "" if is_error_printed else f": {end.error}"
     return (
         f"session {spec.session} {end.state}{why}; session {number} begins in "
@@ -76,22 +80,15 @@ def _write_request(spec: SessionSpec, guard_pid: int) -> None:
     from roost.base import durable
 
     folder, number = Path(spec.session_file).parent, spec.session + 1
-    before = json.loads((folder / f"{spec.session}.request.json").read_bytes())
+    request = SessionRequest.from_json(json.loads((folder / f"{spec.session}.request.json").read_bytes()))
     has_begun = (folder.parent / "records" / f"{spec.session}.jsonl").exists()
-    body: dict[str, Any] = {
-        **before,
-        "session": number,
-        "host": os.uname().nodename,
-        "boot_id": process_identity.boot_id(),
-        "pid": guard_pid,
-        "start_ticks": process_identity.start_ticks(guard_pid),
-        "token": os.urandom(16).hex(),
-        "restart_of": spec.session,
-        "output_offsets": _output_offsets(spec),
-    }
+    request.session = number
+    request.update(process_fields(guard_pid))
+    request.token, request.restart_of = os.urandom(16).hex(), spec.session
+    request.output_offsets = _output_offsets(spec)
     if has_begun:  # then its overrides and checkpoint are in effect already
-        body |= {"overrides": [], "checkpoint": None}
-    durable.write(folder / f"{number}.request.json", json.dumps(body, indent=2).encode() + b"\n")
+        request.overrides, request.checkpoint = [], None
+    durable.write(folder / f"{number}.request.json", json.dumps(request, indent=2).encode() + b"\n")
 
 
 def _output_offsets(spec: SessionSpec) -> dict[str, int]:
@@ -106,7 +103,7 @@ def wait_before_restart(spec: SessionSpec, seconds: float) -> int | None:
     stopped: then it has ended, and its exit code is returned. Called by the guard, with the control signals
     blocked."""
     guard_pid = os.getpid()
-    record = SessionRecord(
+    record = SessionRecordFile(
         spec.session_file, initial_fields(spec.session, worker_pid=None, guard_pid=guard_pid, group=None)
     )
     record.write_if_possible()
@@ -122,12 +119,12 @@ def wait_before_restart(spec: SessionSpec, seconds: float) -> int | None:
 
 def planned_session(spec: SessionSpec) -> SessionSpec | None:
     """Returns the session that was planned to follow this one; None if there is none."""
-    record = SessionRecord.load(spec.session_file)
-    if record is None or "restarted_as" not in record.fields:
+    record = SessionRecordFile.load(spec.session_file)
+    if record is None or record.fields.restarted_as is None:
         return None
     folder = os.path.dirname(spec.session_file)  # noqa: PTH120
     number = spec.session + 1
-    request = SessionRecord.load(f"{folder}/{number}.request.json")
+    request = SessionRequest.load(f"{folder}/{number}.request.json")
     if request is None:
         return None
     return spec._replace(
@@ -136,7 +133,7 @@ def planned_session(spec: SessionSpec) -> SessionSpec | None:
         session_file=f"{folder}/{number}.json",
         stacks=spec.stacks and f"{folder}/{number}.stacks.txt",
         request_file="",  # made durable when the restart was planned
-        token=request.fields["token"],
+        token=request["token"],
         restarted=spec.restarted + 1,
         ready_fd=None,
     )

@@ -17,7 +17,7 @@ from roost.supervisor.output.output_file import write_line
 from roost.supervisor.processes import session_processes
 from roost.supervisor.processes.process_tree import descendants
 from roost.supervisor.rank_processes import RankProcesses
-from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_record import SessionRecordFile
 from roost.supervisor.session_spec import SessionSpec
 
 _TOUCH_LEASES_SECONDS = 60.0
@@ -34,7 +34,7 @@ class SessionWatch:
         workers: The workers and their outputs; messages of this class go into rank 0's output.
     """
 
-    def __init__(self, spec: SessionSpec, record: SessionRecord, workers: RankProcesses) -> None:
+    def __init__(self, spec: SessionSpec, record: SessionRecordFile, workers: RankProcesses) -> None:
         self._spec, self._record, self._workers = spec, record, workers
         output_fds = [rank.output_fd for rank in workers.ranks]
         limits = spec.limits
@@ -82,7 +82,7 @@ class SessionWatch:
 
     def finish(self) -> None:
         """Adds the measurements to the record."""
-        self._record.fields["peak_tree_memory_mb"] = round(self._peak.peak_mb, 1)
+        self._record.fields.peak_tree_memory_mb = round(self._peak.peak_mb, 1)
 
     def _touch_leases(self, now: float) -> None:
         if now >= self._touch_leases_at:
@@ -95,9 +95,9 @@ class SessionWatch:
             return cap.check()
         except OSError as error:
             self._caps.remove(cap)
-            if "output_not_cut" in self._record.fields:
+            if self._record.fields.output_not_cut is not None:
                 return 1.0
-            self._record.fields["output_not_cut"] = str(error)
+            self._record.fields.output_not_cut = str(error)
             write_line(
                 self._workers.output_fd,
                 "the output exceeds limits.output_mb, and this file system cannot punch holes "
@@ -126,7 +126,8 @@ class SessionWatch:
             except OSError as error:
                 write_line(workers.output_fd, f"the stacks of a stalled run could not be written: {error}")
                 found = found._replace(stacks="")
-        self._record.fields.setdefault("stalls", []).append(stall_watch.stall_as_json(found))
+        fields = self._record.fields
+        fields.stalls = [*fields.stalls, stall_watch.stall_as_json(found)]
         self._record.write_if_possible()
         text = stall_watch.format_stall(found)
         write_line(workers.output_fd, text)

@@ -13,8 +13,8 @@ import signal
 from collections.abc import Callable, Iterable
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-"""Requests to save and stop. Batch systems send SIGUSR1 before a time limit."""
+from roost.base.system.worker_protocol import STOP_SIGNALS
+
 KILL_SIGNAL = signal.SIGQUIT
 """The request to kill all processes of the session."""
 CONTROL_SIGNALS = (*STOP_SIGNALS, KILL_SIGNAL)

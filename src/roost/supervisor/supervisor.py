@@ -21,7 +21,7 @@ from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from roost.supervisor import session_record, signals, worker_process
+from roost.supervisor import signals, worker_process
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.output.output_file import open_output, write_line
 from roost.supervisor.processes import session_processes
@@ -31,6 +31,7 @@ from roost.supervisor.session_spec import SessionSpec
 
 if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
+    from roost.supervisor.session_record import SessionRecordFile
     from roost.supervisor.session_watch import SessionWatch
 
 _RECORD_SECONDS = 5.0
@@ -74,7 +75,7 @@ class Supervisor:
         self._limit: SessionOutcome | None = None
         self._overdue: str | None = None
         self._kill_at: float | None = None
-        self._record = session_record.SessionRecord(spec.session_file, {})
+        self._record: SessionRecordFile
         self._started = time.monotonic()
 
     def start(self) -> None:
@@ -84,14 +85,17 @@ class Supervisor:
         session_processes.adopt_orphans()
         try:
             self._start_workers()
-            self._record.fields = session_record.initial_fields(
+            from roost.supervisor.session_record import SessionRecordFile, initial_fields
+
+            fields = initial_fields(
                 self.spec.session,
                 worker_pid=self._workers.pids[0],
                 guard_pid=self._guard_pid,
                 group=self._group,
             )
+            self._record = SessionRecordFile(self.spec.session_file, fields)
             if self._workers.ranks[0].worker.is_warm:
-                self._record.fields["warm"] = True
+                self._record.fields.warm = True
             self._note_ranks()
             self._record.write_first(self.spec.request_file)
         except BaseException:
@@ -130,7 +134,7 @@ class Supervisor:
 
     def _note_ranks(self) -> None:
         if self.spec.ranks:
-            self._record.fields["ranks"] = [rank.as_json() for rank in self._workers.ranks]
+            self._record.fields.ranks = [rank.as_json() for rank in self._workers.ranks]
 
     def _announce(self) -> None:
         self._redirect_output(self._output_fd)
@@ -201,16 +205,16 @@ class Supervisor:
             elif signum == signals.GUARD_DIED:
                 self._check_guard()
             elif self._workers.have_ended:
-                self._record.fields["stop_asked"] = True  # too late for this session, not for the next
+                self._record.fields.stop_asked = True  # too late for this session, not for the next
             elif signum == signals.KILL_SIGNAL:
-                self._kill_requested = self._record.fields["stop_asked"] = True
+                self._kill_requested = self._record.fields.stop_asked = True
                 self._kill_all()
             else:
                 self._request_stop()
 
     def _request_stop(self) -> None:
-        if "stop_asked" not in self._record.fields:
-            self._record.fields["stop_asked"] = True
+        if not self._record.fields.stop_asked:
+            self._record.fields.stop_asked = True
             if self.spec.restart:
                 self._record.write_if_possible()  # if the supervisor is killed now, the guard must know
         self._workers.request_stop()
@@ -228,9 +232,9 @@ class Supervisor:
         """Records the guard's death and continues: ending a run because its guard was killed would lose more
         than that kill did. Only if the supervisor is killed too are processes left behind, and
         `processes.abandoned_processes` finds those."""
-        if os.getppid() == self._guard_pid or "guard_lost" in self._record.fields:
+        if os.getppid() == self._guard_pid or self._record.fields.guard_lost is not None:
             return
-        self._record.fields["guard_lost"] = time.time()
+        self._record.fields.guard_lost = time.time()
         self._record.write_if_possible()
         self._write_line("the guard of this session was killed; the session continues without it")
 
@@ -287,9 +291,11 @@ class Supervisor:
             self._write_line(cause)
         self._watch.finish()
         self._note_ranks()
-        self._record.fields |= self._workers.memory_peak()
+        memory = self._workers.memory_peak()
+        if memory is not None:
+            self._record.fields.memory = memory
         joined = [worker_process.is_in_cgroup(rank.worker) for rank in self._workers.ranks]
-        self._record.fields["scope"] = "cgroup" if all(joined) else "walk"
+        self._record.fields.scope = "cgroup" if all(joined) else "walk"
         is_error_printed = cause is not None or end.state == "failed"
         self._handle_signals()  # a stop request that came meanwhile counts, too
         restarts = session_restart.plan_restart(

@@ -11,10 +11,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
+from roost.package.session_schema import SessionRecord
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
-from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_record import SessionRecordFile
 
 _RELATED_SECONDS = 60.0
 """A failure on another machine longer before this session's end is unrelated to it."""
@@ -34,7 +34,7 @@ def launched_pids(report: bytes) -> list[int]:
     return found
 
 
-def failure_on_other_machine(own: SessionRecord, *, seconds: float) -> SessionOutcome | None:
+def failure_on_other_machine(own: SessionRecordFile, *, seconds: float) -> SessionOutcome | None:
     """Returns the failure of another machine in this session that no other rank caused; None if no supervisor
     reports one.
 
@@ -46,17 +46,18 @@ def failure_on_other_machine(own: SessionRecord, *, seconds: float) -> SessionOu
     while True:
         others = dict(_records_of_other_machines(own))
         for node, record in others.items():
-            is_own_failure = record["state"] in ("failed", "crashed") and record["reason"] != PEER_FAILED
-            if is_own_failure and abs(record.get("ended", 0.0) - own.fields["ended"]) < _RELATED_SECONDS:
-                error = f"{record['error']}; on {record['host']}, its output is in _output_node_{node}.txt"
-                return SessionOutcome(record["state"], record["exit_code"], record["reason"], error)
-        have_ended = all(record["state"] not in ("starting", "running") for record in others.values())
+            is_own_failure = record.state in ("failed", "crashed") and record.reason != PEER_FAILED
+            is_related = abs((record.ended or 0.0) - (own.fields.ended or 0.0)) < _RELATED_SECONDS
+            if is_own_failure and is_related:
+                error = f"{record.error}; on {record.host}, its output is in _output_node_{node}.txt"
+                return SessionOutcome(record.state, record["exit_code"], record["reason"], error)
+        have_ended = all(record.state not in ("starting", "running") for record in others.values())
         if have_ended or time.monotonic() > deadline:
             return None
         time.sleep(0.05)
 
 
-def _records_of_other_machines(own: SessionRecord) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records_of_other_machines(own: SessionRecordFile) -> Iterator[tuple[str, SessionRecord]]:
     folder, _, name = own.path.rpartition("/")
     prefix = f"{name.removesuffix('.json')}.node-"
     for entry in sorted(os.listdir(folder)):  # noqa: PTH208
@@ -64,4 +65,4 @@ def _records_of_other_machines(own: SessionRecord) -> Iterator[tuple[str, dict[s
         if entry == f"{prefix}{node}.json" and node.isdecimal():
             found = SessionRecord.load(f"{folder}/{entry}")
             if found is not None:
-                yield node, found.fields
+                yield node, found

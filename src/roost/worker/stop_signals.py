@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 from typing import Protocol
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+from roost.base.system.worker_protocol import STOP_SIGNALS
 
 
 class Stoppable(Protocol):
@@ -25,7 +25,7 @@ class StopSignals:
         self._reason: str | None = None
         self._target: Stoppable | None = None
         self._pid = os.getpid()
-        for number in _SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -38,14 +38,14 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
     """
     request, this_rank = session.request, rank_environment.read_rank_environment()
     device = choose_device(
-        str(request.get("device", "auto")), local_rank=this_rank.local_rank if this_rank is not None else None
+        str(request.device), local_rank=this_rank.local_rank if this_rank is not None else None
     )
     project = str(request.get("project", ""))
     _, settings = native_project.resolve_settings(package, project)
     # Without a checkpoint the run begins here: there is no earlier environment to compare with.
     first = environment.read_environment(package.path) if checkpoint.ids(package.checkpoints) else None
     torch_settings.apply(settings, device=device, first=first)
-    card_memory.limit_to_reservation(request.get("reserved_mb"), device, is_rank=this_rank is not None)
+    card_memory.limit_to_reservation(request.reserved_mb, device, is_rank=this_rank is not None)
     ranks = rank_join.join(this_rank, settings, device)
     with rank_join.diagnosing_lost_ranks(ranks, settings, package.path):
         rank_join.require_same_run(package, ranks)
@@ -77,24 +77,24 @@ def build_trainer(
     )
     if experiment.began_with and ranks.is_main:
         initial_weights.write(package.path, experiment.began_with)
-    if session.request.get("initialize") and begins:
+    if session.request.initialize and begins:
         experiment.hooks.append(Initialize(package))
     if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
-        started = float((session.record or {}).get("started") or time.time())
+        started = float(session.recorded.started or time.time())
         experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started))
     return trainer_assembly.assemble(experiment, package, session=session.number)
 
 
 def _strategy(session: Session, ranks: Ranks) -> str:
     """Returns how the ranks share the work. Ranks of a foreign launcher use DDP if the request names none."""
-    requested = str(session.request.get("strategy") or "single")
+    requested = str(session.request.strategy or "single")
     return "ddp" if requested == "single" and ranks.are_several else requested
 
 
 def _inexact_reasons(session: Session) -> list[str]:
     """Returns why the run is inexact from this session on, as recorded by the operation that requested it."""
-    reasons = [str(reason) for reason in session.request.get("inexact") or []]
-    if session.request.get("force") and not reasons:
+    reasons = [str(reason) for reason in session.request.inexact or []]
+    if session.request.force and not reasons:
         reasons = [f"session {session.number} was forced to continue with a changed config or code"]
     return reasons
 
@@ -141,5 +141,5 @@ def _ranks_of_checkpoint(package: PackageFolder, id: int | None) -> dict[str, An
         return {}
     if info.ranks == 1:
         return {"ranks": 1, "strategy": "single"}
-    requested = str(request.get("strategy") or "single")
+    requested = str(request.strategy or "single")
     return {"ranks": info.ranks, "strategy": "ddp" if requested == "single" else requested}

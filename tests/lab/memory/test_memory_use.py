@@ -14,10 +14,16 @@ from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.lab.memory.memory_use import MemoryUse
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRecord, SessionRequest
 from roost.package.sessions import Session
 from tests.lab.queued import card
 
 MEMORY = {"peak_mb": 5000.0, "allocated_mb": 4800.0, "driver_mb": 400.0, "others_mb": 0.0, "ooms": 0.0}
+
+
+def session_of(request: dict[str, Any], record: dict[str, Any] | None) -> Session:
+    found = SessionRecord.from_json(record) if record is not None else None
+    return Session(1, SessionRequest.from_json(request), found)
 
 
 def ended(
@@ -26,7 +32,7 @@ def ended(
     seconds = told.pop("seconds", 5.0)
     record = {"state": state, "reason": reason, "seconds": seconds, "memory": {**MEMORY, **told}}
     request = {**memory_use.card_fields([card(0), card(1, 16_000)]), "reserved_mb": reserved_mb}
-    return Session(1, request, record)
+    return session_of(request, record)
 
 
 def test_the_request_tells_of_the_smallest_card() -> None:
@@ -74,7 +80,7 @@ def test_what_tasks_may_have_here_is_asked_after_it_ran_out_alone() -> None:
         assert memory_use.with_card_capacities(other, lambda mb: pytest.fail("it was asked")) == other
 
 
-@pytest.mark.parametrize("session", [Session(1, {}, None), Session(1, {}, {"memory": MEMORY})], ids=str)
+@pytest.mark.parametrize("session", [session_of({}, None), session_of({}, {"memory": MEMORY})], ids=str)
 def test_who_did_not_tell(session: Session) -> None:
     assert memory_use.session_memory_use(session) is None
 

@@ -13,12 +13,13 @@ from torch.utils.data import default_collate
 
 from roost.base import durable
 from roost.base.errors import TrainingError
+from roost.config.step_modes import StepMode
 from roost.package import records
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Schedule, Validate
 from roost.train.optim.optimizer import LR_SCALE, Optim
-from roost.train.step.stepper import Mode, Stepper
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.hooks.test_checkpoint_save import Asks
@@ -135,7 +136,7 @@ def test_several_optimizers_have_a_rate_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["dry", "no_optim"])
-def test_where_nothing_moves_there_is_no_learning_rate(mode: Mode, tmp_path: Path) -> None:
+def test_where_nothing_moves_there_is_no_learning_rate(mode: StepMode, tmp_path: Path) -> None:
     runner = built(MLP)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), mode=mode)
     plain(runner, Still(), [Records(tmp_path, "1")], until=2, stepper=stepper).fit()

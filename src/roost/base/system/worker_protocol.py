@@ -1,5 +1,10 @@
-"""The protocol between a supervisor and its workers: environment variables, a signal and reasons (standard
+"""The protocol between a supervisor and its workers: environment variables, signals and reasons (standard
 library only)."""
+
+import signal
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+"""Requests to save and stop. Batch systems send SIGUSR1 before a time limit."""
 
 REPORT_VARIABLE = "ROOST_REPORT_FD"
 """The descriptor for the worker's final report; under a launcher (torchrun, srun), a path to be opened."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from roost.base import limit_defaults
 from roost.config.sections.field_types import HAS_UNIT, Natural, Positive, help_text
 
 
@@ -18,17 +19,17 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     ] = None
     grace: Annotated[
         str, help_text("time to save after a limit was reached; then the session is killed", fix=HAS_UNIT)
-    ] = "60s"
+    ] = f"{limit_defaults.GRACE_SECONDS}s"
     stall_timeout: Annotated[
         str | None,
         help_text(
             "time without a step or output after which all stacks are recorded; null: never", fix=HAS_UNIT
         ),
-    ] = "30min"
+    ] = f"{limit_defaults.STALL_MINUTES}min"
     on_stall: Annotated[
         Literal["report", "end"], help_text("report: record the stacks only; end: also end the run")
     ] = "report"
     output_mb: Annotated[
         Positive, help_text("MB of output kept; of more, the beginning and the end, half each")
-    ] = 200
-    core_mb: Annotated[Natural, help_text("largest core dump in MB")] = 0
+    ] = limit_defaults.OUTPUT_MB
+    core_mb: Annotated[Natural, help_text("largest core dump in MB")] = limit_defaults.CORE_MB

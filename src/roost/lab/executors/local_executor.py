@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,12 +25,10 @@ from roost.lab.sessions import session_control, session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
-from roost.package.sessions import Session, unix_seconds
+from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
 from roost.supervisor.forkserver.forked_guard import ForkedGuard, GuardTemplate
 from roost.supervisor.forkserver.warm_templates import WarmTemplates
-
-_ATTEMPT = "attempt"
 
 
 class LocalExecutor:
@@ -87,7 +85,7 @@ class LocalExecutor:
                 added={
                     **_continued_request(package, task),
                     "task": task.id,
-                    _ATTEMPT: task.attempt,
+                    "attempt": task.attempt,
                     "cards": [card.id for card in cards],
                     "reserved_mb": task.reserved_mb,
                     **memory_use.card_fields(cards),
@@ -147,12 +145,10 @@ class LocalExecutor:
     def watch(self, task: Task) -> int | None:
         """Implements `Executor.watch`, by the guard, else the supervisor."""
         found = self._running(task)
-        record = found.record if found is not None else None
-        if not record or not hasattr(os, "pidfd_open"):
+        if found is None or not hasattr(os, "pidfd_open"):
             return None
-        boot_id = str(record.get("boot_id"))
-        for prefix in ("guard_", ""):  # a supervisor continues if its guard is killed
-            fd = _open_process(record.get(f"{prefix}pid"), record.get(f"{prefix}start_ticks"), boot_id)
+        for process in (found.guard, found.supervisor):  # a supervisor continues if its guard is killed
+            fd = _open_process(process) if process is not None else None
             if fd is not None:
                 return fd
         return None
@@ -187,8 +183,8 @@ class LocalExecutor:
     def _session(self, package: PackageFolder, task: Task) -> Session | None:
         """Returns the session of the newest attempt, or the one that restarted automatically after it."""
         for found in reversed(package.sessions()):
-            if found.request.get("task") == task.id:
-                return found if found.request.get(_ATTEMPT) == task.attempt else None
+            if found.request.task == task.id:
+                return found if found.request.get("attempt") == task.attempt else None
         return None
 
 
@@ -199,10 +195,10 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
     Raises:
         RoostError: The other daemon has started a later attempt.
     """
-    own = [one for one in package.sessions() if one.request.get("task") == task.id]
+    own = [one for one in package.sessions() if one.request.task == task.id]
     if not own or own[-1].record is None:
         return False
-    attempt = own[-1].request.get(_ATTEMPT)
+    attempt = own[-1].request.get("attempt")
     if isinstance(attempt, int) and attempt > task.attempt:
         what = f"another queue knows this task, and has started its attempt {attempt}"
         fix = f"continue it with `roost submit continue {shlex.quote(str(package.path))}`"
@@ -211,33 +207,31 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
 
 
 def _attempt_status(found: Session) -> AttemptStatus:
-    record: Mapping[str, Any] = found.record or {}
+    record = found.recorded
     # The guard ends last: until then the package is locked and the cards are leased.
     if found.state == "running" or found.guard_is_alive:
-        return AttemptStatus(RUNNING, found.number, started=unix_seconds(record.get("started")))
-    unrecorded = record.get("state") == "running"  # no process was left to record its end
-    ended, code = unix_seconds(record.get("ended")), record.get("exit_code")
+        return AttemptStatus(RUNNING, found.number, started=unix_seconds(record.started))
+    unrecorded = record.state == "running"  # no process was left to record its end
+    ended, code = unix_seconds(record.ended), record.exit_code
     is_known = found.state in ENDED
     return AttemptStatus(
         found.state if is_known else CRASHED,
         found.number,
-        reason=str((found.error or record.get("reason") or "") if is_known else "its record is damaged"),
-        started=unix_seconds(record.get("started")),
+        reason=str((found.error or record.reason or "") if is_known else "its record is damaged"),
+        started=unix_seconds(record.started),
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
         is_lost=unrecorded,
     )
 
 
-def _open_process(pid: object, start_ticks: int | None, boot_id: str) -> int | None:
-    if not isinstance(pid, int):
-        return None
+def _open_process(process: ProcessIdentity) -> int | None:
     try:
-        fd = os.pidfd_open(pid)
+        fd = os.pidfd_open(process.pid)
     except (OSError, OverflowError):
         return None
     try:
-        if process_identity.is_alive(pid, start_ticks, boot_id):
+        if process_identity.is_alive(*process):
             kept, fd = fd, -1
             return kept
         return None
@@ -250,9 +244,7 @@ def _continued_request(package: PackageFolder, task: Task) -> dict[str, Any]:
     """Returns the request of an attempt after an effective one, whose overrides and checkpoint are in effect
     already."""
     records = package.path / "records"
-    has_begun = any(
-        one.is_effective(records) for one in package.sessions() if one.request.get("task") == task.id
-    )
+    has_begun = any(one.is_effective(records) for one in package.sessions() if one.request.task == task.id)
     return {"overrides": [], "checkpoint": None} if has_begun else {}
 
 

@@ -13,7 +13,6 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
-_MODEL, _TOTAL = "card_model", "card_mb"
 _NEIGHBOUR_MB = 256.0
 """With at least so much used by other processes, they are the cause of an out-of-memory failure."""
 _MAX_MB = 1e12
@@ -46,20 +45,20 @@ def card_fields(cards: Sequence[Card]) -> dict[str, Any]:
     if not cards:
         return {}
     card = min(cards, key=lambda one: one.total_mb)
-    return {_MODEL: card.name, _TOTAL: card.total_mb}
+    return {"card_model": card.name, "card_mb": card.total_mb}
 
 
 def session_memory_use(session: Session) -> MemoryUse | None:
     """Returns the memory use of an ended session of the lab; None if it was not recorded."""
-    record, request = session.record or {}, session.request
-    memory, model, card_mb = record.get("memory"), request.get(_MODEL), request.get(_TOTAL)
+    record, request = session.recorded, session.request
+    memory, model, card_mb = record.memory, request.card_model, request.card_mb
     if not isinstance(memory, Mapping) or not isinstance(model, str) or not isinstance(card_mb, int):
         return None
     peak_mb, ooms = _number(memory, "peak_mb"), _number(memory, "ooms")
     driver_mb = _number(memory, "driver_mb", TYPICAL_CONTEXT_MB)
     ran_out = None
-    if record.get("state") == "failed" and record.get("reason") == OUT_OF_MEMORY:
-        reserved_mb = request.get("reserved_mb")
+    if record.state == "failed" and record.reason == OUT_OF_MEMORY:
+        reserved_mb = request.reserved_mb
         ran_out = OutOfMemory(
             reserved_mb if isinstance(reserved_mb, int) else None,
             card_mb,
@@ -68,8 +67,8 @@ def session_memory_use(session: Session) -> MemoryUse | None:
             asked_mb=_number(memory, "asked_mb"),
             alone=_number(memory, "others_mb") < _NEIGHBOUR_MB,
         )
-    went_far = record.get("state") == "succeeded" or (
-        record.get("state") == "stopped" and _number(record, "seconds") >= _LONG_RUN_SECONDS
+    went_far = record.state == "succeeded" or (
+        record.state == "stopped" and _number(record, "seconds") >= _LONG_RUN_SECONDS
     )
     is_representative = went_far and peak_mb > 0 and not ooms
     return MemoryUse(peak_mb, driver_mb, model, is_representative, ran_out)
@@ -95,7 +94,7 @@ def count_lost_in_a_row(package: PackageFolder, task: str) -> int:
     checkpoint: their supervisor was killed, or another process took memory that was promised to them."""
     lost = []
     for session in reversed(package.sessions()):
-        if session.request.get("task") != task or not _is_lost(session):
+        if session.request.task != task or not _is_lost(session):
             break
         lost.append(session.number)
     saved = {info.session for info in checkpoint.read_manifests(package.checkpoints)} if lost else set()
@@ -103,7 +102,7 @@ def count_lost_in_a_row(package: PackageFolder, task: str) -> int:
 
 
 def _is_lost(session: Session) -> bool:
-    if session.record is None or session.record.get("state") == "running":
+    if session.record is None or session.record.state == "running":
         return True
     found = session_memory_use(session)
     return found is not None and found.ran_out is not None and not found.ran_out.own_fault

@@ -61,7 +61,7 @@ def send(
         state=found.state,
         submitted=0.0,
         session=session,
-        started=sessions.unix_seconds((found.record or {}).get("started")),
+        started=sessions.unix_seconds(found.recorded.started),
         ended=None if has_stalled else event.at,
     )
     if not settings.selects(
@@ -94,7 +94,7 @@ def record_failures(failed: Sequence[str]) -> None:
 
 def _stall_event(session: Session) -> QueueEvent | None:
     """Returns an event of the last stall; None if the record has none."""
-    stalls = (session.record or {}).get("stalls")
+    stalls = session.recorded.stalls
     text = describe_stall(stalls[-1]) if isinstance(stalls, list) and stalls else ""
     return QueueEvent(session.number, time.time(), None, STALLED, text) if text else None
 
@@ -104,11 +104,11 @@ def _end_event(package: Path, session: Session) -> QueueEvent | None:
     record = session.record
     if record is None or session.state not in EVENT_BY_KIND:
         return None
-    ended = sessions.unix_seconds(record.get("ended"))
+    ended = sessions.unix_seconds(record.ended)
     if ended is None and session.state == CRASHED:  # no process was left to record it
         progress = live_progress.read(package / "progress")
         ended = progress.wall if progress is not None else None
-    why = describe_end(session.state, str(session.error or record.get("reason") or ""))
+    why = describe_end(session.state, str(session.error or record.reason or ""))
     return QueueEvent(session.number, ended or time.time(), None, session.state, why)
 
 

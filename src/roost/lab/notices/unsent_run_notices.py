@@ -64,7 +64,7 @@ def _last_restart(package: Path, number: int) -> Session | None:
     """Returns the last automatic restart of a session; None if the package is gone, or a user has continued
     the run and so knows that it ended."""
     while (package / "sessions" / f"{number + 1}.request.json").exists():
-        if run_notice.read_session(package, number + 1).request.get("restart_of") != number:
+        if run_notice.read_session(package, number + 1).request.restart_of != number:
             return None
         number += 1
     return run_notice.read_session(package, number) if (package / "sessions").is_dir() else None

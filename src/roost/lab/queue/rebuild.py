@@ -192,13 +192,13 @@ def _with_newest_session(task: Task) -> Task:
     """Updates a task from its newest session, if that is an attempt later than the task file: the daemon then
     finds whether it runs or how it ended."""
     found = sessions.read_all(Path(task.package) / "sessions")
-    newest = next((one for one in reversed(found) if one.request.get("task") == task.id), None)
-    attempt = int(newest.request.get("attempt", 0)) if newest is not None else 0
+    newest = next((one for one in reversed(found) if one.request.task == task.id), None)
+    attempt = int(newest.request.attempt) if newest is not None else 0
     is_idle = task.state not in LIVE
     if newest is None or attempt < task.attempt or (is_idle and attempt == task.attempt):
         return task if is_idle else msgspec.structs.replace(task, state=PENDING, stop_asked="")
     record = newest.record
-    if record is not None and record.get("state") == SUCCEEDED:
+    if record is not None and record.state == SUCCEEDED:
         recorded = {name: record.get(name) for name in ("started", "ended", "exit_code")}
         return msgspec.structs.replace(
             task, state=SUCCEEDED, reason="", attempt=attempt, session=newest.number, plan={}, **recorded
@@ -209,11 +209,11 @@ def _with_newest_session(task: Task) -> Task:
         reason="",
         attempt=attempt,
         session=newest.number if record is not None else None,
-        started=record.get("started") if record is not None else None,
+        started=record.started if record is not None else None,
         ended=None,
         exit_code=None,
-        cards=tuple(map(str, newest.request.get("cards") or ())),
-        reserved_mb=newest.request.get("reserved_mb"),
+        cards=tuple(map(str, newest.request.cards or ())),
+        reserved_mb=newest.request.reserved_mb,
     )
 
 

@@ -57,7 +57,8 @@ class StallEvents:
                 continue
             self._file_versions[task.id] = (found.st_ino, found.st_mtime_ns)
             if before.get(task.id) != self._file_versions[task.id]:
-                self._note(task, (sessions.load_json(path) or {}).get("stalls"))
+                record = sessions.load_record(path)
+                self._note(task, record.stalls if record is not None else None)
 
     def _note(self, task: Task, stalls: object) -> None:
         if not isinstance(stalls, list) or not stalls:

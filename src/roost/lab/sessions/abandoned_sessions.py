@@ -20,19 +20,19 @@ def end_abandoned(package: PackageFolder) -> None:
     ]
     if found:
         abandoned_processes.kill_abandoned(
-            [str(session.request.get("token")) for session in found],
-            [str((session.record or {}).get("cgroup") or "") for session in found],
+            [str(session.request.token) for session in found],
+            [str(session.recorded.cgroup or "") for session in found],
         )
 
 
 def _is_abandoned(session: Session) -> bool:
     """Returns whether a session ran on this machine since its boot, and its end was not recorded by its
     guard, which is gone. A session without a record started nothing: its worker died with its supervisor."""
-    record = session.record or {}
-    if record.get("state") != "running" or record.get("guard_pid") is None:
+    record = session.recorded
+    if record.state != "running" or record.guard_pid is None:
         return False
-    boot = record.get("boot_id")
+    boot = record.boot_id
     # Host names are compared only where the kernel has no boot id: containers share a boot, and names change.
-    if boot != process_identity.boot_id() or (not boot and record.get("host") != socket.gethostname()):
+    if boot != process_identity.boot_id() or (not boot and record.host != socket.gethostname()):
         return False
     return session.state == "crashed" and not session.guard_is_alive

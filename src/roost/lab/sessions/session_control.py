@@ -7,7 +7,7 @@ import signal
 
 from roost.base.errors import Refused, RoostError
 from roost.base.system import process_identity
-from roost.package.sessions import Session
+from roost.package.sessions import ProcessIdentity, Session
 
 
 def request_stop(session: Session, *, now: bool = False) -> None:
@@ -22,23 +22,23 @@ def request_stop(session: Session, *, now: bool = False) -> None:
         Refused: The session runs on another machine, or its record does not name its process.
         RoostError: The session belongs to another user.
     """
-    record = session.record or {}
+    record = session.recorded
     if session.state != "running" and not session.guard_is_alive:
         return  # it has ended, or has not started
     if session.is_python:
         raise Refused(
-            f"session {session.number} is a Python program (pid {record['pid']}) that has the package open",
+            f"session {session.number} is a Python program (pid {record.pid}) that has the package open",
             fix="end the program, or let it leave its `with` block",
         )
     if not (session.is_on_this_machine or session.guard_is_alive):
-        raise Refused(f"the session runs on host {record.get('host')}", fix="stop it there")
+        raise Refused(f"the session runs on host {record.host}", fix="stop it there")
     signum = signal.SIGQUIT if now else signal.SIGTERM
     try:
         # The guard passes signals on to the supervisor; and it ends last, so it must not be paused either.
-        was_sent = _send(signum, session, "")
-        was_sent = _send(signal.SIGCONT if was_sent else signum, session, "guard_") or was_sent
+        was_sent = _send(signum, session.supervisor)
+        was_sent = _send(signal.SIGCONT if was_sent else signum, session.guard) or was_sent
     except PermissionError as error:
-        what = f"the run of pid {record.get('pid')} belongs to another user"
+        what = f"the run of pid {record.pid} belongs to another user"
         raise RoostError(what, fix="ask its owner") from error
     if not was_sent and session.is_locked:
         raise Refused(
@@ -48,14 +48,10 @@ def request_stop(session: Session, *, now: bool = False) -> None:
         )
 
 
-def _send(signum: int, session: Session, prefix: str) -> bool:
-    """Sends a signal to the supervisor, or with the prefix ``guard_`` to the guard, and resumes that process
-    if it is paused; returns whether the process exists."""
-    record = session.record or {}
-    pid = record.get(f"{prefix}pid")
-    if not isinstance(pid, int):
+def _send(signum: int, process: ProcessIdentity | None) -> bool:
+    """Sends a signal to a process, and resumes it if it is paused; returns whether it exists."""
+    if process is None:
         return False
-    identity = pid, record.get(f"{prefix}start_ticks"), str(record.get("boot_id"))
-    exists = process_identity.send_signal(signum, *identity)
-    process_identity.send_signal(signal.SIGCONT, *identity)
+    exists = process_identity.send_signal(signum, *process)
+    process_identity.send_signal(signal.SIGCONT, *process)
     return exists

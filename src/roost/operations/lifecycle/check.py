@@ -54,16 +54,16 @@ class RunningCheck:
         Args:
             ended: The ended session of the check, with the supervisor's record.
         """
-        record = ended.record or {}
+        record = ended.recorded
         findings = check_findings.read(self.running.package)
-        code = record.get("exit_code")
+        code = record.exit_code
         is_ready = ended.state == "succeeded"
         estimate = self._estimate(findings.measured) if is_ready else None
         return CheckOutcome(
             is_ready=is_ready,
             state=ended.state,
             exit_code=code if isinstance(code, int) else 1,
-            reason=record.get("reason"),
+            reason=record.reason,
             error=ended.error,
             failed=None if is_ready else findings.last or None,
             findings=findings,

@@ -25,6 +25,7 @@ from roost.package import lineage, live_progress, mirror_folders, resume_gate, s
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files, require_runner
+from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
 CommandLine = Sequence[str]
@@ -113,26 +114,26 @@ class NextSession:
     where: Where
     _gate: resume_gate.ResumeGate
 
-    def request_body(self, layout: Mapping[str, Any]) -> dict[str, Any]:
+    def request_body(self, layout: Mapping[str, Any]) -> SessionRequest:
         """Returns the request of the session.
 
         Args:
             layout: The part of the request about devices and ranks.
         """
-        return {
-            "kind": "train",
-            "command": list(self.request.command),
-            "overrides": list(self.request.overrides),
-            "checkpoint": self.request.checkpoint,
-            "project": str(self.project),
+        return SessionRequest(
+            kind="train",
+            command=list(self.request.command),
+            overrides=list(self.request.overrides),
+            checkpoint=self.request.checkpoint,
+            project=str(self.project),
             **layout,
-            "description": self.request.description,
-            "force": self._gate.needs_force,
-            "inexact": self._gate.reasons(),
-            "changed": self._gate.changed_files,
-            "initialize": self.request.initialize,
-            "terminal": self.request.terminal,
-        }
+            description=self.request.description,
+            force=self._gate.needs_force,
+            inexact=self._gate.reasons(),
+            changed=self._gate.changed_files,
+            initialize=self.request.initialize,
+            terminal=self.request.terminal,
+        )
 
     def prepare_package(self) -> list[str]:
         """Prepares the package for the session (its links and its description); returns notes for the

@@ -120,7 +120,7 @@ def _find_black_box(package: PackageFolder, step: int | None) -> BlackBox | None
     box = black_box.newest_box(package.blackbox)
     if box is None:
         sessions = package.sessions()
-        several = several_ranks_note(sessions[-1].request if sessions else {}, "{} keep no black box")
+        several = several_ranks_note(sessions[-1].request, "{} keep no black box") if sessions else []
         raise NotFound(
             several[0] if several else "the black box of the package holds no failed step",
             where=package.path,
@@ -157,6 +157,6 @@ def _notes(package: PackageFolder, step: int, session: int) -> list[str]:
         notes.append(
             f"the run itself has reached only step {found.step}; the steps after it are computed here first"
         )
-    request = next((one.request for one in package.sessions() if one.number == session), {})
     several = "{} took it; here one process takes all of each batch, so the last bits may differ"
-    return [*notes, *several_ranks_note(request, several)]
+    requests = [one.request for one in package.sessions() if one.number == session]
+    return [*notes, *(several_ranks_note(requests[0], several) if requests else [])]

@@ -36,6 +36,7 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files, require_runner
 from roost.package.results import skipped_steps
+from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
 from roost.package.snapshot import Selection
 
@@ -163,7 +164,7 @@ def _provenance(source: PackageFolder, differences: Sequence[ConfigDifference]) 
     found, values = dict(source.provenance), source.args
     for session in source.sessions():
         if session.is_effective(source.path / "records"):
-            after = layers.apply_overrides(values, session.request.get("overrides", []))
+            after = layers.apply_overrides(values, session.request.overrides)
             label = f"command line of session {session.number} of {source.path.name}"
             _set_layer(found, layers.differences(values, after), label)
             values = after
@@ -320,15 +321,16 @@ def _fill_package(source: PackageFolder, info: Manifest, path: Path, folder: Pat
         durable.write(folder / environment.NAME, (source.path / environment.NAME).read_bytes())
 
 
-def _session_request(plan: _ForkPlan, request: ForkRequest) -> dict[str, Any]:
-    body = first_request(
+def _session_request(plan: _ForkPlan, request: ForkRequest) -> SessionRequest:
+    found = first_request(
         plan.project,
         plan.layout.request,
         command=request.command,
         description=request.description,
         terminal=request.terminal,
     )
-    return {**body, "inexact": plan.inexact}
+    found.inexact = plan.inexact
+    return found
 
 
 _INSIDE_EPOCH = (

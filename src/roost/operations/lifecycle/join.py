@@ -21,6 +21,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import sessions
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRecord
 
 
 def join(package: Path | str) -> StartedSession:
@@ -40,7 +41,7 @@ def join(package: Path | str) -> StartedSession:
     """
     opened = package_schema.open_checked(package)
     session = newest_session(opened)
-    if session is None or session.state != "running" or int(session.request.get("num_nodes", 1)) == 1:
+    if session is None or session.state != "running" or session.request.num_nodes == 1:
         raise Refused(
             "no session of several machines is running in this package",
             where=opened.path,
@@ -53,8 +54,8 @@ def join(package: Path | str) -> StartedSession:
     foreground_lease.require_unleased(session_cards.cards)
     own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)
-    launched = multi_node.torchrun_launch(request, own, token=str(request["token"]), is_host=False)
-    running = _claim_node(opened, session.number, int(request["num_nodes"]))
+    launched = multi_node.torchrun_launch(request, own, token=str(request.token), is_host=False)
+    running = _claim_node(opened, session.number, request.num_nodes)
     try:
         with closing(foreground_lease.take_leases(session_cards.cards, opened.path)) as leases:
             process = start_worker(
@@ -62,7 +63,7 @@ def join(package: Path | str) -> StartedSession:
                 task,
                 token=secrets.token_hex(16),
                 lock_fd=None,
-                cpu=request.get("device") == "cpu",
+                cpu=request.device == "cpu",
                 cards=cards,
                 leases=leases,
                 deadline=ends.at,
@@ -73,7 +74,7 @@ def join(package: Path | str) -> StartedSession:
                 is_launcher=True,
             )
     except BaseException as error:  # makes the place free again
-        record = {"state": "failed", "reason": "start", "error": str(error)}
+        record = SessionRecord(state="failed", reason="start", error=str(error))
         durable.write(running.record, sessions.to_json(record))
         raise
     return StartedSession(opened.path, running, process, notes=ends.notes)
@@ -96,7 +97,8 @@ def _claim_node(package: PackageFolder, number: int, num_nodes: int) -> RunningS
             offset=output_size(output),
         )
         try:
-            durable.write_new(record, [sessions.to_json({"state": "starting", **sessions.own_identity()})])
+            starting = SessionRecord(state="starting", **sessions.own_identity())
+            durable.write_new(record, [sessions.to_json(starting)])
         except FileExistsError:
             num_taken += running.session().state in ("starting", "running")
             continue

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound, Refused, UsageError
 from roost.config import layers
+from roost.config.step_modes import STEP_MODES
 from roost.operations.lifecycle.continue_ import ContinueRequest, continue_, finished_note
 from roost.operations.reading import package_schema
 from roost.operations.sessions.rank_layout import RankLayout, RankRequest, plan_ranks
@@ -28,6 +28,7 @@ from roost.package import package_name, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
+from roost.package.session_schema import SessionRequest
 
 CODE = frozenset([".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so"])
 CODE_AND_SETTINGS = CODE | {".json", ".yaml", ".yml", ".toml", ".ini", ".sh"}
@@ -100,7 +101,7 @@ def _require_saves(request: RunRequest, plan: TrainingDraft) -> None:
     if request.step is not None:
         raise UsageError("--initialize begins a run, and --iter continues one", fix="leave out one of them")
     mode = plan.settings.step_mode
-    if mode in ("dry", "no_optim"):
+    if not STEP_MODES[mode].trains:
         raise ConfigError(
             "only measures and saves nothing, so there would be nothing to continue",
             setting="step_mode",
@@ -165,7 +166,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
     return started
 
 
-def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayout) -> dict[str, Any]:
+def _session_request(request: RunRequest, plan: TrainingDraft, layout: RankLayout) -> SessionRequest:
     return first_request(
         plan.project,
         layout.request,

@@ -118,14 +118,15 @@ def _start(
 def outcome(running: RunningSession, session: Session) -> dict[str, Any]:
     """Returns all results of an ended analysis as a JSON object."""
     place = running.record.parent
-    record = session.record or {}
-    ending = {
-        name: record.get(name) for name in ("exit_code", "reason", "error", "seconds", "peak_memory_mb")
-    }
+    record = session.recorded
     return {
         "package": str(running.package),
         "folder": str(place),
         "state": session.state,
-        **ending,
+        "exit_code": record.exit_code,
+        "reason": record.reason,
+        "error": record.error,
+        "seconds": record.seconds,
+        "peak_memory_mb": record.peak_memory_mb,
         "result": package_schema.printable(analysis_folder.read_result(place)) or None,
     }

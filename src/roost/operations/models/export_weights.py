@@ -84,7 +84,7 @@ class RunningExport:
     def outcome(self, ended: Session) -> ExportedWeights:
         """Returns the result of the ended session. Must be called inside the ``with`` block of
         `export_weights`."""
-        code = (ended.record or {}).get("exit_code")
+        code = ended.recorded.exit_code
         found = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
         empty: dict[str, Any] = {"package": self.running.package.name, "averaged": None, "prefix": None}
         empty |= {"checkpoints": [], "tied": {}, "left_out": [], "bytes": 0, "sha256": None}

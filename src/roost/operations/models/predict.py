@@ -82,8 +82,8 @@ class RunningPrediction:
 
     def outcome(self, ended: Session) -> PredictOutcome:
         """Returns the result of the ended session. Must be called inside the ``with`` block of `predict`."""
-        record = ended.record or {}
-        code = record.get("exit_code")
+        record = ended.recorded
+        code = record.exit_code
         result = sessions.load_json(self.running.record.parent / analysis_folder.RESULT) or {}
         place = result.get("folder")
         return PredictOutcome(
@@ -91,9 +91,9 @@ class RunningPrediction:
             folder=package_schema.printable(place) if place else None,
             state=ended.state,
             exit_code=code if isinstance(code, int) else 1,
-            reason=record.get("reason"),
+            reason=record.reason,
             error=ended.error,
-            seconds=record.get("seconds"),
+            seconds=record.seconds,
             meta=predictions.read(Path(place)) if place else None,
         )
 

@@ -17,6 +17,7 @@ from roost.base.system import state_folder
 from roost.config import layers
 from roost.config.layers import Config
 from roost.config.settings import Settings
+from roost.config.step_modes import STEP_MODES
 from roost.lab.queue.task import Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
@@ -187,7 +188,7 @@ def _prepare_one(
 ) -> PreparedTask:
     plan = prepare_training(config, description=request.description, like=like)
     settings = plan.settings
-    if settings.step_mode in ("dry", "no_optim"):
+    if not STEP_MODES[settings.step_mode].trains:
         raise Refused(
             "only measures, so it need not wait in the queue",
             setting="step_mode",
@@ -234,4 +235,4 @@ def _was_on_cpu(package: PackageFolder) -> bool:
     """Whether the session before had no card. With simulated cards the device is always cpu, and only
     ``cards`` says that there were some."""
     found = package.sessions()
-    return previous_device(package) == "cpu" and not (found and found[-1].request.get("cards"))
+    return previous_device(package) == "cpu" and not (found and found[-1].request.cards)

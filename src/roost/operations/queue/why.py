@@ -120,8 +120,8 @@ def _guard_note(task: Task) -> str:
     """Returns a note if the session's guard was killed while the session continued without it."""
     if task.session is None or task.state == PENDING:
         return ""
-    record = sessions.load_json(Path(task.package) / "sessions" / f"{task.session}.json") or {}
-    lost = sessions.unix_seconds(record.get("guard_lost"))
+    record = sessions.load_record(Path(task.package) / "sessions" / f"{task.session}.json")
+    lost = sessions.unix_seconds(record.guard_lost) if record is not None else None
     if lost is None:
         return ""
     continued = "continued" if task.state in ENDED else "continues"

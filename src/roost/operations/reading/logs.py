@@ -89,7 +89,7 @@ def _wait_for_first_attempt(package: Path, id: str) -> Iterator[bytes]:
 
 
 def _has_session(package: Path, id: str) -> bool:
-    return any(one.request.get("task") == id for one in PackageFolder.open(package).sessions())
+    return any(one.request.task == id for one in PackageFolder.open(package).sessions())
 
 
 def _read_task(id: str) -> Task:

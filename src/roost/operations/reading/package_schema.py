@@ -10,12 +10,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from roost.analysis import analysis_folder
+from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import safe_read
 from roost.base.errors import ConfigError, RoostError
 from roost.config.settings import Settings
@@ -24,13 +26,19 @@ from roost.package import lineage
 from roost.package import sessions as package_sessions
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings
+from roost.package.session_schema import (
+    CHECKED,
+    MAX_COUNT,
+    REQUIRED,
+    JsonFields,
+    Range,
+    SessionRecord,
+    SessionRequest,
+)
 from roost.package.sessions import Session
 from roost.package.setting_locations import setting_locations
 
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
-_Pid = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-_Seconds = Annotated[float, Meta(ge=0, le=1e11)]
-"""A duration, or Unix seconds; larger numbers cannot be printed as a date."""
+_Id = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 
 
 class DamagedPackage(RoostError):
@@ -63,64 +71,43 @@ class _PackageRequest(msgspec.Struct):
     ancestors: list[lineage.ForkParent] = []
 
 
-class _SessionRequest(msgspec.Struct):
-    host: str
-    boot_id: str
-    pid: _Pid
-    start_ticks: int | None = None
-    state: str = "starting"
-    overrides: list[str] = []
-    checkpoint: _Count | None = None
-    project: str | None = None
-    device: str = "auto"
-    devices: int | str | list[int] | None = None
-    strategy: str = "single"
-    ranks: _Count = 1
-    num_nodes: _Count = 1
-    description: str | None = None
-    inexact: list[str] = []
-    changed: dict[str, str] = {}
+def _checked_struct(schema: type[JsonFields], **namespace: Any) -> type[msgspec.Struct]:
+    """Returns a struct of the fields of a schema that are `Checked`, by which msgspec validates a file."""
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for name, hint in get_type_hints(schema, include_extras=True).items():
+        if CHECKED in getattr(hint, "__metadata__", ()):
+            default, kind = schema.DEFAULTS[name], _msgspec_type(hint)
+            fields.append((name, kind) if default is REQUIRED else (name, kind, default))
+    return msgspec.defstruct(schema.__name__, fields, kw_only=True, namespace=namespace)
 
 
-class _SessionRecord(msgspec.Struct):
-    state: str
-    host: str | None = None
-    boot_id: str | None = None
-    pid: _Pid | None = None
-    start_ticks: int | None = None
-    started: _Seconds | None = None
-    seconds: _Seconds | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    error: str | None = None
-    peak_memory_mb: float | None = None
-    guard_lost: _Seconds | None = None
-
-    def __post_init__(self) -> None:
-        if self.state in ("starting", "running") and (self.host is None or self.pid is None):
-            raise ValueError("a running session without host and pid")
+def _msgspec_type(hint: Any) -> Any:
+    """Returns a type hint of a schema with `Range` as msgspec writes it."""
+    kind = get_origin(hint)
+    if kind is UnionType or kind is Union:
+        return Union[tuple(map(_msgspec_type, get_args(hint)))]  # noqa: UP007  - of types known at run time
+    if kind is not Annotated:
+        return hint
+    inner, *extras = get_args(hint)
+    ranges = [Meta(ge=one.least, le=one.most) for one in extras if isinstance(one, Range)]
+    return Annotated[(_msgspec_type(inner), *ranges)] if ranges else _msgspec_type(inner)
 
 
-class _Script(msgspec.Struct):
-    path: str
-    sha256: str | None = None
+def _require_process(record: Any) -> None:
+    if record.state in ("starting", "running") and (record.host is None or record.pid is None):
+        raise ValueError("a running session without host and pid")
 
 
-class _AnalysisRequest(msgspec.Struct):
-    script: _Script
-    host: str
-    boot_id: str
-    pid: _Pid
-    start_ticks: int | None = None
-    checkpoint: _Count | None = None
-    untrained: bool = False
+_SESSION_REQUEST = _checked_struct(SessionRequest)
+_SESSION_RECORD = _checked_struct(SessionRecord, __post_init__=_require_process)
+_ANALYSIS_REQUEST = _checked_struct(AnalysisSessionRequest)
 
 
 class _PackageRecord(msgspec.Struct):
-    ckpt_fast: list[_Count] = []
-    ckpt_slow: list[_Count] = []
-    ckpt_consistent: list[_Count] = []
-    ckpt_best: list[_Count] = []
+    ckpt_fast: list[_Id] = []
+    ckpt_slow: list[_Id] = []
+    ckpt_consistent: list[_Id] = []
+    ckpt_best: list[_Id] = []
     inexact: list[str] = []
 
 
@@ -206,13 +193,22 @@ def sessions(package: Path) -> list[Session]:
     found = package_sessions.read_all(package / "sessions")
     for session in found:
         _require_session(package, session)
-    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
+    return list(map(_printable_session, found))
 
 
 def _require_session(package: Path, session: Session) -> None:
-    _require_schema(package, f"sessions/{session.number}.request.json", session.request, _SessionRequest)
+    _require_schema(package, f"sessions/{session.number}.request.json", session.request, _SESSION_REQUEST)
     if session.record is not None:
-        _require_schema(package, f"sessions/{session.number}.json", session.record, _SessionRecord)
+        _require_schema(package, f"sessions/{session.number}.json", session.record, _SESSION_RECORD)
+
+
+def _printable_session(session: Session) -> Session:
+    record = session.record
+    return replace(
+        session,
+        request=SessionRequest.from_json(printable(session.request)),
+        record=SessionRecord.from_json(printable(record)) if record is not None else None,
+    )
 
 
 def analyses(package: Path) -> list[Session]:
@@ -224,10 +220,10 @@ def analyses(package: Path) -> list[Session]:
     found = analysis_folder.read_all(package / analysis_folder.NAME)
     for one in found:
         place = f"{analysis_folder.NAME}/{one.number}"
-        _require_schema(package, f"{place}/{analysis_folder.REQUEST}", one.request, _AnalysisRequest)
+        _require_schema(package, f"{place}/{analysis_folder.REQUEST}", one.request, _ANALYSIS_REQUEST)
         if one.record is not None:
-            _require_schema(package, f"{place}/{analysis_folder.RECORD}", one.record, _SessionRecord)
-    return [replace(one, request=printable(one.request), record=printable(one.record)) for one in found]
+            _require_schema(package, f"{place}/{analysis_folder.RECORD}", one.record, _SESSION_RECORD)
+    return list(map(_printable_session, found))
 
 
 def open_checked(path: Path | str, *, to_continue: bool = False) -> PackageFolder:

@@ -70,7 +70,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
 
 
 def _reason(session: Session) -> str | None:
-    reason = (session.record or {}).get("reason")
+    reason = session.recorded.reason
     is_early_end = session.state in ("succeeded", "stopped") and reason in (EARLY_STOP, TIME_LIMIT)
     return reason if is_early_end else None
 
@@ -90,12 +90,11 @@ def _group(path: Path, stored_tasks: Sequence[task_file.StoredTask]) -> str | No
 
 
 def _started(session: Session) -> float | None:
-    return (session.record or {}).get("started")
+    return session.recorded.started
 
 
 def _seconds(session: Session, progress: live_progress.ProgressRecord | None) -> float:
-    record = session.record or {}
-    seconds, started = record.get("seconds"), record.get("started")
+    seconds, started = session.recorded.seconds, session.recorded.started
     if seconds is not None or started is None:
         return float(seconds or 0.0)
     if session.state == "running":

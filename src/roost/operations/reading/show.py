@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from roost.analysis import analysis_folder
+from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
 from roost.base.errors import NotFound
 from roost.operations.reading import determinism_summary, package_schema
@@ -226,7 +227,9 @@ def show(package: Path | str) -> PackageDetails:
 
 def _device_settings(found: Sequence[Session]) -> dict[str, Any]:
     """Returns the devices and strategy of the newest training session, which options may have set."""
-    request = next((one.request for one in reversed(found) if "strategy" in one.request), {})
+    request = next((one.request for one in reversed(found) if "strategy" in one.request), None)
+    if request is None:
+        return {}
     return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
@@ -250,24 +253,24 @@ def _redact_command(command: Sequence[str]) -> str:
 
 
 def _session(session: Session) -> SessionDetails:
-    record, request = session.record or {}, session.request
+    record, request = session.recorded, session.request
     return SessionDetails(
         number=session.number,
         state=session.state,
-        exit_code=record.get("exit_code"),
-        reason=record.get("reason"),
+        exit_code=record.exit_code,
+        reason=record.reason,
         error=session.error,
-        started=record.get("started"),
-        seconds=record.get("seconds"),
-        host=record.get("host") or request.get("host"),
+        started=record.started,
+        seconds=record.seconds,
+        host=record.host or request.host,
         pid=session.supervisor_pid,
-        ranks=request.get("ranks", 1) * request.get("num_nodes", 1),
-        strategy=request.get("strategy", "single"),
-        overrides=list(request.get("overrides", [])),
-        description=request.get("description"),
-        peak_memory_mb=record.get("peak_memory_mb"),
-        warm=record.get("warm") is True,
-        guard_lost=record.get("guard_lost"),
+        ranks=request.ranks * request.num_nodes,
+        strategy=request.strategy,
+        overrides=request.overrides,
+        description=request.description,
+        peak_memory_mb=record.peak_memory_mb,
+        warm=record.warm is True,
+        guard_lost=record.guard_lost,
     )
 
 
@@ -280,16 +283,16 @@ def _black_box(package: PackageFolder) -> BlackBoxDetails | None:
 
 
 def _analysis(package: PackageFolder, analysis: Session) -> AnalysisDetails:
-    record, request = analysis.record or {}, analysis.request
+    record, request = analysis.recorded, AnalysisSessionRequest.from_json(analysis.request)
     place = package.path / analysis_folder.NAME / str(analysis.number)
     return AnalysisDetails(
         number=analysis.number,
         state=analysis.state,
-        script=request["script"]["path"],
-        checkpoint=_checkpoint_of_analysis(analysis_folder.read_result(place), request.get("checkpoint")),
-        untrained=request.get("untrained", False),
-        started=record.get("started"),
-        seconds=record.get("seconds"),
+        script=request.script["path"],
+        checkpoint=_checkpoint_of_analysis(analysis_folder.read_result(place), request.checkpoint),
+        untrained=request.untrained,
+        started=record.started,
+        seconds=record.seconds,
         error=analysis.error,
         folder=package_schema.printable(str(place)),
     )
@@ -356,5 +359,5 @@ def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:
 def _inexact_reasons(package: PackageFolder, found: list[Session]) -> list[str]:
     """Returns the reasons that the worker recorded with its checkpoints, and those of the resume gate."""
     reasons = list(package_schema.load(package.path, "_package.json").get("inexact", []))
-    reasons += [reason for session in found for reason in session.request.get("inexact", [])]
+    reasons += [reason for session in found for reason in session.request.inexact]
     return list(dict.fromkeys(reasons))

@@ -78,12 +78,12 @@ class RunningDataInspection:
     def outcome(self, ended: Session) -> DataReport:
         """Returns the result of the ended session. Must be called inside the ``with`` block of
         `show_data`."""
-        record = ended.record or {}
-        found, code = findings.read(self.running.package), record.get("exit_code")
+        record = ended.recorded
+        found, code = findings.read(self.running.package), record.exit_code
         return DataReport(
             state=ended.state,
             exit_code=code if isinstance(code, int) else 1,
-            reason=record.get("reason"),
+            reason=record.reason,
             error=ended.error,
             failed=None if ended.state == "succeeded" else found.last or None,
             warnings=found.warnings,
@@ -155,7 +155,7 @@ def _effective_overrides(package: PackageFolder) -> list[str]:
     """Returns the overrides of all effective sessions, in their order."""
     records = package.path / "records"
     effective = [session for session in package.sessions() if session.is_effective(records)]
-    return [text for session in effective for text in session.request.get("overrides", [])]
+    return [text for session in effective for text in session.request.overrides]
 
 
 def _selection(package: PackageFolder) -> Selection:

@@ -70,11 +70,11 @@ def with_previous_layout(ranks: RankRequest, package: PackageFolder, overrides: 
     changed = [override_key(text) for text in overrides]
     is_new = {key: key in changed or getattr(ranks, key) is not None for key in ("devices", "strategy")}
     # With one device, "single" was not chosen by the user, so it is not kept for several devices.
-    if is_new["devices"] and session.request["strategy"] == "single":
+    if is_new["devices"] and session.request.strategy == "single":
         is_new["strategy"] = True
     found: dict[str, Any] = {key: session.request.get(key) for key, new in is_new.items() if not new}
     sources = dict.fromkeys(found, f"session {session.number}")
-    num_nodes_before = int(session.request.get("num_nodes", 1))
+    num_nodes_before = int(session.request.num_nodes)
     return replace(ranks, **found, sources=sources, num_nodes_before=num_nodes_before)
 
 

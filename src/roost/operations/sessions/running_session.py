@@ -12,6 +12,7 @@ from roost.base.errors import RoostError
 from roost.operations.reading.output_reader import OutputReader
 from roost.package import sessions
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
 from roost.package.sessions import Session
 
 _TICK_SECONDS = 0.05
@@ -57,7 +58,7 @@ NOT_YET = 0
 def restarted_as(session: Session) -> int | None:
     """Returns the number of the session that was started automatically after this one failed; None if there
     is none."""
-    number = (session.record or {}).get("restarted_as")
+    number = session.recorded.restarted_as
     return number if isinstance(number, int) else None
 
 
@@ -109,8 +110,8 @@ def follow(
 def _awaits_guard(session: Session) -> bool:
     """Whether the session's guard, if it lives, has still to complete the record: for example that the
     supervisor was killed, and that another session follows."""
-    record = session.record or {}
-    return session.state == "crashed" and "guard_pid" in record and "restarted_as" not in record
+    record = session.recorded
+    return session.state == "crashed" and "guard_pid" in record and record.restarted_as is None
 
 
 def _following_session(running: RunningSession, number: int, output: OutputReader) -> RunningSession:
@@ -119,9 +120,8 @@ def _following_session(running: RunningSession, number: int, output: OutputReade
     request = folder / f"{number}.request.json"
     offset = output.offset
     if output.was_replaced():  # by a shorter file
-        offset = int(
-            (sessions.load_json(request) or {}).get("output_offsets", {}).get(running.output.name, 0)
-        )
+        fields = SessionRequest.from_json(sessions.load_json(request) or {})
+        offset = int(fields.output_offsets.get(running.output.name, 0))
     return replace(running, number=number, request=request, record=folder / f"{number}.json", offset=offset)
 
 

@@ -29,6 +29,7 @@ from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import GuardProcess
 from roost.supervisor.limits import SessionLimits
@@ -148,7 +149,7 @@ def first_request(
     description: str | None,
     initialize: bool = False,
     terminal: str = "",
-) -> dict[str, Any]:
+) -> SessionRequest:
     """Returns the request of a new package's first session. Its settings are in args.json.
 
     Args:
@@ -159,18 +160,18 @@ def first_request(
         initialize: Whether the session ends at step 0.
         terminal: The path of the terminal that the session has for itself, if any.
     """
-    return {
-        "kind": "train",
-        "command": list(command),
-        "overrides": [],
-        "checkpoint": None,
-        "project": str(project),
+    return SessionRequest(
+        kind="train",
+        command=list(command),
+        overrides=[],
+        checkpoint=None,
+        project=str(project),
         **layout,
-        "description": description,
-        "force": False,
-        "initialize": initialize,
-        "terminal": terminal,
-    }
+        description=description,
+        force=False,
+        initialize=initialize,
+        terminal=terminal,
+    )
 
 
 def session_plan(body: Mapping[str, Any], settings: Settings) -> SessionPlan:

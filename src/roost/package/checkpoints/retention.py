@@ -8,8 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from roost.config.sections.checkpoint import CheckpointSettings
+from roost.config.sections.checkpoint import BestSettings, CheckpointSettings
 from roost.package.checkpoints.checkpoint import Manifest
+
+_DEFAULTS = CheckpointSettings()
+_BEST_DEFAULTS = BestSettings(monitor="", mode="min")
 
 
 class BestRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,16 +20,17 @@ class BestRule(msgspec.Struct, frozen=True, kw_only=True):
 
     monitor: str
     mode: str = "min"
-    top_k: int = 1
+    top_k: int = _BEST_DEFAULTS.top_k
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of checkpoints that each track keeps; 0 disables a track."""
+    """The number of checkpoints that each track keeps; 0 disables a track. The defaults are those of the
+    section ``checkpoint``."""
 
-    fast: int = 2
-    slow: int = 0
-    slow_every: int = 100
-    held: int = 1
+    fast: int = _DEFAULTS.fast
+    slow: int = _DEFAULTS.slow
+    slow_every: int = _DEFAULTS.slow_every
+    held: int = _DEFAULTS.held
     best: tuple[BestRule, ...] = ()
 
 

@@ -138,7 +138,7 @@ class LogStream:
         newest = self._package.sessions()[-1]
         if newest.state not in ("starting", "running"):
             return size
-        return int(newest.request.get("output_offsets", {}).get(self._path.name, size))
+        return int(newest.request.output_offsets.get(self._path.name, size))
 
 
 class LabEventStream:

@@ -34,7 +34,7 @@ def load_modules() -> None:
     thread: a fork copies only one."""
     from roost.base import durable  # noqa: F401
     from roost.base.system import process_identity
-    from roost.supervisor import session_restart, session_watch  # noqa: F401
+    from roost.supervisor import session_record, session_restart, session_watch  # noqa: F401
     from roost.supervisor.monitoring import card_peaks, out_of_memory  # noqa: F401
     from roost.supervisor.output import output_cap  # noqa: F401
     from roost.supervisor.processes import cgroup, session_processes

@@ -23,7 +23,7 @@ from typing import Any
 
 from roost.supervisor.output.file_growth import FileGrowth
 from roost.supervisor.output.output_file import LEFT_OUT_PATTERN, left_out_line, rank_output_path, write_line
-from roost.supervisor.session_record import SessionRecord
+from roost.supervisor.session_record import SessionRecordFile
 from roost.supervisor.session_spec import SessionSpec
 
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
@@ -133,7 +133,7 @@ def shorten_file(path: str, limit_bytes: int) -> int:
         os.close(fd)
 
 
-def shorten_session_output(spec: SessionSpec, record: SessionRecord, output_fd: int) -> bool:
+def shorten_session_output(spec: SessionSpec, record: SessionRecordFile, output_fd: int) -> bool:
     """Shortens the output of each rank, and records how many bytes were left out; returns whether the file of
     rank 0 was replaced. If the disk has no space for that, the holes stay, which readers skip."""
     in_all = left_out = 0
@@ -145,7 +145,7 @@ def shorten_session_output(spec: SessionSpec, record: SessionRecord, output_fd: 
             write_line(output_fd, f"the output could not be shortened to limits.output_mb: {error}")
         in_all += left_out
     if in_all:
-        record.fields["output_left_out_bytes"] = in_all
+        record.fields.output_left_out_bytes = in_all
     return left_out > 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match
 from roost.base.text.word_list import join_names
+from roost.config.step_modes import STEP_MODES
 from roost.package.records import STATS
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float
     if trainer.progress.empty_batches:
         row["train/empty_batches"] = trainer.progress.empty_batches  # so far
     # If no optimizer takes a step, the row has no learning rate.
-    moving = trainer.stepper.optimizers if trainer.stepper.mode not in ("dry", "no_optim") else {}
+    moving = trainer.stepper.optimizers if STEP_MODES[trainer.stepper.mode].trains else {}
     for name, optim in moving.items():
         rates = optim.rates_of_the_step
         row["lr" if name == "main" else f"lr/{name}"] = rates[0]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from roost.base.errors import ContractError
+from roost.config.step_modes import STEP_MODES, StepMode
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.replicas import BufferSync
 from roost.train.events import Value
@@ -23,10 +24,6 @@ from roost.train.step.loss import LossFunction
 from roost.train.step.nonfinite_check import NonfiniteGuard, host_waits, step_unless
 from roost.train.step.precision import Precision
 from roost.train.step.timing import OPTIMIZER, Timing
-
-Mode = Literal["eager", "compile", "cudagraph", "dry", "no_optim"]
-_MODES = ("eager", "compile", "dry", "no_optim")
-"""The available modes: cudagraph has not been run on a GPU yet."""
 
 
 class Stepper:
@@ -66,7 +63,7 @@ class Stepper:
         *,
         accumulation: int = 1,
         precision: Precision = 32,
-        mode: Mode = "eager",
+        mode: StepMode = "eager",
         compile_dynamic: bool = False,
         guard: NonfiniteGuard | None = None,
         ranks: Ranks = ALONE,
@@ -74,8 +71,8 @@ class Stepper:
         agrees_on_failures: bool = False,
         loss_wrapper: Callable[..., Any] | None = None,
     ) -> None:
-        if mode not in _MODES:
-            raise ContractError("the mode is unknown", received=mode, fix=f"use {', '.join(_MODES)}")
+        if mode not in STEP_MODES:
+            raise ContractError("the mode is unknown", received=mode, fix=f"use {', '.join(STEP_MODES)}")
         if accumulation < 1:
             raise ContractError(
                 "a step takes at least one batch", received=accumulation, fix="accumulation=1"
@@ -113,7 +110,7 @@ class Stepper:
         ):
             if device.type != "cpu":
                 print(line, flush=True)
-        self._compiled = CompiledLosses(dynamic=compile_dynamic) if mode == "compile" else None
+        self._compiled = CompiledLosses(dynamic=compile_dynamic) if STEP_MODES[mode].compiles else None
         self._targets: dict[str | tuple[str, ...], LossTarget] = {}
         self._kept_back: list[Tensor] | None = None
         """() for each `run` of a runner's step: whether it was skipped; None outside `step_function`."""
@@ -122,7 +119,7 @@ class Stepper:
 
     def step_function(self, runner: Any) -> Callable[[Sequence[Any]], Mapping[str, Value]]:
         """Returns the step function of a runner: gets a window of micro-batches, returns values to record."""
-        if self.mode == "dry":
+        if not STEP_MODES[self.mode].computes:
             return _take_no_step
         if self._compiled is not None:
             exclude_log(runner)
@@ -185,7 +182,7 @@ class Stepper:
         values = self.gradients.compute(fn, batches, target)
         self._before_optimizer_step()
         started = perf_counter()
-        if self.mode != "no_optim":
+        if STEP_MODES[self.mode].trains:
             self._step_optimizers(due, values, target)
         self.timing.end_part(OPTIMIZER, started)
         return values
@@ -237,7 +234,7 @@ class Stepper:
             self._kept_back.append(skipped)
 
     def _needs_closure(self, due: Mapping[str, Optim]) -> bool:
-        return any(optim.needs_closure for optim in due.values()) and self.mode != "no_optim"
+        return any(optim.needs_closure for optim in due.values()) and STEP_MODES[self.mode].trains
 
     def _run_closure(self, fn: LossFunction, batches: Sequence[Any], target: LossTarget) -> dict[str, Value]:
         """Takes a step of an optimizer that evaluates the loss itself; the first evaluation is recorded. Each

@@ -17,6 +17,7 @@ from roost.base.interval import NEVER
 from roost.base.text.durations import format_short_duration
 from roost.base.text.word_list import join_names
 from roost.config.sections.mirrors import MirrorSettings
+from roost.config.step_modes import STEP_MODES
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import format_classes
@@ -190,7 +191,7 @@ class CheckRun:
     def _visualize(self, trainer: Trainer) -> None:
         """Calls `Runner.visualize` once. Its failure does not end a run, so the check only warns of it."""
         is_own = type(trainer.runner).visualize is not Runner.visualize
-        if not is_own or self._settings.step_mode in trainer_assembly.MEASUREMENT_MODES:
+        if not is_own or not STEP_MODES[self._settings.step_mode].trains:
             return
         self._reporter.begin("visualize")
         try:

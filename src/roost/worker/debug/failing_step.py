@@ -17,6 +17,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.base.text.durations import format_duration
 from roost.base.text.terminal_text import escape_control
 from roost.base.traceback_frames import ProjectFiles
+from roost.config.step_modes import STEP_MODES
 from roost.package import environment
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box
@@ -150,7 +151,7 @@ class FailingStepHook(Hook):
             _print(f"not from_box: {reason}")
         if self.start.is_box:
             self._restore_box(trainer)
-        if trainer.stepper.mode == "compile":
+        if STEP_MODES[trainer.stepper.mode].compiles:
             _print("this step is taken without torch.compile: compiled code has no lines to stop at")
         try:
             with torch.compiler.set_stance("force_eager"):  # also for code that the project compiles
@@ -259,7 +260,7 @@ class FailingStepHook(Hook):
         if not self.start.is_box and different:
             different.append("the steps before it were replayed")
         different += note.inexact
-        if trainer.stepper.mode == "compile":
+        if STEP_MODES[trainer.stepper.mode].compiles:
             different.append("the run used torch.compile for the step")
         if self.start.is_box:
             _print("  to replay the steps before it as well: --replay")

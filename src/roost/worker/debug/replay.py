@@ -17,6 +17,7 @@ import msgspec
 from roost.base.errors import CheckpointError, Damaged, NotFound, Refused, UsageError
 from roost.config.sections.mirrors import MirrorSettings
 from roost.config.settings import Settings
+from roost.config.step_modes import STEP_MODES
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
@@ -170,7 +171,7 @@ def replay_trainer(
         Exception: An error of the project's code.
     """
     found = native_project.load(package, project=target.project, device=device, begins=start.info is None)
-    if found.settings.step_mode in trainer_assembly.MEASUREMENT_MODES:
+    if not STEP_MODES[found.settings.step_mode].trains:
         raise Refused(
             f"the run only measured (step_mode {found.settings.step_mode}), no step can be repeated",
             where=package.path,
