@@ -75,7 +75,7 @@ class Clock(roost.Hook):
 
     def on_step(self, trainer: roost.Trainer) -> None:
         self.ended.append(time.perf_counter())
-        self.writes.append(trainer.saves.is_writing)
+        self.writes.append(trainer.checkpointer.is_writing)
 
 
 def seconds(work: Callable[[], Any]) -> float:

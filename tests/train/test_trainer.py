@@ -21,7 +21,7 @@ from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.live_progress import ProgressFile, read
 from roost.train import trainer as trainer_module
-from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpointer import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Test, Validate

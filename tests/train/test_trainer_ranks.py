@@ -18,8 +18,8 @@ from torch.utils.data import default_collate
 
 from roost.package.checkpoints import checkpoint
 from roost.package.results import skipped_steps
-from roost.train.checkpointing import async_save
-from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.checkpointing import checkpointer
+from roost.train.checkpointing.checkpointer import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import ShardedPlan, shard_slice
@@ -259,7 +259,7 @@ def test_a_rank_that_fails_beside_a_save_does_not_wait_for_the_others(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others wait for it in their step, and what they have not copied by then is given up."""
-    for module in (async_save, step_report):
+    for module in (checkpointer, step_report):
         monkeypatch.setattr(module, "FAILURE_WAIT_SECONDS", 0.1)
 
     def work(ranks: Ranks) -> str:

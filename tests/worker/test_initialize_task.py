@@ -17,7 +17,7 @@ from roost.package.package import PackageFolder
 from roost.package.results import initial_weights
 from roost.package.sessions import INITIALIZED
 from roost.project import loaded_model
-from roost.train.checkpointing import async_save
+from roost.train.checkpointing.checkpointer import Checkpointer
 from tests.messages import Messages
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
 from tests.train.parts import rows_of
@@ -107,7 +107,7 @@ def test_a_disk_that_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
     package = project(tmp_path)
-    monkeypatch.setattr(async_save.CheckpointSaver, "save", lambda *_, **__: False)
+    monkeypatch.setattr(Checkpointer, "save", lambda *_, **__: False)
     with pytest.raises(TrainingError, match="step 0") as refused:
         train(package, initialize=True)
     messages.check(refused.value)

@@ -27,7 +27,7 @@ from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
 
 if TYPE_CHECKING:
-    from roost.train.checkpointing.checkpoints import Checkpoints
+    from roost.train.checkpointing.checkpointer import Checkpoints
 
 STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
@@ -126,7 +126,7 @@ class PackageWriter:
 
     def _open_session(self, number: int, id: int | None, found: Manifest | None) -> None:
         policy = policy_from_settings(_checkpoint_settings(self._package))
-        from roost.train.checkpointing.checkpoints import (
+        from roost.train.checkpointing.checkpointer import (
             Checkpoints,  # imports torch, which readers do not need
         )
 

@@ -6,22 +6,25 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 from roost.package.live_progress import ProgressFile
 from roost.train.agenda import Agenda
-from roost.train.checkpointing import rank_state
-from roost.train.checkpointing.async_save import CheckpointSaver
-from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
+from roost.train.checkpointing.checkpointer import Checkpointer, Checkpoints, Stateful, StateToSave
+from roost.train.checkpointing.late_copies import LateCopies
 from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Batches, Interrupted
 from roost.train.distributed import rank_consistency
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.shared_windows import SharedWindows
 from roost.train.end_condition import EndCondition
-from roost.train.evaluation import trainer_evaluation
+from roost.train.evaluation import monitored_metrics
+from roost.train.evaluation.trainer_evaluation import Evaluator
 from roost.train.events import Events
 from roost.train.failures.recovery import Recovery, Rollback
+from roost.train.failures.step_context import StepContext
 from roost.train.hook import CallLists, Hook
 from roost.train.model.module_state import ModuleState
 from roost.train.optim.weight_average import Average
@@ -31,6 +34,7 @@ from roost.train.requests import TrainerRequests
 from roost.train.step import precision, seeding
 from roost.train.step.precision import Precision
 from roost.train.step.stepper import Stepper
+from roost.train.step.timing import VALIDATE
 from roost.train.step.windows import Windows
 
 _MIN_PUBLISH_SECONDS = 0.01
@@ -88,8 +92,7 @@ class Trainer(TrainerRequests):
     ) -> None:
         super().__init__(ranks)
         self.runner, self.loaders, self.stepper = runner, loaders, stepper
-        self.checkpoints, self.seed = checkpoints, seed
-        self.recovery = recovery or Recovery()
+        self.seed, self.recovery = seed, recovery or Recovery()
         self.until = until if isinstance(until, EndCondition) else EndCondition.parse(until)
         self.progress, self.events = Progress(), Events(ranks)
         self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
@@ -111,7 +114,17 @@ class Trainer(TrainerRequests):
         self.publisher = ProgressPublisher(board, steps_per_epoch=self.steps_per_epoch)
         self._clock_zero = self.clock()
         self._windows: Windows | None = None
-        self.saves = CheckpointSaver(self)
+        self.checkpointer = Checkpointer(
+            checkpoints,
+            ranks=ranks,
+            timing=stepper.timing,
+            late_copies=LateCopies(stepper.optimizers, self.averages),
+            prepare=self._prepare_save,
+            drop_requests=lambda: self.agenda.drop_save_requests(),
+            request_save=lambda: self.agenda.request("save"),
+            on_save=self._call_on_save,
+            publish=self.publish,
+        )
         runner.attach(self)
         for one in loaders.values():
             # A rank reports a stop with its first window; before that it must not leave the others waiting.
@@ -138,8 +151,11 @@ class Trainer(TrainerRequests):
             TrainingError: The loss or a weight is not finite.
             Exception: Any error of the runner, the data or a hook; nothing is saved after it.
         """
-        made = Windows(self) if self.agreement is None else SharedWindows(self, self.agreement)
-        with suppress(Interrupted), self._running(checkpoint, resume), closing(made) as windows:
+        with (
+            suppress(Interrupted),
+            self._running(checkpoint, resume),
+            closing(self._make_windows()) as windows,
+        ):
             self._windows = windows
             while True:
                 try:
@@ -147,30 +163,69 @@ class Trainer(TrainerRequests):
                     self._after_hooks(self.clock())
                     with suppress(Interrupted):  # a stop while waiting for data: nothing of the step was done
                         self._train(windows)
-                    self.saves.save_at_end()
+                    self._save_at_end()
                     break
                 except Rollback as bad:
                     step = bad.step
                 windows.close()
-                self.saves.finish()
-                self.recovery.roll_back(self, step)
+                self.checkpointer.finish()
+                self._roll_back(step)
         return self._reason()
+
+    def _make_windows(self) -> Windows:
+        parts = self.loaders["train"], self.runner.to_device, self.stepper, self.progress
+        if self.agreement is None:
+            return Windows(*parts)
+        return SharedWindows(
+            *parts,
+            ranks=self.ranks,
+            agreement=self.agreement,
+            total_steps=self.total_steps,
+            apply_decision=self.apply_verdict,
+            note_inexact=self.note_inexact,
+        )
 
     def _train(self, windows: Windows) -> None:
         """The loop over steps."""
-        agenda, progress, clock = self.agenda, self.progress, self.clock
+        agenda, progress, clock, context = self.agenda, self.progress, self.clock, self.step_context
         while not self.at_end:
             for hook in self.calls.before_step:
-                self.saves.wait_until_copied()
+                self.checkpointer.wait_until_copied()
                 hook.before_step(self)
             self.results = {}  # in each step: a stop may come at any moment and save at once
             self.stepper.has_stepped = False
-            values, drawn = self.recovery.attempt(self, windows)
+            self.events.begin_step()
+            values, drawn = self.recovery.attempt(context, windows, self.take_step)
             self.events.put(values, drawn.num_samples, progress.step + 1)
             progress.advance(drawn.num_batches, drawn.all_samples, drawn.last)
             progress.empty_batches += drawn.num_empty
             if progress.step >= agenda.wake_step or agenda.requests or clock() >= agenda.wake_second:
                 self._run_due_work()
+
+    @property
+    def step_context(self) -> StepContext:
+        """The parts of this trainer that `recovery` and its reports need."""
+        return StepContext(
+            runner=self.runner,
+            loader=self.loaders["train"],
+            stepper=self.stepper,
+            progress=self.progress,
+            steps_per_epoch=self.steps_per_epoch,
+            ranks=self.ranks,
+            checkpoints=self.checkpoints,
+            inexact=self.inexact,
+            note_inexact=self.note_inexact,
+            parts=self.parts,
+        )
+
+    def _roll_back(self, step: int) -> None:
+        """Returns to the newest good checkpoint before ``step``, which is not finite, to skip its window."""
+        rank = self._rank_state()
+        line = self.recovery.roll_back(self.step_context, step, lambda id: self._load(rank, id))
+        self.handle_rollback()
+        rank.restore()  # last, because the hooks may have drawn random numbers
+        self.recovery.begin(self.stepper)
+        print(line, flush=True)
 
     def handle_rollback(self) -> None:
         """Sets the clock back after the state of a checkpoint was restored, and calls `on_rollback`."""
@@ -187,7 +242,7 @@ class Trainer(TrainerRequests):
         self.progress.seconds = now - self._clock_zero
         self._finished = self._finished or self.until.reached(self.progress)
         self.publish("training")
-        self.saves.poll()
+        self.checkpointer.poll()
         self.agenda.run(self, now, self.agenda.calls)
         self._after_hooks(now)
 
@@ -208,14 +263,23 @@ class Trainer(TrainerRequests):
         """Returns the metrics of a split by full name (``valid/loss``), averages included
         (``valid/ema/loss``).
 
-        Random generators and the training mode are restored afterwards. See
-        `roost.train.evaluation.trainer_evaluation`.
+        Random generators and the training mode are restored afterwards.
 
         Raises:
             Interrupted: A stop was requested during the evaluation.
             ConfigError: There is no such split.
         """
-        return trainer_evaluation.evaluate(self, split)
+        phase = "testing" if split == "test" else "validating"
+
+        def should_stop() -> bool:
+            self.publish(phase)  # at each batch, so that the evaluation does not look like a stall
+            return self.wants_to_stop
+
+        self.checkpointer.wait_until_copied()  # before an average replaces the weights
+        started = perf_counter()
+        results = self._evaluator().evaluate(split, step=self.progress.step, should_stop=should_stop)
+        self.stepper.timing.spent[VALIDATE] += perf_counter() - started
+        return results
 
     def probe(self, split: str) -> set[str] | None:
         """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if
@@ -224,11 +288,29 @@ class Trainer(TrainerRequests):
         Raises:
             ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
         """
-        return trainer_evaluation.probe_split(self, split)
+        return self._evaluator().probe(split)
+
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(
+            runner=self.runner,
+            loaders=self.loaders,
+            averages=self.averages,
+            ranks=self.ranks,
+            seed=self.seed,
+            autocast=self.autocast,
+        )
 
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and calls `on_eval`; the results belong to this step's row and checkpoint."""
-        return trainer_evaluation.validate(self)
+        found = self.evaluate("valid")
+        monitors = {s: m for hook in self.calls.hooks for s, m in hook.monitors(self).items()}
+        self.results = monitored_metrics.with_row_values(
+            found, monitors, events=self.events, stepper=self.stepper, progress=self.progress
+        )
+        self.agenda.request("record")
+        for hook in self.calls.eval:
+            hook.on_eval(self, self.results)
+        return self.results
 
     # ---- checkpoints ------------------------------------------------------------------------------------
 
@@ -238,7 +320,7 @@ class Trainer(TrainerRequests):
         Args:
             rank_state: The state of this rank alone, for a caller that restores it after loading.
         """
-        rank_state = rank_state or RankState(self)
+        rank_state = rank_state or self._rank_state()
         return {
             "model": ModuleState(self.runner),
             "optimizers": self.stepper,
@@ -246,9 +328,55 @@ class Trainer(TrainerRequests):
             rank_state.name: rank_state,
         }
 
+    def _rank_state(self) -> RankState:
+        return RankState(self.ranks, self.events, own_seed=self.seed if self.has_own_seed else None)
+
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """Where this trainer saves and from where it continues; None: nothing is saved."""
+        return self.checkpointer.checkpoints
+
+    @checkpoints.setter
+    def checkpoints(self, checkpoints: Checkpoints | None) -> None:
+        self.checkpointer.checkpoints = checkpoints
+
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
-        """Saves now; see `roost.train.checkpointing.async_save`."""
-        return self.saves.save(reason, scheduled=scheduled)
+        """Saves now; see `Checkpointer.save`. The first save and the last one of a session are committed when
+        this returns; others are written while training continues."""
+        return self.checkpointer.save(reason, scheduled=scheduled, is_last=self.at_end)
+
+    def _prepare_save(self) -> StateToSave:
+        """Checks that the state may be saved, calls `before_save`, and returns the state."""
+        self.recovery.check_before_save(self.step_context, self.events)
+        self.stepper.check()
+        for hook in self.calls.before_save:
+            hook.before_save(self)
+        is_unfinished = bool(self.agenda.pending)  # if so, this step's results and held save come later
+        return StateToSave(
+            parts=self.parts(),
+            progress=self.progress,
+            held=self.requested("hold") and not is_unfinished,
+            metrics={} if is_unfinished else self.results,
+            inexact=self.inexact,
+        )
+
+    def _call_on_save(self, path: Path) -> None:
+        for hook in self.calls.save:
+            hook.on_save(self, path)
+
+    def _save_at_end(self) -> None:
+        """Saves the final state of the run, unless a checkpoint of exactly that state is committed."""
+        self.recovery.check_steps(self.step_context)  # also without hooks that cut rows or save
+        self.checkpointer.finish()
+        newest = self.checkpoints.newest if self.checkpoints else None
+        is_saved = newest is not None and newest.step == self.progress.step and not self.agenda.pending
+        if self.progress.step and not is_saved:
+            self.save("final" if self.finished else "signal")
+
+    def _load(self, rank: RankState, id: int | None) -> list[str]:
+        """Loads a checkpoint into all parts, ``rank`` among them; see `RankState.load_checkpoint`."""
+        assert self.checkpoints is not None
+        return rank.load_checkpoint(self.checkpoints, self.parts(rank), id=id)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns progress, the open window of events, and the state of every hook by name."""
@@ -303,26 +431,31 @@ class Trainer(TrainerRequests):
         own = [self.ranks.rank] if self.has_own_seed else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()
-        rank = RankState(self)
+        rank = self._rank_state()
         if self.checkpoints is not None and resume:
-            for line in rank_state.load(self, self.checkpoints, rank, id=checkpoint):
+            for line in self._load(rank, checkpoint):
                 print(line, flush=True)
         self._clock_zero = self.clock() - self.progress.seconds
         self._finished = self.until.reached(self.progress)
         failure: BaseException | None = None
         try:
             if self.ranks.are_several:
-                rank_consistency.require_same_training(self)
+                rank_consistency.require_same_training(
+                    self.runner, self.loaders, self.stepper.optimizers, self.ranks
+                )
             for hook in self.calls.start:
                 hook.on_start(self)
             for reason in self.loaders["train"].inexact_reasons():
                 self.note_inexact(reason)
-            self.recovery.prepare(self)
+            if self.recovery.on_non_finite == "rollback" and self.checkpoints and not self.checkpoints.newest:
+                self.save("start")  # otherwise there would be nothing to return to
             for why in rank.restore():  # last: undoes all random draws made up to here
                 self.note_inexact(why)
-            self.recovery.begin(self)
+            self.recovery.begin(self.stepper)
             self.stepper.timing.begin(self.progress.step, self.progress.samples)
-            self.saves.begin()
+            self.checkpointer.begin()
+            if self.checkpoints is not None:
+                self.stepper.before_optimizer_step = self.checkpointer.before_optimizer_step
             yield
         except Interrupted:  # a stop during the preparation
             raise
@@ -330,6 +463,7 @@ class Trainer(TrainerRequests):
             failure = error
             raise
         finally:
+            self.stepper.before_optimizer_step = None
             self._end_session(failure)
 
     def _end_session(self, failure: BaseException | None) -> None:
@@ -338,7 +472,7 @@ class Trainer(TrainerRequests):
         reason = self._reason() if failure is None else f"{type(failure).__name__}: {failure}"
         errors = []
         ends: list[Callable[[], object]] = [
-            self.saves.finish if failure is None else self.saves.finish_after_failure
+            self.checkpointer.finish if failure is None else self.checkpointer.finish_after_failure
         ]
         ends += [partial(hook.on_stop, self, reason) for hook in self.calls.stop]
         for end in ends:

@@ -19,7 +19,7 @@ from roost.base import durable
 from roost.base.errors import TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpoints import Checkpoints
+from roost.train.checkpointing.checkpointer import Checkpoints
 from roost.train.checkpointing.staging import Staging
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Averaging, Console, Save
@@ -123,7 +123,7 @@ class Looks(Hook):
         self.late: list[int] = []
 
     def on_step(self, trainer: Trainer) -> None:
-        if trainer.stepper.before_optimizer_step is not None:
+        if trainer.checkpointer.is_copying:
             self.late.append(trainer.progress.step)
 
 
@@ -239,7 +239,7 @@ def test_where_the_folder_was_removed_a_run_ends_at_its_next_save(
         def on_step(self, trainer: Trainer) -> None:
             steps.append(trainer.progress.step)
             if trainer.progress.step == 3:
-                trainer.saves.finish()
+                trainer.checkpointer.finish()
                 shutil.rmtree(place.parent)
 
     checkpoints = Checkpoints(place, asynchronous=asynchronous)

@@ -100,7 +100,8 @@ def trainer(ranks: Ranks, *, lr: float = 0.1, backwards: bool = False, **plan: A
 )
 def test_data_and_optimizers_that_differ(other: dict[str, Any], what: str, messages: Messages) -> None:
     def work(ranks: Ranks) -> None:
-        require_same_training(trainer(ranks, **(other if ranks.rank else {})))
+        one = trainer(ranks, **(other if ranks.rank else {}))
+        require_same_training(one.runner, one.loaders, one.stepper.optimizers, ranks)
 
     first, second = said(work)
     if not what:

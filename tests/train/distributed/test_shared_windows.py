@@ -75,8 +75,9 @@ def windows_of(ranks: Ranks, batches: Batches, *, accumulation: int = 1) -> tupl
     runner = built(MLP)
     stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), accumulation=accumulation, ranks=ranks)
     trainer = Trainer(runner, {"train": batches}, stepper, until=100, ranks=ranks)
-    assert trainer.agreement is not None
-    return trainer, SharedWindows(trainer, trainer.agreement)
+    windows = trainer._make_windows()
+    assert isinstance(windows, SharedWindows)
+    return trainer, windows
 
 
 def drawn(trainer: Trainer, windows: SharedWindows, number: int) -> list[Any]:

@@ -18,6 +18,7 @@ from roost.package.results import black_box
 from roost.package.results.black_box import FailureNote
 from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.failures.recovery import Recovery
+from roost.train.failures.step_context import StepContext
 from roost.train.hook import Hook, Phase
 from roost.train.step import seeding
 from roost.train.step.stepper import Stepper
@@ -46,6 +47,10 @@ class Seen(Hook):
         trainer.take_step = taken
 
 
+def context(kind: type[MLP] = MLP) -> StepContext:
+    return plain(built(kind), Points()).step_context
+
+
 def note(**fields: Any) -> FailureNote:
     return FailureNote(**{"step": 3, "epoch": 0, "batch": 2, "error": "ValueError: no", **fields})
 
@@ -64,7 +69,7 @@ def test_everything_of_the_step_is_kept(tmp_path: Path) -> None:
     window = [[torch.randn(4, 6), torch.arange(4)], {"name": "a", "array": np.arange(3), "nested": (1, None)}]
     torch.rand(5)  # the step's own
     path = BlackBoxRecorder(tmp_path / "blackbox", 2).keep(
-        trainer, note(samples=[5, 1], checkpoint=4), window, generators=generators
+        trainer.step_context, note(samples=[5, 1], checkpoint=4), window, generators=generators
     )
     assert path is not None
     box = black_box.newest_box(tmp_path / "blackbox")
@@ -101,7 +106,7 @@ def test_the_generators_of_the_step_are_kept_by_a_trainer(tmp_path: Path) -> Non
 def test_the_newest_three_stay(tmp_path: Path) -> None:
     box, trainer = BlackBoxRecorder(tmp_path, 1), plain(built(MLP), Points())
     for step in range(1, 6):
-        box.keep(trainer, note(step=step), None, generators=None)
+        box.keep(trainer.step_context, note(step=step), None, generators=None)
     assert [found.note.step for found in black_box.read_boxes(tmp_path)] == [5, 4, 3]
     assert not any(found.has_state or found.has_batch for found in black_box.read_boxes(tmp_path))
 
@@ -120,7 +125,10 @@ def test_a_batch_that_would_come_back_as_something_else_is_left_out(
     tmp_path: Path, held: Any, named: str, messages: Messages
 ) -> None:
     path = BlackBoxRecorder(tmp_path, 1).keep(
-        plain(built(MLP), Points()), note(), [[torch.ones(2), {"held": held}]], generators=seeding.rng_state()
+        context(),
+        note(),
+        [[torch.ones(2), {"held": held}]],
+        generators=seeding.rng_state(),
     )
     box = black_box.newest_box(tmp_path)
     assert path is not None and box is not None and box.has_state and not box.has_batch
@@ -135,7 +143,7 @@ def test_a_state_that_cannot_be_read_leaves_the_batch(tmp_path: Path, messages: 
             raise RuntimeError("CUDA error: device-side assert triggered\nand more")
 
     path = BlackBoxRecorder(tmp_path, 1).keep(
-        plain(built(Gone), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
+        context(Gone), note(), [torch.ones(2)], generators=seeding.rng_state()
     )
     box = black_box.newest_box(tmp_path)
     assert path is not None and box is not None and not box.has_state and box.has_batch
@@ -149,9 +157,7 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
         def get_extra_state(self) -> Any:
             return object()
 
-    BlackBoxRecorder(tmp_path, 1).keep(
-        plain(built(Odd), Points()), note(), [torch.ones(2)], generators=seeding.rng_state()
-    )
+    BlackBoxRecorder(tmp_path, 1).keep(context(Odd), note(), [torch.ones(2)], generators=seeding.rng_state())
     box = black_box.newest_box(tmp_path)
     assert box is not None and not box.has_state and box.has_batch
     assert "builtins.object" in box.note.left_out[0]
@@ -159,9 +165,9 @@ def test_a_state_that_no_checkpoint_holds_leaves_the_batch(tmp_path: Path) -> No
 
 
 def test_after_an_optimizer_has_moved_there_is_no_state_to_keep(tmp_path: Path) -> None:
-    trainer = plain(built(MLP), Points())
-    trainer.stepper.has_stepped = True
-    BlackBoxRecorder(tmp_path, 1).keep(trainer, note(), [torch.ones(2)], generators=seeding.rng_state())
+    step = context()
+    step.stepper.has_stepped = True
+    BlackBoxRecorder(tmp_path, 1).keep(step, note(), [torch.ones(2)], generators=seeding.rng_state())
     box = black_box.newest_box(tmp_path)
     assert box is not None and not box.has_state and box.has_batch
 
@@ -175,7 +181,7 @@ def test_a_full_disk_is_said_and_passed_over(
 
     monkeypatch.setattr(durable, "fault", full)
     box = BlackBoxRecorder(tmp_path / "blackbox", 1)
-    assert box.keep(plain(built(MLP), Points()), note(), None, generators=seeding.rng_state()) is None
+    assert box.keep(context(), note(), None, generators=seeding.rng_state()) is None
     said = capsys.readouterr().out
     assert "No space left" in said and said.count("\n") == 1
     messages.check(said)
@@ -184,7 +190,7 @@ def test_a_full_disk_is_said_and_passed_over(
 
 def test_in_a_package_that_is_gone_nothing_is_kept(tmp_path: Path) -> None:
     box = BlackBoxRecorder(tmp_path / "gone" / "blackbox", 1)
-    assert box.keep(plain(built(MLP), Points()), note(), None, generators=seeding.rng_state()) is None
+    assert box.keep(context(), note(), None, generators=seeding.rng_state()) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,7 +205,7 @@ def test_a_window_is_drawn_again_bit_for_bit(accumulation: int) -> None:
     for number, window in enumerate(seen.windows):
         epoch, batch = divmod(place, 7)
         note = FailureNote(step=number + 1, epoch=epoch, batch=batch, num_batches=len(window), samples=[])
-        again = redraw_window(trainer, note)
+        again = redraw_window(trainer.loaders["train"], trainer.runner.to_device, note)
         assert bits(list(again)) == bits(list(window)), number
         place += len(window)
     assert bits(seeding.rng_state()) == before

@@ -117,10 +117,10 @@ def test_the_frames_of_an_error_are_let_go() -> None:
 def test_weights_that_are_not_finite_are_named(messages: Messages) -> None:
     runner = built(MLP)
     trainer = plain(runner, Still())
-    assert failed_step.describe_nonfinite_weights(trainer) == ""
+    assert failed_step.describe_nonfinite_weights(trainer.runner) == ""
     with torch.no_grad():
         next(runner.parameters())[0, 0] = torch.nan
-    text = failed_step.describe_nonfinite_weights(trainer)
+    text = failed_step.describe_nonfinite_weights(trainer.runner)
     assert next(name for name, _ in runner.named_parameters()) in text
     messages.check(text)
 

@@ -71,7 +71,7 @@ def test_where_a_step_of_several_batches_lies(tmp_path: Path) -> None:
 
 
 def note_of(trainer: Any) -> Any:
-    return lambda step: StepReporter(session=4).note_for(trainer, step, "error", "no good")
+    return lambda step: StepReporter(session=4).note_for(trainer.step_context, step, "error", "no good")
 
 
 def test_a_note_names_the_newest_checkpoint_before_the_step(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_skipped_steps_are_logged(tmp_path: Path) -> None:
     trainer, log = plain(built(MLP), Points()), tmp_path / skipped_steps.NAME
     reporter = StepReporter(log=log, session=2)
     for step in (3, 5):
-        reporter.log_skipped(reporter.note_for(trainer, step, "nonfinite", "no good"))
+        reporter.log_skipped(reporter.note_for(trainer.step_context, step, "nonfinite", "no good"))
     reporter.log_rollback(4)
     (one,) = skipped_steps.read(log)
     assert (one.session, one.step, one.batch, one.kind, one.error) == (2, 3, 2, "nonfinite", "no good")
@@ -106,7 +106,12 @@ def box_after(tmp_path: Path, trainer: Any, draw: Any) -> black_box.BlackBox:
     reporter.begin()
     reporter.before_step()
     draw()
-    reporter.keep(trainer, reporter.note_for(trainer, 1, "error", "no good"), [], with_state=True)
+    reporter.keep(
+        trainer.step_context,
+        reporter.note_for(trainer.step_context, 1, "error", "no good"),
+        [],
+        with_state=True,
+    )
     found = black_box.newest_box(tmp_path)
     assert found is not None
     return found

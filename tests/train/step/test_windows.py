@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 from roost.train.step.loss import Window
 from roost.train.step.stepper import Stepper
 from roost.train.step.timing import DATA, TO_DEVICE
-from roost.train.step.windows import Windows, placeholder_window
+from roost.train.step.windows import Windows
 from roost.train.trainer import Trainer
 from tests.train.parts import MLP, STEPS_PER_EPOCH, Points, Still, built, loader, plain
 
@@ -18,6 +18,10 @@ def trainer(accumulation: int, dataset: Any = None, runner: type[MLP] = MLP) -> 
     made = built(runner)
     stepper = Stepper(torch.optim.SGD(made.parameters(), lr=0.1), accumulation=accumulation)
     return plain(made, dataset if dataset is not None else Still(), stepper=stepper)
+
+
+def windows_of(trainer: Trainer) -> Windows:
+    return Windows(trainer.loaders["train"], trainer.runner.to_device, trainer.stepper, trainer.progress)
 
 
 def drawn(windows: Windows, trainer: Trainer, count: int) -> list[tuple[list[int], int, bool]]:
@@ -31,7 +35,7 @@ def drawn(windows: Windows, trainer: Trainer, count: int) -> list[tuple[list[int
 
 def test_one_batch_for_each_step() -> None:
     one = trainer(1)
-    found = drawn(Windows(one), one, STEPS_PER_EPOCH + 1)
+    found = drawn(windows_of(one), one, STEPS_PER_EPOCH + 1)
     assert found == [*[([4], 4, False)] * 6, ([2], 2, True), ([4], 4, False)]
 
 
@@ -46,7 +50,7 @@ def test_one_batch_for_each_step() -> None:
 def test_the_last_one_of_an_epoch_may_be_short(accumulation: int, epoch: Any) -> None:
     one = trainer(accumulation)
     assert one.steps_per_epoch == len(epoch)
-    windows = Windows(one)
+    windows = windows_of(one)
     assert drawn(windows, one, 2 * len(epoch)) == [*epoch, *epoch]
     assert one.progress.epoch == 2 and one.progress.batch == 0
     windows.close()
@@ -54,7 +58,7 @@ def test_the_last_one_of_an_epoch_may_be_short(accumulation: int, epoch: Any) ->
 
 def test_each_window_knows_its_samples_and_is_another_list() -> None:
     one = trainer(3)
-    windows = Windows(one)
+    windows = windows_of(one)
     first, second = windows.draw()[0], windows.draw()[0]
     assert isinstance(first, Window) and first.num_samples == [4, 4, 4] and first is not second
     windows.close()
@@ -63,7 +67,7 @@ def test_each_window_knows_its_samples_and_is_another_list() -> None:
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_from_anywhere_the_same_batches(accumulation: int) -> None:
     whole = trainer(accumulation)
-    windows = Windows(whole)
+    windows = windows_of(whole)
     wanted = []
     for _ in range(5):
         window, samples, num_batches, _, last, _ = windows.draw()
@@ -74,7 +78,7 @@ def test_from_anywhere_the_same_batches(accumulation: int) -> None:
         for window in wanted[:begin]:
             ends = other.progress.batch + len(window) == len(other.loaders["train"])
             other.progress.advance(len(window), 4 * len(window), ends)
-        drawing = Windows(other)
+        drawing = windows_of(other)
         assert [x.tolist() for x, _ in drawing.draw()[0]] == wanted[begin]
         drawing.close()
 
@@ -98,18 +102,18 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
     again, passed = (trainer(2, Fails()) for _ in range(2))
     found = []
     for one in (again, passed):
-        windows = Windows(one)
+        windows = windows_of(one)
         _, samples, num_batches, _, last, _ = windows.draw()
         one.progress.advance(num_batches, samples, last)
         with pytest.raises(OSError, match="a sector"):
             windows.draw()
         if one is passed:
-            assert placeholder_window(one) == ([], 0, 2, 0, False, 0)
+            assert windows_of(one).placeholder() == ([], 0, 2, 0, False, 0)
             one.progress.advance(2, 0, False)
         found.append(windows.draw()[0])
         windows.close()
     straight = trainer(2)
-    windows = Windows(straight)
+    windows = windows_of(straight)
     labels = [[y.tolist() for _, y in windows.draw()[0]] for _ in range(3)]
     assert [y.tolist() for _, y in found[0]] == labels[1]
     assert [y.tolist() for _, y in found[1]] == labels[2]
@@ -119,9 +123,9 @@ def test_after_an_error_it_begins_at_where_the_trainer_is() -> None:
 def test_a_window_that_could_not_be_drawn_ends_where_it_would_have() -> None:
     one = trainer(3)
     one.progress.batch = 6
-    assert placeholder_window(one) == ([], 0, 1, 0, True, 0)
+    assert windows_of(one).placeholder() == ([], 0, 1, 0, True, 0)
     one.progress.batch = 3
-    assert placeholder_window(one) == ([], 0, 3, 0, False, 0)
+    assert windows_of(one).placeholder() == ([], 0, 3, 0, False, 0)
 
 
 class Gaps:
@@ -147,7 +151,7 @@ def test_empty_batches_count_as_batches(accumulation: int, empty: set[int], foun
     """So a step is where it would be, whatever the collate leaves out."""
     one = trainer(accumulation)
     one.loaders = {"train": loader(Still(), collate=Gaps(empty))}
-    windows = Windows(one)
+    windows = windows_of(one)
     for expected in found:
         window, *rest, _ = windows.draw()
         assert ([len(batch[0]) for batch in window], *rest) == expected
@@ -165,7 +169,7 @@ class Moves(MLP):
 
 def test_batches_are_moved_and_both_are_timed() -> None:
     one = trainer(1, runner=Moves)
-    windows, spent = Windows(one), one.stepper.timing.spent
+    windows, spent = windows_of(one), one.stepper.timing.spent
     for _ in range(6):
         assert isinstance(windows.draw()[0][0], list)
     assert spent[DATA] > 0 and spent[TO_DEVICE] > 0

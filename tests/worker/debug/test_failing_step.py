@@ -53,7 +53,7 @@ def arrival(
 
 def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> BlackBox:
     note = FailureNote(**{"step": 1, "epoch": 0, "batch": 0, "error": "ValueError: no", **fields})
-    BlackBoxRecorder(folder, 1).keep(trainer, note, window, generators=None)
+    BlackBoxRecorder(folder, 1).keep(trainer.step_context, note, window, generators=None)
     found = black_box.newest_box(folder)
     assert found is not None
     return found

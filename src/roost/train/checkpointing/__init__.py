@@ -1,9 +1,8 @@
-"""Saving and loading the state of a run.
+"""Saving and loading the state of a run. In reading order:
 
-checkpoints: `Checkpoints`, which saves and loads in any training loop.
-async_save: the saves of a trainer, during its training.
-pending_save: a save in progress, which a thread writes.
+checkpointer: `Checkpointer` saves during a training; `Checkpoints` saves and loads in any training loop.
 staging: the copy of the state that is written.
-checkpoint_writer: writes the files and the manifest, all ranks together.
+late_copies: the tensors that may be copied during the next step.
+checkpoint_writer: writes the copy in a thread, all ranks together, and commits it.
 rank_state: the part of a checkpoint that belongs to one rank.
 """

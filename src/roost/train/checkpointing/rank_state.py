@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.train.distributed.ranks import ALONE
+from roost.train.checkpointing.checkpointer import Checkpoints, Stateful
+from roost.train.distributed.ranks import ALONE, Ranks
+from roost.train.events import Events
 from roost.train.step import seeding
-
-if TYPE_CHECKING:
-    from roost.train.checkpointing.checkpoints import Checkpoints
-    from roost.train.trainer import Trainer
 
 
 class RankState:
@@ -20,28 +18,33 @@ class RankState:
     metrics of rank 0 are part of the trainer's state.
 
     Args:
-        trainer: The trainer of this rank; None in a hand-written loop in one process.
+        ranks: The ranks that train together.
+        events: The unrecorded metrics of this rank; None in a hand-written loop in one process.
+        own_seed: The seed of the run, if this rank draws random numbers of its own; None: it draws those of
+            rank 0. Only needed by a rank that the saving run did not have.
     """
 
-    def __init__(self, trainer: Trainer | None = None) -> None:
-        ranks = trainer.ranks if trainer is not None else ALONE
+    def __init__(
+        self, ranks: Ranks = ALONE, events: Events | None = None, *, own_seed: int | None = None
+    ) -> None:
         self.name = f"rank-{ranks.rank}"
         self.optional = not ranks.is_main
         """Whether a checkpoint may lack this part, because it was saved by fewer ranks."""
-        self._events = trainer.events if trainer is not None and self.optional else None
         self.generators: dict[str, Any] | None = None
         """The state of the generators for `restore`."""
+        self._ranks, self._events, self._own_seed = ranks, events, own_seed
+        self._saved_events = events if self.optional else None
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of every generator and, on ranks other than 0, the unrecorded metrics."""
-        own = {"events": self._events.state_dict()} if self._events is not None else {}
+        own = {"events": self._saved_events.state_dict()} if self._saved_events is not None else {}
         return {"rng": seeding.rng_state(), **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Remembers the generators for `restore`; loads the metrics."""
         self.load_generators(state)
-        if self._events is not None:
-            self._events.load_state_dict(state["events"])
+        if self._saved_events is not None:
+            self._saved_events.load_state_dict(state["events"])
 
     def load_generators(self, state: dict[str, Any]) -> None:
         """Remembers the generators for `restore`, without the metrics."""
@@ -50,6 +53,48 @@ class RankState:
     def restore(self) -> list[str]:
         """Sets the generators to the loaded state, if one was loaded; returns why some could not be set."""
         return [] if self.generators is None else seeding.set_rng_state(self.generators)
+
+    # ---- a checkpoint of another number of ranks --------------------------------------------------------
+
+    def load_checkpoint(
+        self, checkpoints: Checkpoints, parts: Mapping[str, Stateful], *, id: int | None
+    ) -> list[str]:
+        """Loads a checkpoint into all parts of a run, also one of another number of ranks. The caller must
+        call `restore` afterwards. See `Checkpoints.load`.
+
+        Args:
+            checkpoints: The checkpoints of the run.
+            parts: The parts of the run on this rank, this one included.
+            id: The checkpoint to load; the newest good one when None.
+
+        Returns:
+            A line for each damaged checkpoint that was set aside.
+        """
+        manifest, lines = checkpoints.load(parts, id=id)
+        if manifest is not None and manifest.ranks != self._ranks.world_size:
+            self._adapt(checkpoints, manifest)
+        return lines
+
+    def _adapt(self, checkpoints: Checkpoints, manifest: Manifest) -> None:
+        """Adapts a checkpoint of another number of ranks: rank 0 merges the unrecorded metrics of all old
+        ranks, so that no value is lost. A new rank gets generators of its own, or those of rank 0 if all
+        ranks draw the same numbers."""
+        rank, events = self._ranks.rank, self._events
+        assert events is not None
+        if self._ranks.is_main:
+            for other in range(1, manifest.ranks):
+                checkpoints.load_part(
+                    manifest.id, f"rank-{other}", _PartReader(lambda state: events.merge(state["events"]))
+                )
+            return
+        events.load_state_dict({"names": events.state_dict()["names"], "sums": [], "waiting": []})
+        if rank < manifest.ranks:
+            return
+        if self._own_seed is not None:
+            seeding.seed_all(seeding.mix(self._own_seed, "train", rank, manifest.step))
+            self.generators = seeding.rng_state()
+        else:
+            checkpoints.load_part(manifest.id, "rank-0", _PartReader(self.load_generators))
 
 
 class _PartReader:
@@ -68,43 +113,3 @@ class _PartReader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._take(state)
-
-
-def load(trainer: Trainer, checkpoints: Checkpoints, own: RankState, *, id: int | None) -> list[str]:
-    """Loads a checkpoint into all parts of a trainer, also one of another number of ranks. The caller must
-    call ``own.restore()`` afterwards. See `Checkpoints.load`.
-
-    Args:
-        trainer: The trainer of this rank.
-        checkpoints: Its checkpoints.
-        own: The state of this rank.
-        id: The checkpoint to load; the newest good one when None.
-
-    Returns:
-        A line for each damaged checkpoint that was set aside.
-    """
-    manifest, said = checkpoints.load(trainer.parts(own), id=id)
-    if manifest is not None and manifest.ranks != trainer.ranks.world_size:
-        _adapt_to_ranks(trainer, checkpoints, own, manifest)
-    return said
-
-
-def _adapt_to_ranks(trainer: Trainer, checkpoints: Checkpoints, own: RankState, manifest: Manifest) -> None:
-    """Adapts a checkpoint of another number of ranks: rank 0 merges the unrecorded metrics of all old ranks,
-    so that no value is lost. A new rank gets generators of its own, or those of rank 0 if all ranks draw the
-    same numbers."""
-    rank, events = trainer.ranks.rank, trainer.events
-    if trainer.ranks.is_main:
-        for other in range(1, manifest.ranks):
-            checkpoints.load_part(
-                manifest.id, f"rank-{other}", _PartReader(lambda state: events.merge(state["events"]))
-            )
-        return
-    events.load_state_dict({"names": events.state_dict()["names"], "sums": [], "waiting": []})
-    if rank < manifest.ranks:
-        return
-    if trainer.has_own_seed:
-        seeding.seed_all(seeding.mix(trainer.seed, "train", rank, manifest.step))
-        own.generators = seeding.rng_state()
-    else:
-        checkpoints.load_part(manifest.id, "rank-0", _PartReader(own.load_generators))

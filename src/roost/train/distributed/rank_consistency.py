@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from roost.base.errors import ContractError, PeerLost
 from roost.base.text.word_list import join_names
+from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import Ranks
 from roost.train.optim.optimizer import Optim
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
 _NUMBERS = (int, float, bool)
 
@@ -41,27 +39,27 @@ def require_same_model(module: nn.Module, ranks: Ranks) -> None:
     _require_equal({"a model": own}, ranks)
 
 
-def require_same_training(trainer: Trainer) -> None:
+def require_same_training(
+    module: nn.Module, loaders: Mapping[str, Batches], optimizers: Mapping[str, Optim], ranks: Ranks
+) -> None:
     """Makes sure that all ranks have the same sets, order of samples and optimizers.
 
     Raises:
         ContractError: They differ (raised on rank 0).
         PeerLost: They differ (raised on the other ranks).
     """
-    own = {
-        f"{name}: a set": [f"{len(one)} batches"] for name, one in trainer.loaders.items() if one.has_indices
-    }
-    train = trainer.loaders["train"]
+    own = {f"{name}: a set": [f"{len(one)} batches"] for name, one in loaders.items() if one.has_indices}
+    train = loaders["train"]
     if train.has_indices:
         own["train: an order of samples"] = [str(train.sample_indices(0, 0, min(8, len(train))))]
-    names = {id(one): name for name, one in trainer.runner.named_parameters()}
-    for name, optim in trainer.stepper.optimizers.items():
+    names = {id(one): name for name, one in module.named_parameters()}
+    for name, optim in optimizers.items():
         own[f"optimizers.{name}: parameters or settings"] = [
             f"{[names.get(id(one), '?') for one in group['params']]} "
             f"{sorted((key, repr(value)) for key, value in group.items() if key != 'params')}"
             for group in optim.optimizer.param_groups
         ]
-    _require_equal(own, trainer.ranks)
+    _require_equal(own, ranks)
 
 
 def optimizer_options_digest(optims: Iterable[Optim]) -> int:
@@ -78,8 +76,9 @@ def optimizer_options_digest(optims: Iterable[Optim]) -> int:
     return hash(tuple(0 if value != value else value for value in values))
 
 
-def raise_options_differ(trainer: Trainer) -> None:
-    """Raises an error that names the optimizer options in which the ranks differ; all ranks must call this.
+def raise_options_differ(optimizers: Mapping[str, Optim], ranks: Ranks, *, step: int) -> None:
+    """Raises an error that names the optimizer options in which the ranks differ; all ranks must call this
+    before step ``step``.
 
     Raises:
         ContractError: Always, on every rank.
@@ -91,11 +90,11 @@ def raise_options_differ(trainer: Trainer) -> None:
             for key, value in sorted(group.items())
             if key != "params"
         ]
-        for name, optim in trainer.stepper.optimizers.items()
+        for name, optim in optimizers.items()
     }
-    difference = _find_difference(own, trainer.ranks)
+    difference = _find_difference(own, ranks)
     raise ContractError(
-        f"step {trainer.progress.step + 1}: "
+        f"step {step}: "
         f"{difference.description() if difference else 'the optimizers have other options on some ranks'}",
         fix="change learning rates and options on every rank alike, and do not decide it by what only one "
         "rank knows (its rank, a file, a clock)",

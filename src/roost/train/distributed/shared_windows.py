@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from roost.base.errors import ContractError
 from roost.train.data import batch_sizes, batch_slices
@@ -18,12 +18,11 @@ from roost.train.distributed.agreement import Agreement, WindowDecision
 from roost.train.distributed.control_channel import Exchange
 from roost.train.distributed.ranks import Ranks
 from roost.train.failures import failed_step
+from roost.train.progress import Progress
 from roost.train.step.loss import Window
+from roost.train.step.stepper import Stepper
 from roost.train.step.timing import DATA, TO_DEVICE
 from roost.train.step.windows import DrawnWindow, Windows
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
 
 class _PrefetchedWindow(NamedTuple):
@@ -43,13 +42,31 @@ class SharedWindows(Windows):
     messages about it have arrived when they are needed.
 
     Args:
-        trainer: The trainer of this rank.
-        agreement: The agreement of its ranks.
+        loader, to_device, stepper, progress: As of `Windows`.
+        ranks: The ranks that train together.
+        agreement: Their agreement before each step.
+        total_steps: No window is drawn for a later step.
+        apply_decision: Called with what the ranks agreed on, before the window is returned.
+        note_inexact: Called with the reason if the ranks draw other values.
     """
 
-    def __init__(self, trainer: Trainer, agreement: Agreement) -> None:
-        super().__init__(trainer)
-        self._agreement = agreement
+    def __init__(
+        self,
+        loader: Batches,
+        to_device: Callable[[Any], Any],
+        stepper: Stepper,
+        progress: Progress,
+        *,
+        ranks: Ranks,
+        agreement: Agreement,
+        total_steps: int,
+        apply_decision: Callable[[WindowDecision], None],
+        note_inexact: Callable[[str], None],
+    ) -> None:
+        super().__init__(loader, to_device, stepper, progress)
+        self._ranks, self._agreement, self._total_steps = ranks, agreement, total_steps
+        self._optimizers = stepper.optimizers
+        self._apply_decision, self._note_inexact = apply_decision, note_inexact
         self._prefetched: _PrefetchedWindow | None = None
         self._sizes = self._values = 0
         """Digests of the batches that every rank draws whole: of all sizes so far, of the first batch's
@@ -64,28 +81,27 @@ class SharedWindows(Windows):
             ContractError: The ranks draw different batches, or their optimizers have different options.
             Exception: Any error of the set, its collate or `Runner.to_device`.
         """
-        trainer = self._trainer
         prefetched, self._prefetched = self._prefetched or self._prefetch(), None
         decision = self._agreement.receive(prefetched.exchange)
-        trainer.apply_verdict(decision)
+        self._apply_decision(decision)
         if decision.stopping_rank is not None:
             self._prefetched = prefetched  # not taken: `state_of_data` is the state before it
             raise Interrupted
         if decision.batch_difference != "no":
             self._report_difference(decision)
         if any(decision.failure_codes):
-            words = failed_step.gather_first_error(trainer.ranks.control, prefetched.error)
+            words = failed_step.gather_first_error(self._ranks.control, prefetched.error)
             raise prefetched.error or failed_step.peer_error(
                 decision.failure_codes, f"could not draw its batches: {words}"
             )
         if decision.options_differ:
-            rank_consistency.raise_options_differ(trainer)
+            rank_consistency.raise_options_differ(self._optimizers, self._ranks, step=self._progress.step + 1)
         assert prefetched.drawn is not None
-        if trainer.progress.step + 1 < trainer.total_steps:
+        if self._progress.step + 1 < self._total_steps:
             self._prefetched = self._prefetch()
         if self._clock is not None:
             self._clock.begin()
-        return self._to_device(prefetched.drawn, decision)
+        return self._take(prefetched.drawn, decision)
 
     def close(self) -> None:
         super().close()
@@ -95,30 +111,30 @@ class SharedWindows(Windows):
         """Returns the state of the train loader after the window that was taken last."""
         if self._prefetched is not None:
             return self._prefetched.data
-        return self._trainer.loaders["train"].state_dict()
+        return self._loader.state_dict()
 
     def _prefetch(self) -> _PrefetchedWindow:
         """Draws the next window and starts to send the message about it."""
         start = perf_counter()
-        data = self._trainer.loaders["train"].state_dict()
+        data = self._loader.state_dict()
         drawn, error = None, None
         try:
             if self._drawing is None:
-                self._drawing = self._rank_windows()
+                self._drawing = self._windows()
             drawn = next(self._drawing)
         except Interrupted:
             self._drawing = None  # this rank was requested to stop; the message below says so
         except Exception as raised:  # noqa: BLE001  - raised when it is this window's turn
             self._drawing, error = None, raised
-        self._trainer.stepper.timing.spent[DATA] += perf_counter() - start
+        self._timing.spent[DATA] += perf_counter() - start
         exchange = self._agreement.send(
-            step=self._trainer.progress.step + 1,
+            step=self._progress.step + 1,
             failed=failed_step.failure_code(error),
             num_batches=len(drawn.window) if drawn is not None else 0,
             num_samples=drawn.num_samples if drawn is not None else 0,
             sizes=self._sizes if drawn is not None else 0,
             values=self._values if drawn is not None else 0,
-            options=rank_consistency.optimizer_options_digest(self._trainer.stepper.optimizers.values()),
+            options=rank_consistency.optimizer_options_digest(self._optimizers.values()),
         )
         return _PrefetchedWindow(drawn, error, exchange, data)
 
@@ -134,33 +150,32 @@ class SharedWindows(Windows):
         Raises:
             ContractError: The sizes differ.
         """
-        called = self._trainer.loaders["train"].name or "the training set"
+        called = self._loader.name or "the training set"
         if decision.batch_difference == "sizes":
             raise ContractError(
                 f"{called} gives each rank batches of other sizes",
                 fix="make it give the same batches on every rank: roost draws a set without indices whole on "
                 "each rank and shards each batch automatically",
             )
-        self._trainer.note_inexact(
+        self._note_inexact(
             f"{called} gives each rank other values: it draws from a generator that roost does not seed, or "
             "it shards itself by rank, and then samples are lost, because roost shards each batch itself"
         )
 
-    def _to_device(self, drawn: DrawnWindow, decision: WindowDecision) -> DrawnWindow:
+    def _take(self, drawn: DrawnWindow, decision: WindowDecision) -> DrawnWindow:
         start = perf_counter()
         own, window = drawn.window, Window()
         assert isinstance(own, Window)
         if not decision.is_empty:
-            window.extend(map(self._trainer.runner.to_device, own))
+            window.extend(map(self._to_device, own))
             window.num_samples, window.total = own.num_samples, decision.num_samples
-        self._trainer.stepper.timing.end_part(TO_DEVICE, start)
+        self._timing.end_part(TO_DEVICE, start)
         return drawn._replace(window=window, all_samples=0 if decision.is_empty else decision.num_samples)
 
-    def _rank_windows(self) -> Generator[DrawnWindow, None, None]:
-        """Yields this rank's shares of all windows from the trainer's progress on, endlessly, on the CPU."""
-        trainer = self._trainer
-        progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
-        loader, ranks = trainer.loaders["train"], trainer.ranks
+    def _windows(self) -> Generator[DrawnWindow, None, None]:
+        """Yields this rank's shares of all windows from the progress on, endlessly, on the CPU."""
+        progress, batches_per_step = self._progress, self._batches_per_step
+        loader, ranks = self._loader, self._ranks
         window, num_batches, num_empty = Window(), 0, 0
         stand_in = functools.cache(functools.partial(_stand_in, loader))
         with closing(loader.epochs(progress.epoch, progress.batch)) as fetched:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import nan
-from typing import TYPE_CHECKING
 
 from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match
 from roost.base.text.word_list import join_names
 from roost.config.step_modes import STEP_MODES
 from roost.package.records import STATS
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
+from roost.train.events import Events
+from roost.train.progress import Progress
+from roost.train.step.stepper import Stepper
 
 _MAX_LISTED_NAMES = 30
 
@@ -23,18 +22,19 @@ def is_row_value(name: str) -> bool:
     return name == "lr" or name.startswith(("train/", "lr/", STATS))
 
 
-def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
+def row_values(values: Mapping[str, float], stepper: Stepper, progress: Progress) -> dict[str, float]:
     """Returns the row of the newest step, without the results of a validation and without times.
 
     Args:
-        trainer: The trainer, after the step.
         values: The result of `Events.row` or `Events.peek`.
+        stepper: Has taken the step; the learning rates are those of its optimizers.
+        progress: The position after the step.
     """
     row = {name if name.startswith(STATS) else f"train/{name}": value for name, value in values.items()}
-    if trainer.progress.empty_batches:
-        row["train/empty_batches"] = trainer.progress.empty_batches  # so far
+    if progress.empty_batches:
+        row["train/empty_batches"] = progress.empty_batches  # so far
     # If no optimizer takes a step, the row has no learning rate.
-    moving = trainer.stepper.optimizers if STEP_MODES[trainer.stepper.mode].trains else {}
+    moving = stepper.optimizers if STEP_MODES[stepper.mode].trains else {}
     for name, optim in moving.items():
         rates = optim.rates_of_the_step
         row["lr" if name == "main" else f"lr/{name}"] = rates[0]
@@ -43,27 +43,40 @@ def row_values(trainer: Trainer, values: Mapping[str, float]) -> dict[str, float
     return row
 
 
-def with_row_values(trainer: Trainer, results: Mapping[str, float]) -> dict[str, float]:
+def with_row_values(
+    results: Mapping[str, float],
+    monitors: Mapping[str, str],
+    *,
+    events: Events,
+    stepper: Stepper,
+    progress: Progress,
+) -> dict[str, float]:
     """Returns the results of a validation, and those values of its step's row that a hook decides by. The
     open window is read, a synchronisation, only if there is such a value.
 
     A value of earlier rows that is absent since the last row (all its steps were skipped, or its optimizer
     took no step) is NaN, which is never better.
 
+    Args:
+        results: The metrics of the validation.
+        monitors: The metrics that hooks decide by, each under the setting that names it.
+        events: The metrics since the last row.
+        stepper: Has taken the step.
+        progress: The position after the step.
+
     Raises:
         ConfigError: A hook decides by a metric that is never reported.
     """
-    monitors = {s: m for hook in trainer.calls.hooks for s, m in hook.monitors(trainer).items()}
     missing = {setting: monitor for setting, monitor in monitors.items() if monitor not in results}
     if not missing:
         return dict(results)
-    row = row_values(trainer, trainer.events.peek())
+    row = row_values(events.peek(), stepper, progress)
     found = dict(results)
     for setting, monitor in missing.items():
         name = monitor if monitor.startswith(STATS) else monitor.removeprefix("train/")
         if monitor in row:
             found[monitor] = row[monitor]
-        elif is_row_value(monitor) and trainer.events.has_reported(name):
+        elif is_row_value(monitor) and events.has_reported(name):
             found[monitor] = nan
         else:
             check_monitor(results, monitor, setting=setting, row=row)

@@ -1,112 +1,109 @@
-"""The evaluation of a split by a trainer: with the runner's weights, and with their averages."""
+"""The evaluation of a split during a training: with the runner's weights, and with their averages."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from time import perf_counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
 from roost.base.errors import ContractError
-from roost.train.evaluation import monitored_metrics, split_evaluation
+from roost.train.data.batches import Batches
+from roost.train.distributed.ranks import Ranks
+from roost.train.evaluation import split_evaluation
+from roost.train.optim.weight_average import Average
 from roost.train.step import seeding
-from roost.train.step.timing import VALIDATE
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
 
-def evaluate(trainer: Trainer, split: str) -> dict[str, float]:
-    """Returns the metrics of a split by full name: of the runner's weights, and of each average.
+@dataclass(frozen=True, kw_only=True)
+class Evaluator:
+    """Evaluates splits: with the weights of a runner, and with each average of them.
 
-    All of them use the same data and the same random numbers. An average without an update equals the
-    weights, and has their metrics, so that a hook can decide by them from the first validation on.
-
-    Raises:
-        Interrupted: A stop was requested on any rank during the evaluation.
-        ConfigError: There is no such split.
-        ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
-        PeerLost: Another rank has failed.
+    Random generators and the training mode are restored afterwards.
     """
-    trainer.saves.wait_until_copied()  # before an average replaces the weights
-    started = perf_counter()
-    raw = _measure(trainer, split)
-    results = dict(raw)
-    for name, average in trainer.averages.items():
-        values = raw
-        if average.count:
-            with average.swapped(trainer.runner):
-                values = _measure(trainer, split)
-        _refuse_duplicates(
-            results, of_average := {_average_key(name, key): value for key, value in values.items()}
-        )
-        results.update(of_average)
-    trainer.stepper.timing.spent[VALIDATE] += perf_counter() - started
-    return results
 
+    runner: Any
+    loaders: Mapping[str, Batches]
+    """The sets by name: "valid" or several "valid/<name>", …"""
+    averages: Mapping[str, Average]
+    ranks: Ranks
+    seed: int
+    """The seed of the training."""
+    autocast: Callable[[], AbstractContextManager[object]]
+    """Returns a new context for forward passes."""
 
-def _measure(trainer: Trainer, split: str) -> dict[str, float]:
-    """Returns the metrics of a split with the current weights of the runner."""
-    phase = "testing" if split == "test" else "validating"
-    results: dict[str, float] = {}
+    def evaluate(self, split: str, *, step: int, should_stop: Callable[[], bool]) -> dict[str, float]:
+        """Returns the metrics of a split by full name: of the runner's weights, and of each average.
 
-    def should_stop() -> bool:
-        trainer.publish(phase)  # at each batch, so that the evaluation does not look like a stall
-        return trainer.wants_to_stop
+        All of them use the same data and the same random numbers. An average without an update equals the
+        weights, and has their metrics, so that a hook can decide by them from the first validation on.
 
-    # Each rank evaluates other batches, so it must draw other random numbers.
-    rank = [] if trainer.ranks.is_main else [trainer.ranks.rank]
-    with (
-        split_evaluation.evaluation_mode(trainer.runner),
-        seeding.isolated(seeding.mix(trainer.seed, split, trainer.progress.step, *rank)),
-    ):
-        for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
-            values = split_evaluation.evaluate_split(
-                trainer.runner,
-                loader,
-                name,
-                stop=should_stop,
-                forward=trainer.autocast(),
-                ranks=trainer.ranks,
+        Args:
+            split: The split, or one of its sets.
+            step: The step after which it is evaluated, of which its random numbers depend.
+            should_stop: Called at each batch; True interrupts the evaluation, on all ranks.
+
+        Raises:
+            Interrupted: `should_stop` returned True on any rank.
+            ConfigError: There is no such split.
+            ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
+            PeerLost: Another rank has failed.
+        """
+        raw = self._measure(split, step, should_stop)
+        results = dict(raw)
+        for name, average in self.averages.items():
+            values = raw
+            if average.count:
+                with average.swapped(self.runner):
+                    values = self._measure(split, step, should_stop)
+            _refuse_duplicates(
+                results, of_average := {_average_key(name, key): value for key, value in values.items()}
             )
-            results.update({f"{name}/{key}": value for key, value in values.items()})
-    return results
+            results.update(of_average)
+        return results
 
+    def _measure(self, split: str, step: int, should_stop: Callable[[], bool]) -> dict[str, float]:
+        """Returns the metrics of a split with the current weights of the runner."""
+        results: dict[str, float] = {}
+        # Each rank evaluates other batches, so it must draw other random numbers.
+        rank = [] if self.ranks.is_main else [self.ranks.rank]
+        with (
+            split_evaluation.evaluation_mode(self.runner),
+            seeding.isolated(seeding.mix(self.seed, split, step, *rank)),
+        ):
+            for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
+                values = split_evaluation.evaluate_split(
+                    self.runner, loader, name, stop=should_stop, forward=self.autocast(), ranks=self.ranks
+                )
+                results.update({f"{name}/{key}": value for key, value in values.items()})
+        return results
 
-def probe_split(trainer: Trainer, split: str) -> set[str] | None:
-    """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if only
-    the whole split can show them. Prints a line for each value that does not become a metric.
+    def probe(self, split: str) -> set[str] | None:
+        """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if
+        only the whole split can show them. Prints a line for each value that does not become a metric.
 
-    Raises:
-        ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
-    """
-    known: set[str] | None = set()
-    with (
-        split_evaluation.evaluation_mode(trainer.runner),
-        seeding.isolated(seeding.mix(trainer.seed, "probe")),
-    ):
-        for name, loader in split_evaluation.split_loaders(trainer.loaders, split).items():
-            found, left_out = split_evaluation.probe_metrics(
-                trainer.runner, loader, forward=trainer.autocast(), ranks=trainer.ranks
-            )
-            known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
-            for key in left_out if trainer.ranks.is_main else ():
-                print(f"{name}/{key} is not a metric: its shape is not (B,) or ()", flush=True)
-    if known is None:
-        return None
-    raw = set(known)
-    for average in trainer.averages:
-        _refuse_duplicates(known, of_average := {_average_key(average, key) for key in raw})
-        known |= of_average
-    return known
-
-
-def validate(trainer: Trainer) -> dict[str, float]:
-    """Evaluates "valid" and calls `on_eval`; the results belong to this step's row and checkpoint."""
-    trainer.results = monitored_metrics.with_row_values(trainer, evaluate(trainer, "valid"))
-    trainer.agenda.request("record")
-    for hook in trainer.calls.eval:
-        hook.on_eval(trainer, trainer.results)
-    return trainer.results
+        Raises:
+            ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
+        """
+        known: set[str] | None = set()
+        with (
+            split_evaluation.evaluation_mode(self.runner),
+            seeding.isolated(seeding.mix(self.seed, "probe")),
+        ):
+            for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
+                found, left_out = split_evaluation.probe_metrics(
+                    self.runner, loader, forward=self.autocast(), ranks=self.ranks
+                )
+                known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
+                for key in left_out if self.ranks.is_main else ():
+                    print(f"{name}/{key} is not a metric: its shape is not (B,) or ()", flush=True)
+        if known is None:
+            return None
+        raw = set(known)
+        for average in self.averages:
+            _refuse_duplicates(known, of_average := {_average_key(average, key) for key in raw})
+            known |= of_average
+        return known
 
 
 def _average_key(average: str, key: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,11 +20,12 @@ from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results.black_box import BATCH, NOTE, STATE, FailureNote
 from roost.train.accelerators.registry import accelerator_of
+from roost.train.checkpointing.checkpointer import Stateful
+from roost.train.data.batches import Batches
+from roost.train.failures.step_context import StepContext
+from roost.train.progress import Progress
 from roost.train.step import seeding
 from roost.train.step.loss import Window
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
 _MAX_BOXES = 3
 """Failed steps that stay in a package; older ones are removed."""
@@ -35,7 +36,7 @@ _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, Counter)
 
 
 class BlackBoxRecorder:
-    """Writes failed steps into a package, each in the format of a checkpoint: the parts of the trainer as
+    """Writes failed steps into a package, each in the format of a checkpoint: the parts of the run as
     they were when the step began, its micro-batches, and a `FailureNote`.
 
     An error of the recorder itself is printed and ignored: the error of the step must not be hidden.
@@ -50,7 +51,7 @@ class BlackBoxRecorder:
 
     def keep(
         self,
-        trainer: Trainer,
+        context: StepContext,
         note: FailureNote,
         window: Sequence[Any] | None,
         *,
@@ -59,7 +60,7 @@ class BlackBoxRecorder:
         """Writes a failed step and removes all older ones but the newest two. Called right after the failure.
 
         Args:
-            trainer: Its progress is that of the previous step.
+            context: The surroundings of the step.
             note: The note of the step.
             window: The micro-batches of the step; they are not kept if None.
             generators: All random generators as they were when the step began (`seeding.rng_state`). If None,
@@ -69,7 +70,7 @@ class BlackBoxRecorder:
             The folder of the black box; None if it could not be written.
         """
         try:
-            path = self._keep(trainer, note, window, generators)
+            path = self._keep(context, note, window, generators)
         except Exception as error:  # noqa: BLE001  - the step's own error must not be hidden
             print(f"the failed step could not be kept for roost debug: {_first_line(error)}", flush=True)
             return None
@@ -78,7 +79,7 @@ class BlackBoxRecorder:
 
     def _keep(
         self,
-        trainer: Trainer,
+        context: StepContext,
         note: FailureNote,
         window: Sequence[Any] | None,
         generators: dict[str, Any] | None,
@@ -92,19 +93,19 @@ class BlackBoxRecorder:
                 left_out.append(f"{what}: {_first_line(error)}")
                 return {}
 
-        device = trainer.runner.device
+        device = context.runner.device
         stack = tried("the stack", lambda: environment.stack(str(device), accelerator_of(device)))
         batch: dict[str, Any] = {}
         state: dict[str, Any] = {}
         if window is not None:
             batch = tried("the batch", lambda: _batch_part(window))
-        if generators is not None and not trainer.stepper.has_stepped:
-            state = tried("the state", lambda: _state_parts(trainer, generators))
+        if generators is not None and not context.stepper.has_stepped:
+            state = tried("the state", lambda: _state_parts(context.parts(), generators))
         durable.make_folders(self.folder, below=self.folder.parent)
 
         def write(trees: dict[str, Any]) -> Path:
             complete = msgspec.structs.replace(note, left_out=left_out, stack=stack)
-            return self._write({**trees, NOTE: msgspec.to_builtins(complete)}, trainer)
+            return self._write({**trees, NOTE: msgspec.to_builtins(complete)}, context.progress)
 
         try:
             return write({**state, **batch})
@@ -114,8 +115,7 @@ class BlackBoxRecorder:
             left_out.append(f"the state: {_first_line(error)}")
         return write(batch if state else {})
 
-    def _write(self, trees: dict[str, Any], trainer: Trainer) -> Path:
-        progress = trainer.progress
+    def _write(self, trees: dict[str, Any], progress: Progress) -> Path:
         manifest = Manifest(
             id=checkpoint.next_id(self.folder),
             step=progress.step,
@@ -131,8 +131,7 @@ class BlackBoxRecorder:
         return checkpoint.checkpoint_folder(self.folder, manifest.id)
 
 
-def _state_parts(trainer: Trainer, generators: dict[str, Any]) -> dict[str, Any]:
-    parts = trainer.parts()
+def _state_parts(parts: Mapping[str, Stateful], generators: dict[str, Any]) -> dict[str, Any]:
     return {**{name: parts[name].state_dict() for name in STATE if name != _RANK}, _RANK: {"rng": generators}}
 
 
@@ -166,15 +165,20 @@ def _plain_data(value: Any) -> Any:
     raise TypeError(f"it holds a {kind.__module__}.{kind.__qualname__}, which is not plain data")
 
 
-def redraw_window(trainer: Trainer, note: FailureNote) -> Window:
+def redraw_window(loader: Batches, to_device: Callable[[Any], Any], note: FailureNote) -> Window:
     """Draws the micro-batches of a step again, in this process and on the device; leaves every random
     generator as it was.
+
+    Args:
+        loader: The training set.
+        to_device: Moves a micro-batch to the device (`Runner.to_device`).
+        note: Locates the step in the data.
 
     Raises:
         TrainingError: The set has no indices, and a stream cannot go back.
         Exception: Any error of the set, its collate or `Runner.to_device`.
     """
-    batches = trainer.loaders["train"].redraw(note.epoch, note.batch, note.num_batches)
+    batches = loader.redraw(note.epoch, note.batch, note.num_batches)
     if batches is None:
         raise TrainingError(
             "a set without indices cannot be read again",
@@ -184,6 +188,6 @@ def redraw_window(trainer: Trainer, note: FailureNote) -> Window:
     for value, num_samples, *_ in batches:
         if num_samples:
             with seeding.isolated():
-                window.append(trainer.runner.to_device(value))
+                window.append(to_device(value))
             window.num_samples.append(num_samples)
     return window

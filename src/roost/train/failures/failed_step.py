@@ -5,39 +5,38 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import nn
 
 from roost.base.errors import PeerLost, TrainingError
 from roost.package.results.black_box import FailureNote
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
+from roost.train.failures.step_context import StepContext
 from roost.train.failures.step_report import format_error
 from roost.train.model.module_state import ModuleState
 
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
-
-def why_not_skippable(trainer: Trainer, window: Sequence[Any] | None, error: Exception) -> str:
+def why_not_skippable(context: StepContext, window: Sequence[Any] | None, error: Exception) -> str:
     """Why a step that raised cannot be skipped; empty if it can.
 
     Args:
-        trainer: The trainer, in the failed step.
+        context: The surroundings of the step.
         window: The micro-batches of the step; None if drawing them failed.
         error: The error of the step.
     """
-    if window is None and not trainer.loaders["train"].has_indices:
+    if window is None and not context.loader.has_indices:
         return "a set without indices cannot go past a sample that it fails to give"
     if (
         window is not None
-        and trainer.ranks.are_several
-        and error is not trainer.stepper.gradients.agreed_error
+        and context.ranks.are_several
+        and error is not context.stepper.gradients.agreed_error
     ):
         return "it was raised outside of stepper.run, where the other ranks do not learn of it"
-    if trainer.stepper.has_stepped:
+    if context.stepper.has_stepped:
         return "an optimizer had already changed weights in this step"
     if isinstance(error, getattr(torch, "AcceleratorError", ())):
         return "after such an error the device cannot compute any more"
@@ -109,9 +108,9 @@ def clear_traceback_frames(error: BaseException) -> None:
             waiting += [one.__cause__, one.__context__]
 
 
-def is_epoch_empty(trainer: Trainer, note: FailureNote) -> bool:
+def is_epoch_empty(context: StepContext, note: FailureNote) -> bool:
     """Whether a whole epoch trained on no sample; then the next epochs would not either."""
-    return not trainer.progress.samples and note.step >= trainer.steps_per_epoch
+    return not context.progress.samples and note.step >= context.steps_per_epoch
 
 
 def empty_epoch_error(why: str) -> TrainingError:
@@ -125,10 +124,10 @@ def empty_epoch_error(why: str) -> TrainingError:
     )
 
 
-def describe_nonfinite_weights(trainer: Trainer) -> str:
+def describe_nonfinite_weights(runner: nn.Module) -> str:
     """The weights that are not finite, as text; empty if all are finite. A sync point."""
     try:
-        ModuleState(trainer.runner).check_finite()
+        ModuleState(runner).check_finite()
     except TrainingError as error:
         return error.message
     return ""

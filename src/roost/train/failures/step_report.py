@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,13 +17,13 @@ from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results import skipped_steps
 from roost.package.results.black_box import FailureNote
 from roost.package.results.skipped_steps import Kind, SkippedStep
-from roost.train.checkpointing.pending_save import FAILURE_WAIT_SECONDS
+from roost.train.checkpointing.checkpoint_writer import FAILURE_WAIT_SECONDS
+from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.distributed.ranks import Ranks
 from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
+from roost.train.failures.step_context import StepContext
+from roost.train.optim.optimizer import Optim
 from roost.train.step import seeding
-
-if TYPE_CHECKING:
-    from roost.train.optim.optimizer import Optim
-    from roost.train.trainer import Trainer
 
 _OUT_OF_MEMORY = re.compile(r"(CUDA out of memory. Tried to allocate [\d.]+ \w+)\. GPU \d+ has")
 """The rest of torch's message describes the GPU's use at that moment, in hundreds of characters; it is
@@ -79,16 +79,16 @@ class StepReporter:
 
     # ---- notes ------------------------------------------------------------------------------------------
 
-    def note_for(self, trainer: Trainer, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
+    def note_for(self, context: StepContext, step: int, kind: Kind = "error", error: str = "") -> FailureNote:
         """The note of a step: its place in the data follows from its number, because every window has the
         same number of micro-batches except the last one of an epoch. The samples are those of all ranks, so
         the note is the same on every rank, whichever of them failed."""
-        loader, per_step = trainer.loaders["train"], trainer.stepper.batches_per_step
-        epoch, number = divmod(step - 1, trainer.steps_per_epoch)
+        loader, per_step = context.loader, context.stepper.batches_per_step
+        epoch, number = divmod(step - 1, context.steps_per_epoch)
         batch = number * per_step
         num_batches = min(per_step, len(loader) - batch)
         try:
-            older = older_checkpoints(trainer, step)
+            older = older_checkpoints(context.checkpoints, context.ranks, step)
         except OSError:  # it must not hide the error of the step
             older = []
         return FailureNote(
@@ -101,12 +101,12 @@ class StepReporter:
             error=error,
             session=self._session,
             checkpoint=older[0].id if older else None,
-            inexact=list(trainer.inexact),
+            inexact=list(context.inexact),
         )
 
-    def fix_for(self, trainer: Trainer, steps: Iterable[int]) -> str:
+    def fix_for(self, context: StepContext, steps: Iterable[int]) -> str:
         """The fix of several non-finite steps; names the samples that all their windows have in common."""
-        windows = [set(self.note_for(trainer, step).samples) for step in steps]
+        windows = [set(self.note_for(context, step).samples) for step in steps]
         common = set.intersection(*windows) if len(windows) > 1 else set()
         if not common:
             return "lower the learning rate, clip with max_grad_norm, or look at the samples"
@@ -115,12 +115,12 @@ class StepReporter:
         return f"look at {which} {named}, which all of these steps have, or set on_non_finite: skip"
 
     def keep(
-        self, trainer: Trainer, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool
+        self, context: StepContext, note: FailureNote, window: Sequence[Any] | None, *, with_state: bool
     ) -> None:
         """Keeps a step in the black box: its window and, if it still exists, the state at its start.
 
         Args:
-            trainer: The trainer.
+            context: The surroundings of the step.
             note: The note of the step.
             window: The micro-batches of the step; drawn again if None, unless drawing them failed.
             with_state: Whether nothing has changed since the step began. Then the run ends by this step, and
@@ -130,7 +130,7 @@ class StepReporter:
             return
         if window is None and note.kind != "error":
             try:
-                window = redraw_window(trainer, note)
+                window = redraw_window(context.loader, context.runner.to_device, note)
             except Exception as error:  # noqa: BLE001  - the error that ends the run is another one
                 print(f"the batches of step {note.step} could not be drawn again: {error}", flush=True)
         generators = None
@@ -138,10 +138,10 @@ class StepReporter:
             generators, moved = self._generators()
             for optim, count in zip(self._infrequent, self._call_counts, strict=True):
                 optim.num_calls = count
-            if trainer.stepper.guard is None and next(trainer.runner.buffers(), None) is not None:
+            if context.stepper.guard is None and next(context.runner.buffers(), None) is not None:
                 moved.append("the buffers are as they were after the error")
             note = msgspec.structs.replace(note, inexact=[*note.inexact, *moved])
-        self._black_box.keep(trainer, note, window, generators=generators)
+        self._black_box.keep(context, note, window, generators=generators)
 
     def log_skipped(self, note: FailureNote) -> None:
         """Logs a skipped step. An error of the disk is printed and otherwise ignored."""
@@ -155,14 +155,14 @@ class StepReporter:
             _try_write(skipped_steps.append_rewind, self._log, session=self._session, step=step)
 
 
-def older_checkpoints(trainer: Trainer, step: int) -> list[Manifest]:
+def older_checkpoints(checkpoints: Checkpoints | None, ranks: Ranks, step: int) -> list[Manifest]:
     """The checkpoints of the run from before a step, the newest first."""
-    if trainer.checkpoints is None:
+    if checkpoints is None:
         return []
     # The newest one may still be being written. If one of several ranks failed, the others may never finish
     # writing it, so the wait is limited.
-    trainer.checkpoints.wait(FAILURE_WAIT_SECONDS if trainer.ranks.are_several else None)
-    found = trainer.checkpoints.store.lineage()
+    checkpoints.wait(FAILURE_WAIT_SECONDS if ranks.are_several else None)
+    found = checkpoints.store.lineage()
     return sorted((manifest for manifest in found if manifest.step < step), key=lambda manifest: -manifest.id)
 
 

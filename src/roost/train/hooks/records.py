@@ -53,8 +53,8 @@ class Records(Hook):
         self._writer = RecordsWriter(path, session=session, start_step=trainer.progress.step)
 
     def on_step(self, trainer: Trainer) -> None:
-        trainer.recovery.check_steps(trainer)
-        row = row_values(trainer, trainer.events.row())
+        trainer.recovery.check_steps(trainer.step_context)
+        row = row_values(trainer.events.row(), trainer.stepper, trainer.progress)
         # The results include row values by which hooks decided; only this row's own ones are recorded.
         results = {name: value for name, value in trainer.results.items() if not is_row_value(name)}
         # After the values were read, which has waited for the device.
@@ -63,7 +63,7 @@ class Records(Hook):
         bad = [n for n, value in row.items() if must_be_finite(n) and not math.isfinite(value)]
         if bad:
             text = f"{bad[0]} is {row[bad[0]]} in the row of step {trainer.progress.step}"
-            raise trainer.recovery.nonfinite_error(trainer, text, trainer.events.first_bad)
+            raise trainer.recovery.nonfinite_error(trainer.step_context, text, trainer.events.first_bad)
 
     def write(self, trainer: Trainer, row: dict[str, float], times: Mapping[str, float] = _NONE) -> None:
         """Appends one row at the current step. A disk error is printed once; the rows are kept until they can

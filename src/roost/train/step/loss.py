@@ -12,6 +12,8 @@ from roost.base.errors import ContractError
 from roost.train.events import Value
 
 LossFunction = Callable[[Any], Tensor | Mapping[str, Tensor]]
+StepFunction = Callable[[Sequence[Any]], Mapping[str, Value]]
+"""Takes the step of a window; returns the values to record."""
 
 
 class Window(list[Any]):

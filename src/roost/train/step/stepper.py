@@ -55,7 +55,8 @@ class Stepper:
     """
 
     before_optimizer_step: Callable[[], None] | None = None
-    """Called before an optimizer changes weights: a save that is copying the state waits here."""
+    """Called before an optimizer changes weights: a save that is copying the state waits here. Set by
+    `Trainer.fit`."""
 
     def __init__(
         self,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from roost.train.data.batches import Batches
+from roost.train.progress import Progress
 from roost.train.step.loss import Window
+from roost.train.step.stepper import Stepper
 from roost.train.step.timing import DATA, TO_DEVICE
-
-if TYPE_CHECKING:
-    from roost.train.trainer import Trainer
 
 
 class DrawnWindow(NamedTuple):
@@ -30,21 +30,31 @@ class DrawnWindow(NamedTuple):
 
 
 class Windows:
-    """Draws the windows of a trainer, from the position of its progress on."""
+    """Draws the windows of a run, from the position of its progress on.
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
+    Args:
+        loader: The training set.
+        to_device: Moves a micro-batch to the device (`Runner.to_device`).
+        stepper: Takes the steps; drawing counts into its timing.
+        progress: The position of the run; the caller advances it by each drawn window.
+    """
+
+    def __init__(
+        self, loader: Batches, to_device: Callable[[Any], Any], stepper: Stepper, progress: Progress
+    ) -> None:
+        self._loader, self._to_device, self._progress = loader, to_device, progress
+        self._batches_per_step, self._timing = stepper.batches_per_step, stepper.timing
+        self._clock = stepper.timing.device
         self._drawing: Generator[DrawnWindow, None, None] | None = None
-        self._clock = trainer.stepper.timing.device
 
     def draw(self) -> DrawnWindow:
-        """Returns the next window. After an error, the next call starts again from the trainer's progress.
+        """Returns the next window. After an error, the next call starts again from the progress.
 
         Raises:
             Exception: Any error of the set, its collate or `Runner.to_device`.
         """
         if self._drawing is None:
-            self._drawing = _draw_windows(self._trainer)
+            self._drawing = self._windows()
         if self._clock is not None:
             self._clock.begin()
         try:
@@ -55,7 +65,13 @@ class Windows:
 
     def state_of_data(self) -> dict[str, Any]:
         """Returns the state of the train loader after the last drawn window."""
-        return self._trainer.loaders["train"].state_dict()
+        return self._loader.state_dict()
+
+    def placeholder(self) -> DrawnWindow:
+        """Returns an empty window in place of the next one, which could not be drawn and is skipped."""
+        left = len(self._loader) - self._progress.batch
+        num_batches = min(left, self._batches_per_step)
+        return DrawnWindow([], 0, num_batches, 0, num_batches == left, 0)
 
     def close(self) -> None:
         """Ends the loader's processes; the next `draw` starts again."""
@@ -63,39 +79,37 @@ class Windows:
             self._drawing.close()
             self._drawing = None
 
-
-def _draw_windows(trainer: Trainer) -> Generator[DrawnWindow, None, None]:
-    """Yields windows on the device, without end, from the trainer's progress; an epoch's last may be
-    short."""
-    progress, batches_per_step = trainer.progress, trainer.stepper.batches_per_step
-    move, window, num_batches = trainer.runner.to_device, Window(), 0
-    spent, clock = trainer.stepper.timing.spent, trainer.stepper.timing.device
-    fetch_start = perf_counter()
-    with closing(trainer.loaders["train"].epochs(progress.epoch, progress.batch)) as fetched:
-        for value, num_samples, last, _ in fetched:
-            fetched_at = perf_counter()
-            if clock is not None:
-                clock.record(DATA)
-            moved = move(value) if num_samples else None
-            moved_at = perf_counter()
-            spent[DATA] += fetched_at - fetch_start
-            spent[TO_DEVICE] += moved_at - fetched_at
-            if clock is not None:
-                clock.record(TO_DEVICE)
-            if batches_per_step == 1:
-                yield _single(moved, num_samples, last)
+    def _windows(self) -> Generator[DrawnWindow, None, None]:
+        """Yields windows on the device, without end, from the progress on; an epoch's last may be short."""
+        batches_per_step, move = self._batches_per_step, self._to_device
+        spent, clock = self._timing.spent, self._clock
+        window, num_batches = Window(), 0
+        fetch_start = perf_counter()
+        with closing(self._loader.epochs(self._progress.epoch, self._progress.batch)) as fetched:
+            for value, num_samples, last, _ in fetched:
+                fetched_at = perf_counter()
+                if clock is not None:
+                    clock.record(DATA)
+                moved = move(value) if num_samples else None
+                moved_at = perf_counter()
+                spent[DATA] += fetched_at - fetch_start
+                spent[TO_DEVICE] += moved_at - fetched_at
+                if clock is not None:
+                    clock.record(TO_DEVICE)
+                if batches_per_step == 1:
+                    yield _single(moved, num_samples, last)
+                    fetch_start = perf_counter()
+                    continue
+                num_batches += 1
+                if num_samples:
+                    window.append(moved)
+                    window.num_samples.append(num_samples)
+                if last or num_batches == batches_per_step:
+                    num_empty = num_batches - len(window)
+                    num_samples = sum(window.num_samples)
+                    yield DrawnWindow(window, num_samples, num_batches, num_empty, last, num_samples)
+                    window, num_batches = Window(), 0
                 fetch_start = perf_counter()
-                continue
-            num_batches += 1
-            if num_samples:
-                window.append(moved)
-                window.num_samples.append(num_samples)
-            if last or num_batches == batches_per_step:
-                num_empty = num_batches - len(window)
-                num_samples = sum(window.num_samples)
-                yield DrawnWindow(window, num_samples, num_batches, num_empty, last, num_samples)
-                window, num_batches = Window(), 0
-            fetch_start = perf_counter()
 
 
 def _single(moved: Any, num_samples: int, last: bool) -> DrawnWindow:
@@ -103,10 +117,3 @@ def _single(moved: Any, num_samples: int, last: bool) -> DrawnWindow:
     if not num_samples:
         return DrawnWindow([], 0, 1, 1, last, 0)
     return DrawnWindow([moved], num_samples, 1, 0, last, num_samples)
-
-
-def placeholder_window(trainer: Trainer) -> DrawnWindow:
-    """Returns an empty window in place of one that could not be drawn and is skipped."""
-    left = len(trainer.loaders["train"]) - trainer.progress.batch
-    num_batches = min(left, trainer.stepper.batches_per_step)
-    return DrawnWindow([], 0, num_batches, 0, num_batches == left, 0)

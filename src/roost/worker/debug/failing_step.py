@@ -208,14 +208,14 @@ class FailingStepHook(Hook):
     # ---- its window -------------------------------------------------------------------------------------
 
     def _place(self, trainer: Trainer) -> FailureNote:
-        return StepReporter().note_for(trainer, self.target.step)
+        return StepReporter().note_for(trainer.step_context, self.target.step)
 
     def _window(self, trainer: Trainer) -> list[Any]:
         """Returns the step's micro-batches, drawn again from the loader. Those of the black box are taken if
         drawing fails, or if they differ and the loader is inexact."""
         place, from_box = self._place(trainer), self._batch_of_box(trainer)
         try:
-            found: list[Any] = redraw_window(trainer, place)
+            found: list[Any] = redraw_window(trainer.loaders["train"], trainer.runner.to_device, place)
         except Exception as error:
             if from_box is None:
                 raise
