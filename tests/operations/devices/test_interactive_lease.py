@@ -16,8 +16,9 @@ import pytest
 from roost.base.errors import NotFound, Refused
 from roost.devices import demand, inventory, lease_files
 from roost.devices.lease import CardsBusy
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, ResourceRequest
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED
 from roost.operations import lab
 from roost.operations.devices import interactive_lease
 from roost.operations.devices.interactive_lease import LeasedCards, LeaseRequest, LeaseWait

@@ -20,12 +20,13 @@ from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, lease_files, usage_ledger, visible_cards
 from roost.devices.card import Card, CardProcess
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import spare_mb
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import RESERVATION, reason_code
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.scheduler import all_without_leased_processes, without_leased_processes
 from roost.lab.sessions.session_start import CARDS_VARIABLE

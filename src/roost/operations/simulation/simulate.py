@@ -15,9 +15,10 @@ from roost.base import safe_read
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.memory_prediction import percentile
 from roost.lab.policy.policy_state import Rules
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 
 MAX_BYTES = 256 * 2**20
