@@ -14,6 +14,7 @@ from typing import Any
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
@@ -77,7 +78,7 @@ def _numbers(root: Path) -> list[int]:
 def write_request(folder: Path, request: Mapping[str, Any]) -> None:
     """Writes request.json: the request, and the identity of this process."""
     durable.write(
-        folder / REQUEST, sessions.to_json({"kind": "analysis", **sessions.own_identity(), **request})
+        folder / REQUEST, sessions.to_json({"kind": TaskKind.ANALYZE, **sessions.own_identity(), **request})
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.system import mounts, process_identity
+from roost.package.kinds import TaskKind
 
 SESSION_FORMAT = 1
 INITIALIZED = "initialized"
@@ -73,7 +74,7 @@ class Session:
     def is_python(self) -> bool:
         """Whether the session is that of a Python program that opened the package: it must not be
         signalled."""
-        return self.request.get("kind") == "python"
+        return self.request.get("kind") == TaskKind.PYTHON
 
     @property
     def supervisor_pid(self) -> int | None:

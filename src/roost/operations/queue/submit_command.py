@@ -26,6 +26,7 @@ from roost.operations.queue.resources import (
 )
 from roost.operations.resolve import RUNS_FOLDER
 from roost.operations.sessions.caller_environment import callers_environment
+from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.supervisor.limits import SessionLimits
 
@@ -97,7 +98,7 @@ def create_command_task(
         exactly=name is not None,
         values={},
         request={
-            "kind": "command",
+            "kind": PackageKind.COMMAND,
             "command": list(command),
             "description": description or shlex.join(command),
             "project": str(folder),
@@ -145,7 +146,7 @@ def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Pa
         folder: The working directory.
     """
     return SessionPlan(
-        request={"kind": "command", "command": list(command)},
+        request={"kind": TaskKind.COMMAND, "command": list(command)},
         argv=list(command),
         is_command=True,
         cwd=str(folder),
