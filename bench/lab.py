@@ -41,12 +41,13 @@ from typing import Any
 
 import msgspec
 
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, RUNNING, SUCCEEDED, Task, new_id
 from roost.lab.sessions import session_control
 from roost.operations import lab
 from roost.operations.queue import submit_command
-from roost.operations.queue.resources import TaskOptions
+from roost.operations.queue.resources import TaskConditions
 from roost.package.package import PackageFolder
 
 QUIET = subprocess.DEVNULL
@@ -71,7 +72,7 @@ def temporary_lab(**rules: Any) -> Iterator[Path]:
 
 
 def new_task(*command: str, begin: float | None = None) -> Task:
-    return submit_command.create_command_task(command, TaskOptions(begin=begin))
+    return submit_command.create_command_task(command, TaskOptions(gpus=0), TaskConditions(begin))
 
 
 def wait_for(condition: Callable[[], object]) -> None:

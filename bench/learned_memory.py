@@ -20,7 +20,8 @@ import argparse
 import random
 from dataclasses import dataclass, field
 
-from roost.lab.memory.memory_prediction import OutOfMemory, predict_memory, resources_after_out_of_memory
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.memory.memory_prediction import OutOfMemory, predict_memory, request_after_out_of_memory
 from roost.lab.queue.history import MemoryPeak
 
 
@@ -71,17 +72,18 @@ CARD_MB, LARGE_MB = 24_064, 80_282
 def attempts(need_mb: float, given_mb: int, largest_mb: int, random_: random.Random) -> int | None:
     """Returns the number of the attempt that succeeds; None if none does."""
     reserved: int | None = given_mb
-    card_mb, count, number = CARD_MB, 0, 1
+    need = ResourceRequest(cards=1, memory_mb=given_mb)
+    card_mb, number = CARD_MB, 1
     while need_mb > (limit_mb := card_mb if reserved is None else reserved):
         peak_mb = limit_mb * random_.uniform(0.5, 1.0)
         requested_mb = max(limit_mb - peak_mb + 1, random_.uniform(0.0, 2048.0))
         failed = OutOfMemory(reserved, card_mb, largest_mb, peak_mb, requested_mb)
-        retry = resources_after_out_of_memory(failed, count=count)
+        retry = request_after_out_of_memory(failed, need)
         if retry is None:
             return None
-        reserved = None if retry.whole else retry.mb
-        card_mb = largest_mb if retry.whole and (retry.mb or 0) > card_mb else card_mb
-        count, number = retry.count, number + 1
+        need, number = retry, number + 1
+        reserved = None if need.whole else need.least_mb
+        card_mb = largest_mb if need.whole and (need.least_mb or 0) > card_mb else card_mb
     return number
 
 

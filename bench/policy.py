@@ -38,11 +38,12 @@ from pathlib import Path
 import msgspec
 
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.executors.executor import AttemptStatus
 from roost.lab.policy.decision import Policy, decide
 from roost.lab.policy.policy_state import Decision, PolicyState, Rules
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import LIVE, PENDING, RUNNING, SUCCEEDED, Task
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler
 from roost.operations.simulation.virtual_lab import Job, VirtualLab

@@ -29,10 +29,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import ENDED
 from roost.operations import lab
 from roost.operations.lifecycle.run import RunRequest, run
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, submit
 from roost.package import live_progress
 from roost.package.package import PackageFolder
@@ -132,7 +132,7 @@ def measure_task(root: Path, project: Path, *, is_warm: bool) -> tuple[float, fl
     """Queues a task; returns the seconds from then to the running worker, and to the first step."""
     overrides = [f"save_root={root}", "max_steps=1"]
     [task] = submit(
-        SubmitRequest(config=project / "config.yaml", overrides=overrides, options=TaskOptions())
+        SubmitRequest(config=project / "config.yaml", overrides=overrides, options=TaskOptions(gpus=0))
     ).tasks
     step = first_step(Path(task.package))
     with lab.open_queue() as store:

@@ -14,17 +14,32 @@ from typing import Any
 import pytest
 
 from roost.base.system import process_identity
+from roost.devices.resource_request import ResourceRequest, TaskOptions
 from roost.lab.background import background_process, daemon_presence
 from roost.lab.background.daemon_presence import DaemonRecord
 from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ENDED, ResourceRequest, Task
+from roost.lab.queue.task import ENDED, Task
 from roost.operations import lab
 from roost.operations.queue import submit, submit_command
-from roost.operations.queue.resources import TaskOptions
+from roost.operations.queue.resources import TaskConditions
 from roost.operations.queue.submit import SubmitRequest
 from tests import processes
 from tests.waiting import wait_for
+
+
+def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
+    """Returns options that give this request; None: a task on the CPU."""
+    need = need or ResourceRequest()
+    return TaskOptions(
+        gpus=need.cards,
+        cpus=need.cores,
+        memory_mb=need.memory_mb,
+        whole=need.whole,
+        time_limit=need.time_limit,
+        opportunistic=need.opportunistic,
+        **wanted,
+    )
 
 
 class Lab:
@@ -60,8 +75,11 @@ class Lab:
     def task(self, script: str, *, need: ResourceRequest | None = None, **wanted: Any) -> Task:
         """Creates a task that is in no queue yet."""
         with self.here():
+            conditions = TaskConditions(
+                **{name: wanted.pop(name) for name in TaskConditions._fields if name in wanted}
+            )
             task = submit_command.create_command_task(
-                ["/bin/sh", "-c", script], TaskOptions(need=need or ResourceRequest(), **wanted)
+                ["/bin/sh", "-c", script], options(need, **wanted), conditions
             )
             task_file.write(task, self.state)
             return task
@@ -81,12 +99,14 @@ class Lab:
             lab.enqueue([task])
         return task.id
 
-    def train(self, config: Path, *overrides: str, **wanted: Any) -> Task:
+    def train(
+        self, config: Path, *overrides: str, need: ResourceRequest | None = None, **wanted: Any
+    ) -> Task:
         """Submits a training as a user would. Returns its task."""
         request = SubmitRequest(
             config=config,
             overrides=[f"save_root={self.folder / 'runs'}", *overrides],
-            options=TaskOptions(simulated=True, **wanted),
+            options=options(need, **wanted),
         )
         with self.here():
             (task,) = submit.submit(request).tasks

@@ -18,10 +18,11 @@ import msgspec
 import pytest
 
 from roost.base.errors import Refused
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED, ResourceRequest
+from roost.lab.queue.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
 from tests.waiting import wait_for

@@ -19,6 +19,7 @@ import pytest
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused, RoostError
+from roost.devices.resource_request import TaskOptions
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
 from roost.lab.queue import package_roots, task_file
@@ -28,7 +29,6 @@ from roost.lab.queue.task import RUNNING, SUCCEEDED
 from roost.operations import lab, resolve
 from roost.operations.devices import devices
 from roost.operations.queue.list_tasks import list_tasks
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.supervisor.forkserver import warm_templates
 from tests import processes
@@ -221,7 +221,7 @@ def test_a_queue_that_is_gone_under_its_daemon_is_told_before_anything_is_made(
         assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
     messages.check(refused.value)
     with pytest.raises(Refused) as refused:
-        submit_command(["true"], TaskOptions(), name="late")
+        submit_command(["true"], TaskOptions(gpus=0), name="late")
     assert refused.value.where == queue and "`roost lab rebuild`" in str(refused.value.fix)
     messages.check(refused.value)
     assert not (here.folder / "runs" / "late").exists() and not (here.state / "lab.db").exists()
@@ -245,7 +245,7 @@ def test_a_submit_that_was_killed_before_it_queued_leaves_nothing_that_runs(
     pid = os.fork()
     if not pid:
         monkeypatch.setattr(QueueStore, "submit", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        submit_command(["sh", "-c", "echo ran >> ran"], TaskOptions(), name="cut")
+        submit_command(["sh", "-c", "echo ran >> ran"], TaskOptions(gpus=0), name="cut")
     assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
     lab.stop()
     found = lab.rebuild()
@@ -303,7 +303,7 @@ def test_what_is_submitted_while_the_queue_is_made_anew_waits_for_that(
     submitted: list[str] = []
     late = [
         threading.Thread(
-            target=lambda: submitted.append(submit_command(["true"], TaskOptions()).tasks[0].id)
+            target=lambda: submitted.append(submit_command(["true"], TaskOptions(gpus=0)).tasks[0].id)
         ),
         threading.Thread(target=lambda: devices.drain("0")),
         threading.Thread(target=lab.start),
@@ -345,7 +345,7 @@ def test_packages_that_the_queue_has_never_heard_of(here: Lab, tmp_path: Path) -
 def test_a_project_of_two_labs_is_not_run_twice(here: Lab, tmp_path: Path, messages: Messages) -> None:
     other = Lab(tmp_path / "other")
     with other.here():
-        submit_command(["true"], TaskOptions(begin=time.time() + 600), folder=here.folder)
+        submit_command(["true"], TaskOptions(begin=str(time.time() + 600)), folder=here.folder)
         lab.stop()
     here.state.parent.mkdir()
     found = lab.rebuild([here.folder])

@@ -18,20 +18,10 @@ import pytest
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.devices import lease_files
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.policy.reason_codes import DISPLAYED_CODES, reason_code
-from roost.lab.queue.task import (
-    ENDED,
-    FAILED,
-    KILL,
-    PENDING,
-    STARTING,
-    STOP,
-    STOPPED,
-    SUCCEEDED,
-    ResourceRequest,
-    Task,
-)
+from roost.lab.queue.task import ENDED, FAILED, KILL, PENDING, STARTING, STOP, STOPPED, SUCCEEDED, Task
 from roost.package import live_progress
 from tests.lab.labs import Lab, record_of
 from tests.processes import living_in, marked

@@ -36,6 +36,7 @@ import msgspec
 import pytest
 
 from roost.base.errors import RoostError
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.queue.task import (
     CRASHED,
@@ -47,7 +48,6 @@ from roost.lab.queue.task import (
     STOP,
     STOPPED,
     SUCCEEDED,
-    ResourceRequest,
     Task,
     new_id,
 )

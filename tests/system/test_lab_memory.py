@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from roost.base import durable
+from roost.devices.resource_request import ResourceRequest, TaskOptions
 from roost.lab.queue.history import QueueEvent
-from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, Task
 from roost.operations.queue import submit
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
@@ -65,7 +65,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def train(lab: Lab, mb: int | None = None) -> Task:
     """Submits the training."""
-    wanted = TaskOptions(need=ResourceRequest(cards=1, memory_mb=mb), simulated=True)
+    wanted = TaskOptions(gpus=1, memory_mb=mb)
     with lab.here():
         request = SubmitRequest(config=lab.folder / "project" / "config.yaml", options=wanted)
         (task,) = submit.submit(request).tasks

@@ -12,7 +12,8 @@ import pytest
 from roost.devices import demand, inventory
 from roost.devices import lease as leases
 from roost.devices.lease import LeaseHolder
-from roost.lab.queue.task import SUCCEEDED, ResourceRequest
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import SUCCEEDED
 from tests.lab.labs import Lab, record_of
 from tests.waiting import wait_for
 

@@ -14,6 +14,7 @@ from typing import Any, Required, TypedDict
 from roost.base import durable
 from roost.base.errors import Refused
 from roost.package import sessions
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid
 from roost.package.sessions import Session
@@ -102,7 +103,7 @@ def _numbers(root: Path) -> list[int]:
 def write_request(folder: Path, request: Mapping[str, Any]) -> None:
     """Writes request.json: the request, and the identity of this process."""
     durable.write(
-        folder / REQUEST, sessions.to_json({"kind": "analysis", **sessions.own_identity(), **request})
+        folder / REQUEST, sessions.to_json({"kind": TaskKind.ANALYZE, **sessions.own_identity(), **request})
     )
 
 

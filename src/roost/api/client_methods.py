@@ -43,24 +43,19 @@ State = Literal["pending", "starting", "running", "stopping", "succeeded", "fail
 
 
 class ResourceArguments(TypedDict, total=False):
-    """The resource request of a task; arguments that are left out have the defaults of `roost submit`."""
+    """The names and types of the fields of `roost.devices.resource_request.TaskOptions`, which describes them
+    and has their defaults, in the form in which a type checker knows them as keywords."""
 
     gpus: int | None
     cpus: int | None
-    """Cores of a task without cards."""
     memory_mb: int | None
-    """Memory on each card in MB; the card is then shared."""
     whole: bool
     strategy: Literal["single", "ddp", "fsdp"] | None
     priority: int
     after: Sequence[str]
-    """Tasks that must succeed first."""
     after_any: Sequence[str]
-    """Tasks that must end first, in any state."""
     begin: str | None
-    """The earliest start: ``22:30``, ``tomorrow 08:00``, ``2026-11-22T08:00`` or ``+2h``."""
     time_limit: float | None
-    """Seconds."""
     opportunistic: bool
     retries: int
     max_parallel: int | None

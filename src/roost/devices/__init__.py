@@ -2,6 +2,7 @@
 
 In reading order:
 
+- resource_request: what a task asks of the machine
 - card: a card and its processes, as every source reports them
 - device_types: the types of devices that a session may ask for
 - inventory: reads the cards from the source that ROOST_DEVICES selects

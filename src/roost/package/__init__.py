@@ -3,6 +3,7 @@
 In reading order:
 
 - package_name: names of package folders
+- kinds: the kinds of packages and of tasks
 - package: the folder of one run, and its lock
 - package_draft: a checked package before its creation
 - project_preflight: checks of a project without importing its code

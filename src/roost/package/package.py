@@ -20,6 +20,7 @@ from roost.base import durable, safe_read
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.package import package_name, sessions, snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import PackageKind
 from roost.package.sessions import Session
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class PackageFolder:
             # Last: a folder without it is not a package, so an interrupted creation is never taken for one.
             durable.write(
                 path / "request.json",
-                sessions.to_json({"format": FORMAT, "kind": "train", **(request or {})}),
+                sessions.to_json({"format": FORMAT, "kind": PackageKind.TRAIN, **(request or {})}),
             )
             durable.fsync_folder(root)
         except BaseException:
@@ -331,7 +332,7 @@ class PackageFolder:
         body = {
             "format": FORMAT,
             "id": self.path.name,
-            "kind": self.request.get("kind", "train"),
+            "kind": PackageKind.of(self.request),
             "prefix": checkpoint.PREFIX,
             "ckpt_slow": tracks["slow"],
             "ckpt_fast": tracks["fast"],

@@ -13,6 +13,7 @@ from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, mirror_folders, package_name, snapshot
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files
 from roost.package.results import initial_weights
@@ -24,7 +25,7 @@ class PackageDraft:
     """A checked package that can be created."""
 
     config: Config
-    kind: str
+    kind: PackageKind
     """train, or python: the config names no Runner, and only a Python program writes to the package."""
     project: Path
     root: Path
@@ -123,7 +124,7 @@ def prepare_training(
     mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
     return TrainingDraft(
         config=config,
-        kind="train",
+        kind=PackageKind.TRAIN,
         project=project,
         root=chosen,
         selection=selection,
@@ -156,7 +157,7 @@ def prepare_python(
     chosen = _checked_root(config, root, settings.save_root)
     return PackageDraft(
         config=config,
-        kind="python",
+        kind=PackageKind.PYTHON,
         project=project,
         root=chosen,
         selection=_select(config, chosen, []) if copy else None,

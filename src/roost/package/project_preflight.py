@@ -16,6 +16,7 @@ from roost.config import allowed_classes, interpolation
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
 from roost.config.settings import Settings, Where, parse_settings
+from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
 
 _ANALYSIS_FOLDER = "AnalyzeScripts"
@@ -183,7 +184,7 @@ def require_runner(package: PackageFolder) -> None:
     Raises:
         Refused: It is the package of a command, or was created from Python with settings without a Runner.
     """
-    if package.request.get("kind") == "command":
+    if not PackageKind.of(package.request).may_continue:
         message = "a command ran in the package, which cannot be continued"
         raise Refused(message, where=package.path, fix="submit the command again")
     if package.args.get("runner") is None:

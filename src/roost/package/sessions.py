@@ -17,6 +17,7 @@ import msgspec
 
 from roost.base import durable, safe_read
 from roost.base.system import mounts, process_identity
+from roost.package.kinds import TaskKind
 from roost.package.session_schema import SESSION_FORMAT, SessionRecord, SessionRequest, process_fields
 
 INITIALIZED = "initialized"
@@ -88,7 +89,7 @@ class Session:
     def is_python(self) -> bool:
         """Whether the session is that of a Python program that opened the package: it must not be
         signalled."""
-        return self.request.kind == "python"
+        return self.request.kind == TaskKind.PYTHON
 
     @property
     def supervisor_pid(self) -> int | None:

@@ -19,6 +19,7 @@ from roost.package import live_progress
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import policy_from_settings
+from roost.package.kinds import TaskKind
 from roost.package.live_progress import ProgressFile
 from roost.package.package import PackageFolder
 from roost.package.records import RecordsWriter
@@ -107,7 +108,7 @@ class PackageWriter:
         package = self._package
         if self._lock_fd is None:
             self._lock_fd = package.lock()
-        request = SessionRequest(kind="python", command=list(sys.argv), overrides=[], checkpoint=id)
+        request = SessionRequest(kind=TaskKind.PYTHON, command=list(sys.argv), overrides=[], checkpoint=id)
         number = package.new_session(request)
         asked, record = (package.path / "sessions" / f"{number}{name}.json" for name in (".request", ""))
         try:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
+from roost.package.kinds import TaskKind
 from roost.worker import stack_dump, worker_output
 from roost.worker.debug.breakpoints import Debugger
 from roost.worker.final_report import FinalReport
 from roost.worker.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from roost.package.package import PackageFolder
     from roost.worker.failure_report import FailureReport
 
 _EXIT_SECONDS = 10.0
@@ -39,7 +39,7 @@ _EXIT_SECONDS = 10.0
 def main(arguments: list[str]) -> int:
     """Runs the task and returns the exit code."""
     path, task, *rest = arguments
-    if task == "debug":
+    if task == TaskKind.DEBUG:
         # Ctrl-C during torch's imports ends the process at once: as a KeyboardInterrupt it would look like an
         # error of torch.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -81,47 +81,47 @@ def _card_usage(task: str, error: BaseException | None = None) -> dict[str, Any]
     """Returns the card memory that a training task used; None for other tasks."""
     from roost.worker import card_memory
 
-    return card_memory.usage(error) if task.isdecimal() else None
+    return card_memory.usage(error) if _task_kind(task) is TaskKind.TRAIN else None
+
+
+def _task_kind(task: str) -> TaskKind:
+    """Returns the kind of a task; if it is a folder, that of the request there."""
+    if task.isdecimal():
+        return TaskKind.TRAIN
+    if task in (TaskKind.CHECK, TaskKind.DATA_REPORT):
+        return TaskKind(task)
+    from roost.package import sessions
+
+    return TaskKind.of(sessions.load_json(Path(task) / "request.json") or {})
 
 
 def _run_task(path: str, task: str) -> str:
     """Runs the task and returns "finished", "early stop", or the reason of the stop."""
-    if task.isdecimal():
+    kind = _task_kind(task)
+    if kind is TaskKind.TRAIN:
         return _train(path, int(task))
     from roost.package.package import PackageFolder
 
     package = PackageFolder.open(path)
-    if task == "check":
+    if kind is TaskKind.CHECK:
         from roost.worker.check.check_task import check
 
         return check(package)
-    if task == "data":
+    if kind is TaskKind.DATA_REPORT:
         from roost.worker.data_report.data_task import report_data
 
         return report_data(package)
-    return _run_request(Path(task), package)
-
-
-def _run_request(folder: Path, package: PackageFolder) -> str:
-    kind = _request_kind(folder)
-    if kind == "export":
+    if kind is TaskKind.EXPORT:
         from roost.worker.results.export_task import export
 
-        return export(package, folder)
-    if kind == "prediction":
+        return export(package, Path(task))
+    if kind is TaskKind.PREDICT:
         from roost.worker.results.predict_task import predict
 
-        return predict(package, folder)
+        return predict(package, Path(task))
     from roost.worker.analyze_task import analyze
 
-    return analyze(package, folder)
-
-
-def _request_kind(folder: Path) -> object:
-    """Returns the ``kind`` of the request in a folder."""
-    from roost.package import sessions
-
-    return (sessions.load_json(folder / "request.json") or {}).get("kind")
+    return analyze(package, Path(task))
 
 
 def _train(path: str, number: int) -> str:
@@ -146,14 +146,16 @@ def _report_failure(error: BaseException, path: str, task: str) -> FailureReport
     from roost.worker import failure_report  # imported here: a successful run does not need it
 
     package = Path(path).absolute()
-    own, file = [package], None  # no traceback file for a task whose folder is removed at its end
-    if task.isdecimal():
+    own, file, kind = [package], None, _task_kind(task)
+    if not kind.keeps_traceback:
+        return failure_report.report(error, own=own, package=package, file=file)
+    if kind is TaskKind.TRAIN:
         from roost.package import sessions
         from roost.worker.ranks import rank_environment
 
         this_rank = rank_environment.read_rank_environment()
         file = sessions.traceback_file(package, int(task), this_rank.rank if this_rank is not None else 0)
-    elif task not in ("check", "data") and _request_kind(Path(task)) not in ("export", "prediction"):
+    else:
         from roost.analysis import analysis_folder
 
         own, file = (

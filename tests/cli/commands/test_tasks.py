@@ -12,7 +12,8 @@ import pytest
 
 from roost.cli.commands.tasks import _STATES
 from roost.devices import inventory
-from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED, ResourceRequest
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED
 from roost.package import live_progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab

@@ -17,9 +17,10 @@ import pytest
 from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import inventory, lease_files
 from roost.devices.lease import CardsBusy
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.executors.local_executor import LocalExecutor
-from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.package.package import PackageFolder
 from tests.lab.labs import Lab, kill_watchers, record_of
 from tests.messages import Messages

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.expectations import Expectations
 from roost.lab.policy.policy_state import Expectation, Rules
 from roost.lab.queue import history
 from roost.lab.queue.history import MemoryPeak
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import RUNNING, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import RUNNING, SUCCEEDED, Task
 from tests.lab.queued import card, task
 
 CARDS = [card(0), card(1)]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.memory.memory_prediction import (
     OutOfMemory,
-    RetryResources,
     memory_profile,
     percentile,
     predict_memory,
-    resources_after_out_of_memory,
+    request_after_out_of_memory,
 )
 from roost.lab.queue.history import MemoryPeak
 from tests.messages import Messages
@@ -102,17 +102,21 @@ def test_percentile() -> None:
 
 def again(
     reserved: int | None, peak: float, *, count: int = 0, largest: int = 24_000, **other: Any
-) -> RetryResources | None:
+) -> ResourceRequest | None:
     failed = OutOfMemory(reserved, 24_000, largest, peak, **other)
-    return resources_after_out_of_memory(failed, count=count)
+    return request_after_out_of_memory(failed, ResourceRequest(cards=1, ran_out=count))
+
+
+def request(mb: int | None, whole: bool, count: int) -> ResourceRequest:
+    return ResourceRequest(cards=1, least_mb=mb, whole=whole, ran_out=count)
 
 
 def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
-    assert again(8_000, 7_900.0) == RetryResources(12_000, False, 1)
-    assert again(8_000, 11_000.0) == RetryResources(13_200, False, 1)
-    assert again(12_000, 11_900.0, count=1) == RetryResources(12_000, True, 2)
-    assert again(20_000, 19_900.0) == RetryResources(20_000, True, 1)
-    assert again(None, 23_000.0, count=2, largest=80_000) == RetryResources(24_001, True, 3)
+    assert again(8_000, 7_900.0) == request(12_000, False, 1)
+    assert again(8_000, 11_000.0) == request(13_200, False, 1)
+    assert again(12_000, 11_900.0, count=1) == request(12_000, True, 2)
+    assert again(20_000, 19_900.0) == request(20_000, True, 1)
+    assert again(None, 23_000.0, count=2, largest=80_000) == request(24_001, True, 3)
     assert again(None, 23_000.0, count=2) is None
     assert again(None, 23_000.0, count=3, largest=80_000) is None
 
@@ -122,9 +126,15 @@ def test_out_of_memory_gives_more_then_the_whole_then_a_larger_card() -> None:
 )
 def test_a_neighbours_fault_is_not_charged(asked: float, alone: bool, charged: bool) -> None:
     found = again(8_000, 4_000.0, count=3, asked_mb=asked, alone=alone)
-    assert found == (None if charged else RetryResources(8_000, False, 3))
+    assert found == (None if charged else request(8_000, False, 3))
 
 
 def test_who_has_the_whole_card_is_not_charged_for_what_somebody_else_has_taken_of_it() -> None:
-    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == RetryResources(None, False, 3)
+    assert again(None, 4_000.0, count=3, asked_mb=100.0, alone=False) == request(None, False, 3)
     assert again(None, 23_500.0, asked_mb=1_000.0, alone=False) is None
+
+
+def test_the_least_memory_never_shrinks_and_a_whole_card_stays_one() -> None:
+    failed = OutOfMemory(8_000, 24_000, 24_000, 4_000.0, 100.0, alone=False)
+    need = ResourceRequest(cards=2, least_mb=9_000, whole=True, time_limit=5.0)
+    assert request_after_out_of_memory(failed, need) == need

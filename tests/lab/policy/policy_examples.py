@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy import reason_codes
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import Decision, PolicyState
-from roost.lab.queue.task import PENDING, RUNNING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, RUNNING, Task
 
 NOW = 1_795_000_000.0
 GB = 1024

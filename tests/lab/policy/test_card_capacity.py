@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import FreeCapacity, Shape, capacity_mb, spare_mb
 from roost.lab.policy.policy_state import PolicyState, Rules
-from roost.lab.queue.task import ResourceRequest, Task
+from roost.lab.queue.task import Task
 from tests.lab.policy.policy_examples import GB, NOW, card, cards, running, task
 
 NONE: frozenset[int] = frozenset()

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from roost.devices.card import CardProcess
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import Shape
 from roost.lab.policy.pass_cache import CardCache, difference
 from roost.lab.policy.policy_state import Expectation, OtherLease, PolicyState, Rules
-from roost.lab.queue.task import STOPPING, ResourceRequest
+from roost.lab.queue.task import STOPPING
 from tests.lab.policy.policy_examples import GB, NOW, card, cards, running, task
 
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from roost.devices.card import Card, CardProcess
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy import decision as deciding
 from roost.lab.policy.card_capacity import capacity_mb
 from roost.lab.policy.decision import Policy
@@ -29,7 +30,7 @@ from roost.lab.policy.policy_state import (
 )
 from roost.lab.policy.queue_order import Candidates, UserCharges, first_of_each_user
 from roost.lab.policy.task_groups import TaskGroups
-from roost.lab.queue.task import RUNNING, STOPPING, ResourceRequest, Task
+from roost.lab.queue.task import RUNNING, STOPPING, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.lab.policy.policy_examples import GB, NOW, card, cards, task
 

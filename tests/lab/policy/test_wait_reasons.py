@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from roost.base.text.timestamps import format_dated_clock
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.policy_state import OtherLease, Rules
 from roost.lab.policy.wait_reasons import dependency, format_approximate_clock, impossible
-from roost.lab.queue.task import ResourceRequest
 from tests.lab.policy.policy_examples import GB, NOW, card, cards, decided, running, says, task
 from tests.messages import Messages
 

@@ -14,6 +14,7 @@ import pytest
 
 from roost.base.errors import NotFound, Refused
 from roost.base.system import state_folder
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import task_file, task_rows, wakeup
 from roost.lab.queue.queue_store import ConcurrentChange, QueueStore
 from roost.lab.queue.task import (
@@ -28,7 +29,6 @@ from roost.lab.queue.task import (
     STOPPED,
     STOPPING,
     SUCCEEDED,
-    ResourceRequest,
     Task,
     new_id,
 )

@@ -16,22 +16,12 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import package_roots, task_file
 from roost.lab.queue.history import MemoryPeak
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.rebuild import rebuild
-from roost.lab.queue.task import (
-    EVICT,
-    FAILED,
-    PENDING,
-    RUNNING,
-    STARTING,
-    STOP,
-    STOPPED,
-    SUCCEEDED,
-    ResourceRequest,
-    Task,
-)
+from roost.lab.queue.task import EVICT, FAILED, PENDING, RUNNING, STARTING, STOP, STOPPED, SUCCEEDED, Task
 from roost.package import sessions
 from tests.lab.queued import PLAN, card, package, task
 from tests.messages import Messages

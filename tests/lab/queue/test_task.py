@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from roost.lab.queue.task import ResourceRequest, new_id
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import new_id
 
 
 def test_cores_text() -> None:

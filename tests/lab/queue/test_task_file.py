@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from roost.base import durable
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import task_file
-from roost.lab.queue.task import FAILED, ResourceRequest, Task
+from roost.lab.queue.task import FAILED, Task
 from tests.lab.queued import PLAN, package, task
 from tests.messages import Messages
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import schema, task_rows
-from roost.lab.queue.task import FAILED, ResourceRequest, Task
+from roost.lab.queue.task import FAILED, Task
 from tests.lab.queued import PLAN, TOLD, task
 
 

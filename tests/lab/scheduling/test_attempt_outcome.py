@@ -7,21 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.lab.memory.memory_use import MemoryUse
-from roost.lab.queue.task import (
-    CRASHED,
-    EVICT,
-    FAILED,
-    PENDING,
-    RUNNING,
-    STOP,
-    STOPPED,
-    SUCCEEDED,
-    ResourceRequest,
-    Task,
-)
+from roost.lab.queue.task import CRASHED, EVICT, FAILED, PENDING, RUNNING, STOP, STOPPED, SUCCEEDED, Task
 from roost.lab.scheduling.attempt_outcome import state_after
 from tests.lab.queued import task
 from tests.messages import Messages

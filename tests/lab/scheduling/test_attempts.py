@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import RoostError
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.executors.executor import AttemptStatus
 from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.memory.memory_prediction import OutOfMemory
@@ -30,7 +31,6 @@ from roost.lab.queue.task import (
     STOPPED,
     STOPPING,
     SUCCEEDED,
-    ResourceRequest,
     Task,
 )
 from roost.lab.scheduling.attempts import Attempts

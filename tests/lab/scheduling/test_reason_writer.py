@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from roost.devices import inventory
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import LIVE, PENDING, SUCCEEDED, ResourceRequest
+from roost.lab.queue.task import LIVE, PENDING, SUCCEEDED
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.reason_writer import MANY_REASONS, REWRITE_SECONDS, ReasonWriter
 from roost.lab.scheduling.scheduler import Scheduler

@@ -21,6 +21,7 @@ from roost.devices import demand, inventory, lease_files
 from roost.devices.card import Card
 from roost.devices.demand import CardDemand, DemandFile, DemandRecord
 from roost.devices.lease import LeaseHolder, take
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.executors.executor import AttemptStatus
 from roost.lab.executors.local_executor import LocalExecutor
 from roost.lab.policy import decision as deciding
@@ -41,7 +42,6 @@ from roost.lab.queue.task import (
     STOPPED,
     STOPPING,
     SUCCEEDED,
-    ResourceRequest,
     Task,
 )
 from roost.lab.scheduling.attempts import Attempts

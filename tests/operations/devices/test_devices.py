@@ -12,7 +12,8 @@ from roost.base.errors import NotFound, Refused, RoostError, UsageError
 from roost.base.system import process_identity
 from roost.devices import inventory, lease
 from roost.devices.lease import LeaseHolder
-from roost.lab.queue.task import PENDING, RUNNING, ResourceRequest
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import PENDING, RUNNING
 from roost.operations import lab
 from roost.operations.devices import devices
 from roost.operations.devices.devices import CardStatus, DeviceChange

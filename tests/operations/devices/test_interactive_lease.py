@@ -16,11 +16,12 @@ import pytest
 from roost.base.errors import NotFound, Refused
 from roost.devices import demand, inventory, lease_files
 from roost.devices.lease import CardsBusy
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED, ResourceRequest
+from roost.lab.queue.task import PENDING, RUNNING, SUCCEEDED
 from roost.operations import lab
 from roost.operations.devices import interactive_lease
-from roost.operations.devices.interactive_lease import LeasedCards, LeaseRequest, LeaseWait
+from roost.operations.devices.interactive_lease import LeasedCards, LeaseWait
 from roost.supervisor.processes.process_tree import descendants
 from tests.devices.leasing import at_once
 from tests.devices.leasing import take as other
@@ -39,8 +40,9 @@ def here(tmp_path: Path) -> Iterator[Lab]:
     own.close()
 
 
-def taken(**asked: object) -> LeasedCards:
-    (found,) = interactive_lease.lease_cards(LeaseRequest(**asked))  # type: ignore[arg-type]
+def taken(cards: int = 1, mb: int | None = None, *, wait: bool = False) -> LeasedCards:
+    request = ResourceRequest(cards=cards, memory_mb=mb)
+    (found,) = interactive_lease.lease_cards(request, wait=wait)
     assert isinstance(found, LeasedCards)
     return found
 
@@ -54,7 +56,7 @@ def are_held() -> list[str]:
 
 
 def test_a_command_sees_its_cards_and_its_exit_code_is_given(here: Lab) -> None:
-    found = taken(count=2)
+    found = taken(cards=2)
     assert are_held() == ["SIM-0", "SIM-1"]
     script = 'echo $CUDA_VISIBLE_DEVICES $ROOST_LEASE > seen; exit "$1"'
     assert interactive_lease.run_command(["/bin/sh", "-c", script, "sh", "7"], found) == 7
@@ -95,11 +97,11 @@ def test_a_free_card_is_leased_and_leased_ones_are_reported(here: Lab, messages:
     messages.check(refused.value.fix)
     found.leases.close()
     with pytest.raises(CardsBusy) as refused:
-        taken(count=2)
+        taken(cards=2)
     assert all(fact in str(refused.value) for fact in ("2 GPUs ", "1 of 2 ", "GPU 0: "))
     assert "GPU 1: " not in str(refused.value)
     mine.close()
-    both = taken(count=2)
+    both = taken(cards=2)
     with pytest.raises(CardsBusy) as refused:
         taken()
     assert "GPU 0, GPU 1: " in str(refused.value)
@@ -107,7 +109,7 @@ def test_a_free_card_is_leased_and_leased_ones_are_reported(here: Lab, messages:
 
 
 def test_parts_of_a_card_are_shared_but_not_what_stays_free(here: Lab, messages: Messages) -> None:
-    first, second = taken(count=2, mb=20_000), taken(mb=4_000)
+    first, second = taken(cards=2, mb=20_000), taken(mb=4_000)
     assert len(lease_files.live_leases(ids(second)[0])) == 2
     with pytest.raises(CardsBusy) as refused:
         taken(mb=5_000)
@@ -123,7 +125,7 @@ def test_parts_of_a_card_are_shared_but_not_what_stays_free(here: Lab, messages:
 @pytest.mark.parametrize("count", [3, 100])
 def test_more_than_there_is_is_refused_at_once(here: Lab, count: int, messages: Messages) -> None:
     with pytest.raises(Refused) as refused:
-        taken(count=count, wait=True)
+        taken(cards=count, wait=True)
     assert all(fact in str(refused.value) for fact in (f"{count} GPUs ", " 2 ", "roost devices"))
     messages.check(refused.value)
 
@@ -169,7 +171,7 @@ def test_who_waits_says_so_once_and_gets_it_when_it_is_free(
     monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
     others = other(*inventory.read_cards())
     found = []
-    for event in interactive_lease.lease_cards(LeaseRequest(wait=True)):
+    for event in interactive_lease.lease_cards(ResourceRequest(cards=1), wait=True):
         found.append(event)
         others.close()
     first, last = found
@@ -185,7 +187,7 @@ def test_ten_at_once_never_have_the_same_card(
     monkeypatch.setattr(interactive_lease, "_POLL_SECONDS", 0.01)
 
     def turn(number: int) -> None:
-        *_, found = interactive_lease.lease_cards(LeaseRequest(wait=True))
+        *_, found = interactive_lease.lease_cards(ResourceRequest(cards=1), wait=True)
         assert isinstance(found, LeasedCards)
         mark = tmp_path / ids(found)[0]
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
@@ -196,7 +198,7 @@ def test_ten_at_once_never_have_the_same_card(
 
 
 def test_the_lab_keeps_off_and_is_woken_when_the_command_has_ended(here: Lab) -> None:
-    found = taken(count=2)
+    found = taken(cards=2)
     id = here.submit("exec sleep 600", need=ResourceRequest(cards=1))
     wait_for(lambda: here.one(id).reason)
     assert here.one(id).state == PENDING
@@ -248,11 +250,11 @@ def _pid(here: Lab) -> int:
 
 def test_a_waiting_lease_is_queued_among_the_waiting_tasks(here: Lab) -> None:
     """The lease waits from before the second task on, and after the first."""
-    first = taken(count=2)
+    first = taken(cards=2)
     before = here.queue("echo before >> order", need=ResourceRequest(cards=2))
     here.start()
     wait_for(lambda: len(demand.read_demands()) == 1)
-    events = interactive_lease.lease_cards(LeaseRequest(count=2, wait=True))
+    events = interactive_lease.lease_cards(ResourceRequest(cards=2), wait=True)
     assert isinstance(next(events), LeaseWait)
     assert sorted(len(post.record.wants) for post in demand.read_demands()) == [1, 1]
     after = here.submit("echo after >> order", need=ResourceRequest(cards=2))
@@ -268,10 +270,10 @@ def test_a_waiting_lease_is_queued_among_the_waiting_tasks(here: Lab) -> None:
 
 
 def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> None:
-    first = taken(count=2)
+    first = taken(cards=2)
     post = demand.DemandFile()
     post.publish(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
-    events = interactive_lease.lease_cards(LeaseRequest(wait=True))
+    events = interactive_lease.lease_cards(ResourceRequest(cards=1), wait=True)
     assert isinstance(next(events), LeaseWait)
     first.leases.close()
     waits = next(events)
@@ -284,7 +286,7 @@ def test_what_is_kept_for_others_is_not_taken(here: Lab, messages: Messages) -> 
 def test_what_is_free_is_taken_at_once_also_by_who_would_wait(here: Lab) -> None:
     first, post = taken(), demand.DemandFile()
     post.publish(demand.DemandRecord(wants=(demand.CardDemand(cards=2, since=0.0),)))
-    (found,) = interactive_lease.lease_cards(LeaseRequest(wait=True))
+    (found,) = interactive_lease.lease_cards(ResourceRequest(cards=1), wait=True)
     assert isinstance(found, LeasedCards), "a card that is kept for another one, as without --wait"
     for one in (first, found):
         one.leases.close()

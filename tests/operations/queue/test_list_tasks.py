@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from roost.devices import inventory
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Task
 from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
     Sweep,

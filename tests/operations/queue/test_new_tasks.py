@@ -13,10 +13,10 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import Refused
-from roost.lab.queue.task import SUCCEEDED, ResourceRequest
+from roost.devices.resource_request import TaskOptions
+from roost.lab.queue.task import SUCCEEDED
 from roost.operations import lab
 from roost.operations.queue.new_tasks import require_unqueued
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.package.package import PackageFolder
 from tests.cli.programs import ROOST
@@ -37,7 +37,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return TaskOptions(begin=time.time() + 3600, cards_from_settings=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=str(time.time() + 3600), **given)  # type: ignore[arg-type]
 
 
 def test_what_could_not_be_queued_is_removed_again(
@@ -55,8 +55,8 @@ def test_what_could_not_be_queued_is_removed_again(
 def test_what_waits_for_a_task_that_failed_is_refused(
     here: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    (first,) = submit_command(["false"], TaskOptions()).tasks
-    (good,) = submit_command(["true"], TaskOptions()).tasks
+    (first,) = submit_command(["false"], TaskOptions(gpus=0)).tasks
+    (good,) = submit_command(["true"], TaskOptions(gpus=0)).tasks
     assert [here.wait_for(task.id).state for task in (first, good)] == ["failed", "succeeded"]
     with pytest.raises(Refused) as refused:
         submit_command(["true"], TaskOptions(after=[first.id]))
@@ -84,16 +84,14 @@ def test_a_task_with_cores_has_as_many_threads_unless_the_environment_sets_them(
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = ["sh", "-c", 'echo "$OMP_NUM_THREADS"']
-    (task,) = submit_command(asked, TaskOptions(need=ResourceRequest(cores=1))).tasks
+    (task,) = submit_command(asked, TaskOptions(gpus=0, cpus=1)).tasks
     assert task.plan["own_env"]["OMP_NUM_THREADS"] == "1"
     here.wait_for(task.id)
     assert PackageFolder.open(task.package).output.read_text() == "1\n"
     (task,) = submit_command(asked, later()).tasks
     assert "OMP_NUM_THREADS" not in task.plan["own_env"]
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    (task,) = submit_command(
-        asked, TaskOptions(need=ResourceRequest(cores=1), begin=time.time() + 3600)
-    ).tasks
+    (task,) = submit_command(asked, TaskOptions(gpus=0, cpus=1, begin=str(time.time() + 3600))).tasks
     assert task.plan["env"]["OMP_NUM_THREADS"] == "7" and "OMP_NUM_THREADS" not in task.plan["own_env"]
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound, Refused, UsageError
-from roost.lab.queue.task import ResourceRequest
+from roost.devices.resource_request import HIGHEST_PRIORITY, ResourceRequest, Strategy, TaskOptions
 from roost.operations import lab
 from roost.operations.queue.resources import (
-    HIGHEST_PRIORITY,
-    TaskOptions,
     begin_notes,
     find_task_ids,
     parse_begin,
     parse_window,
     require_satisfiable,
+    task_conditions,
+    with_card_count,
 )
 from tests.lab.queued import task
 from tests.messages import Messages
@@ -86,13 +86,13 @@ def test_what_is_no_moment(text: str, messages: Messages) -> None:
     [
         ({"priority": HIGHEST_PRIORITY + 1}, "--priority", "1000001"),
         ({"priority": -(10**30)}, "--priority", "-1000000"),
-        ({"begin": NOON - 366 * 24 * HOUR}, "--begin", "'2025-11-20 12:00'"),
-        ({"begin": 1e30}, "--begin", "'1e"),
+        ({"begin": str(NOON - 366 * 24 * HOUR)}, "--begin", "'2025-11-20 12:00'"),
+        ({"begin": "9999-12-31"}, "--begin", "'9999-12-31 00:00'"),
     ],
 )
 def test_what_makes_no_sense(given: dict[str, Any], setting: str, received: str, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        TaskOptions(**given).check_values()
+        task_conditions(TaskOptions(**given))
     assert refused.value.setting == setting and received in refused.value.detail
     messages.check(refused.value.fix)
 
@@ -108,7 +108,7 @@ def test_what_is_said_back_is_what_was_typed(
 
 
 def test_values_are_checked_without_a_queue(tmp_path: Path) -> None:
-    TaskOptions(after=["0a1"], priority=HIGHEST_PRIORITY).check_values()
+    task_conditions(TaskOptions(begin="+1h", priority=HIGHEST_PRIORITY))
     assert not (tmp_path / "state").exists()
 
 
@@ -132,11 +132,11 @@ def test_tasks_are_meant_by_id_prefix_name_and_path_and_must_still_be_able_to_su
         find_task_ids(["0"])
     assert all(fact in str(refused.value) for fact in ("'0'", "0a1 (one, pending)", "0b1 ("))
     messages.check(refused.value.fix)
-    TaskOptions(after=["0a1", "0b1"]).check_dependencies()
+    task_conditions(TaskOptions(after=("0a1", "0b1")))
     with lab.open_queue() as store:
         store.request_stop("0b1", "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=["0a1", "0b1"]).check_dependencies()
+        task_conditions(TaskOptions(after=("0a1", "0b1")))
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0b1'"))
     messages.check(refused.value)
@@ -148,7 +148,7 @@ def test_what_did_not_succeed_is_called_by_its_name() -> None:
         store.submit([first])
         store.request_stop(first.id, "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=find_task_ids(["k1"])).check_dependencies()
+        task_conditions(TaskOptions(after=find_task_ids(["k1"])))
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'k1'"))
 
@@ -174,7 +174,7 @@ def test_a_sweep_names_all_its_tasks() -> None:
     with lab.open_queue() as store:
         store.request_stop("0c2", "stop")
     with pytest.raises(Refused) as refused:
-        TaskOptions(after=find_task_ids(["0s"])).check_dependencies()
+        task_conditions(TaskOptions(after=find_task_ids(["0s"])))
     assert refused.value.setting == "--after"
     assert all(fact in str(refused.value) for fact in ("stopped", "'0c2'"))
 
@@ -185,30 +185,30 @@ def test_a_sweep_names_all_its_tasks() -> None:
     ids=["auto", "2", "list", "command"],
 )
 def test_as_many_cards_as_usual(monkeypatch: pytest.MonkeyPatch, devices: Any, cards: int) -> None:
-    usual = TaskOptions(cards_from_settings=True)
-    assert usual.with_card_count(devices).need.cards == cards
-    assert TaskOptions(need=ResourceRequest(cards=4)).with_card_count(devices).need.cards == 4
-    assert TaskOptions().with_card_count(devices).need.cards == 0
+    usual = TaskOptions()
+    assert with_card_count(usual, devices).need.cards == cards
+    assert with_card_count(TaskOptions(gpus=4), devices).need.cards == 4
+    assert with_card_count(TaskOptions(gpus=0), devices).need.cards == 0
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
-    assert usual.with_card_count(devices).need.cards == 0
+    assert with_card_count(usual, devices).need.cards == 0
 
 
 def test_what_is_about_cards_needs_some(messages: Messages) -> None:
-    need = ResourceRequest(memory_mb=5, whole=True, opportunistic=True)
+    about_cards: dict[str, Any] = {"memory_mb": 5, "whole": True, "opportunistic": True}
     with pytest.raises(UsageError) as refused:
-        TaskOptions(need=need).with_card_count("auto")
+        with_card_count(TaskOptions(gpus=0, **about_cards), "auto")
     assert all(fact in str(refused.value) for fact in ("-m ", "--whole", "--opportunistic"))
     messages.check(refused.value)
-    assert TaskOptions(need=need, cards_from_settings=True).with_card_count("auto").need.cards == 1
+    assert with_card_count(TaskOptions(**about_cards), "auto").need.cards == 1
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_several_processes_need_a_number(strategy: str, messages: Messages) -> None:
+def test_several_processes_need_a_number(strategy: Strategy, messages: Messages) -> None:
     with pytest.raises(UsageError) as refused:
-        TaskOptions(cards_from_settings=True, strategy=strategy).with_card_count("auto")
+        with_card_count(TaskOptions(strategy=strategy), "auto")
     assert strategy in str(refused.value)
     messages.check(refused.value)
-    assert TaskOptions(cards_from_settings=True, strategy=strategy).with_card_count(2).need.cards == 2
+    assert with_card_count(TaskOptions(strategy=strategy), 2).need.cards == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ import pytest
 from roost.base.errors import ConfigError, NotFound, Refused, RoostError, UsageError
 from roost.base.system import state_folder
 from roost.config import layers
+from roost.devices.resource_request import TaskOptions
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
-from roost.lab.queue.task import PENDING, STOP, SUCCEEDED, ResourceRequest
+from roost.lab.queue.task import PENDING, STOP, SUCCEEDED
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import SubmitRequest, check_requests, submit, submit_continue
 from roost.package import snapshot
 from roost.package.package import PackageFolder
@@ -40,7 +39,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return TaskOptions(begin=time.time() + 3600, cards_from_settings=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=str(time.time() + 3600), **given)  # type: ignore[arg-type]
 
 
 def stopped(tmp_path: Path) -> PackageFolder:
@@ -56,7 +55,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
         config=config,
         overrides=["limits.wall_time=10min"],
         description="a try",
-        options=TaskOptions(cards_from_settings=True, priority=3),
+        options=TaskOptions(priority=3),
         command=["roost", "submit"],
     )
     (task,) = submit(request).tasks
@@ -66,7 +65,7 @@ def test_a_training_runs_on_a_card_of_the_lab_goes_further_there_and_leaves_no_s
     assert made.path.parent == tmp_path / "project" / "runs" and made.request["description"] == "a try"
     assert here.wait_for(task.id).state == SUCCEEDED, made.output.read_text()
     going_on = ContinueRequest(package=made.path, overrides=["max_epochs=2"])
-    (further,) = submit_continue(going_on, TaskOptions(cards_from_settings=True)).tasks
+    (further,) = submit_continue(going_on, TaskOptions()).tasks
     assert (further.profile, further.scale) == (task.profile, task.scale)
     assert here.wait_for(further.id).state == SUCCEEDED, made.output.read_text()
     assert made.settings()["max_epochs"] == 2 and made.records().rows[-1]["epoch"] == 2
@@ -82,7 +81,7 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         config=config,
         overrides=["optimizers.main.lr=0.1,0.01", "max_epochs=1", "seed=0..1"],
         name="try",
-        options=later(most_parallel=2),
+        options=later(max_parallel=2),
     )
     found = submit(request).tasks
     names = [f"try_lr-{lr}_seed-{seed}" for lr in ("0.1", "0.01") for seed in (0, 1)]
@@ -107,14 +106,14 @@ def test_a_sweep_is_an_array_called_by_what_varies(here: Lab, tmp_path: Path) ->
         ),
         (["max_epochs=1,-3"], later(), ConfigError, "max_epochs", " -3 "),
         (["seed=2..1"], later(), UsageError, "seed", "'2..1'"),
-        ([], later(most_parallel=2), UsageError, None, "--max-parallel"),
+        ([], later(max_parallel=2), UsageError, None, "--max-parallel"),
         (["optimizers.main.lr=0.1,abc"], later(), ConfigError, "optimizers.main.lr", "'abc'"),
         (["devices=1,3"], later(), Refused, None, "3 cards"),
-        ([], TaskOptions(need=ResourceRequest(cards=99)), Refused, None, "99 cards"),
-        ([], TaskOptions(need=ResourceRequest(cards=1, memory_mb=30_000)), Refused, None, "23.5 GB"),
+        ([], TaskOptions(gpus=99), Refused, None, "99 cards"),
+        ([], TaskOptions(gpus=1, memory_mb=30_000), Refused, None, "23.5 GB"),
         ([], TaskOptions(priority=10**7), UsageError, "--priority", "10000000"),
-        ([], TaskOptions(begin=1.0), UsageError, "--begin", "'1970-01-01 "),
-        ([], TaskOptions(after=["0000"]), NotFound, "--after", "'0000'"),
+        ([], TaskOptions(begin="1.0"), UsageError, "--begin", "'1970-01-01 "),
+        ([], TaskOptions(after=("0000",)), NotFound, None, "'0000'"),
         (["step_mode=dry"], later(), Refused, "step_mode", "'dry'"),
         ([], later(strategy="ddp"), UsageError, None, "--gpus 2"),
         (["strategy=ddp"], later(), UsageError, None, "--gpus 2"),
@@ -218,7 +217,7 @@ def test_what_may_not_go_on_is_not_queued(here: Lab, tmp_path: Path, messages: M
     with pytest.raises(Refused, match=r"model\.features: 8 -> 9"):
         submit_continue(request, later())
     with pytest.raises(UsageError, match="--max-parallel"):
-        submit_continue(request, later(most_parallel=1))
+        submit_continue(request, later(max_parallel=1))
     done = package(tmp_path / "other", state="succeeded")
     with pytest.raises(Refused) as refused:
         submit_continue(ContinueRequest(package=done.path), later())
@@ -257,13 +256,17 @@ def test_the_cards_are_those_of_the_session_before(tmp_path: Path) -> None:
     assert task.need.cards == 0 and task.plan["request"]["ranks"] == 2
 
 
-def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(tmp_path: Path) -> None:
-    asked = SubmitRequest(config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], options=TaskOptions())
+def test_what_is_checked_before_is_each_value_of_a_sweep_but_its_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SubmitRequest(
+        config=tmp_path / "c.yaml", overrides=["seed=3..5", "x=1,2"], options=TaskOptions(gpus=0)
+    )
     found = check_requests(asked)
     assert [one.overrides for one in found] == [("seed=3", "x=1"), ("seed=3", "x=2")]
     assert {one.device for one in found} == {"cpu"}
-    real = TaskOptions(cards_from_settings=True, simulated=False)
-    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml", options=real))
+    monkeypatch.delenv("ROOST_DEVICES")
+    (one,) = check_requests(SubmitRequest(config=tmp_path / "c.yaml"))
     assert one.device == "auto"
 
 
@@ -273,8 +276,7 @@ def test_a_continued_task_keeps_its_memory_unless_an_option_sets_it(
     asked = ContinueRequest(package=stopped(tmp_path).path)
 
     def need(**given: object) -> tuple[int | None, bool, list[str]]:
-        wanted = later(need=ResourceRequest(cards=1, **given))  # type: ignore[arg-type]
-        found = submit_continue(asked, replace(wanted, cards_from_settings=False))
+        found = submit_continue(asked, later(gpus=1, **given))
         (task,) = found.tasks
         with here.store() as store:
             store.request_stop(task.id, STOP)
@@ -299,8 +301,7 @@ def test_a_continued_task_keeps_its_cores_unless_an_option_sets_them(
     asked = ContinueRequest(package=stopped(tmp_path).path)
 
     def cores(*, cards: int = 0, given: int | None = None) -> tuple[int | None, str | None, list[str]]:
-        wanted = later(need=ResourceRequest(cards=cards, cores=given))
-        found = submit_continue(asked, replace(wanted, cards_from_settings=False))
+        found = submit_continue(asked, later(gpus=cards, cpus=given))
         (task,) = found.tasks
         with here.store() as store:
             store.request_stop(task.id, STOP)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from roost.base.errors import NotFound, Refused, RoostError, UsageError
+from roost.devices.resource_request import TaskOptions
 from roost.operations.lifecycle.continue_ import ContinueRequest
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit import submit_continue
 from roost.operations.queue.submit_command import command_plan, submit_command
 from roost.package.package import PackageFolder
@@ -31,7 +31,7 @@ def here(tmp_path: Path) -> Iterator[Lab]:
 
 def later(**given: object) -> TaskOptions:
     """It waits for longer than any test."""
-    return TaskOptions(begin=time.time() + 3600, cards_from_settings=True, **given)  # type: ignore[arg-type]
+    return TaskOptions(begin=str(time.time() + 3600), **given)  # type: ignore[arg-type]
 
 
 def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,19 +49,17 @@ def test_a_command_runs_where_and_as_it_was_typed(
 ) -> None:
     monkeypatch.setenv("MINE", "yes")
     typed = ["sh", "-c", 'echo "$PWD $MINE $CUDA_VISIBLE_DEVICES"; exit 3']
-    (task,) = submit_command(
-        typed, TaskOptions(cards_from_settings=True), name="cmd", description="a try"
-    ).tasks
+    (task,) = submit_command(typed, TaskOptions(), name="cmd", description="a try").tasks
     done = here.wait_for(task.id)
     made = PackageFolder.open(tmp_path / "runs" / "cmd")
     assert (done.state, done.exit_code, done.need.cards) == ("failed", 3, 1)
     assert made.output.read_text() == f"{tmp_path} yes SIM-0\n"
     assert made.request["command"] == typed and made.request["description"] == "a try"
     with pytest.raises(Refused) as refused:
-        submit_command(typed, TaskOptions(), name="cmd")
+        submit_command(typed, TaskOptions(gpus=0), name="cmd")
     assert refused.value.setting == "--name" and "'cmd'" in str(refused.value)
     with pytest.raises(Refused) as refused:
-        submit_continue(ContinueRequest(package=made.path), TaskOptions())
+        submit_continue(ContinueRequest(package=made.path), TaskOptions(gpus=0))
     assert refused.value.where == made.path
     messages.check(refused.value)
     with pytest.raises(UsageError) as refused:

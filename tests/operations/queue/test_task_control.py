@@ -10,9 +10,10 @@ import pytest
 
 from roost import __version__
 from roost.base.errors import NotFound, Refused
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
-from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, ResourceRequest, Task
+from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Task
 from roost.operations.lifecycle.stop import StopPending, StopResult
 from roost.operations.queue import task_control
 from roost.operations.queue.task_control import StopProgress, change, request_stop, stop_all

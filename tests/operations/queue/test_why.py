@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from roost.base.errors import NotFound
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.task import (
     CRASHED,
     ENDED,
@@ -20,7 +21,6 @@ from roost.lab.queue.task import (
     STARTING,
     STOPPED,
     SUCCEEDED,
-    ResourceRequest,
 )
 from roost.operations.queue.why import _state_line, why
 from roost.package.package import PackageFolder

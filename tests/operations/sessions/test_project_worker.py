@@ -8,6 +8,7 @@ import pytest
 from roost.base.system import process_identity
 from roost.config import layers
 from roost.operations.sessions.project_worker import worker_on_copy
+from roost.package.kinds import TaskKind
 from roost.package.package_draft import prepare_training
 from tests.operations.packages import project
 from tests.waiting import wait_for
@@ -27,7 +28,7 @@ def test_it_ends_with_its_block(place: Path, tmp_path: Path) -> None:
     plan = prepare_training(layers.load(config))
     with (
         pytest.raises(ValueError, match="x"),
-        worker_on_copy(plan, "data", device="cpu", command=["roost"]) as started,
+        worker_on_copy(plan, TaskKind.DATA_REPORT, device="cpu", command=["roost"]) as started,
     ):
         assert started.running.package.parent.parent == place and started.running.package.name == "data"
         wait_for(lambda: started.running.session().state == "running", 20)

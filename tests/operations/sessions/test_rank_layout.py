@@ -12,12 +12,14 @@ from roost.base.system import cpu_cores
 from roost.config.settings import Settings, parse_settings
 from roost.devices import visible_cards
 from roost.devices.card import Card, CardProcess
+from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.rank_layout import (
     RankLayout,
     RankRequest,
     cards_of_this_machine,
     one_process_notes,
     plan_ranks,
+    queued_ranks,
     rank_environments,
     with_previous_layout,
 )
@@ -325,3 +327,47 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_process_is_left_alone() -> None:
     assert rank_environments({"ranks": 1}, settings()) == () == rank_environments({}, settings())
+
+
+def of_task(options: TaskOptions, devices: Any = "auto", **given: Any) -> dict[str, Any]:
+    return queued_ranks(options, settings(**given), devices=devices, where=lambda key: None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "devices", "given", "device", "strategy", "ranks"),
+    [
+        (0, None, "auto", {}, "cpu", "single", 1),
+        (1, None, "auto", {}, "cuda", "single", 1),
+        (3, None, "auto", {}, "cuda", "ddp", 3),
+        (3, "single", "auto", {}, "cuda", "single", 1),
+        (2, None, "auto", {"strategy": "fsdp"}, "cuda", "fsdp", 2),
+        (0, None, 2, {}, "cpu", "ddp", 2),
+        (0, None, [0, 1], {}, "cpu", "single", 1),
+        (1, None, 4, {}, "cuda", "single", 1),
+    ],
+)
+def test_the_layout_of_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: int,
+    asked: Any,
+    devices: Any,
+    given: dict[str, Any],
+    device: str,
+    strategy: str,
+    ranks: int,
+) -> None:
+    options = TaskOptions(gpus=gpus, strategy=asked)
+    monkeypatch.delenv("ROOST_DEVICES", raising=False)
+    found = of_task(options, devices, **given)
+    assert (found["device"], found["strategy"], found["ranks"]) == (device, strategy, ranks)
+    assert found["cards"] is None and (found["num_nodes"], found["restart"]) == (1, 0)
+    monkeypatch.setenv("ROOST_DEVICES", "sim:4x24GB")
+    assert of_task(options, devices, **given) == {**found, "device": "cpu"}
+
+
+def test_options_of_a_task_that_contradict_each_other(messages: Messages) -> None:
+    with pytest.raises(UsageError) as refused:
+        of_task(TaskOptions(gpus=0, strategy="single"), 2)
+    messages.check(refused.value)
+    with pytest.raises(ConfigError):
+        of_task(TaskOptions(gpus=2), step_mode="cudagraph")

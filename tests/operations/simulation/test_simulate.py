@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from roost.base.errors import ConfigError, NotFound, UsageError
-from roost.lab.queue.task import SUCCEEDED, ResourceRequest
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import SUCCEEDED
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.simulation.simulate import HistoryTask, SimulateRequest, read_history, simulate
 from tests.lab.labs import Lab

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from roost.devices.resource_request import ResourceRequest
 from roost.devices.simulated_cards import parse_cards
 from roost.lab.policy.policy_state import ReservedWindow, Rules
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 from tests.messages import Messages
 

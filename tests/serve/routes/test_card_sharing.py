@@ -43,7 +43,7 @@ def test_the_resource_request_of_the_parameters(
 ) -> None:
     found = card_sharing.task_options(asked)
     need = found.need
-    assert (found.cards_from_settings, need.cards, need.memory_mb) == (usual, cards, memory_mb)
+    assert (found.gpus is None, need.cards, need.memory_mb) == (usual, cards, memory_mb)
     assert found.strategy == strategy
 
 

@@ -11,11 +11,11 @@ import httpx
 import msgspec
 import pytest
 
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED
 from roost.lab.scheduling import max_sleep
 from roost.operations import lab
-from roost.operations.queue.resources import TaskOptions
 from roost.operations.queue.submit_command import submit_command
 from roost.serve import request_journal
 from roost.serve.http.listening_sockets import SOCKET_NAME
@@ -100,7 +100,7 @@ def client(server: Server) -> Iterator[Client]:
     with server.lab.here():
         with lab.open_queue() as store:
             store.set_setting("rules", {"cores": 1})
-        (blocker,) = submit_command(["sleep", "1000"], TaskOptions()).tasks
+        (blocker,) = submit_command(["sleep", "1000"], TaskOptions(gpus=0)).tasks
         client = Client(server)
         with client.http:
             wait_for(lambda: lab.status().tasks.get("running") == 1)

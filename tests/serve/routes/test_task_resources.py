@@ -1,20 +1,23 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from roost.base.errors import NotFound, UsageError
+from roost.base.errors import UsageError
 from roost.base.interval import parse_duration
+from roost.devices.resource_request import TaskOptions
 from roost.serve.routes import task_resources
 from roost.serve.routes.task_resources import ResourceParameters
 
 
-def test_parameters_have_defaults() -> None:
-    found = task_resources.task_options(ResourceParameters())
-    assert (found.need.cards, found.cards_from_settings, found.priority, found.after) == (0, True, 0, ())
-    assert found.begin is None and task_resources.time_limit_override(ResourceParameters()) == []
+def test_parameters_are_the_options_of_a_task_and_nothing_else() -> None:
+    assert ResourceParameters.__struct_fields__ == TaskOptions.__struct_fields__
+    assert ResourceParameters.__struct_defaults__ == TaskOptions.__struct_defaults__
+    assert task_resources.time_limit_override(ResourceParameters()) == []
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"cards": 1}, ResourceParameters)
 
 
 @pytest.mark.parametrize("seconds", [5e-324, 1e-6, 0.1, 1.0, 86_400.0, 123_456.75, 1_000_000.0, 1e9])
@@ -22,33 +25,6 @@ def test_a_time_limit_of_any_length_arrives(seconds: float) -> None:
     (override,) = task_resources.time_limit_override(ResourceParameters(time_limit=seconds))
     name, _, value = override.partition("=")
     assert name == "limits.wall_time" and parse_duration(value, setting=name) == max(seconds, 1e-6)
-
-
-def test_every_parameter_is_passed_on() -> None:
-    asked = ResourceParameters(
-        gpus=2,
-        memory_mb=8000,
-        priority=5,
-        begin="+2h",
-        time_limit=90.5,
-        opportunistic=True,
-        retries=3,
-        max_parallel=4,
-    )
-    found = task_resources.task_options(asked)
-    assert (found.need.cards, found.need.memory_mb, found.cards_from_settings) == (2, 8000, False)
-    assert (found.priority, found.retries, found.most_parallel) == (5, 3, 4)
-    assert found.need.opportunistic and found.need.time_limit == 90.5
-    assert found.begin is not None and 7000 < found.begin - time.time() < 7300
-    assert task_resources.time_limit_override(asked) == ["limits.wall_time=90.5s"]
-    assert task_resources.task_options(ResourceParameters(gpus=0, cpus=3)).need.cores == 3
-    with pytest.raises(NotFound, match="nowhere"):
-        task_resources.task_options(ResourceParameters(after_any=("nowhere",)))
-
-
-def test_nonsense_is_refused() -> None:
-    with pytest.raises(UsageError):
-        task_resources.task_options(ResourceParameters(begin="yesterday"))
 
 
 def test_a_path_begins_at_the_root() -> None:

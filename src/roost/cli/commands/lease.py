@@ -33,6 +33,7 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
     roost lease -m 8000 -- python try.py   # 8,000 MB; others may use the rest
     """
     from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
+    from roost.devices.resource_request import ResourceRequest
     from roost.operations.devices import interactive_lease
 
     mb = parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB) if memory is not None else None
@@ -45,7 +46,7 @@ def command(command: tuple[str, ...], gpus: int, memory: str | None, waits: bool
         )
 
     for event in interactive_lease.lease_cards(
-        interactive_lease.LeaseRequest(count=gpus, mb=mb, wait=waits, time_limit=seconds)
+        ResourceRequest(cards=gpus, memory_mb=mb, time_limit=seconds), wait=waits
     ):
         if isinstance(event, interactive_lease.LeaseWait):
             terminal.print_status(f"{event.why}; waiting")

@@ -20,7 +20,7 @@ def command(arguments: tuple[str, ...]) -> int:
     roost priority 01m7ybz8bp 10
     roost priority 01m7ybz8bp 01m7ybz8c4 -5
     """
-    from roost.operations.queue.resources import HIGHEST_PRIORITY as MOST
+    from roost.devices.resource_request import HIGHEST_PRIORITY as MOST
 
     *named, number = arguments or ("",)
     typed = " ".join(arguments)

@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,11 @@ from roost.base.errors import Refused, UsageError
 from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
 from roost.cli.options.config_help import ConfigCommand
-from roost.cli.options.rank_options import parse_time_limit, strategy_options, take_strategy, take_time_limit
+from roost.cli.options.resource_options import take_task_options, task_options
+from roost.devices.resource_request import TaskOptions
 
 if TYPE_CHECKING:
     from roost.operations.queue.new_tasks import NewTasks
-    from roost.operations.queue.resources import TaskOptions
     from roost.operations.queue.submit import SubmitRequest
 
 _COMMAND_ARGUMENTS = f"{__name__}.command"
@@ -48,14 +47,6 @@ class _SubmitCommand(ConfigCommand):
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 
 
-def _refuse_devices(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Refuses ``--devices``: a task requests a number of cards, and the lab chooses which."""
-    if value is not None:
-        fix = "write --gpus N; on the CPU: -CPU devices=N"
-        what = "is not for submit: the lab chooses the cards"
-        raise UsageError(what, setting="--devices", received=value, fix=fix)
-
-
 @click.command("submit", cls=_SubmitCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG|continue PACKAGE] [a.b=c]... [-- COMMAND...]")
 @click.option(
@@ -70,45 +61,7 @@ def _refuse_devices(ctx: click.Context, param: click.Parameter, value: str | Non
 )
 @click.option("-d", "--description", help="A short text about the task.")
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
-@click.option(
-    "--gpus", type=click.IntRange(0), metavar="N", help="How many cards; default: as in the config."
-)
-@click.option("--devices", hidden=True, expose_value=False, callback=_refuse_devices)
-@click.option(
-    "-m", "memory", metavar="MB", help="Memory of each card: 20000, or 20GB; the card can be shared."
-)
-@click.option("--whole", is_flag=True, help="Do not share the cards.")
-@click.option("-CPU", "cpu", is_flag=True, help="Short for --gpus 0.")
-@click.option(
-    "--cpus", type=click.IntRange(1), metavar="N", help="Cores of a task without cards; default: 1."
-)
-@strategy_options
-@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first; default: 0.")
-@click.option(
-    "--after",
-    multiple=True,
-    metavar="TASK",
-    help="Start after this task or sweep has succeeded; can be repeated.",
-)
-@click.option(
-    "--after-any", multiple=True, metavar="TASK", help="Start after this task has ended, in any state."
-)
-@click.option(
-    "--begin", metavar="TIME", help='Do not start before 22:30, "tomorrow 08:00", 2026-11-22T08:00, +2h.'
-)
-@click.option(
-    "--opportunistic", is_flag=True, help="Give way to other tasks: save, stop, and wait to continue."
-)
-@click.option(
-    "--retry",
-    type=click.IntRange(0, 1000),
-    default=0,
-    metavar="N",
-    help="Restart up to N times after a failure.",
-)
-@click.option(
-    "--max-parallel", type=click.IntRange(1), metavar="K", help="How many tasks of a sweep may run at once."
-)
+@task_options
 @click.option("--check", is_flag=True, help="Run roost check first; of a sweep, for all values except seeds.")
 @click.option("--force", is_flag=True, help="With continue: even if config or code differ.")
 @click.option("--yes", is_flag=True, help=f"Do not ask before a sweep of more than {_CONFIRM_ABOVE:,} tasks.")
@@ -148,10 +101,7 @@ def _submit(
 ) -> NewTasks | int:
     """Queues the tasks; returns them, or the exit code of a check that failed."""
     _require_quoted_begin(options["begin"], arguments)
-    limit = options["time_limit"]
-    seconds = parse_time_limit(limit) if limit is not None else None
-    overrides = take_time_limit(options)
-    task_options = _task_options(options, seconds)
+    requested, overrides = take_task_options(options)
     if typed is not None:
         _require_absent(options, ["config", "tuning", "check", "force"], "a command")
         if arguments or not typed:
@@ -159,9 +109,9 @@ def _submit(
             raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
         from roost.operations.queue.submit_command import submit_command
 
-        return submit_command(typed, task_options, name=options["name"], description=options["description"])
+        return submit_command(typed, requested, name=options["name"], description=options["description"])
     if arguments[:1] == ("continue",):
-        return _submit_continue((*arguments[1:], *overrides), options, task_options)
+        return _submit_continue((*arguments[1:], *overrides), options, requested)
     _require_absent(options, ["force"], "a new run")
     from roost.cli.commands.run import config_and_overrides
     from roost.operations.queue.submit import SubmitRequest, submit
@@ -175,7 +125,7 @@ def _submit(
         overrides=(*own, *overrides),
         description=options["description"],
         name=options["name"],
-        options=task_options,
+        options=requested,
         command=sys.argv,
     )
     if not options["yes"] and not _confirm_large_sweep(request):
@@ -226,9 +176,7 @@ def _require_no_command(config: Path, arguments: Sequence[str]) -> None:
         raise UsageError(what, received=str(config), fix=f"type `roost submit -- {typed}`")
 
 
-def _submit_continue(
-    arguments: tuple[str, ...], options: dict[str, Any], task_options: TaskOptions
-) -> NewTasks:
+def _submit_continue(arguments: tuple[str, ...], options: dict[str, Any], requested: TaskOptions) -> NewTasks:
     _require_absent(options, ["config", "tuning", "name", "check"], "continue")
     package, overrides = package_and_overrides(arguments, example="roost submit continue runs/NAME")
     from roost.operations.lifecycle.continue_ import ContinueRequest
@@ -241,38 +189,7 @@ def _submit_continue(
         force=options["force"],
         command=sys.argv,
     )
-    return submit_continue(request, task_options)
-
-
-def _task_options(options: dict[str, Any], seconds: float | None) -> TaskOptions:
-    from roost.base.text.byte_sizes import MIN_CARD_MEMORY_MB, parse_memory
-    from roost.lab.queue.task import ResourceRequest
-    from roost.operations.queue.resources import TaskOptions, find_task_ids, parse_begin
-
-    gpus, cpu, memory, begin = (options[name] for name in ("gpus", "cpu", "memory", "begin"))
-    if cpu and gpus:
-        raise UsageError("-CPU is short for --gpus 0", received=f"--gpus {gpus}", fix="leave out one")
-    need = ResourceRequest(
-        cards=gpus or 0,
-        memory_mb=parse_memory(memory, setting="-m", min_mb=MIN_CARD_MEMORY_MB)
-        if memory is not None
-        else None,
-        whole=options["whole"],
-        cores=options["cpus"],
-        time_limit=seconds,
-        opportunistic=options["opportunistic"],
-    )
-    return TaskOptions(
-        need=need,
-        cards_from_settings=gpus is None and not cpu,
-        strategy=take_strategy(options, device="cpu" if cpu else None),
-        priority=options["priority"],
-        begin=parse_begin(begin, now=time.time()) if begin is not None else None,
-        retries=options["retry"],
-        most_parallel=options["max_parallel"],
-        after=find_task_ids(options["after"]),
-        after_any=find_task_ids(options["after_any"], setting="--after-any"),
-    )
+    return submit_continue(request, requested)
 
 
 def _require_absent(options: dict[str, Any], names: Sequence[str], form: str) -> None:

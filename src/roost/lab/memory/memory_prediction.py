@@ -16,6 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue.history import MemoryPeak
 
 NEWEST_RUNS = 8
@@ -184,39 +187,34 @@ class OutOfMemory:
         return self.alone or self.peak_mb + self.asked_mb > self.promised_mb
 
 
-@dataclass(frozen=True, slots=True)
-class RetryResources:
-    """The memory for the next attempt after one that ran out of memory."""
-
-    mb: int | None
-    """The least memory of each card; None: no more than before."""
-    whole: bool
-    count: int
-    """How often the task has run out of memory by its own fault."""
-
-
-def resources_after_out_of_memory(failed: OutOfMemory, *, count: int) -> RetryResources | None:
-    """Returns the memory for an attempt after one that ran out: more, then a whole card, then a larger card.
+def request_after_out_of_memory(failed: OutOfMemory, need: ResourceRequest) -> ResourceRequest | None:
+    """Returns the resource request for an attempt after one that ran out of memory: more of each card, then
+    a whole card, then a larger card.
 
     Args:
         failed: The attempt that ran out of memory.
-        count: How often the task had run out before, by its own fault.
+        need: Its resource request.
 
     Returns:
         None if no larger card exists, or after `MAX_OUT_OF_MEMORY_RETRIES` failures before: the task needs a
         smaller batch, or more ranks.
     """
     if not failed.own_fault:
-        return RetryResources(failed.reserved_mb, False, count)
-    if count >= MAX_OUT_OF_MEMORY_RETRIES:
+        return _with_least(need, failed.reserved_mb)
+    count = need.ran_out + 1
+    if count > MAX_OUT_OF_MEMORY_RETRIES:
         return None
     if failed.reserved_mb is None:
-        return (
-            RetryResources(failed.card_mb + 1, True, count + 1)
-            if failed.largest_mb > failed.card_mb
-            else None
-        )
+        if failed.largest_mb <= failed.card_mb:
+            return None
+        return _with_least(need, failed.card_mb + 1, whole=True, ran_out=count)
     more = _rounded_up(max(failed.reserved_mb * _RESERVATION_FACTOR, failed.peak_mb * _PEAK_FACTOR))
-    if count == 0 and more < failed.card_mb:
-        return RetryResources(more, False, 1)
-    return RetryResources(failed.reserved_mb, True, count + 1)
+    if count == 1 and more < failed.card_mb:
+        return _with_least(need, more, ran_out=count)
+    return _with_least(need, failed.reserved_mb, whole=True, ran_out=count)
+
+
+def _with_least(need: ResourceRequest, mb: int | None, **changes: Any) -> ResourceRequest:
+    """Returns the request with at least ``mb`` of each card; None: no more than before."""
+    least_mb = max(filter(None, (mb, need.least_mb)), default=None)
+    return msgspec.structs.replace(need, least_mb=least_mb, **changes)

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from roost.base.text.byte_sizes import format_memory
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import DRAINED, FOREIGN, TROUBLE
-from roost.lab.queue.task import ResourceRequest, Task
+from roost.lab.queue.task import Task
 
 _UNKNOWN_MB = 1 << 40
 """The assumed memory of a card whose driver does not report it: tasks get it only as a whole."""

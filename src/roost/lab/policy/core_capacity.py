@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy import wait_reasons
-from roost.lab.queue.task import ResourceRequest, Task
+from roost.lab.queue.task import Task
 
 
 def num_cores(need: ResourceRequest) -> int:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.timestamps import format_clock, format_dated_clock
 from roost.devices.card import Card
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import CardOccupancy, FreeCapacity, Shape, capacity_mb, usable
 from roost.lab.policy.policy_state import ReservedWindow, Rules
 from roost.lab.policy.reason_codes import (
@@ -27,7 +28,7 @@ from roost.lab.policy.reason_codes import (
     reason_code,
 )
 from roost.lab.policy.reservation import Reservation
-from roost.lab.queue.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, ResourceRequest, Task
+from roost.lab.queue.task import CRASHED, ENDED, FAILED, STOPPED, SUCCEEDED, Task
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 In reading order:
 
-task: `Task` and `ResourceRequest`, and the states of a task.
+task: `Task`, and the states of a task.
 task_states: the allowed transitions between states.
 queue_store: `QueueStore`, which reads and changes tasks in transactions.
 history: events, memory profiles and settings, the base of `QueueStore`.

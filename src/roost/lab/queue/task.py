@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from roost.devices.resource_request import ResourceRequest
+
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, whose digits cannot be confused."""
 
@@ -20,32 +22,6 @@ ENDED = (SUCCEEDED, FAILED, STOPPED, CRASHED)
 EVICT, STOP, KILL = "evict", "stop", "kill"
 """Stop requests to a live task, the strongest last: save and become pending again, save and end, end at
 once."""
-
-
-class ResourceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
-    """The resources that a task needs to run."""
-
-    cards: int = 0
-    """The number of cards; 0 for a task on the CPU."""
-    cores: int | None = None
-    """CPU cores of a task without cards; None: it counts as one core."""
-    memory_mb: int | None = None
-    """Memory on each card. None: whole cards, until the need is known from earlier runs."""
-    whole: bool = False
-    """Whether the task has its cards alone, however little memory it needs."""
-    time_limit: float | None = None
-    """Seconds; None: no limit."""
-    opportunistic: bool = False
-    """Whether the task may be preempted, with a checkpoint, for tasks that are not opportunistic."""
-    least_mb: int | None = None
-    """The least memory on each card, whatever earlier runs used: with less the task ran out of memory."""
-    ran_out: int = 0
-    """How often the task ran out of memory by its own fault."""
-
-    @property
-    def cores_text(self) -> str:
-        """The cores as ``2 cores``; empty if none are requested."""
-        return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):

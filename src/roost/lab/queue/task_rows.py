@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from roost.lab.queue.task import ENDED, ResourceRequest, Task
+from roost.devices.resource_request import ResourceRequest
+from roost.lab.queue.task import ENDED, Task
 
 _FROM_ALLOCATION = ("cards", "reserved_mb")
 COLUMNS = tuple(

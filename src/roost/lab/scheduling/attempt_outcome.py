@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
-
 from roost.base.system.worker_protocol import EARLY_STOP
 from roost.base.text.byte_sizes import format_memory
 from roost.lab.executors.executor import AttemptStatus
 from roost.lab.memory.memory_prediction import (
     MAX_OUT_OF_MEMORY_RETRIES,
     OutOfMemory,
-    resources_after_out_of_memory,
+    request_after_out_of_memory,
 )
 from roost.lab.queue.task import CRASHED, EVICT, FAILED, KILL, PENDING, STOP, STOPPED, SUCCEEDED, Task
 from roost.lab.queue.task_states import stop_reason_while_pending
@@ -86,7 +84,7 @@ def _after_out_of_memory(
 ) -> tuple[str, dict[str, Any]]:
     """Continues from the last checkpoint with more memory. This costs none of the retries that the user
     requested, and these do not help if no larger card exists."""
-    resources = resources_after_out_of_memory(ran_out, count=task.need.ran_out)
+    need = request_after_out_of_memory(ran_out, task.need)
     had = (
         "a whole card"
         if ran_out.reserved_mb is None
@@ -95,7 +93,7 @@ def _after_out_of_memory(
     took = f"it had {had}, and used {format_memory(round(ran_out.peak_mb))}"
     if ran_out.asked_mb:
         took += f" when it requested {format_memory(round(ran_out.asked_mb))} more"
-    if resources is None:
+    if need is None:
         fix = (
             "take a smaller data.batch_size, with gradient_accumulation_steps raised as much, or more cards "
             "(--strategy fsdp)"
@@ -103,20 +101,16 @@ def _after_out_of_memory(
         often = f", for the {_nth(task.need.ran_out + 1)} time" if task.need.ran_out else ""
         why = f"out of memory{often}, and no larger card exists: {took}; {fix}"
         return FAILED, {"reason": f"{why} ({status.reason})"}
-    least_mb = max(filter(None, (resources.mb, task.need.least_mb)), default=None)
-    need = msgspec.structs.replace(
-        task.need, least_mb=least_mb, ran_out=resources.count, whole=task.need.whole or resources.whole
-    )
     if not ran_out.own_fault:
         fault = "ran out of memory by no fault of its own"
         why = f"attempt {task.attempt} {fault}: {took}; other processes used the rest"
         return PENDING, {"reason": why, "need": need}
-    if not resources.whole:
-        then = f"{format_memory(resources.mb or 0)} of each card"
+    if not need.whole:
+        then = f"{format_memory(need.least_mb or 0)} of each card"
     else:
         then = "a whole card" if ran_out.reserved_mb is not None else "a larger card"
     why = f"attempt {task.attempt} ran out of memory: {took}; it continues with {then}"
-    return PENDING, {"reason": f"{why} ({resources.count} of {MAX_OUT_OF_MEMORY_RETRIES})", "need": need}
+    return PENDING, {"reason": f"{why} ({need.ran_out} of {MAX_OUT_OF_MEMORY_RETRIES})", "need": need}
 
 
 def _nth(number: int) -> str:

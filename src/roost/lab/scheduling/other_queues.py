@@ -28,11 +28,12 @@ from roost.devices import demand, lease_files
 from roost.devices.card import Card
 from roost.devices.demand import CardDemand, DemandRecord, QueueDemand
 from roost.devices.lease_events import LeaseEvents
+from roost.devices.resource_request import MAX_CARDS, ResourceRequest
 from roost.lab.policy.card_capacity import Shape, usable
 from roost.lab.policy.policy_state import Decision, OtherLease, PolicyState, Rules
 from roost.lab.policy.reason_codes import CAPACITY_CODES, reason_code
 from roost.lab.policy.running_tasks import expected_end, expected_seconds
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 
 PATIENCE_SECONDS = 10.0
 """How long a card stays free for a user who does not take it: longer than a daemon needs for a pass."""
@@ -174,8 +175,8 @@ class OtherQueues:
         )
         record = DemandRecord(
             wants=tuple(_card_demand(task, state) for task in first),
-            closed=_closed_cards(state.cards, state.rules)[: demand.MAX_CARDS],
-            ends=dict(islice(known, demand.MAX_CARDS)),
+            closed=_closed_cards(state.cards, state.rules)[:MAX_CARDS],
+            ends=dict(islice(known, MAX_CARDS)),
         )
         with suppress(
             OSError, Refused

@@ -20,12 +20,13 @@ from roost.base.text.word_list import join_names
 from roost.devices import inventory, lease, lease_files, usage_ledger, visible_cards
 from roost.devices.card import Card, CardProcess
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
+from roost.devices.resource_request import ResourceRequest
 from roost.lab.policy.card_capacity import spare_mb
 from roost.lab.policy.decision import decide
 from roost.lab.policy.policy_state import PolicyState, Rules
 from roost.lab.policy.reason_codes import RESERVATION, reason_code
 from roost.lab.queue import wakeup
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.scheduler import all_without_leased_processes, without_leased_processes
 from roost.lab.sessions.session_start import CARDS_VARIABLE
@@ -38,20 +39,6 @@ _GRACE_SECONDS = 60.0
 _TICK_SECONDS = 0.05
 _FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaseRequest:
-    """A request for cards."""
-
-    count: int = 1
-    """The number of cards."""
-    mb: int | None = None
-    """Memory of each card; None: whole cards."""
-    wait: bool = False
-    """Whether to wait until enough cards are free."""
-    time_limit: float | None = None
-    """Seconds for which the cards are needed; None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +56,12 @@ class LeasedCards:
     leases: Leases
 
 
-def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
+def lease_cards(request: ResourceRequest, *, wait: bool = False) -> Iterator[LeaseWait | LeasedCards]:
     """Leases free cards, those with the most free memory first.
+
+    Args:
+        request: The cards and their memory (None: whole cards), and for how long they are needed.
+        wait: Whether to wait until enough cards are free.
 
     Yields:
         A `LeaseWait` whenever the reason for waiting changes; at last the `LeasedCards`.
@@ -83,7 +74,7 @@ def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
     try:
         leased = _lease_free_cards(request, visible_cards.cards())
     except CardsBusy:
-        if not request.wait:
+        if not wait:
             raise
     else:
         yield leased
@@ -109,7 +100,7 @@ def lease_cards(request: LeaseRequest) -> Iterator[LeaseWait | LeasedCards]:
 class _QueuedLease:
     """A waiting lease among all tasks that wait for cards of this machine, in any queue."""
 
-    def __init__(self, request: LeaseRequest) -> None:
+    def __init__(self, request: ResourceRequest) -> None:
         self._other_queues = OtherQueues()
         self._rules = Rules(allowed=tuple(card.id for card in visible_cards.cards()))
         self._task = Task(
@@ -118,12 +109,7 @@ class _QueuedLease:
             package="",
             user=lease_files.user_name(os.geteuid()),
             state=PENDING,
-            need=ResourceRequest(
-                cards=request.count,
-                memory_mb=request.mb,
-                whole=request.mb is None,
-                time_limit=request.time_limit,
-            ),
+            need=request,
             submitted=time.time(),
         )
 
@@ -251,18 +237,20 @@ def _environment(leased: LeasedCards) -> dict[str, str]:
     return {**os.environ, CARDS_VARIABLE: cards, **leased.leases.environment()}
 
 
-def _lease_free_cards(request: LeaseRequest, cards: Sequence[Card]) -> LeasedCards:
-    reserve_mb = max((spare_mb(card, Rules()) for card in cards), default=0) if request.mb is not None else 0
-    large = [card for card in cards if _is_large_enough(card, request.mb, reserve_mb)]
-    if len(large) < request.count:
+def _lease_free_cards(request: ResourceRequest, cards: Sequence[Card]) -> LeasedCards:
+    reserve_mb = (
+        max((spare_mb(card, Rules()) for card in cards), default=0) if request.memory_mb is not None else 0
+    )
+    large = [card for card in cards if _is_large_enough(card, request.memory_mb, reserve_mb)]
+    if len(large) < request.cards:
         raise _too_few_cards(cards, large, request)
-    found = lease.cards_with_capacity(large, request.mb, reserve_mb=reserve_mb)
-    free = [card for card in found if _is_unused(card, request.mb)]
-    if len(free) < request.count:
+    found = lease.cards_with_capacity(large, request.memory_mb, reserve_mb=reserve_mb)
+    free = [card for card in found if _is_unused(card, request.memory_mb)]
+    if len(free) < request.cards:
         raise _cards_busy(large, free, request)
-    chosen = visible_cards.most_free(free, request.count)
+    chosen = visible_cards.most_free(free, request.cards)
     return LeasedCards(
-        chosen, lease.take(chosen, request.mb, LeaseHolder.this_process(), reserve_mb=reserve_mb)
+        chosen, lease.take(chosen, request.memory_mb, LeaseHolder.this_process(), reserve_mb=reserve_mb)
     )
 
 
@@ -281,7 +269,7 @@ def _foreign_users(card: Card) -> Sequence[CardProcess]:
     return without_leased_processes(card, lease_files.live_leases(card.id)).users
 
 
-def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseRequest) -> Refused:
+def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: ResourceRequest) -> Refused:
     here = f"there are {len(cards)} here"
     if len(large) < len(cards):
         here = f"{len(large) or 'none'} of {len(cards)} {'have' if len(large) > 1 else 'has'} as much"
@@ -291,7 +279,7 @@ def _too_few_cards(cards: Sequence[Card], large: Sequence[Card], request: LeaseR
     )
 
 
-def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: LeaseRequest) -> CardsBusy:
+def _cards_busy(cards: Sequence[Card], free: Sequence[Card], request: ResourceRequest) -> CardsBusy:
     found = {card.id: lease_files.live_leases(card.id) for card in cards if card not in free}
     numbers: dict[str, list[str]] = {}
     for card in cards:
@@ -312,7 +300,11 @@ def _format_users(card: Card, holders: Sequence[lease_files.CardLease]) -> str:
     return join_names([*map(str, holders), *(f"used without a lease by {user}" for user in foreign)]) or free
 
 
-def _format_request(request: LeaseRequest) -> str:
-    cards = "1 GPU" if request.count == 1 else f"{request.count} GPUs"
-    are = "is" if request.count == 1 else "are"
-    return f"{cards} {are}" if request.mb is None else f"{format_memory(request.mb)} of {cards} are"
+def _format_request(request: ResourceRequest) -> str:
+    cards = "1 GPU" if request.cards == 1 else f"{request.cards} GPUs"
+    are = "is" if request.cards == 1 else "are"
+    return (
+        f"{cards} {are}"
+        if request.memory_mb is None
+        else f"{format_memory(request.memory_mb)} of {cards} are"
+    )

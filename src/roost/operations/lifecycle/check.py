@@ -17,6 +17,7 @@ from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
 from roost.operations.sessions.running_session import RunningSession
+from roost.package.kinds import TaskKind
 from roost.package.package_draft import prepare_training
 from roost.package.results import check_findings
 from roost.package.results.check_findings import CheckFindings
@@ -115,7 +116,7 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
     session_cards = choose_one_card(request.device)
     notes += session_cards.notes
     with worker_on_copy(
-        plan, "check", device=request.device, command=request.command, session_cards=session_cards
+        plan, TaskKind.CHECK, device=request.device, command=request.command, session_cards=session_cards
     ) as started:
         yield RunningCheck(started.running, started.process, plan.settings, plan.root, notes)
 

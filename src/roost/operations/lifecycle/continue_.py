@@ -23,6 +23,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import lineage, live_progress, mirror_folders, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.project_preflight import check_settings, named_files, require_runner
 from roost.package.session_schema import SessionRequest
@@ -121,7 +122,7 @@ class NextSession:
             layout: The part of the request about devices and ranks.
         """
         return SessionRequest(
-            kind="train",
+            kind=TaskKind.TRAIN,
             command=list(self.request.command),
             overrides=list(self.request.overrides),
             checkpoint=self.request.checkpoint,

@@ -21,6 +21,7 @@ from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.rank_layout import several_ranks_note
 from roost.operations.sessions.session_request import worker_environment
 from roost.package import lineage, live_progress
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import black_box
 from roost.package.results.black_box import BlackBox, DebugTarget
@@ -106,7 +107,7 @@ def debug(request: DebugRequest) -> DebugProgram:
     leases = foreground_lease.take_leases(session_cards.cards, package.path)
     env = worker_environment(cpu=device == "cpu", cards=session_cards.ids)
     return DebugProgram(
-        [sys.executable, "-P", "-m", "roost.worker", str(package.path), "debug", visit_json],
+        [sys.executable, "-P", "-m", "roost.worker", str(package.path), TaskKind.DEBUG, visit_json],
         {**env, **(leases.environment() if leases.fds else {})},
         package.path,
         [*_notes(package, step, session), *session_cards.notes],

@@ -19,6 +19,7 @@ from roost.operations.sessions.foreground_lease import SessionCards, choose_one_
 from roost.operations.sessions.running_session import RunningSession
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import snapshot
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
 
@@ -100,7 +101,7 @@ def _start(
 ) -> StartedSession:
     durable.write(place / analysis_folder.SCRIPT, found.source)
     body = {
-        "kind": "analysis",
+        "kind": TaskKind.ANALYZE,
         "package": str(package.path),
         "script": {"path": str(found.path), "sha256": hashlib.sha256(found.source).hexdigest()},
         "checkpoint": request.checkpoint,

@@ -15,6 +15,7 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
 from roost.operations.sessions.running_session import RunningSession
 from roost.package import sessions
+from roost.package.kinds import TaskKind
 from roost.package.sessions import Session
 from roost.supervisor.guard_start import GuardProcess
 
@@ -115,7 +116,7 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
     criteria = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
     which, notes = select_checkpoints(package, request.checkpoint, **criteria)
     body = {
-        "kind": "export",
+        "kind": TaskKind.EXPORT,
         "package": str(package.path),
         "chosen": which,
         "averaged": request.averaged,

@@ -16,6 +16,7 @@ from roost.operations.sessions.foreground_lease import choose_one_card
 from roost.operations.sessions.package_worker import select_checkpoints, worker_on_package
 from roost.operations.sessions.running_session import RunningSession
 from roost.package import live_progress, sessions
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.results import predictions
 from roost.package.results.predictions import PredictionMeta
@@ -122,7 +123,7 @@ def predict(request: PredictRequest) -> Iterator[RunningPrediction]:
     settings = package_schema.checked_settings(package, project)
     output = _output_folder(package, request.out)
     body: dict[str, Any] = {
-        "kind": "prediction",
+        "kind": TaskKind.PREDICT,
         "package": str(package.path),
         "source": request.source,
         "folder": str(Path.cwd()),

@@ -15,11 +15,12 @@ import msgspec
 from roost.base import durable
 from roost.base.errors import Refused, RoostError
 from roost.devices.lease_files import user_name
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue import task_file
 from roost.lab.queue.task import LIVE, PENDING, Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
-from roost.operations.queue.resources import TaskOptions
+from roost.operations.queue.resources import TaskConditions
 from roost.package import package_name
 from roost.package.package import PackageFolder
 
@@ -40,18 +41,17 @@ def new_task(
     package: PackageFolder,
     plan: SessionPlan,
     options: TaskOptions,
+    conditions: TaskConditions,
     *,
     sweep: str | None = None,
     sweep_name: str | None = None,
 ) -> Task:
     """Returns the pending row of a package. Nothing is queued yet."""
     now = time.time()
-    if options.need.cores is not None and _THREADS_VARIABLE not in plan.env:
-        plan = msgspec.structs.replace(
-            plan, own_env={_THREADS_VARIABLE: str(options.need.cores), **plan.own_env}
-        )
+    if options.cpus is not None and _THREADS_VARIABLE not in plan.env:
+        plan = msgspec.structs.replace(plan, own_env={_THREADS_VARIABLE: str(options.cpus), **plan.own_env})
     profile, scale = "", None
-    if options.need.cards:
+    if options.gpus:
         from roost.operations.queue import memory_profile  # takes 20 ms, which a CPU task need not spend
 
         profile, scale = memory_profile.profile_of(package, plan)
@@ -64,12 +64,12 @@ def new_task(
         need=options.need,
         priority=options.priority,
         submitted=now,
-        begin=options.begin,
-        after=tuple(options.after),
-        after_any=tuple(options.after_any),
+        begin=conditions.begin,
+        after=conditions.after,
+        after_any=conditions.after_any,
         sweep=sweep,
         sweep_name=sweep_name,
-        most_parallel=options.most_parallel,
+        most_parallel=options.max_parallel,
         retries=options.retries,
         profile=profile,
         scale=scale,

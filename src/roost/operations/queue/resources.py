@@ -1,15 +1,14 @@
-"""The options of a task (resources, priority, dependencies, begin time), and the checks whether this machine
-and its queue can meet them."""
+"""Completes the options of a task (`roost.devices.resource_request`) and checks whether this machine and its
+queue can meet them."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -19,109 +18,109 @@ from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.base.text.timestamps import parse_timestamp
 from roost.devices import inventory
+from roost.devices.resource_request import HIGHEST_PRIORITY, ResourceRequest, TaskOptions
 from roost.lab.queue import admission
 from roost.lab.queue.history import RULES_KEY
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ResourceRequest, Task
+from roost.lab.queue.task import Task
 from roost.operations import lab
 from roost.operations.queue.task_labels import TaskLabels
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
 
-HIGHEST_PRIORITY = 1_000_000
 _MAX_BEGIN_DAYS = 366
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s*)?(?:(\d{1,2}):(\d{2}))?")
 _EXAMPLES = 'write 22:30, tomorrow, "tomorrow 08:00", +2h, or 2026-11-22T08:00'
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """The options of a task: the resources that it needs, and when the lab may start it."""
+class TaskConditions(NamedTuple):
+    """The conditions of a task's start that the options name by texts, as the queue stores them."""
 
-    need: ResourceRequest = field(default_factory=ResourceRequest)
-    """The resource request. The time limit of a training is taken from its settings."""
-    cards_from_settings: bool = False
-    """Whether the caller gave no number of cards: then the settings decide, or one card if the machine has
-    any."""
-    strategy: str | None = None
-    """single, ddp or fsdp; None: from the settings."""
-    priority: int = 0
-    after: Sequence[str] = ()
-    """Ids of tasks that must succeed first."""
-    after_any: Sequence[str] = ()
-    """Ids of tasks that must end first, with any outcome."""
     begin: float | None = None
-    """The begin time in unix seconds: the task does not start earlier."""
-    retries: int = 0
-    """How many more times the task may be started after a failure."""
-    most_parallel: int | None = None
-    """How many tasks of a sweep may run at the same time."""
-    simulated: bool = field(default_factory=inventory.is_simulated)
-    """Whether the cards of the lab are simulated."""
+    """The begin time in Unix seconds."""
+    after: tuple[str, ...] = ()
+    """Ids of tasks that must succeed first."""
+    after_any: tuple[str, ...] = ()
+    """Ids of tasks that must end first, with any outcome."""
 
-    def check_values(self) -> None:
-        """Checks the values that need no look at the queue: priority and begin time.
 
-        Raises:
-            UsageError: A value is out of range.
-        """
-        if abs(self.priority) > HIGHEST_PRIORITY:
-            fix = f"give one from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}"
-            raise UsageError("is not a valid priority", setting="--priority", received=self.priority, fix=fix)
-        now = time.time()
-        if self.begin is not None and self.begin < now - 1:
-            what = f"was {format_duration(now - self.begin)} ago"
-            fix = f"leave it out, or {_EXAMPLES}"
-            raise UsageError(what, setting="--begin", received=_format_time(self.begin), fix=fix)
-        if self.begin is not None and self.begin > now + _MAX_BEGIN_DAYS * 86400:
-            fix = "give a time within a year"
-            received = _format_time(self.begin)
-            raise UsageError("is too far in the future", setting="--begin", received=received, fix=fix)
+def task_conditions(options: TaskOptions, *, requested: float | None = None) -> TaskConditions:
+    """Returns the conditions of the start, checked.
 
-    def check_dependencies(self) -> None:
-        """Checks in the queue that every dependency can still succeed.
+    Args:
+        options: The options of the task.
+        requested: When the request was made, from which ``+2h`` counts; None: now.
 
-        Raises:
-            NotFound: A dependency does not exist.
-            Refused: A dependency has ended without success.
-        """
-        if self.after:
-            with lab.open_queue() as store:
-                states, labels = store.states(list(self.after)), TaskLabels(store, self.after)
-            for other in self.after:
-                admission.require_can_succeed(labels.replace_ids(other), states.get(other))
+    Raises:
+        NotFound: A dependency does not exist.
+        UsageError: A value is out of range, or no time.
+        Refused: A dependency has ended without success.
+    """
+    now = time.time()
+    begin = None
+    if options.begin is not None:
+        begin = parse_begin(options.begin, now=now if requested is None else requested)
+    after = find_task_ids(options.after)
+    after_any = find_task_ids(options.after_any, setting="--after-any")
+    if abs(options.priority) > HIGHEST_PRIORITY:
+        fix = f"give one from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        raise UsageError("is not a valid priority", setting="--priority", received=options.priority, fix=fix)
+    if begin is not None:
+        _check_begin(begin, now)
+    _check_dependencies(after)
+    return TaskConditions(begin, after, after_any)
 
-    def with_card_count(self, devices: Devices | None) -> TaskOptions:
-        """Returns the options with the number of cards filled in where the caller gave none.
 
-        Args:
-            devices: `devices` of a training's settings; None for a command.
+def _check_begin(begin: float, now: float) -> None:
+    if begin < now - 1:
+        what = f"was {format_duration(now - begin)} ago"
+        fix = f"leave it out, or {_EXAMPLES}"
+        raise UsageError(what, setting="--begin", received=_format_time(begin), fix=fix)
+    if begin > now + _MAX_BEGIN_DAYS * 86400:
+        fix, received = "give a time within a year", _format_time(begin)
+        raise UsageError("is too far in the future", setting="--begin", received=received, fix=fix)
 
-        Raises:
-            UsageError: Options about cards are given for a task without cards, or the number of cards cannot
-                be derived.
-            Refused: The driver does not answer.
-        """
-        strategy = self.strategy
-        if self.cards_from_settings and strategy in ("ddp", "fsdp") and devices == "auto":
-            what = f"{strategy} needs the number of devices, which is not set"
-            raise UsageError(what, fix="add --gpus 2, or on the CPU -CPU devices=2")
-        cards = _default_card_count(devices) if self.cards_from_settings else self.need.cards
-        need = msgspec.structs.replace(self.need, cards=cards)
-        given = {
-            "-m": need.memory_mb is not None,
-            "--whole": need.whole,
-            "--opportunistic": need.opportunistic,
-        }
-        about_cards = [option for option, is_given in given.items() if is_given]
-        if about_cards and not cards:
-            what = f"{' and '.join(about_cards)} applies to cards, and this task has none"
-            raise UsageError(what, fix="leave it out, or request cards: --gpus 1")
-        if need.cores is not None and cards:
-            what = "applies only to tasks without cards, and this task has cards"
-            raise UsageError(what, setting="--cpus", received=need.cores, fix="leave it out, or add -CPU")
-        return replace(self, need=need, cards_from_settings=False)
+
+def _check_dependencies(after: Sequence[str]) -> None:
+    """Checks in the queue that every task which must succeed first still can."""
+    if after:
+        with lab.open_queue() as store:
+            states, labels = store.states(list(after)), TaskLabels(store, after)
+        for other in after:
+            admission.require_can_succeed(labels.replace_ids(other), states.get(other))
+
+
+def with_card_count(options: TaskOptions, devices: Devices | None) -> TaskOptions:
+    """Returns the options with the number of cards filled in where the caller gave none.
+
+    Args:
+        options: The options of the task.
+        devices: `devices` of a training's settings; None for a command.
+
+    Raises:
+        UsageError: Options about cards are given for a task without cards, or the number of cards cannot be
+            derived.
+        Refused: The driver does not answer.
+    """
+    strategy = options.strategy
+    if options.gpus is None and strategy in ("ddp", "fsdp") and devices == "auto":
+        what = f"{strategy} needs the number of devices, which is not set"
+        raise UsageError(what, fix="add --gpus 2, or on the CPU -CPU devices=2")
+    gpus = _default_card_count(devices) if options.gpus is None else options.gpus
+    given = {
+        "-m": options.memory_mb is not None,
+        "--whole": options.whole,
+        "--opportunistic": options.opportunistic,
+    }
+    about_cards = [option for option, is_given in given.items() if is_given]
+    if about_cards and not gpus:
+        what = f"{' and '.join(about_cards)} applies to cards, and this task has none"
+        raise UsageError(what, fix="leave it out, or request cards: --gpus 1")
+    if options.cpus is not None and gpus:
+        what = "applies only to tasks without cards, and this task has cards"
+        raise UsageError(what, setting="--cpus", received=options.cpus, fix="leave it out, or add -CPU")
+    return msgspec.structs.replace(options, gpus=gpus)
 
 
 def require_satisfiable(needs: Sequence[ResourceRequest]) -> None:
@@ -155,24 +154,24 @@ def with_previous_share(options: TaskOptions, package: Path) -> tuple[TaskOption
         options: With a known number of cards.
         package: The folder of the package.
     """
-    need = options.need
-    if need.whole or need.memory_mb is not None or need.cores is not None:
+    if options.whole or options.memory_mb is not None or options.cpus is not None:
         return options, []
     try:
         with lab.open_queue() as store:
             before = store.find(str(package)).need
     except NotFound:  # the package was never a task
         return options, []
-    if not need.cards and before.cores is not None:
-        need = msgspec.structs.replace(need, cores=before.cores)
+    if not options.gpus and before.cores is not None:
+        options = msgspec.structs.replace(options, cpus=before.cores)
         share, option = before.cores_text, "--cpus"
-    elif need.cards and (before.whole or before.memory_mb is not None):
-        need = msgspec.structs.replace(need, whole=before.whole, memory_mb=before.memory_mb)
-        share = "whole cards" if need.memory_mb is None else f"{format_memory(need.memory_mb)} of each card"
-        option = "-m" if need.memory_mb is None else "-m or --whole"
+    elif options.gpus and (before.whole or before.memory_mb is not None):
+        options = msgspec.structs.replace(options, whole=before.whole, memory_mb=before.memory_mb)
+        mb = before.memory_mb
+        share = "whole cards" if mb is None else f"{format_memory(mb)} of each card"
+        option = "-m" if mb is None else "-m or --whole"
     else:
         return options, []
-    return replace(options, need=need), [f"{share}, as in the package's last task; {option} changes it"]
+    return options, [f"{share}, as in the package's last task; {option} changes it"]
 
 
 def find_task_ids(texts: Sequence[str], *, setting: str = "--after") -> tuple[str, ...]:

@@ -6,10 +6,10 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
@@ -18,6 +18,8 @@ from roost.config import layers
 from roost.config.layers import Config
 from roost.config.settings import Settings
 from roost.config.step_modes import STEP_MODES
+from roost.devices import inventory
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task, new_id
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
@@ -36,10 +38,15 @@ from roost.operations.queue.new_tasks import (
     require_unqueued,
     require_unused_name,
 )
-from roost.operations.queue.resources import TaskOptions, require_satisfiable, with_previous_share
+from roost.operations.queue.resources import (
+    TaskConditions,
+    require_satisfiable,
+    task_conditions,
+    with_card_count,
+    with_previous_share,
+)
 from roost.operations.reading import package_schema
-from roost.operations.sessions import task_plan
-from roost.operations.sessions.rank_layout import RankRequest, with_previous_layout
+from roost.operations.sessions.rank_layout import RankRequest, queued_ranks, with_previous_layout
 from roost.operations.sessions.session_request import first_request, lock_package, session_plan
 from roost.package import package_name
 from roost.package.package import PackageFolder
@@ -57,8 +64,10 @@ class SubmitRequest:
     description: str | None = None
     name: str | None = None
     """The name of the package, or the prefix of the names of a sweep's packages."""
-    options: TaskOptions = field(default_factory=TaskOptions)
+    options: TaskOptions = TaskOptions()  # noqa: RUF009  - immutable
     command: Sequence[str] = ()
+    requested: float = field(default_factory=time.time)
+    """When the request was made, in Unix seconds: from then on counts a begin time like ``+2h``."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +99,12 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
+    conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
-    return NewTasks(enqueue(_create_tasks(prepared, request, report)), prepared[0].plan.left_out())
+    return NewTasks(
+        enqueue(_create_tasks(prepared, request, conditions, report)), prepared[0].plan.left_out()
+    )
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -100,10 +112,10 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
     each setting but the seed occurs once.
 
     Raises:
-        UsageError: The overrides of the sweep are wrong.
+        NotFound, UsageError, Refused: The overrides of the sweep, or options of the task, are wrong.
     """
-    options = request.options
-    on_cpu = options.simulated or not (options.need.cards or options.cards_from_settings)
+    task_conditions(request.options, requested=request.requested)
+    on_cpu = inventory.is_simulated() or request.options.gpus == 0
     return [
         CheckRequest(
             config=request.config,
@@ -127,11 +139,10 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         Refused: A task of this package is pending or running, the run is finished, or as for `continue`.
         NotFound, ConfigError, UsageError, RoostError, OSError: As for `submit`.
     """
-    if options.most_parallel is not None:
-        raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
+    if options.max_parallel is not None:
+        raise _not_a_sweep()
     package = package_schema.open_checked(request.package, to_continue=True)
-    options.check_values()
-    options.check_dependencies()
+    conditions = task_conditions(options)
     with state_folder.exclusive_lock(
         package.path
     ):  # two submissions at the same time would both find no task of it
@@ -144,32 +155,27 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         if ready is None:
             fix = f"to continue, {raise_limit_fix(package)}"
             raise Refused("the run is finished, there is nothing to do", where=package.path, fix=fix)
-        given = None if options.cards_from_settings else options.need.cards
         ranks = with_previous_layout(
-            RankRequest(devices=given or None, strategy=options.strategy), package, request.overrides
+            RankRequest(devices=options.gpus or None, strategy=options.strategy), package, request.overrides
         )
         devices = ranks.devices if ranks.devices is not None else ready.settings.devices
-        if given is None and _was_on_cpu(package):
-            options = replace(options, cards_from_settings=False)
-        options = _with_settings(replace(options, strategy=ranks.strategy), ready.settings).with_card_count(
-            devices
-        )
-        options, notes = with_previous_share(options, package.path)
+        if options.gpus is None and _was_on_cpu(package):
+            options = replace(options, gpus=0)
+        options = _with_settings(replace(options, strategy=ranks.strategy), ready.settings)
+        options, notes = with_previous_share(with_card_count(options, devices), package.path)
         require_satisfiable([options.need])
-        layout = task_plan.rank_request(options, ready.settings, devices=devices, where=ready.where)
+        layout = queued_ranks(options, ready.settings, devices=devices, where=ready.where)
         session = session_plan(ready.request_body(layout), ready.settings)
         lab.ensure_daemon()
         notes = [*notes, *ready.prepare_package()]
-        return NewTasks(enqueue([new_task(package, session, options)], is_new=False), notes)
+        return NewTasks(enqueue([new_task(package, session, options, conditions)], is_new=False), notes)
 
 
 def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[PreparedTask]:
     """Returns all trainings of a request, checked."""
     combinations = sweep.expand(request.overrides)
-    if len(combinations) == 1 and request.options.most_parallel is not None:
-        raise UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
-    request.options.check_values()
-    request.options.check_dependencies()
+    if len(combinations) == 1 and request.options.max_parallel is not None:
+        raise _not_a_sweep()
     files, prepared = layers.load_files(request.config, tuning=request.tuning), list[PreparedTask]()
     for overrides in combinations:
         like = prepared[0].plan if prepared else None
@@ -196,10 +202,10 @@ def _prepare_one(
             where=config.where("step_mode"),
             fix="use `roost run`",
         )
-    options = _with_settings(request.options, settings).with_card_count(settings.devices)
-    if like is None:  # before rank_request compares the settings with cards that no machine has
+    options = with_card_count(_with_settings(request.options, settings), settings.devices)
+    if like is None:  # before queued_ranks compares the settings with cards that no machine has
         require_satisfiable([options.need])
-    layout = task_plan.rank_request(options, settings, devices=settings.devices, where=config.where)
+    layout = queued_ranks(options, settings, devices=settings.devices, where=config.where)
     body = first_request(plan.project, layout, command=request.command, description=plan.description)
     return PreparedTask(plan, _package_name(request, overrides), options, session_plan(body, settings))
 
@@ -209,12 +215,14 @@ def _with_settings(options: TaskOptions, settings: Settings) -> TaskOptions:
     strategy unless the options have one."""
     text = settings.limits.wall_time
     seconds = None if text is None else parse_duration(text, setting="limits.wall_time")
-    need = msgspec.structs.replace(options.need, time_limit=seconds)
-    return replace(options, need=need, strategy=options.strategy or settings.strategy)
+    return replace(options, time_limit=seconds, strategy=options.strategy or settings.strategy)
 
 
 def _create_tasks(
-    prepared: Sequence[PreparedTask], request: SubmitRequest, report: Callable[[str], None]
+    prepared: Sequence[PreparedTask],
+    request: SubmitRequest,
+    conditions: TaskConditions,
+    report: Callable[[str], None],
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
@@ -222,7 +230,13 @@ def _create_tasks(
         sweep_packages.create_packages(plans, command=request.command, report=report)
     ) as packages:
         for one, package in zip(prepared, packages, strict=True):
-            yield new_task(package, one.session, one.options, sweep=sweep_id, sweep_name=sweep_name)
+            yield new_task(
+                package, one.session, one.options, conditions, sweep=sweep_id, sweep_name=sweep_name
+            )
+
+
+def _not_a_sweep() -> UsageError:
+    return UsageError("--max-parallel is for a sweep, and this is one task", fix="leave it out")
 
 
 def _package_name(request: SubmitRequest, overrides: Sequence[str]) -> str | None:

@@ -13,13 +13,20 @@ from pathlib import Path
 import msgspec
 
 from roost.base.errors import NotFound, Refused, UsageError
+from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.operations import lab
 from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, require_unused_name
-from roost.operations.queue.resources import TaskOptions, require_satisfiable
+from roost.operations.queue.resources import (
+    TaskConditions,
+    require_satisfiable,
+    task_conditions,
+    with_card_count,
+)
 from roost.operations.resolve import RUNS_FOLDER
 from roost.operations.sessions.caller_environment import callers_environment
+from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.supervisor.limits import SessionLimits
 
@@ -51,18 +58,17 @@ def submit_command(
         RoostError: The daemon did not start.
         OSError: A package cannot be written.
     """
-    if options.strategy is not None or options.most_parallel is not None:
+    if options.strategy is not None or options.max_parallel is not None:
         raise UsageError("a strategy and --max-parallel apply to trainings only", fix="leave them out")
-    options.check_values()
-    options.check_dependencies()
-    options = options.with_card_count(None)
+    conditions = task_conditions(options)
+    options = with_card_count(options, None)
     folder = folder or Path.cwd()
     require_program(command, folder)
     require_unused_name(folder / RUNS_FOLDER, name)
     require_satisfiable([options.need])
     lab.ensure_daemon()
     made = (
-        create_command_task(command, options, name=name, description=description, folder=folder)
+        create_command_task(command, options, conditions, name=name, description=description, folder=folder)
         for _ in range(1)
     )
     return NewTasks(enqueue(made))
@@ -71,6 +77,7 @@ def submit_command(
 def create_command_task(
     command: Sequence[str],
     options: TaskOptions,
+    conditions: TaskConditions,
     *,
     name: str | None = None,
     description: str | None = None,
@@ -84,21 +91,21 @@ def create_command_task(
         OSError: The package cannot be written.
     """
     folder = folder or Path.cwd()
-    plan = command_plan(command, time_limit=options.need.time_limit, folder=folder)
+    plan = command_plan(command, time_limit=options.time_limit, folder=folder)
     package = PackageFolder.create(
         folder / RUNS_FOLDER,
         name=name,
         exactly=name is not None,
         values={},
         request={
-            "kind": "command",
+            "kind": PackageKind.COMMAND,
             "command": list(command),
             "description": description or shlex.join(command),
             "project": str(folder),
             "created": round(time.time(), 3),
         },
     )
-    task = new_task(package, plan, options)
+    task = new_task(package, plan, options, conditions)
     return task if name is not None else msgspec.structs.replace(task, name=_task_name(command))
 
 
@@ -139,7 +146,7 @@ def command_plan(command: Sequence[str], *, time_limit: float | None, folder: Pa
         folder: The working directory.
     """
     return SessionPlan(
-        request={"kind": "command", "command": list(command)},
+        request={"kind": TaskKind.COMMAND, "command": list(command)},
         argv=list(command),
         is_command=True,
         cwd=str(folder),

@@ -19,6 +19,7 @@ from roost.lab.queue.task import ENDED, KILL, LIVE, STOP, Task
 from roost.operations import lab, resolve
 from roost.operations.lifecycle.stop import StopPending, StopResult, stop
 from roost.package import live_progress, sessions
+from roost.package.kinds import PackageKind
 
 _TICK_SECONDS = 0.05
 
@@ -35,7 +36,7 @@ class StopProgress:
     @property
     def can_continue(self) -> bool:
         """Whether `roost continue` can resume the package; it cannot resume a command."""
-        return (sessions.load_json(self.package / "request.json") or {}).get("kind") != "command"
+        return PackageKind.of(sessions.load_json(self.package / "request.json") or {}).may_continue
 
 
 def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[StopProgress]:

@@ -25,6 +25,7 @@ from roost.operations import resolve
 from roost.operations.queue.list_tasks import card_numbers
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import sessions
+from roost.package.kinds import PackageKind
 
 
 class TaskEvent(msgspec.Struct, frozen=True):
@@ -133,8 +134,8 @@ def _can_continue(task: Task) -> bool:
         return False
     package = Path(task.package)
     later = package / "sessions" / f"{task.session + 1}.request.json"
-    kind = (sessions.load_json(package / "request.json") or {}).get("kind", "command")
-    return kind != "command" and not later.exists()
+    request = sessions.load_json(package / "request.json")
+    return request is not None and PackageKind.of(request).may_continue and not later.exists()
 
 
 def _state_line(task: Task, numbers: Mapping[str, int], *, never_starts: bool = False) -> str:

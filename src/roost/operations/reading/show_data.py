@@ -18,6 +18,7 @@ from roost.operations.reading import package_schema
 from roost.operations.sessions.project_worker import worker_on_copy
 from roost.operations.sessions.rank_layout import one_process_notes
 from roost.operations.sessions.running_session import RunningSession
+from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
 from roost.package.project_preflight import check_settings, require_runner
@@ -108,7 +109,7 @@ def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
     """
     plan = _draft_from_package(request) if request.config.is_dir() else _draft_from_config(request)
     notes = [*plan.left_out(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
-    with worker_on_copy(plan, "data", command=request.command) as started:
+    with worker_on_copy(plan, TaskKind.DATA_REPORT, command=request.command) as started:
         yield RunningDataInspection(started.running, started.process, notes)
 
 
@@ -142,7 +143,7 @@ def _draft_from_package(request: ShowDataRequest) -> TrainingDraft:
     settings = check_settings(config.values, project=project, package="${package}", where=config.where)
     return TrainingDraft(
         config=config,
-        kind="train",
+        kind=PackageKind.TRAIN,
         project=project,
         root=package.path.parent,
         selection=_selection(package),

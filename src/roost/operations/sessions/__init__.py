@@ -3,7 +3,6 @@
 session_request: the request of a session, its environment, and its start under a supervisor
 caller_environment: the environment that a session inherits
 rank_layout: how many ranks a session has, and on which devices
-task_plan: the layout of ranks of a session that the lab will start
 multi_node: the launch of ranks on several machines
 foreground_lease: the cards of a session at a terminal, and their leases
 session_deadline: the time by which a session must have ended

@@ -16,6 +16,7 @@ from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
 from roost.operations.sessions.session_request import limits_of_attended, start_worker
+from roost.package.kinds import TaskKind
 from roost.package.package_draft import TrainingDraft
 from roost.supervisor.guard_start import GuardProcess
 
@@ -31,7 +32,7 @@ class StartedWorker(NamedTuple):
 @contextmanager
 def worker_on_copy(
     plan: TrainingDraft,
-    task: str,
+    task: TaskKind,
     *,
     device: str = "auto",
     command: Sequence[str] = (),
@@ -74,7 +75,7 @@ def killed_at_exit(started: StartedWorker) -> Iterator[StartedWorker]:
 
 def _start(
     plan: TrainingDraft,
-    task: str,
+    task: TaskKind,
     device: str,
     command: Sequence[str],
     session_cards: SessionCards,

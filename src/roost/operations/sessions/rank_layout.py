@@ -1,4 +1,8 @@
-"""The layout of a session: how many ranks, on which devices; planned and checked before anything is made."""
+"""The layout of a session: how many ranks, on which devices; planned and checked before anything is made.
+
+`plan_ranks` plans a session that starts now, and chooses its cards. `queued_ranks` plans the session of a
+task, which the lab starts later on cards of its choice.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ from roost.base.errors import Refused, UsageError
 from roost.base.system import cpu_cores
 from roost.config import conflicts
 from roost.config.settings import Devices, Settings, Where
-from roost.devices import device_types, visible_cards
+from roost.devices import device_types, inventory, visible_cards
 from roost.devices.card import Card
+from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.foreground_lease import prefer_unleased
 from roost.package.package import PackageFolder
 from roost.package.setting_locations import override_key
@@ -115,6 +120,34 @@ def plan_ranks(
     return RankLayout(choice.request(kind, chosen, count), [*notes, *_sync_notes(settings, world)])
 
 
+def queued_ranks(
+    options: TaskOptions, settings: Settings, *, devices: Devices, where: Where
+) -> dict[str, Any]:
+    """Returns the part of a session's request about devices and ranks, for a task; the lab chooses the cards.
+
+    Args:
+        options: The options of the task, with a known number of cards.
+        settings: The effective settings.
+        devices: The number of processes on the CPU.
+        where: Returns where a dotted key was set, for messages.
+
+    Raises:
+        UsageError: Options contradict each other.
+        ConfigError: A setting does not work with several ranks.
+    """
+    on_cpu = 1 if devices == "auto" or isinstance(devices, list) else int(devices)
+    count = options.gpus or on_cpu
+    strategy = options.strategy or settings.strategy or ("ddp" if count > 1 else "single")
+    if strategy == "single" and not options.gpus and count > 1:
+        raise UsageError("strategy single has one process", fix="leave it out, or request one device")
+    world = 1 if strategy == "single" else count
+    if world > 1:
+        conflicts.check_ranks(settings, strategy, world, where)
+    on_cards = options.gpus and not inventory.is_simulated()
+    device = "cuda" if on_cards else "cpu"
+    return _request_fields(RankRequest(), device, devices=count, cards=None, strategy=strategy, ranks=world)
+
+
 def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[str]:
     """Returns notes for the user if one process does work that the run would divide among several ranks, or
     if the run could not start on this machine; no notes for a run with one process.
@@ -186,19 +219,35 @@ class _LayoutChoice:
 
     def request(self, kind: str, chosen: Sequence[Card] | None, count: int) -> dict[str, Any]:
         """Returns the part of the session's request about devices and ranks."""
-        return {
-            "device": kind,
-            "devices": self.devices,
-            "cards": [card.id for card in chosen] if chosen is not None else None,
-            "strategy": self.strategy,
-            "ranks": count,
-            "num_nodes": self.ranks.num_nodes,
-            "rendezvous": self.ranks.rendezvous,
-            "restart": self.ranks.restart,
-        }
+        cards = [card.id for card in chosen] if chosen is not None else None
+        return _request_fields(
+            self.ranks, kind, devices=self.devices, cards=cards, strategy=self.strategy, ranks=count
+        )
 
     def refused(self, message: str, fix: str) -> Refused:
         return Refused(message, setting="devices", received=self.devices, where=self.where, fix=fix)
+
+
+def _request_fields(
+    request: RankRequest,
+    device: str,
+    *,
+    devices: Devices,
+    cards: list[str] | None,
+    strategy: str,
+    ranks: int,
+) -> dict[str, Any]:
+    """Returns the fields of a session's request about devices and ranks."""
+    return {
+        "device": device,
+        "devices": devices,
+        "cards": cards,
+        "strategy": strategy,
+        "ranks": ranks,
+        "num_nodes": request.num_nodes,
+        "rendezvous": request.rendezvous,
+        "restart": request.restart,
+    }
 
 
 def _check_nodes(ranks: RankRequest) -> None:

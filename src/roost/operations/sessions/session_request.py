@@ -28,6 +28,7 @@ from roost.operations.sessions.caller_environment import callers_environment
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
+from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import SessionRequest
 from roost.supervisor import guard_start
@@ -161,7 +162,7 @@ def first_request(
         terminal: The path of the terminal that the session has for itself, if any.
     """
     return SessionRequest(
-        kind="train",
+        kind=TaskKind.TRAIN,
         command=list(command),
         overrides=[],
         checkpoint=None,

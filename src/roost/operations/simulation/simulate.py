@@ -15,9 +15,10 @@ from roost.base import safe_read
 from roost.base.errors import ConfigError, NotFound, UsageError
 from roost.devices import simulated_cards
 from roost.devices.card import Card
+from roost.devices.resource_request import MemoryMb, ResourceRequest
 from roost.lab.memory.memory_prediction import percentile
 from roost.lab.policy.policy_state import Rules
-from roost.lab.queue.task import PENDING, ResourceRequest, Task
+from roost.lab.queue.task import PENDING, Task
 from roost.operations.simulation.virtual_lab import Job, VirtualLab
 
 MAX_BYTES = 256 * 2**20
@@ -37,7 +38,7 @@ class HistoryTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     user: str = "unknown"
     name: str = ""
     cards: _Count = 1
-    memory_mb: Annotated[int, Meta(ge=1, le=2**40)] | None = None
+    memory_mb: MemoryMb | None = None
     """Of each card; omitted: whole cards."""
     cores: Annotated[int, Meta(ge=1, le=2**20)] | None = None
     """Of a task without cards; omitted: one."""

@@ -9,6 +9,7 @@ import sys
 import traceback
 
 from roost.base.errors import ConfigError, ContractError, NotFound, Refused, RoostError, UsageError
+from roost.devices.resource_request import OPTIONS_OF_OTHER_NAMES
 from roost.operations.reading.package_schema import DamagedPackage
 from roost.operations.responses import ProblemDetails
 
@@ -39,8 +40,14 @@ _SYSTEM_ERRORS = {
 }
 
 
-_FIELD_OF_OPTION = {"-m": "memory_mb", "--retry": "retries", "--": "command", "-d": "allowed",
-                    "CARD": "cards", "--keep-free": "keep_free_mb", "--from": "begin"}  # fmt: skip
+_FIELD_OF_OPTION = {
+    **{option: field for field, option in OPTIONS_OF_OTHER_NAMES.items()},
+    "--": "command",
+    "-d": "allowed",
+    "CARD": "cards",
+    "--keep-free": "keep_free_mb",
+    "--from": "begin",
+}
 """The parameters whose names differ from those of the command-line options."""
 _OPTION = re.compile(
     r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|off|"

@@ -10,11 +10,10 @@ from msgspec import Meta
 from roost.base.errors import Refused, UsageError
 from roost.base.text.byte_sizes import format_memory
 from roost.devices import inventory
+from roost.devices.resource_request import Strategy, TaskOptions
 from roost.lab.policy.card_capacity import capacity_mb, usable
-from roost.lab.queue.task import ResourceRequest
 from roost.lab.scheduling.site_rules import read_rules
 from roost.operations import lab
-from roost.operations.queue.resources import TaskOptions
 from roost.package import package_name
 from roost.serve.http.route import RequestParameters
 
@@ -52,14 +51,13 @@ def task_options(parameters: SharedCardParameters) -> TaskOptions:
         if parameters.DDP or parameters.multi_GPU:
             both = "DDP" if parameters.DDP else "multi_GPU"
             raise UsageError(f"CPU and {both} exclude each other", fix="leave out one")
-        return TaskOptions()  # no cards, so their memory does not matter
-    several = "ddp" if parameters.DDP else "single" if parameters.multi_GPU else None
+        return TaskOptions(gpus=0)  # no cards, so their memory does not matter
+    several: Strategy | None = "ddp" if parameters.DDP else "single" if parameters.multi_GPU else None
     if several is None or (asked_mb < 0 and several == "single"):
-        need = ResourceRequest(memory_mb=asked_mb if asked_mb > 0 else None)
-        return TaskOptions(need=need, cards_from_settings=True)
+        return TaskOptions(memory_mb=asked_mb if asked_mb > 0 else None)
     num, each_mb = _split_over_cards(asked_mb)
     strategy = several if num > 1 or several == "ddp" else None
-    return TaskOptions(need=ResourceRequest(cards=num, memory_mb=each_mb), strategy=strategy)
+    return TaskOptions(gpus=num, memory_mb=each_mb, strategy=strategy)
 
 
 def requested_name(description: str, *, no_save: bool, use_description: bool) -> str | None:

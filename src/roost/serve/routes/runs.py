@@ -136,7 +136,7 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
         description=parameters.description,
         name=parameters.name,
-        options=task_resources.task_options(parameters),
+        options=parameters,
         command=["POST", "/api/v1/runs"],
     )
     return _to_submitted(submit(request))
@@ -146,11 +146,10 @@ def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
     folder = task_resources.absolute_path(parameters.folder, "folder")
     if not folder.is_dir():
         raise UsageError("there is no such folder", setting="folder", received=parameters.folder)
-    options = task_resources.task_options(parameters)
     return _to_submitted(
         submit_command(
             parameters.command,
-            options,
+            parameters,
             name=parameters.name,
             description=parameters.description,
             folder=folder,
@@ -167,7 +166,7 @@ def _continue(parameters: ContinueRun) -> SubmitResponse:
         force=parameters.force,
         command=["POST", f"/api/v1/runs/{parameters.run}/continue"],
     )
-    return _to_submitted(submit_continue(request, task_resources.task_options(parameters)))
+    return _to_submitted(submit_continue(request, parameters))
 
 
 def _to_submitted(found: NewTasks) -> SubmitResponse:

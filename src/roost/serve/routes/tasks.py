@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from roost.devices.resource_request import Priority, TaskName
 from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.why import TaskExplanation, why
 from roost.operations.responses import AcceptedTasks, TaskPage
 from roost.serve.http.route import RequestParameters, Route
-from roost.serve.routes.task_resources import Priority, TaskName
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped", "crashed"]
 States = Annotated[tuple[State, ...], Meta(max_length=8)]

@@ -1,0 +1,113 @@
+"""The resource request: what a task asks of the machine, from the command line to the policy.
+
+::
+
+    TaskOptions       as the caller gives them: options of `roost submit`, parameters of HTTP routes, keywords
+                      of the Python client; their limits, defaults and descriptions are declared here only
+    ResourceRequest   the part about the machine, complete: stored with the task, read by the policy
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+HIGHEST_PRIORITY = 1_000_000
+MAX_CARDS = 4096
+OPTIONS_OF_OTHER_NAMES = {"memory_mb": "-m", "retries": "--retry"}
+"""The command-line options of the fields of `TaskOptions`, where they are not the field's name."""
+
+TaskName = Annotated[str, Meta(min_length=1, max_length=255)]
+_TaskNames = Annotated[tuple[TaskName, ...], Meta(max_length=1000)]
+
+# Limits, units and descriptions; a description is also the help of the command-line option and of the HTTP
+# parameter.
+CardCount = Annotated[int, Meta(ge=0, le=MAX_CARDS, description="How many cards; default: as in the config.")]
+CoreCount = Annotated[int, Meta(ge=1, le=4096, description="Cores of a task without cards; default: 1.")]
+MemoryMb = Annotated[
+    int, Meta(ge=1, le=2**40, description="Memory of each card in MB; the card can be shared.")
+]
+Whole = Annotated[bool, Meta(description="Do not share the cards.")]
+Strategy = Annotated[Literal["single", "ddp", "fsdp"], Meta(description="How the processes share the work.")]
+Priority = Annotated[
+    int,
+    Meta(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, description="Higher starts first; default: 0."),
+]
+After = Annotated[
+    _TaskNames, Meta(description="Start after this task or sweep has succeeded; can be repeated.")
+]
+AfterAny = Annotated[_TaskNames, Meta(description="Start after this task has ended, in any state.")]
+Begin = Annotated[
+    str,
+    Meta(max_length=64, description='Do not start before 22:30, "tomorrow 08:00", 2026-11-22T08:00, +2h.'),
+]
+TimeLimit = Annotated[float, Meta(gt=0, le=1e9, description="Seconds after which it must have ended.")]
+Opportunistic = Annotated[
+    bool, Meta(description="Give way to other tasks: save, stop, and wait to continue.")
+]
+RetryCount = Annotated[int, Meta(ge=0, le=1000, description="Restart up to N times after a failure.")]
+ParallelCount = Annotated[
+    int, Meta(ge=1, le=100_000, description="How many tasks of a sweep may run at once.")
+]
+
+
+class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=True):
+    """The resources that a task needs to run."""
+
+    cards: int = 0
+    """The number of cards; 0 for a task on the CPU."""
+    cores: int | None = None
+    """CPU cores of a task without cards; None: it counts as one core."""
+    memory_mb: int | None = None
+    """Memory on each card. None: whole cards, until the need is known from earlier runs."""
+    whole: bool = False
+    """Whether the task has its cards alone, however little memory it needs."""
+    time_limit: float | None = None
+    """Seconds; None: no limit."""
+    opportunistic: bool = False
+    """Whether the task may be preempted, with a checkpoint, for tasks that are not opportunistic."""
+    least_mb: int | None = None
+    """The least memory on each card, whatever earlier runs used: with less the task ran out of memory."""
+    ran_out: int = 0
+    """How often the task ran out of memory by its own fault."""
+
+    @property
+    def cores_text(self) -> str:
+        """The cores as ``2 cores``; empty if none are requested."""
+        return f"{self.cores} core{'s' if self.cores > 1 else ''}" if self.cores else ""
+
+
+class TaskOptions(Struct, frozen=True, kw_only=True):
+    """The resources that a caller requests for a task, and the conditions of its start."""
+
+    gpus: CardCount | None = None
+    """None: as in its settings; one, if the machine has any, where these name no number."""
+    cpus: CoreCount | None = None
+    memory_mb: MemoryMb | None = None
+    """None: the memory known from earlier runs, or whole cards."""
+    whole: Whole = False
+    strategy: Strategy | None = None
+    """None: as in its settings."""
+    priority: Priority = 0
+    after: After = ()
+    """Each the id of a task, the beginning of one, a name, or a sweep; likewise in the next field."""
+    after_any: AfterAny = ()
+    begin: Begin | None = None
+    time_limit: TimeLimit | None = None
+    """For a training, a copy of ``limits.wall_time`` of its settings, which its supervisor enforces."""
+    opportunistic: Opportunistic = False
+    retries: RetryCount = 0
+    max_parallel: ParallelCount | None = None
+
+    @property
+    def need(self) -> ResourceRequest:
+        """The resource request; without a number of cards, that of a task on the CPU."""
+        return ResourceRequest(
+            cards=self.gpus or 0,
+            cores=self.cpus,
+            memory_mb=self.memory_mb,
+            whole=self.whole,
+            time_limit=self.time_limit,
+            opportunistic=self.opportunistic,
+        )

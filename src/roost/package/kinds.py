@@ -1,0 +1,83 @@
+"""Package kinds and task kinds: the words that request files hold, and what each of them implies."""
+
+# Standard library only
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+
+class PackageKind(StrEnum):
+    """The kind of a package, ``kind`` in its request.json."""
+
+    TRAIN = "train"
+    """A training by `Runner` and `Dataset`."""
+    PYTHON = "python"
+    """A loop of the user's own, by the Python API; `roost continue` needs a Runner."""
+    COMMAND = "command"
+    """Any program."""
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> PackageKind:
+        """Returns the kind of the package with this request.json; a training where it names no known kind."""
+        try:
+            return cls(str(request.get("kind", cls.TRAIN)))
+        except ValueError:
+            return cls.TRAIN
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another session can go on from its checkpoints."""
+        return self is not PackageKind.COMMAND
+
+
+class TaskKind(StrEnum):
+    """The kind of work of a worker or a session: ``kind`` in the requests of sessions, analyses, predictions
+    and exports, or an argument of the worker.
+
+    ========= ===================================== ======================
+    kind      locks, and has a number in sessions/  keeps a traceback file
+    ========= ===================================== ======================
+    train     of the package                        yes
+    command   of the package                        it is no worker
+    python    of the package                        it is no worker
+    analyze                                         yes
+    predict
+    export
+    check     of a copy, which is removed
+    data      of a copy, which is removed
+    debug
+    ========= ===================================== ======================
+    """
+
+    TRAIN = "train"
+    COMMAND = "command"
+    """A program of the user, in place of a worker."""
+    PYTHON = "python"
+    """A program of the user has opened the package: it has no supervisor, and must not be signalled."""
+    ANALYZE = "analyze"
+    PREDICT = "predict"
+    EXPORT = "export"
+    CHECK = "check"
+    DATA_REPORT = "data"
+    DEBUG = "debug"
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> TaskKind:
+        """Returns the kind of a request in a folder of its own: an analysis where it names no known kind."""
+        word = str(request.get("kind", cls.ANALYZE))
+        try:
+            return cls(_FORMER_WORDS.get(word, word))
+        except ValueError:
+            return cls.ANALYZE
+
+    @property
+    def keeps_traceback(self) -> bool:
+        """Whether the whole traceback of a failed worker is stored, because its folder remains."""
+        return self in (TaskKind.TRAIN, TaskKind.ANALYZE)
+
+
+_FORMER_WORDS = {"analysis": TaskKind.ANALYZE, "prediction": TaskKind.PREDICT}
+"""The words of older packages."""

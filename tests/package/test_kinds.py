@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from roost.base.errors import Refused
+from roost.package.kinds import PackageKind, TaskKind
+from roost.package.package import PackageFolder
+from roost.package.project_preflight import require_runner
+
+
+def test_words_in_files_are_plain_texts() -> None:
+    assert json.loads(json.dumps([PackageKind.TRAIN, TaskKind.DATA_REPORT])) == ["train", "data"]
+
+
+@pytest.mark.parametrize("request_", [{}, {"kind": None}, {"kind": []}, {"kind": "of a later version"}])
+def test_a_package_of_no_known_kind_is_taken_for_a_training(request_: dict[str, object]) -> None:
+    assert PackageKind.of(request_) is PackageKind.TRAIN
+
+
+def test_only_a_command_cannot_be_continued(tmp_path: Path) -> None:
+    assert [kind for kind in PackageKind if not kind.may_continue] == [PackageKind.COMMAND]
+    made = PackageFolder.create(tmp_path, values={}, request={"kind": PackageKind.COMMAND})
+    with pytest.raises(Refused):
+        require_runner(made)
+
+
+def test_requests_of_older_packages_are_understood() -> None:
+    found = [TaskKind.of({"kind": word}) for word in ("analysis", "prediction", "export")]
+    assert found == [TaskKind.ANALYZE, TaskKind.PREDICT, TaskKind.EXPORT]
+    assert TaskKind.of({}) is TaskKind.of({"kind": "else"}) is TaskKind.ANALYZE
