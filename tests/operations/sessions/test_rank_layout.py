@@ -370,4 +370,4 @@ def test_options_of_a_task_that_contradict_each_other(messages: Messages) -> Non
         of_task(TaskOptions(gpus=0, strategy="single"), 2)
     messages.check(refused.value)
     with pytest.raises(ConfigError):
-        of_task(TaskOptions(gpus=2), step_mode="cudagraph")
+        of_task(TaskOptions(gpus=2), step_mode="fast")
