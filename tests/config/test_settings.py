@@ -182,6 +182,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"threads": "many"}, ["threads", "1024", "'auto'", "'many'"]),
     ({"max_epochs": 0}, ["max_epochs"]),
     ({"gradient_accumulation_steps": 0}, ["gradient_accumulation_steps"]),
+    ({"step_mode": "fast"}, ["step_mode", "config.yaml:9", "'fast'"]),
     ({"compile_dynamic": True}, ["compile_dynamic", "step_mode", "True"]),
     (
         {"precision": 16},

@@ -236,6 +236,7 @@ def test_own_optimizers_that_are_none(given: str, tmp_path: Path, messages: Mess
         ),
         ({"data": {"batch_size": 100, "drop_last": True}}, "data.batch_size", "40.*100"),
         ({"data": {"weighted": True}}, "data.weighted", r"\(TensorDataset\)"),
+        ({"step_mode": "fast"}, "step_mode", "'fast'"),
         ({"validate_every": "never"}, "validate_every", "'never'"),
     ],
 )

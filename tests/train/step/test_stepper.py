@@ -353,7 +353,8 @@ def test_a_loss_of_another_type_trains_as_torch_does(kind: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "fast"}, r"'fast'.*\beager, compile, dry, no_optim"),
+        ({"mode": "graph"}, r"'graph'.*\beager, compile, dry, no_optim"),
+        ({"mode": "fast"}, "'fast'"),
         ({"precision": 16}, r"\b16\b.*\b32, \"bf16\" or \"fp16\""),
         ({"precision": "32"}, "'32'"),
         ({"accumulation": 0}, r"\b0\b"),
