@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TITLE_ROOM = " " * 300
 """The last argument of a process that needs room for a longer title than its command."""
@@ -42,6 +42,12 @@ def displayed_memory() -> DisplayedMemory | None:
     return found if found.arguments and found.environment else None
 
 
+@functools.cache
+def _prctl() -> Any:
+    """Returns the system call."""
+    return ctypes.CDLL(None).prctl
+
+
 def set_title(role: str, package: str = "") -> None:
     """Sets the title of this process to "roost: ROLE NAME", and the name of its main thread to the beginning
     of that. Does nothing on systems other than Linux.
@@ -57,4 +63,4 @@ def set_title(role: str, package: str = "") -> None:
     size = memory.arguments_end - memory.arguments
     # The last byte stays zero: with another one, the kernel would show the environment as well.
     ctypes.memmove(memory.arguments, title[: size - 1].ljust(size, b"\0"), size)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, title[:_NAME_BYTES], 0, 0, 0)
+    _prctl()(_PR_SET_NAME, title[:_NAME_BYTES], 0, 0, 0)
