@@ -8,7 +8,9 @@
    daemon): from the call of `run` to the recorded session with a running worker, and to the first training
    step; and the same from the moment at which a task of the lab is queued, with its package created. Compared
    with `python train.py`, which takes one step of the same optimizer, to its end.
-3. Memory of the template process, and of the processes of one session: private and shared, MB.
+3. Memory of the template process, and of the processes of a session with a cold and with a warm start:
+   private, shared and proportional (PSS), MB. The private memory of the template beside a cold worker is what
+   the machine gets back when the template ends.
 
 Medians of whole processes, in turn; wall clock.
 """
@@ -171,27 +173,35 @@ def first_steps(rounds: int) -> None:
 
 
 def memory(root: Path, project: Path) -> None:
-    overrides = [f"save_root={root}", "max_epochs=100000"]
-    started = run(RunRequest(config=project / "config.yaml", overrides=overrides, device="cpu"))
-    first_step(started.package)
-    time.sleep(1)
-    found = session(started.package, is_warm=True)
-    lines = subprocess.run(["pgrep", "-f", f"{root}/lab/warm/"], stdout=subprocess.PIPE, check=True).stdout
-    pids = {
-        "template process": lines.split()[0].decode(),
-        "guard": found["guard_pid"],
-        "supervisor": found["pid"],
-    }
-    print("| process | private MB | shared MB |\n|---|---|---|")
-    for name, pid in {**pids, "worker": found["worker_pid"]}.items():
-        rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-        used = {row.split(":")[0]: int(row.split()[1]) / 1024 for row in rows}
-        private = used["Private_Clean"] + used["Private_Dirty"]
-        print(f"| {name} | {private:.1f} | {used['Rss'] - private:.0f} |")
+    """Prints the memory of the template process and of the processes of a session: beside a cold worker that
+    shares the libraries' files with the template, then beside a warm one, which shares its imports, too."""
+    daemon = lab.ensure_daemon().pid
+    children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+    [template] = [pid for pid in children if "libtorch" in Path(f"/proc/{pid}/maps").read_text()]
+    print("| process | private MB | shared MB | PSS MB |\n|---|---|---|---|")
+    for is_warm in (False, True):
+        os.environ["ROOST_COLD"] = "" if is_warm else "1"
+        overrides = [f"save_root={root}", "max_epochs=100000"]
+        started = run(RunRequest(config=project / "config.yaml", overrides=overrides, device="cpu"))
+        first_step(started.package)
+        time.sleep(1)
+        found = session(started.package, is_warm=is_warm)
+        pids = {
+            "template process": template,
+            "guard": found["guard_pid"],
+            "supervisor": found["pid"],
+            "worker": found["worker_pid"],
+        }
+        for name, pid in pids.items():
+            rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+            used = {row.split(":")[0]: int(row.split()[1]) / 1024 for row in rows}
+            private = used["Private_Clean"] + used["Private_Dirty"]
+            how = f"{name}, {'warm' if is_warm else 'cold'} start"
+            print(f"| {how} | {private:.1f} | {used['Rss'] - private:.0f} | {used['Pss']:.0f} |")
+        os.kill(found["pid"], signal.SIGQUIT)
+        assert started.process is not None
+        started.process.wait()
     print(flush=True)
-    os.kill(found["pid"], signal.SIGQUIT)
-    assert started.process is not None
-    started.process.wait()
 
 
 if __name__ == "__main__":

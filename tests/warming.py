@@ -10,7 +10,8 @@ from pathlib import Path
 from unittest import mock
 
 from roost.operations.sessions import session_request
-from roost.supervisor.forkserver import warm_templates
+from roost.supervisor.forkserver import template_client
+from roost.supervisor.forkserver.template_pool import TemplatePool
 from roost.supervisor.session_spec import SessionSpec
 from tests.waiting import wait_for
 
@@ -23,7 +24,7 @@ def spec(**env: str) -> SessionSpec:
 
 
 @contextlib.contextmanager
-def templates(folder: Path, *, waits: bool = True) -> Iterator[warm_templates.WarmTemplates]:
+def templates(folder: Path, *, waits: bool = True) -> Iterator[TemplatePool]:
     """As long as this lasts, runs of this environment start warm.
 
     Args:
@@ -31,11 +32,11 @@ def templates(folder: Path, *, waits: bool = True) -> Iterator[warm_templates.Wa
         waits: Whether to begin only once they can.
     """
     with (
-        mock.patch.dict(os.environ, {warm_templates.FOLDER_VARIABLE: str(folder)}),
-        closing(warm_templates.WarmTemplates()) as kept,
+        mock.patch.dict(os.environ, {template_client.FOLDER_VARIABLE: str(folder)}),
+        closing(TemplatePool()) as kept,
     ):
         for _ in range(2):  # the second of a kind starts one
-            kept.ensure_template(spec())
+            kept.prepare(spec())
         if waits:
             wait_for(lambda: any(not file.suffix for file in folder.glob("*")), timeout_seconds=60)
         yield kept

@@ -30,7 +30,7 @@ from roost.operations import lab, resolve
 from roost.operations.devices import devices
 from roost.operations.queue.list_tasks import list_tasks
 from roost.operations.queue.submit_command import submit_command
-from roost.supervisor.forkserver import warm_templates
+from roost.supervisor.forkserver import template_client
 from tests import processes
 from tests.devices.leasing import at_once
 from tests.lab.labs import Lab
@@ -178,7 +178,7 @@ def test_how_it_stands(here: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     here.wait_for(ids[0], SUCCEEDED)
     here.wait_for(ids[1], RUNNING)
     here.queue(FOREVER)
-    monkeypatch.setenv(warm_templates.FOLDER_VARIABLE, str(here.folder))
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(here.folder))
     with socket.socket(socket.AF_UNIX) as template:
         template.bind(str(here.folder / "template"))
         found = lab.status()

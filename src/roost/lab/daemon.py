@@ -29,8 +29,7 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.scheduling import max_sleep, scheduler
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler
-from roost.supervisor.forkserver.forked_guard import GuardTemplate
-from roost.supervisor.forkserver.warm_templates import WarmTemplates
+from roost.supervisor.forkserver.template_pool import TemplatePool
 
 _POLL_SECONDS = 0.5
 """The interval at which tasks are polled that have no descriptor to wait for."""
@@ -83,11 +82,10 @@ class Daemon:
         with (
             closing(wakeup.listen(self._folder)) as wakeup_socket,
             inventory.open_inventory() as read_cards,
-            closing(GuardTemplate()) as template,
-            closing(WarmTemplates()) as warm_templates,
+            closing(TemplatePool()) as templates,
         ):
-            template.open()  # it imports its modules while running tasks are adopted
-            executor = LocalExecutor(template, warm_templates)
+            templates.open()  # the template for guards imports its modules while running tasks are adopted
+            executor = LocalExecutor(templates)
             capacities = functools.partial(scheduler.card_capacities, store, read_cards)
             with (
                 closing(Attempts(store, executor, capacities)) as attempts,

@@ -168,10 +168,11 @@ def status() -> LabStatus:
 
 
 def _count_templates() -> int:
-    from roost.supervisor.forkserver import warm_templates  # slow; only `status` needs it
+    from roost.supervisor.forkserver import template_client  # slow; only `status` needs it
 
     try:
-        return sum(path.is_socket() for path in warm_templates.template_folder().iterdir())
+        found = template_client.template_folder().iterdir()
+        return sum(path.is_socket() and not path.suffix for path in found)  # not those for guards
     except OSError:  # no template process ever ran
         return 0
 

@@ -1,11 +1,12 @@
 """The first process of a session: it forks the supervisor, waits for it, and cleans up if the supervisor is
 killed.
 
-Started by `roost.supervisor.guard_start` as ``python -I -S guard.py`` in a process session of its own, with
-one `SessionSpec` as JSON on stdin. It holds the lock and the leases too, so that they are free only when no
-process of the run lives. As a child subreaper it inherits all processes that the supervisor had adopted. It
-also starts automatic restarts and sends the end notice; it does so little that it has no reason to fail. If
-the guard itself is killed, the supervisor continues and records it: ending the run would lose more.
+Started by `roost.supervisor.guard_start` as ``python -I -S guard.py NAME`` in a process session of its own,
+or forked from a template process (`roost.supervisor.forkserver`), with one `SessionSpec` as JSON on stdin. It
+holds the lock and the leases too, so that they are free only when no process of the run lives. As a child
+subreaper it inherits all processes that the supervisor had adopted. It also starts automatic restarts and
+sends the end notice; it does so little that it has no reason to fail. If the guard itself is killed, the
+supervisor continues and records it: ending the run would lose more.
 """
 
 # Standard library only
@@ -20,10 +21,10 @@ if __name__ == "__main__":  # with -I -S neither site-packages nor this folder i
 
 import resource
 import signal
-import stat
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from roost.base.system import process_title
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
@@ -34,25 +35,21 @@ if TYPE_CHECKING:
     from roost.supervisor.forkserver.forked_worker import WarmWorker
     from roost.supervisor.session_record import SessionRecordFile
 
+GUARD_COMMAND = (sys.executable, "-I", "-S", os.path.realpath(__file__))
 _AWAITED_SIGNALS = (signal.SIGCHLD, *signals.CONTROL_SIGNALS)
 
 
 def main(warm: WarmWorker | None = None) -> int:
-    """Reads the spec, runs the session, and returns its exit code. If stdin is a socket, this process is a
-    template first.
+    """Reads the spec, runs the session, and returns its exit code.
 
     Args:
         warm: The worker that this process can become.
     """
     try:
-        if stat.S_ISSOCK(os.fstat(0).st_mode):
-            from roost.supervisor.forkserver import guard_template
-
-            guard_template.load_modules()
-            guard_template.serve()  # returns in each guard that is forked
         if os.getsid(0) != os.getpid():
             os.setsid()
         spec = SessionSpec.from_json(sys.stdin.buffer.read())
+        process_title.set_title("guard", spec.package)
         return _run_with_notice(spec, warm) if spec.is_noticed else run_session(spec, warm)
     except (OSError, ValueError, TypeError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -123,6 +120,7 @@ def _run_one_session(spec: SessionSpec, warm: WarmWorker | None) -> int:
 def _run_supervisor(supervisor: Supervisor) -> NoReturn:
     """Runs in the forked child. Exceptions of the start go to the reader of stderr; a later one is a defect
     of roost."""
+    process_title.set_title("supervisor", supervisor.spec.package)
     try:
         supervisor.start()
     except Exception as error:  # noqa: BLE001  - reported, then the process ends

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from roost.base.errors import RoostError
 from roost.supervisor import rendezvous
-from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_guard import GUARD_COMMAND, ForkedGuard, GuardTemplate
-from roost.supervisor.forkserver.guard_template import FIRST_FD
+from roost.supervisor.forkserver import template_client
+from roost.supervisor.forkserver.template_client import ForkedGuard
+from roost.supervisor.forkserver.template_process import FIRST_FD
+from roost.supervisor.guard import GUARD_COMMAND
 from roost.supervisor.processes import cgroup
 from roost.supervisor.processes.process_tree import kill_tree
 from roost.supervisor.session_spec import SessionSpec
@@ -101,14 +102,13 @@ def spawn_guard(
     *,
     lock_fd: int | None,
     timeout_seconds: float = 20.0,
-    template: GuardTemplate | None = None,
+    guard_template: Path | None = None,
 ) -> StartingSession:
     """Starts the guard of one session without waiting for the supervisor. For the other arguments see
     `start_session`.
 
     Args:
-        template: The process from which the guard is forked if there is no warm template for its worker
-            (`roost.supervisor.forkserver.warm_templates`).
+        guard_template: Where the template for guards listens (`roost.supervisor.forkserver.template_pool`).
 
     Raises:
         OSError: There are no processes or descriptors left.
@@ -117,7 +117,7 @@ def spawn_guard(
     spec = _with_absolute_paths(spec)._replace(lock_fd=lock_fd, ready_fd=child_ready_fd)
     try:
         try:
-            guard, spec = _create_guard(spec, template)
+            guard, spec = _create_guard(spec, guard_template)
         finally:
             os.close(child_ready_fd)
         try:
@@ -131,15 +131,15 @@ def spawn_guard(
     return StartingSession(spec, guard, ready_fd, timeout_seconds)
 
 
-def _create_guard(spec: SessionSpec, template: GuardTemplate | None) -> tuple[GuardProcess, SessionSpec]:
+def _create_guard(spec: SessionSpec, guard_template: Path | None) -> tuple[GuardProcess, SessionSpec]:
     """Returns the guard, and the spec with the descriptor numbers of that guard."""
     fds = [fd for fd in (spec.ready_fd, spec.lock_fd, *spec.lease_fds) if fd is not None]
-    guard = warm_templates.fork_guard(spec, fds) or (template.fork(fds) if template is not None else None)
-    if guard is None:
+    forked = template_client.fork_guard(spec, fds, guard_template)
+    if forked is None:
         return _spawn_cold(spec), spec
     numbers = iter(range(FIRST_FD, FIRST_FD + len(fds)))
     ready_fd, lock_fd = next(numbers), None if spec.lock_fd is None else next(numbers)
-    return guard, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(numbers))
+    return forked, spec._replace(ready_fd=ready_fd, lock_fd=lock_fd, lease_fds=tuple(numbers))
 
 
 def _with_absolute_paths(spec: SessionSpec) -> SessionSpec:
@@ -152,9 +152,11 @@ def _with_absolute_paths(spec: SessionSpec) -> SessionSpec:
 
 
 def _spawn_cold(spec: SessionSpec) -> subprocess.Popen[bytes]:
+    # The guard does not read the name, but shows it in its title, for which the command must have the room.
+    name = os.path.basename(spec.package)  # noqa: PTH119
     # start_new_session: a Ctrl-C at the terminal must not reach it even in its first milliseconds.
     return subprocess.Popen(
-        GUARD_COMMAND,
+        [*GUARD_COMMAND, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
+from roost.base.system import process_title
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
 from roost.package.kinds import TaskKind
 from roost.worker import stack_dump, worker_output
@@ -52,6 +53,7 @@ def main(arguments: list[str]) -> int:
 
 def _run_supervised(path: str, task: str) -> int:
     """Runs a task and writes its final report."""
+    process_title.set_title("worker", path)
     worker_output.tolerate_full_disk()
     stack_dump.register()
     report = FinalReport()

@@ -26,12 +26,10 @@ def start() -> NoReturn:
 @pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_restart, "_warm_process", None)
-    cold_restart.enable(
-        cold_restart.WarmProcess(frozenset({"READ"}), frozenset({"colorsys"}), dict(os.environ), start)
-    )
+    cold_restart.enable(cold_restart.WarmProcess(frozenset({"colorsys"}), dict(os.environ), start))
 
 
-@pytest.mark.parametrize("name", ["READ", "OMP_NUM_THREADS", "TORCH_LOGS", "MKL_X"])
+@pytest.mark.parametrize("name", ["SYMPY_DEBUG", "OMP_NUM_THREADS", "TORCH_LOGS", "MKL_X"])
 def test_a_variable_that_was_read_has_changed(
     ahead: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -52,7 +50,7 @@ def test_a_variable_that_was_read_has_changed(
 def test_another_variable_is_the_projects_own(
     ahead: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("READER", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"):  # scikit-learn sets these two
+    for name in ("CITY", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"):  # scikit-learn sets these two
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     cold_restart.restart_if_needed(tmp_path)

@@ -14,27 +14,28 @@ import pytest
 
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
-from roost.supervisor.forkserver import warm_templates
+from roost.supervisor.forkserver import template_client
 from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE
-from tests.supervisor.forkserver import test_warm_templates
-from tests.supervisor.forkserver.test_warm_templates import PROJECT, begun, forks, is_warm
+from roost.supervisor.forkserver.template_pool import TemplatePool
+from tests.supervisor.forkserver import test_template_pool
+from tests.supervisor.forkserver.test_template_pool import PROJECT, begun, forks, is_warm
 from tests.system import exact
 from tests.waiting import wait_for
 from tests.warming import spec, templates
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
-kept, project = test_warm_templates.kept, test_warm_templates.project
+kept, project = test_template_pool.kept, test_template_pool.project
 SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
 import os, sys, threading, time
 from pathlib import Path
-from roost.supervisor.forkserver import torch_template as module
+from roost.supervisor.forkserver import template_process, torch_template as module
 def load():
     {load}
-    return set(), set()
+    return set()
 module._load_torch, module._reset_process_state = load, list
-module.serve(Path(sys.argv[1]))
+template_process.serve(sys.argv[1], module.load())
 """
 
 
@@ -72,7 +73,7 @@ def test_what_a_killed_one_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / "socket.new").touch()
     process = started(tmp_path / "socket", "pass")
     assert process.communicate(timeout=20)[1] == "" and process.returncode == 0  # its stdin had ended
-    assert [file.name for file in tmp_path.iterdir()] == ["socket"]
+    assert not list(tmp_path.iterdir())
 
 
 # --- with torch ---------------------------------------------------------------------------------------------
@@ -95,19 +96,19 @@ class Runner(Runner):
 def test_no_start_waits_for_a_template_whose_queue_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(warm_templates.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("roost.supervisor.forkserver.forked_guard._ANSWER_SECONDS", 0.1)
-    path = tmp_path / str(warm_templates._template_key(spec()))
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.1)
+    path = template_client.worker_template(spec())
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as paused:
         paused.bind(str(path))
         paused.listen(0)
-        there = warm_templates._connect(path)
-        assert there is not None and warm_templates._connect(path) is None and not forks(spec())
+        there = template_client._connect(path)
+        assert there is not None and template_client._connect(path) is None and not forks(spec())
         there.close()
 
 
 def test_what_imports_have_found_out_a_worker_finds_out_for_itself(
-    kept: warm_templates.WarmTemplates, project: Path, tmp_path: Path
+    kept: TemplatePool, project: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "scratch").mkdir()
     (project.parent / "project.py").write_text(
@@ -138,7 +139,7 @@ def test_what_is_changed_while_it_is_loaded_has_changed(
     folder.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     with templates(tmp_path / "own", waits=False) as own:
-        [known] = own._started.values()
+        [known] = own._workers.values()
         maps = Path(f"/proc/{known.process.pid}/maps")
         wait_for(lambda: "libtorch" in maps.read_text(), timeout_seconds=60)
         (folder / "installed.py").touch()
@@ -151,8 +152,8 @@ def test_without_descriptors_for_another_client_it_keeps_its_guards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with templates(tmp_path / "own") as own:
-        [known] = own._started.values()
-        first = warm_templates.fork_guard(spec(), [])
+        [known] = own._workers.values()
+        first = template_client.fork_guard(spec(), [])
         assert first is not None
         there = len(os.listdir(f"/proc/{known.process.pid}/fd"))  # noqa: PTH208
         resource.prlimit(known.process.pid, resource.RLIMIT_NOFILE, (there, there))
@@ -162,7 +163,7 @@ def test_without_descriptors_for_another_client_it_keeps_its_guards(
         assert first.wait(timeout=20) == 1 and known.process.wait(timeout=20) == 0
 
 
-def test_an_automatic_restart_starts_cold(kept: warm_templates.WarmTemplates, project: Path) -> None:
+def test_an_automatic_restart_starts_cold(kept: TemplatePool, project: Path) -> None:
     text = (project.parent / "project.py").read_text()
     crash = "        if sys.argv[2] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
     (project.parent / "project.py").write_text(
@@ -173,6 +174,25 @@ def test_an_automatic_restart_starts_cold(kept: warm_templates.WarmTemplates, pr
     assert exact.wait(started) == 0
     first, second = (json.loads((started.package / f"sessions/{n}.json").read_text()) for n in (1, 2))
     assert first["warm"] and first["state"] == "crashed" and "warm" not in second
+
+
+RECORD = """
+import os
+from roost.base.system.cold_restart import is_read_ahead
+from roost.supervisor.forkserver import torch_template
+torch_template._import_first_modules()
+kind = type(os.environ)
+read, names = kind.__getitem__, set()
+kind.__getitem__ = lambda self, name: names.add(name) or read(self, name)
+torch_template._import_ahead()
+print(len(names), *sorted(name for name in names if not is_read_ahead(name)))
+"""
+
+
+def test_every_variable_that_torch_reads_ahead_is_known() -> None:
+    done = subprocess.run([sys.executable, "-c", RECORD], stdout=subprocess.PIPE, text=True, check=True)
+    number, *unknown = done.stdout.split()
+    assert int(number) > 50 and unknown in ([], ["TORCHINDUCTOR_CACHE_DIR"])
 
 
 HEEDED = """
@@ -203,7 +223,7 @@ class Runner(Runner):
     ],
 )
 def test_what_only_a_cold_start_would_heed_is_heeded(
-    kept: warm_templates.WarmTemplates, project: Path, change: str, own_module: bool, said: str | None
+    kept: TemplatePool, project: Path, change: str, own_module: bool, said: str | None
 ) -> None:
     (project.parent / "project.py").write_text(HEEDED.format(change=change, project=PROJECT))
     if own_module:

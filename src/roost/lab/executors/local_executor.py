@@ -27,8 +27,8 @@ from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
-from roost.supervisor.forkserver.forked_guard import ForkedGuard, GuardTemplate
-from roost.supervisor.forkserver.warm_templates import WarmTemplates
+from roost.supervisor.forkserver.template_client import ForkedGuard
+from roost.supervisor.forkserver.template_pool import TemplatePool
 
 
 class LocalExecutor:
@@ -36,14 +36,11 @@ class LocalExecutor:
     lock of the package is its newest session, or is about to be.
 
     Args:
-        template: The template process from which guards are forked, if possible.
-        warm_templates: The template processes for warm starts of workers; prepared for each started session.
+        templates: The template processes from which guards and workers are forked, if possible.
     """
 
-    def __init__(
-        self, template: GuardTemplate | None = None, warm_templates: WarmTemplates | None = None
-    ) -> None:
-        self._template, self._warm_templates = template, warm_templates
+    def __init__(self, templates: TemplatePool | None = None) -> None:
+        self._templates = templates
         self._guards: dict[str, subprocess.Popen[bytes]] = {}
         self._last_running: dict[str, Session] = {}
 
@@ -91,7 +88,8 @@ class LocalExecutor:
                     **memory_use.card_fields(cards),
                 },
             )
-            coming = guard_start.spawn_guard(spec, lock_fd=lock_fd, template=self._template)
+            guard_template = self._templates.guard_template if self._templates is not None else None
+            coming = guard_start.spawn_guard(spec, lock_fd=lock_fd, guard_template=guard_template)
         finally:
             os.close(lock_fd)
             if held is not None:
@@ -103,8 +101,8 @@ class LocalExecutor:
                 coming.guard.close()
             else:
                 self._guards[task.id] = coming.guard
-            if self._warm_templates is not None:
-                self._warm_templates.ensure_template(spec)  # for the next one
+            if self._templates is not None:
+                self._templates.prepare(spec)
 
         return finish
 

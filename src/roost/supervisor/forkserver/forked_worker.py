@@ -1,7 +1,7 @@
 """How a forked child of a process that has imported torch becomes a worker, as if it had been started as one.
 
-It repeats the work of `exec`: signals, descriptors, environment, arguments, and what ``ps`` and
-`processes.abandoned_processes` read in /proc.
+It repeats the work of `exec`: signals, descriptors, environment, arguments, and the token that
+`processes.abandoned_processes` reads in /proc.
 """
 
 # Standard library only
@@ -15,10 +15,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from roost.base.system import cold_restart
+from roost.base.system import cold_restart, process_title
 from roost.base.system.cold_restart import WarmProcess
 from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.supervisor.forkserver.environment_key import startup_variables
@@ -30,7 +29,6 @@ UNUSABLE_EXIT_CODE = 3
 _PROGRAM = "roost.worker"
 WORKER_ARGUMENTS = ("-P", "-m", _PROGRAM)
 """The arguments of a worker's interpreter before the worker's own."""
-_ARG_START, _ENV_END = 45, 48
 
 
 class WarmWorker:
@@ -39,27 +37,24 @@ class WarmWorker:
     Args:
         started_with: The environment with which this process started. Variables that imports have set since
             then are set in every worker.
-        variables: As for `roost.base.system.cold_restart`: variables that were read ahead.
         modules: As for `roost.base.system.cold_restart`: modules that were imported ahead.
         prepare: Called before the worker's own code.
 
     Raises:
-        OSError: The memory of the command and the environment cannot be found.
+        OSError: The token's place in the displayed environment cannot be found.
     """
 
     def __init__(
         self,
         started_with: Mapping[str, str],
         *,
-        variables: Iterable[str] = (),
         modules: Iterable[str] = (),
         prepare: Callable[[], object] = lambda: None,
     ) -> None:
-        self._variables, self._modules = frozenset(variables), frozenset(modules)
-        self._prepare = prepare
+        self._modules, self._prepare = frozenset(modules), prepare
         self._interpreter, self._env = sys.orig_argv[0], startup_variables(started_with)
         self._set = {name: value for name, value in os.environ.items() if started_with.get(name) != value}
-        self._arguments, self._token_at = _displayed_memory()
+        self._token_at = _displayed_token()
 
     def can_become(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
         """Whether the worker would be the same as one started by exec."""
@@ -79,19 +74,14 @@ class WarmWorker:
         os.environ.update({**env, **self._set})
         sys.orig_argv[:] = command
         sys.argv[1:] = command[1 + len(WORKER_ARGUMENTS) :]
-        self._show(command, env.get(TOKEN_VARIABLE, TOKEN_PLACEHOLDER))
+        token = env.get(TOKEN_VARIABLE, "").encode()
+        if len(token) == len(TOKEN_PLACEHOLDER):
+            ctypes.memmove(self._token_at, token, len(token))
         start = functools.partial(_start_cold, list(command), dict(env))
-        cold_restart.enable(WarmProcess(self._variables, self._modules, dict(os.environ), start))
+        cold_restart.enable(WarmProcess(self._modules, dict(os.environ), start))
         self._prepare()
         ctypes.pythonapi.Py_Exit(_run())
         raise AssertionError("Py_Exit does not return")
-
-    def _show(self, command: Sequence[str], token: str) -> None:
-        start, size = self._arguments
-        words = "\0".join(command).encode(errors="surrogateescape")[: size - 1]
-        ctypes.memmove(start, words.ljust(size, b"\0"), size)
-        if len(token) == len(TOKEN_PLACEHOLDER):
-            ctypes.memmove(self._token_at, token.encode(), len(token))
 
 
 def _start_cold(command: list[str], env: dict[str, str]) -> NoReturn:
@@ -124,18 +114,16 @@ def _run() -> int:
     return 0
 
 
-def _displayed_memory() -> tuple[tuple[int, int], int]:
-    """Returns where /proc finds the arguments of this process (address and number of bytes), and the address
-    of the token."""
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    arg_start, arg_end, env_start, env_end = map(int, fields[_ARG_START : _ENV_END + 1])
-    if not arg_start or not env_start:
+def _displayed_token() -> int:
+    """Returns the address of the token in the environment that /proc shows of this process."""
+    memory = process_title.displayed_memory()
+    if memory is None:
         raise OSError("this system does not show where the environment of a process is")
     entry = f"{TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}\0".encode()
-    at = ctypes.string_at(env_start, env_end - env_start).find(entry)
+    at = ctypes.string_at(memory.environment, memory.environment_end - memory.environment).find(entry)
     if at < 0:
         raise OSError(f"this process was started without {TOKEN_VARIABLE}={TOKEN_PLACEHOLDER}")
-    return (arg_start, arg_end - arg_start), env_start + at + len(TOKEN_VARIABLE) + 1
+    return memory.environment + at + len(TOKEN_VARIABLE) + 1
 
 
 def _close_as_exec_does() -> None:

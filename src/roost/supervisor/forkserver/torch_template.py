@@ -3,65 +3,44 @@ thread.
 
     python -P -m roost.supervisor.forkserver.torch_template SOCKET
 
-It is a guard template (`guard_template`): it forks a guard, that one a supervisor, and that one a child which
-becomes the worker in place (`forked_worker`), where otherwise an interpreter would start.
+It is a template process (`template_process`): it forks a guard, that one a supervisor, and that one a child
+which becomes the worker in place (`forked_worker`), where otherwise an interpreter would start.
 """
-
-# Not durable: gives its socket a name; nothing resumes from it
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
-import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from roost.supervisor import guard
-from roost.supervisor.forkserver import forked_worker, guard_template
+from roost.supervisor.forkserver import forked_worker, template_process
+from roost.supervisor.forkserver.template_process import Preload
 
-_IDLE_SECONDS = 900.0
+_IDLE_SECONDS = 300.0
 """A template that was not used for so long ends."""
-_LISTEN_BACKLOG = 64
 _LARGE_PAGE_BYTES, _MADV_COLLAPSE = 2 << 20, 25
-_CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _PACKAGE_FOLDER = Path(__file__).parents[2]
 
 
-def serve(path: Path) -> NoReturn:
-    """Imports what a training imports, then listens.
-
-    Args:
-        path: Of the socket, which is created once this process is ready to be forked.
-    """
-    loaded = _LoadedFiles(path)  # before the imports: a change during them counts
+def load() -> Preload:
+    """Imports what a training imports. Ends the process if it cannot be a template then."""
+    files = _LoadedFiles()  # before the imports: a change during them counts
     started_with, descriptors = dict(os.environ), _descriptors()
     if descriptors - {"0", "1", "2"}:
         _exit_unusable(f"modules imported at the start of the interpreter have opened {sorted(descriptors)}")
-    guard_template.load_modules()
-    variables, modules = _load_torch()
-    warm = forked_worker.WarmWorker(
-        started_with, variables=variables, modules=modules, prepare=_reset_process_state
-    )
+    template_process.load_modules()
+    modules = _load_torch()
+    warm = forked_worker.WarmWorker(started_with, modules=modules, prepare=_reset_process_state)
     opened = _descriptors() - descriptors
     if opened:  # a child could not distinguish them from those that it must not have
         _exit_unusable(f"an import has opened {sorted(opened)}")
     if _threads_after_a_fork() > 1:
         _exit_unusable("an import has started threads, of which a fork copies only one")
     _collapse_pages()
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    os.chdir(path.parent)  # the path of a socket is limited to 107 bytes
-    Path(f"{path.name}.new").unlink(missing_ok=True)  # left by a template that was killed here
-    listening.bind(f"{path.name}.new")
-    listening.listen(_LISTEN_BACKLOG)
-    os.rename(f"{path.name}.new", path.name)  # noqa: PTH104
-    os.chdir("/")
-    guard_template.serve(listening, is_stale=loaded.is_stale, seconds=_IDLE_SECONDS)
-    os._exit(guard.main(warm))
+    return Preload(warm, files.have_changed, _IDLE_SECONDS)
 
 
 def _exit_unusable(why: str) -> NoReturn:
@@ -69,10 +48,26 @@ def _exit_unusable(why: str) -> NoReturn:
     sys.exit(forked_worker.UNUSABLE_EXIT_CODE)
 
 
-def _load_torch() -> tuple[set[str], set[str]]:
-    """Returns the variables that were read, and the modules that were imported, ahead of a cold worker."""
+def _load_torch() -> set[str]:
+    """Returns the modules that were imported ahead of a cold worker: the first parts of their names."""
+    _import_first_modules()
     import numpy as np
     import torch
+
+    before = torch.get_rng_state(), str(np.random.get_state())
+    modules = set(sys.modules)
+    _import_ahead()
+    if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
+        _exit_unusable("an import draws random numbers")
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # a worker has its own, or sets one when it compiles
+    names = {name.partition(".")[0] for name in set(sys.modules) - modules}
+    return names - {name.partition(".")[0] for name in modules}
+
+
+def _import_first_modules() -> None:
+    """Imports what a worker imports before its project."""
+    import numpy as np  # noqa: F401
+    import torch  # noqa: F401
 
     from roost.base import traceback_frames  # noqa: F401
     from roost.base.text import terminal_text  # noqa: F401
@@ -80,37 +75,13 @@ def _load_torch() -> tuple[set[str], set[str]]:
     from roost.project import device_choice, native_project, trainer_assembly  # noqa: F401
     from roost.train.model import memory_estimate, model_summary, simulated_memory  # noqa: F401
 
-    before = torch.get_rng_state(), str(np.random.get_state())
-    modules = set(sys.modules)
-    with _record_variables() as variables:
-        import torch._dynamo  # the first optimizer imports it, for a second
 
-        if not _has_accelerator():
-            _run_tiny_step()
-    if not torch.equal(before[0], torch.get_rng_state()) or before[1] != str(np.random.get_state()):
-        _exit_unusable("an import draws random numbers")
-    os.environ.pop(_CACHE_VARIABLE, None)  # a worker may have its own value, or set one when it compiles
-    names = {name.partition(".")[0] for name in set(sys.modules) - modules}
-    return variables - {_CACHE_VARIABLE}, names - {name.partition(".")[0] for name in modules}
+def _import_ahead() -> None:
+    """Imports what a worker imports at its first step, for a second."""
+    import torch._dynamo  # noqa: F401
 
-
-@contextmanager
-def _record_variables() -> Iterator[set[str]]:
-    """Records which variables Python code reads."""
-    found = set[str]()
-    kind: Any = type(os.environ)
-    read = kind.__getitem__
-
-    def noted(self: Any, name: str) -> str:
-        found.add(name)
-        value: str = read(self, name)
-        return value
-
-    kind.__getitem__ = noted
-    try:
-        yield found
-    finally:
-        kind.__getitem__ = read
+    if not _has_accelerator():
+        _run_tiny_step()
 
 
 def _reset_process_state() -> None:
@@ -183,24 +154,17 @@ def _threads_after_a_fork() -> int:
 
 
 class _LoadedFiles:
-    """The files that were loaded; after a change of one of them, new workers must not come from this process.
+    """The files that were loaded; after a change of one of them, new workers must not come from this
+    process."""
 
-    Args:
-        socket_path: The socket at which this process accepts requests.
-    """
-
-    def __init__(self, socket_path: Path) -> None:
-        self._socket = socket_path
+    def __init__(self) -> None:
         begun = (Path(found) for one in sys.modules.values() if (found := getattr(one, "__file__", None)))
         paths = {*_PACKAGE_FOLDER.rglob("*.py"), *map(Path, sys.path), *begun}  # includes a sitecustomize
         self._times = {path: _modified_ns(path) for path in paths}
 
-    def is_stale(self) -> bool:
-        """Whether one of roost's files has changed, a package was installed or removed, or a client that
-        waited too long has removed the socket."""
-        return not self._socket.exists() or any(
-            _modified_ns(path) != time for path, time in self._times.items()
-        )
+    def have_changed(self) -> bool:
+        """Whether one of roost's files has changed, or a package was installed or removed."""
+        return any(_modified_ns(path) != time for path, time in self._times.items())
 
 
 def _modified_ns(path: Path) -> int | None:
@@ -211,4 +175,4 @@ def _modified_ns(path: Path) -> int | None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    template_process.serve(sys.argv[1], load())

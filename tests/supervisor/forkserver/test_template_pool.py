@@ -17,8 +17,9 @@ from roost.base.system import process_identity
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.session_request import StartedSession
 from roost.package.package import PackageFolder
-from roost.supervisor.forkserver import warm_templates
-from roost.supervisor.forkserver.forked_guard import ForkedGuard
+from roost.supervisor.forkserver import template_client
+from roost.supervisor.forkserver.template_client import ForkedGuard
+from roost.supervisor.forkserver.template_pool import TemplatePool
 from roost.supervisor.session_spec import SessionSpec
 from tests.system import exact
 from tests.waiting import wait_for
@@ -30,7 +31,7 @@ SETTINGS = ["max_epochs=1", "threads=auto"]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm_templates.WarmTemplates]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemplatePool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OMP_NUM_THREADS", raising=False)  # threads as many as a person has them
         with templates(tmp_path_factory.mktemp("warm")) as found:
@@ -38,8 +39,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[warm_templates.Wa
 
 
 @pytest.fixture
-def template_pid(kept: warm_templates.WarmTemplates) -> int:
-    [found] = kept._started.values()
+def template_pid(kept: TemplatePool) -> int:
+    [found] = kept._workers.values()
     return found.process.pid
 
 
@@ -57,11 +58,11 @@ def is_warm(started: StartedSession) -> bool:
 
 
 def test_a_warm_run_gives_the_bits_of_a_cold_one(
-    kept: warm_templates.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forked = exact.start(tmp_path, SETTINGS)
     assert exact.wait(forked) == 0 and is_warm(forked)
-    monkeypatch.setenv(warm_templates.COLD_VARIABLE, "1")
+    monkeypatch.setenv(template_client.COLD_VARIABLE, "1")
     cold = exact.start(tmp_path, SETTINGS)
     assert exact.wait(cold) == 0 and not is_warm(cold)
     assert exact.fingerprint(forked.package) == exact.fingerprint(cold.package)
@@ -74,14 +75,14 @@ def environment(package: Path) -> Any:
 
 
 def test_a_run_continues_warm_after_a_cold_start_and_the_other_way_round(
-    kept: warm_templates.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exact.start(tmp_path, SETTINGS)
     assert exact.wait(whole) == 0
     started, warmth = exact.start(tmp_path, SETTINGS), [True]
     for step in (4, 9):
         assert exact.kill_when(started, exact.at_phase("training", step))
-        monkeypatch.setenv(warm_templates.COLD_VARIABLE, "1" if warmth[-1] else "")
+        monkeypatch.setenv(template_client.COLD_VARIABLE, "1" if warmth[-1] else "")
         started = exact.go_on(started.package, [])
         warmth.append(is_warm(started))
     assert exact.wait(started) == 0 and warmth == [True, False, True]
@@ -164,11 +165,11 @@ def begun(project: Path, *overrides: str) -> StartedSession:
 
 
 def test_a_worker_finds_itself_as_one_that_was_started(
-    kept: warm_templates.WarmTemplates, project: Path, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forked = begun(project)
     assert exact.wait(forked) == 0 and is_warm(forked), (forked.package / "_output.txt").read_text()
-    monkeypatch.setenv(warm_templates.COLD_VARIABLE, "1")
+    monkeypatch.setenv(template_client.COLD_VARIABLE, "1")
     cold = begun(project)
     assert exact.wait(cold) == 0 and not is_warm(cold)
     for one in (forked, cold):
@@ -181,11 +182,11 @@ def test_a_worker_finds_itself_as_one_that_was_started(
 
 
 def test_the_kernel_shows_the_same_of_it(
-    kept: warm_templates.WarmTemplates, project: Path, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     for is_cold in ("", "1"):
-        monkeypatch.setenv(warm_templates.COLD_VARIABLE, is_cold)
+        monkeypatch.setenv(template_client.COLD_VARIABLE, is_cold)
         started = begun(project, "+waits=true")
         wait_until_ready(started)
         assert is_warm(started) == (not is_cold)
@@ -193,7 +194,7 @@ def test_the_kernel_shows_the_same_of_it(
         assert started.process is not None
         os.kill(record(started)["pid"], signal.SIGQUIT)
         started.process.wait(timeout=20)
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1] and seen[0]["title"] == "roost: worker PACKAGE"
 
 
 def described(found: dict[str, Any], package: Path) -> dict[str, Any]:
@@ -201,10 +202,9 @@ def described(found: dict[str, Any], package: Path) -> dict[str, Any]:
     proc = Path(f"/proc/{found['worker_pid']}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
     variables = (proc / "environ").read_bytes().decode().split("\0")
-    arguments = (proc / "cmdline").read_bytes().decode().rstrip("\0").split("\0")
     kinds = sorted(fd.readlink().as_posix().partition(":[")[0] for fd in (proc / "fd").iterdir())
     return {
-        "arguments": [one.replace(str(package), "PACKAGE") for one in arguments],
+        "title": (proc / "cmdline").read_bytes().decode().rstrip("\0").replace(package.name, "PACKAGE"),
         "name": status["Name"],
         "token": f"ROOST_TOKEN={found['request']['token'] if 'request' in found else token(package)}"
         in variables,
@@ -227,7 +227,7 @@ def token(package: Path) -> str:
 
 
 def test_it_starts_cold_where_anything_is_different(
-    kept: warm_templates.WarmTemplates, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert forks(spec())
     assert forks(spec(ROOST_DEADLINE="1", CUDA_VISIBLE_DEVICES="3", SSH_CLIENT="here", TERM_PROGRAM="x"))
@@ -237,19 +237,19 @@ def test_it_starts_cold_where_anything_is_different(
         assert not forks(spec()._replace(**words)), words  # type: ignore[arg-type]
     assert not forks(spec()._replace(argv=[sys.executable, "-P", "-c", "pass"]))
     assert not forks(spec(ROOST_COLD="1"))
-    monkeypatch.setenv(warm_templates.COLD_VARIABLE, "yes")
+    monkeypatch.setenv(template_client.COLD_VARIABLE, "yes")
     assert not forks(spec())
 
 
 @pytest.mark.parametrize(
     "change", ["os.umask(0o77)", "os.nice(1)", "os.sched_setaffinity(0, [0])", "limit()"]
 )
-def test_and_where_the_caller_may_do_less(kept: warm_templates.WarmTemplates, change: str) -> None:
+def test_and_where_the_caller_may_do_less(kept: TemplatePool, change: str) -> None:
     code = (
         "import os, resource, sys\n"
         "def limit(): resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
-        "from tests.supervisor.forkserver import test_warm_templates; from tests.warming import spec\n"
-        f"assert test_warm_templates.forks(spec()); {change}; assert not test_warm_templates.forks(spec())"
+        "from tests.supervisor.forkserver import test_template_pool; from tests.warming import spec\n"
+        f"assert test_template_pool.forks(spec()); {change}; assert not test_template_pool.forks(spec())"
     )
     if len(os.sched_getaffinity(0)) == 1 and "affinity" in change:
         pytest.skip("this machine has one core")
@@ -259,7 +259,7 @@ def test_and_where_the_caller_may_do_less(kept: warm_templates.WarmTemplates, ch
 
 def forks(spec: SessionSpec) -> bool:
     """Whether the guard of such a session is a template's."""
-    found = warm_templates.fork_guard(spec, [])
+    found = template_client.fork_guard(spec, [])
     if found is None:
         return False
     found.stdin.close()
@@ -272,15 +272,15 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with templates(tmp_path / "own") as kept:
-        [known] = kept._started.values()
+        [known] = kept._workers.values()
         known.process.kill()
         known.process.wait()
         assert not forks(spec())
-        kept.ensure_template(spec())
-        [known] = kept._started.values()
+        kept.prepare(spec())
+        [known] = kept._workers.values()
         wait_for(lambda: forks(spec()), timeout_seconds=60)
         known.process.send_signal(signal.SIGSTOP)
-        monkeypatch.setattr("roost.supervisor.forkserver.forked_guard._ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.2)
         assert not forks(spec())
         known.process.send_signal(signal.SIGCONT)
         assert known.process.wait(timeout=20) == 0  # it could get no more requests
@@ -288,7 +288,7 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
 
 
 def test_one_whose_files_were_changed_ends(
-    kept: warm_templates.WarmTemplates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: TemplatePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "path"
     folder.mkdir()
@@ -297,7 +297,7 @@ def test_one_whose_files_were_changed_ends(
         assert forks(spec())
         (folder / "installed.py").touch()
         assert not forks(spec())
-        [known] = own._started.values()
+        [known] = own._workers.values()
         known.process.wait(timeout=20)
 
 
@@ -319,7 +319,7 @@ def test_a_forked_guard_continues_without_the_template_and_leaves_nothing(
 
 
 def test_no_worker_is_left_of_a_guard_and_a_supervisor_that_are_killed(
-    kept: warm_templates.WarmTemplates, project: Path
+    kept: TemplatePool, project: Path
 ) -> None:
     started = begun(project, "+waits=true")
     assert started.process is not None
