@@ -15,8 +15,7 @@ from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.dataset_size import DatasetLengths, LengthsByName
 from roost.train.data.fetch import BatchFetcher, Collate, Fetcher, MultiSetFetcher
-from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, is_padding, num_samples_of
-from roost.train.data.plans.plan_excerpt import PlanExcerpt
+from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, PlanExcerpt, is_padding, num_samples_of
 from roost.train.data.plans.rank_shards import ShardedPlan
 from roost.train.data.workers import probe_process, worker_count
 from roost.train.data.workers.shared_memory import SharedMemoryFull
