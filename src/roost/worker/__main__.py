@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
-from roost.worker import stack_dump, worker_output
+from roost.worker import worker_output, worker_signals
 from roost.worker.debug.breakpoints import Debugger
 from roost.worker.final_report import FinalReport
-from roost.worker.stop_signals import StopSignals
+from roost.worker.worker_signals import StopSignals
 
 if TYPE_CHECKING:
     from roost.package.package import PackageFolder
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 def _run_supervised(path: str, task: str) -> int:
     """Runs a task and writes its final report."""
     worker_output.tolerate_full_disk()
-    stack_dump.register()
+    worker_signals.register_stack_dump()
     report = FinalReport()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:

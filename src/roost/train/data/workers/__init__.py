@@ -14,5 +14,4 @@ worker_benchmark: measures batches in temporary workers.
 stream_shard: the part of a stream that one worker draws.
 stream_order: the order in which batches come from the shards.
 probe_process: checks the seeding of a set in another process.
-sample_threads: one torch thread while samples are computed.
 """
