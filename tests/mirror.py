@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,21 +17,31 @@ class Mirror:
 
     good: whole. unsized: whole, without its length. other: another content. cut: half of it, then the end.
     hold: half of it, then nothing until ``go_on`` is set. drip: a byte now and then. slow: its headers so,
-    without an end. moved: a redirection to
-    good. away: one to a file of this machine. rude: 404 with a terminal's codes. Anything else: 404.
+    without an end. chunk: so the length of its only chunk. moved: a redirection to good. away: one to a file
+    of this machine. rude: 404 with a terminal's codes. Anything else: 404.
+
+    Args:
+        files: The files by name.
+        certificate: Key and certificate in one file: served by https.
     """
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
+    def __init__(self, files: Mapping[str, bytes], certificate: Path | None = None) -> None:
         self.files = files
         self.asked: list[str] = []
         self.half_sent, self.go_on, self.closing = threading.Event(), threading.Event(), threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
+        self._scheme = "http"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self._scheme = "https"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     def url(self, how: str) -> str:
         """The address of the folder that serves in this way, with a slash at its end."""
-        return f"http://127.0.0.1:{self._server.server_port}/{how}/"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}/{how}/"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -54,10 +66,11 @@ class Mirror:
                         "Location", (mirror.url("good") if how == "moved" else "file:///etc/") + name
                     )
                     self.end_headers()
-                elif how == "slow":
-                    self._drip(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                elif how in ("slow", "chunk"):
+                    chunked = b"Transfer-Encoding: chunked\r\n\r\n"
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\n" + (chunked if how == "chunk" else b"X-Long: "))
                     while not mirror.closing.is_set():
-                        self._drip(b"x" * 60)
+                        self._drip(b"0" * 60)
                 elif how == "rude":
                     self.send_error(404, "\x1b[2JNot\x07 Found " + "x" * 2000)
                 elif data is None or how not in ("good", "unsized", "other", "cut", "hold", "drip"):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roost.project.contract import Data as Data
     from roost.project.contract import Dataset as Dataset
     from roost.project.contract import Runner as Runner
-    from roost.project.download.download import download as download
+    from roost.project.download import download as download
     from roost.project.package_api import Package as Package
     from roost.project.package_api import open_package as open_package
     from roost.train.checkpointing.checkpointer import Checkpoints as Checkpoints
@@ -44,7 +44,7 @@ _HOME = {
     "Media": "roost.train.reporting.media_files",
     "Runner": "roost.project.contract",
     "RoostError": "roost.base.errors",
-    "download": "roost.project.download.download",
+    "download": "roost.project.download",
     "Arrays": "roost.train.data.arrays",
     "Checkpoints": "roost.train.checkpointing.checkpointer",
     "Events": "roost.train.events",

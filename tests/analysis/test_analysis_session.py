@@ -12,8 +12,8 @@ import torch
 from matplotlib.figure import Figure
 
 import roost
+from roost.analysis.analysis_folder import SavedFiles
 from roost.analysis.analysis_session import AnalysisSession
-from roost.analysis.saved_files import SavedFiles
 from roost.base.errors import ContractError, NotFound
 from roost.project.loaded_model import load_experiment
 from roost.project.package_context import package_code

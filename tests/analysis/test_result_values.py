@@ -17,8 +17,8 @@ import torch
 from matplotlib.figure import Figure
 
 import roost
+from roost.analysis.analysis_folder import SavedFiles
 from roost.analysis.result_values import MAX_INLINE_ELEMENTS, JsonResult
-from roost.analysis.saved_files import SavedFiles
 from roost.base import durable
 from roost.package.checkpoints.checkpoint import Manifest
 from tests.messages import Messages

@@ -37,8 +37,8 @@ signal.signal(signal.SIGTERM, save)
 DEAF = "signal.signal(signal.SIGTERM, lambda *_: here('asked'))\ndaemons(2)\n"
 HANGS = f"""
 sys.path.insert(0, {SRC!r})
-from roost.worker import stack_dump as stacks
-stacks.register()
+from roost.worker import worker_signals as stacks
+stacks.register_stack_dump()
 def waits_for_ever(name="ready"):
     here(name)
     forever()

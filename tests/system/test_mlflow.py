@@ -9,7 +9,7 @@ import pytest
 
 from roost.config.sections.mirrors import MlflowSettings
 from roost.train.mirrors.record_feed import RecordFeed
-from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import RunIdentity
 from roost.train.mirrors.sink_retry import RetryingFeed
 from tests.train.mirrors.recorded import by_step, folded, session, show_all
 from tests.train.mirrors.servers import MlflowServer, silent_server

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from roost.base.errors import ConfigError, ContractError
 from roost.train.hook import Call, CallLists, Hook, Phase
 from tests.messages import Messages
-from tests.train.parts import MLP, Steps, Still, built, plain
+from tests.train.parts import MLP, Recipe, Steps, Still, StopAt, built, plain
 
 STEPS = 7  # an epoch of `Still`
 
@@ -119,3 +120,24 @@ def test_a_hook_after_the_save_may_have_no_state(messages: Messages) -> None:
     with pytest.raises(ContractError, match=r"Steps.*REPORT.*SAVE") as refused:
         CallLists([Steps(Phase.REPORT)])
     messages.check(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"validate": "10min"}, ["validation", "10min"]),
+        ({"log": ["5", "1h"]}, ["row", "5", "1h"]),
+        ({"save": "10min"}, []),
+        ({"validate": ["3", "1ep"], "log": "10/ep"}, []),
+    ],
+    ids=["validations", "rows", "saves", "steps"],
+)
+def test_rows_and_validations_by_the_clock_are_named(
+    options: dict[str, Any], facts: list[str], tmp_path: Path, messages: Messages
+) -> None:
+    trainer = Recipe(**options).make(tmp_path, StopAt(2))
+    trainer.fit()
+    assert len(trainer.inexact) == bool(facts)
+    for reason in trainer.inexact:
+        assert reason.startswith("wall clock: ") and all(fact in reason for fact in facts)
+        messages.check(reason)

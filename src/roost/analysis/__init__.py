@@ -7,8 +7,6 @@ analysis_run: one analysis from loading to the result.
 analysis_session: the argument ``self`` of a script.
 preconditions: checks before an analysis.
 script: finds, checks and imports a script.
-analysis_folder: the folder of an analysis.
-result_file: writes result.json.
+analysis_folder: the folder of an analysis, and the files that it saves.
 result_values: the return value as JSON and files.
-saved_files: files that an analysis saves.
 """

@@ -1,4 +1,5 @@
-"""The folder of an analysis: ``<package>/analysis/<n>/``, or ``<DIR>/<n>/`` with another root.
+"""The folder of an analysis and the files saved in it: ``<package>/analysis/<n>/``, or ``<DIR>/<n>/`` with
+another root.
 
 It holds request.json (what was requested), script.py (the copy that ran), session.json (the session record),
 _output.txt, result.json, saved files, and after a failure or a hang traceback.txt or stacks.txt.
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from roost.base import durable
-from roost.base.errors import Refused
-from roost.package import sessions
+from roost.base.errors import ContractError, Refused, UsageError
+from roost.package import package_name, sessions
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
 from roost.package.session_schema import REQUIRED, Checked, Count, JsonFields, Pid
@@ -129,3 +130,49 @@ def script_folder(folder: Path) -> Path:
 def read_result(folder: Path) -> dict[str, Any]:
     """Reads result.json; empty if the analysis was killed before it wrote one."""
     return sessions.load_json(folder / RESULT) or {}
+
+
+class SavedFiles:
+    """The saved files of one analysis.
+
+    Args:
+        place: The folder of the analysis.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.saved: list[str] = []
+        """Names of the files in the order in which they were written."""
+
+    def write(self, name: str, suffix: str, data: bytes) -> Path:
+        """Writes ``name.suffix``, or ``name-2.suffix``, ``-3`` … if that exists; returns the path.
+
+        Raises:
+            ContractError: The name is not a plain file name.
+            OSError: The file cannot be written.
+        """
+        stem = _check_name(name).removesuffix(f".{suffix}")
+        number = 1
+        while True:
+            path = self.place / (f"{stem}.{suffix}" if number == 1 else f"{stem}-{number}.{suffix}")
+            if path.name not in RESERVED_NAMES and not os.path.lexists(path):
+                break
+            number += 1
+        durable.write(path, data)
+        self.saved.append(path.name)
+        return path
+
+
+def _check_name(name: object) -> str:
+    try:
+        is_safe = isinstance(name, str) and package_name.folder_name(name) == name
+    except UsageError:
+        is_safe = False
+    if isinstance(name, str) and is_safe:
+        return name
+    raise ContractError(
+        "is not a file name",
+        setting="save(name)",
+        received=name,
+        fix="use letters, digits, '-', '_', '.' and no '/'; do not begin with '.' or '-'",
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from roost.analysis import result_values
-from roost.analysis.saved_files import SavedFiles
+from roost.analysis.analysis_folder import SavedFiles
 from roost.base.errors import ContractError, NotFound
 from roost.base.text.suggestions import did_you_mean
 from roost.package.checkpoints.checkpoint import Manifest

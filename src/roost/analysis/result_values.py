@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 
-from roost.analysis.saved_files import SavedFiles
+from roost.analysis.analysis_folder import SavedFiles
 from roost.train.reporting.media_files import Media, encode
 
 MAX_INLINE_ELEMENTS = 1024

@@ -15,7 +15,7 @@ from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hook import Hook
 from roost.train.mirrors.mirror_kinds import enabled_mirrors
-from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import RunIdentity
 from roost.train.step.stepper import Stepper
 
 

@@ -12,9 +12,9 @@ from roost.config.sections.init_from import InitSettings
 from roost.config.settings import Settings, Where
 from roost.package.results.initial_weights import InitialWeights, entries, expand_path
 from roost.train.weights import package_weights, weight_files
+from roost.train.weights.weight_files import WeightSource
 from roost.train.weights.weight_loader import WeightFit, format_mapping
 from roost.train.weights.weight_names import format_names
-from roost.train.weights.weight_source import WeightSource
 
 
 def load(

@@ -25,7 +25,7 @@ from roost.project.yaml import yaml_project
 from roost.train.distributed import rank_consistency, replicas
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hook import Hook
-from roost.train.model.frozen_parameters import freeze
+from roost.train.model.parameters import freeze
 from roost.train.step import seeding
 
 T = TypeVar("T")

@@ -214,3 +214,13 @@ class CallLists:
 
 def _overrides(hook: Hook, method: str) -> bool:
     return getattr(type(hook), method) is not getattr(Hook, method)
+
+
+def note_wall_clock_interval(
+    trainer: Trainer, what: str, every: str | int | Sequence[str | int] | None
+) -> None:
+    """Notes the run as inexact if rows, validations or the like come by the clock. Saves may: they do not
+    affect training."""
+    given = [every] if isinstance(every, str | int) else every or []
+    if any(Interval.parse(one, setting=f"{what}.every").seconds for one in given):
+        trainer.note_inexact(f"wall clock: {what} comes every {' or '.join(map(str, given))}")

@@ -13,10 +13,9 @@ debug/: ``roost debug``, and breakpoints
 ranks/: rank and world size, rendezvous, diagnosis of lost ranks
 torch_settings: determinism and threads, applied to torch
 card_memory: limit and measurement of card memory
-stop_signals: signals, turned into a stop request
+worker_signals: signals, turned into a stop request or a dump of stacks
 caller_watch: the end of a task whose caller is gone
 worker_output: output streams that survive a full disk
-stack_dump: stacks of all threads, on request of the supervisor
 final_report: the JSON line about the worker's end
 failure_report: the explanation and traceback of a failure
 causes/: the known causes of failures

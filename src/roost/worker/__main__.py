@@ -26,10 +26,10 @@ from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system import process_title
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
 from roost.package.kinds import TaskKind
-from roost.worker import stack_dump, worker_output
+from roost.worker import worker_output, worker_signals
 from roost.worker.debug.breakpoints import Debugger
 from roost.worker.final_report import FinalReport
-from roost.worker.stop_signals import StopSignals
+from roost.worker.worker_signals import StopSignals
 
 if TYPE_CHECKING:
     from roost.worker.failure_report import FailureReport
@@ -55,7 +55,7 @@ def _run_supervised(path: str, task: str) -> int:
     """Runs a task and writes its final report."""
     process_title.set_title("worker", path)
     worker_output.tolerate_full_disk()
-    stack_dump.register()
+    worker_signals.register_stack_dump()
     report = FinalReport()
     debugger = Debugger(has_terminal=sys.stdin.isatty())
     try:

@@ -26,7 +26,7 @@ from roost.train.trainer import Trainer
 from roost.worker import card_memory, torch_settings
 from roost.worker.initialize_task import Initialize
 from roost.worker.ranks import rank_environment, rank_join
-from roost.worker.stop_signals import StopSignals
+from roost.worker.worker_signals import StopSignals
 
 
 def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a signal and /p
 PROGRAM = f"""
 import os, signal, sys, threading, time
 sys.path.insert(0, {str(Path(roost.__file__).parents[1])!r})
-from roost.worker import stack_dump as stacks
+from roost.worker import worker_signals as stacks
 fd = int(os.environ.get("ROOST_STACKS_FD", -1))
-stacks.register()
+stacks.register_stack_dump()
 def ready():
     os.write(1, b"1")
     while True: signal.pause()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,11 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from roost.base.errors import ContractError
+from roost.train.data import fetch
 from roost.train.data.fetch import BatchFetcher, MultiSetFetcher
-from roost.train.data.plans.batch_plan import Draw
+from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan, Draw
+from roost.train.data.stream import Stream
 from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.samples import Broken, Odd, WithGenerator
@@ -216,3 +221,59 @@ def test_an_own_collate_that_raises_comes_with_its_samples() -> None:
         BatchFetcher(list(range(20)), collate=collate)(Draw(list(range(12)), 0))
     (note,) = caught.value.__notes__
     assert note.endswith(" 0, 1, 2, 3, 4, 5, 6, 7, …")
+
+
+NUMBERS = torch.randn(1 << 20, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+class Sums:
+    """Samples that are computed: on two threads it is another sum."""
+
+    draws_randomness = False
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= len(self):
+            raise IndexError
+        return (NUMBERS + index).sum()
+
+
+class Items(torch.utils.data.IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(Sums())
+
+
+def test_the_threads_are_put_back() -> None:
+    with pytest.raises(KeyError), fetch.single_thread():
+        assert torch.get_num_threads() == 1
+        raise KeyError
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    with fetch.single_thread():
+        pass
+    assert torch.get_num_threads() == 1
+
+
+def test_what_is_computed_does_not_depend_on_who_fetches_it() -> None:
+    with fetch.single_thread():
+        wanted = torch.stack([(NUMBERS + index).sum() for index in range(2)])
+    assert not torch.equal(wanted, torch.stack([Sums()[index] for index in range(2)])), (
+        "the test sees nothing"
+    )
+    for workers in (0, 1):
+        loader = Loader(Sums(), plan=BatchPlan(2, 2, shuffle=False), num_workers=workers)
+        stream = Stream(Items(), batch_size=2, num_batches=1, num_workers=workers)
+        for one in (loader, stream):
+            with closing(one.epochs()) as batches:
+                assert torch.equal(next(batches).value, wanted), (type(one).__name__, workers)
+            one.close()

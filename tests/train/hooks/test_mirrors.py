@@ -13,7 +13,7 @@ import pytest
 from roost.config.sections.mirrors import CsvSettings, MlflowSettings, TensorBoardSettings, WandbSettings
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Mirrors
-from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import RunIdentity
 from roost.train.trainer import Trainer
 from tests.train.mirrors.recorded import (
     by_step,

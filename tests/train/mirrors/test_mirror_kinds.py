@@ -11,7 +11,7 @@ from roost.base.errors import ConfigError
 from roost.config.sections.mirrors import CsvSettings, MirrorSettings
 from roost.train.mirrors import mirror_kinds
 from roost.train.mirrors.mirror_kinds import KINDS, enabled_mirrors
-from roost.train.mirrors.run_identity import RunIdentity, flatten_settings
+from roost.train.mirrors.sink import RunIdentity, flatten_settings
 from tests.messages import Messages
 
 
@@ -40,7 +40,7 @@ def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, messag
 def test_each_is_made_without_torch(kind: str, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from roost.train.mirrors.mirror_kinds import KINDS; "
-        "from roost.train.mirrors.run_identity import RunIdentity; kind = KINDS[sys.argv[1]]; "
+        "from roost.train.mirrors.sink import RunIdentity; kind = KINDS[sys.argv[1]]; "
         "kind.make_sink(Path(sys.argv[2]), kind.settings(), RunIdentity(name='x')); "
         "assert 'torch' not in sys.modules, 'torch'"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roost.train.mirrors.record_feed import RecordFeed
+from roost.train.mirrors.record_feed import MediaFeed, RecordFeed
 from roost.train.mirrors.sink import SinkPosition
 from tests.train.mirrors.recorded import Log, folded, session, show
 
@@ -221,3 +221,26 @@ def test_files_that_came_are_not_sent_again(tmp_path: Path) -> None:
         feed.open()
         feed.save_position()
         assert [step for step, _ in sink.media_] == expected
+
+
+def test_media_are_found_once_and_when_they_are_made_anew(tmp_path: Path) -> None:
+    media = MediaFeed(tmp_path / "media")
+    assert media.new() == []
+    show(tmp_path, 10, "a.txt")
+    show(tmp_path, 9, "b.txt")
+    assert [(one.step, one.path.name) for one in media.new()] == [(9, "b.txt"), (10, "a.txt")]
+    assert media.new() == []
+    show(tmp_path, 10, "c.txt")
+    assert [one.path.name for one in media.new()] == ["c.txt"]
+    show(tmp_path, 9, "b.txt", b"other")
+    assert [one.path.name for one in media.new()] == ["b.txt"]
+
+
+def test_what_is_no_medium(tmp_path: Path) -> None:
+    show(tmp_path, 1, "a.txt")
+    (tmp_path / "media" / "1" / ".b.txt.tmp-0123456789ab").write_text("half")
+    (tmp_path / "media" / "1" / "folder").mkdir()
+    (tmp_path / "media" / "1" / "link.txt").symlink_to("/etc/passwd")
+    (tmp_path / "media" / "notes").mkdir()
+    (tmp_path / "media" / "2").symlink_to("/etc")
+    assert [one.path.name for one in MediaFeed(tmp_path / "media").new()] == ["a.txt"]

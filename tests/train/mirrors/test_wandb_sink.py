@@ -13,7 +13,7 @@ import pytest
 
 from roost.config.sections.mirrors import WandbSettings
 from roost.train.mirrors.record_feed import RecordFeed
-from roost.train.mirrors.run_identity import RunIdentity
+from roost.train.mirrors.sink import RunIdentity
 from tests.train.mirrors.recorded import by_step, folded, logged_values, of_wandb, session, show, show_all
 
 SUBJECT = RunIdentity(name="a-run", project="a-project", settings={"lr": 0.1, "model": {"width": 8}})

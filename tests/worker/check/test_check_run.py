@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import TensorDataset
 
 from roost.base.errors import CheckpointError, ConfigError, ContractError, Refused
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.results import check_findings
 from roost.package.results.check_findings import CheckFindings
-from roost.worker.check.check_run import CheckRun
+from roost.train.data.loader import Loader
+from roost.train.data.plans.batch_plan import BatchPlan
+from roost.worker.check.check_run import CheckRun, _describe_first_sample
 from roost.worker.check.stages import StageReporter
 from tests.messages import Messages
 from tests.project.projects import DATASET, HOOKS, RUNNER, project
@@ -411,3 +415,23 @@ def test_a_gpu_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     _, said = walked(project(tmp_path), monkeypatch, Refused, device="cuda")
     assert said.startswith("device: ") and "'cuda'" in said and "-CPU" in said
+
+
+def test_one_sample() -> None:
+    class Rows:
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            self.asked.append(index)
+            return {"x": torch.zeros(3, dtype=torch.float16), "name": "a"}
+
+    rows = Rows()
+    assert _describe_first_sample(Loader(rows, plan=BatchPlan(9, 4))) == "x: float16 (1, 3), name: 1 str"
+    assert rows.asked == [0]
+    x = torch.arange(23.0)
+    many = Loader(TensorDataset(x[:, None], x), plan=BatchPlan(23, 5), num_workers=4)
+    assert _describe_first_sample(many) == "float32 (1, 1), float32 (1,)"

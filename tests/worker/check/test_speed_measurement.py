@@ -4,16 +4,14 @@ import pytest
 
 from roost.train.data.loader import Loader
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import ObservedBatches, first_and_last_windows
+from roost.worker.check.short_run import first_and_last_windows
 from roost.worker.check.speed_measurement import StepClock, evaluation_seconds, step_seconds
 from tests.train.parts import MLP, Still, built, loader, plain
 
 
 def trainer_of() -> tuple[Trainer, dict[str, Loader]]:
     whole = {name: loader(Still()) for name in ("train", "valid/a", "valid/b")}
-    loaders = {
-        name: ObservedBatches(one.excerpt(first_and_last_windows(len(one)))) for name, one in whole.items()
-    }
+    loaders = {name: one.excerpt(first_and_last_windows(len(one))) for name, one in whole.items()}
     return plain(built(MLP), Still(), loaders=loaders), whole
 
 

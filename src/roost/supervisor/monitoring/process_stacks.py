@@ -1,8 +1,9 @@
 """The state of the processes of a run: name, state, and the Python stacks where they are available.
 
-The worker and all processes forked from it have a handler (`roost.worker.stack_dump`) that answers a signal
-by writing the stacks of all threads into a pipe, even while the process hangs in C code that holds the GIL.
-The signal would end any other process: so it is sent only to a process that handles it and holds this pipe.
+The worker and all processes forked from it have a handler (`roost.worker.worker_signals`) that answers a
+signal by writing the stacks of all threads into a pipe, even while the process hangs in C code that holds the
+GIL. The signal would end any other process: so it is sent only to a process that handles it and holds this
+pipe.
 """
 
 # Standard library only

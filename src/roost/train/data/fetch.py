@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,6 @@ from roost.base.errors import ContractError
 from roost.train.data.arrays import Arrays
 from roost.train.data.dataset_size import dataset_length
 from roost.train.data.plans.batch_plan import Draw
-from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 
 _MAX_LISTED = 8
@@ -58,7 +58,7 @@ class BatchFetcher:
                 return self._dataset.batch(indices)
             chosen = torch.as_tensor(indices)
             return [tensor[chosen] for tensor in self._dataset.tensors]
-        with sample_threads.single_thread():
+        with single_thread():
             if not self.draws_randomness and hasattr(self._dataset, "__getitems__"):
                 return self._join(self._dataset.__getitems__(indices), indices)
             turns = itertools.repeat(turn) if isinstance(turn, int) else turn
@@ -223,3 +223,18 @@ def fingerprint(sample: Any) -> Any:
     except Exception:  # noqa: BLE001  - a sample may hold any object; unknown ones are not compared
         return None
     return repr(skeleton), [(name, bytes(leaf.data)) for name, leaf in leaves.items()]
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Sets torch to one thread inside, as in a worker process: a sum over a large tensor has other bits on
+    two threads, and a batch must not depend on the process that fetched it. Costs 1 µs."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -15,10 +15,9 @@ from roost.train.data.batch_sizes import is_empty
 from roost.train.data.batches import Batch, Batches
 from roost.train.data.dataset_size import DatasetLengths, LengthsByName
 from roost.train.data.fetch import BatchFetcher, Collate, Fetcher, MultiSetFetcher
-from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, is_padding, num_samples_of
-from roost.train.data.plans.plan_excerpt import PlanExcerpt
+from roost.train.data.plans.batch_plan import BatchPlan, Draws, Plan, PlanExcerpt, is_padding, num_samples_of
 from roost.train.data.plans.rank_shards import ShardedPlan
-from roost.train.data.workers import probe_process, worker_count
+from roost.train.data.workers import seeding_probe, worker_count
 from roost.train.data.workers.shared_memory import SharedMemoryFull
 from roost.train.data.workers.worker_pool import WorkerPool
 from roost.train.data.workers.worker_status import WorkerContext
@@ -141,7 +140,7 @@ class Loader(Batches):
         if self.num_workers == 0:
             ignores = self.fetch.ignores_seeding()
         else:
-            ignores, self.seeding_unknown_reason = probe_process.probe_seeding(self.fetch)
+            ignores, self.seeding_unknown_reason = seeding_probe.probe_seeding(self.fetch)
         return (
             [f"{self.name or 'the set'} draws from a generator that roost does not seed"] if ignores else []
         )

@@ -16,7 +16,7 @@ from roost.train.data.loader import TIMEOUT_SECONDS
 from roost.train.data.plans.batch_plan import format_epoch_length
 from roost.train.data.plans.permutations import check_not_empty, num_batches_of
 from roost.train.data.sequential_batches import SequentialBatches, SizedBatch
-from roost.train.data.workers import probe_process
+from roost.train.data.workers import seeding_probe
 from roost.train.data.workers.stream_order import StreamOrder
 from roost.train.data.workers.stream_shard import RESTORE, ShardAnswer, StreamShard, StreamSpec, is_stateful
 from roost.train.data.workers.worker_pool import WorkerPool
@@ -148,7 +148,7 @@ class Stream(SequentialBatches):
         ends afterwards: workers must not begin with a set that has already been read."""
         if not getattr(self.dataset, "draws_randomness", True):
             return []
-        ignores, self.seeding_unknown_reason = probe_process.probe_seeding(self)
+        ignores, self.seeding_unknown_reason = seeding_probe.probe_seeding(self)
         if not ignores:
             return []
         return [f"{self.display_name} draws from a generator that roost does not seed"]

@@ -16,7 +16,6 @@ profiler: profiles a few steps.
 unsaved_attributes: reports attributes that no checkpoint holds.
 test_at_end: evaluates the test set at the end of a finished run.
 monitor: the metric by which a hook decides.
-wall_clock: intervals of wall-clock time, which make a run inexact.
 """
 
 from roost.train.hooks.best_checkpoint import Best as Best

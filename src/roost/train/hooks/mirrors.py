@@ -17,8 +17,7 @@ import msgspec
 
 from roost.base import durable
 from roost.train.hook import Hook, Phase
-from roost.train.mirrors.run_identity import RunIdentity
-from roost.train.mirrors.sink import SessionEnd
+from roost.train.mirrors.sink import RunIdentity, SessionEnd
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

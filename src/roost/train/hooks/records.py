@@ -12,8 +12,7 @@ from roost.base import durable
 from roost.package.records import RecordsWriter
 from roost.train.evaluation.monitored_metrics import is_row_value, row_values
 from roost.train.events import must_be_finite
-from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_wall_clock_interval
+from roost.train.hook import Hook, Phase, note_wall_clock_interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roost.train.evaluation.monitored_metrics import check_monitor, is_row_value
-from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_wall_clock_interval
+from roost.train.hook import Hook, Phase, note_wall_clock_interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer

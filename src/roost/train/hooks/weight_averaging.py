@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
 from roost.base.interval import parse_start
-from roost.train.hook import Hook, Phase
-from roost.train.hooks.wall_clock import note_wall_clock_interval
+from roost.train.hook import Hook, Phase, note_wall_clock_interval
 from roost.train.optim.weight_average import HOOK_PREFIX, Average, AverageMethod
 
 if TYPE_CHECKING:

@@ -4,12 +4,10 @@ mirror_kinds: the kinds of mirrors, their libraries and settings.
 __main__: the process of one mirror.
 sink_retry: sends to one sink and retries after failures.
 record_feed: sends the records and media of a package to a sink, once and in order.
-media_feed: follows the media files of a run.
-run_identity: the names and settings under which a mirror shows a run.
-sink: the protocol of a sink.
+sink: the protocol of a sink, and the run that it shows.
 csv_sink: writes a CSV table.
 tensorboard_sink: writes TensorBoard's event files.
 wandb_sink: writes a W&B run.
-wandb_offline_log: reads the files of a W&B run that is not uploaded.
+wandb_offline_log: reads the file of a W&B run that is not uploaded.
 mlflow_sink: writes an MLflow run.
 """

@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from roost.train.mirrors.mirror_kinds import KINDS, MIRRORS_FOLDER
-from roost.train.mirrors.run_identity import RunIdentity
-from roost.train.mirrors.sink import SessionEnd
+from roost.train.mirrors.sink import RunIdentity, SessionEnd
 from roost.train.mirrors.sink_retry import RetryingFeed
 
 _POLL_SECONDS = 0.5

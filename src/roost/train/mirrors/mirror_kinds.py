@@ -16,8 +16,7 @@ from roost.config.sections.mirrors import (
     WandbSettings,
 )
 from roost.config.settings import Where
-from roost.train.mirrors.run_identity import RunIdentity
-from roost.train.mirrors.sink import Sink
+from roost.train.mirrors.sink import RunIdentity, Sink
 
 MIRRORS_FOLDER = "mirrors"
 """The folder in the package with the position of each mirror (``<kind>.json``) and the files of W&B and

@@ -26,8 +26,7 @@ from roost.base import durable  # noqa: E402
 from roost.config.sections.mirrors import MlflowSettings  # noqa: E402
 from roost.package import records  # noqa: E402
 from roost.package.records import Row  # noqa: E402
-from roost.train.mirrors.run_identity import RunIdentity, flatten_settings  # noqa: E402
-from roost.train.mirrors.sink import SessionEnd, SinkPosition  # noqa: E402
+from roost.train.mirrors.sink import RunIdentity, SessionEnd, SinkPosition, flatten_settings  # noqa: E402  # noqa: E402
 
 _STATUS: dict[SessionEnd, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _TOKEN_TAG = "roost.mirror"

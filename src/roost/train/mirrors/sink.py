@@ -1,10 +1,13 @@
-"""The protocol of a sink: the code that writes one kind of mirror."""
+"""The protocol of a sink, the code that writes one kind of mirror; and the identity of the run that it
+shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from roost.package.records import Row
 
@@ -61,3 +64,25 @@ class Sink(Protocol):
     def close(self, end: SessionEnd | None) -> None:
         """Writes the rest and closes; with None, after an error, it only closes."""
         ...
+
+
+class RunIdentity(Struct, frozen=True, kw_only=True):
+    """The names and settings under which a mirror shows a run among others."""
+
+    name: str
+    """The name of the package."""
+    project: str = "roost"
+    """The name of the project's folder."""
+    settings: Mapping[str, Any] = {}
+    """All settings with unresolved interpolations, so no value of the environment is sent."""
+
+
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Returns each setting as text, by its dotted key."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flatten_settings(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = str(value)
+    return found

@@ -17,8 +17,7 @@ from roost.config.sections.mirrors import WandbSettings
 from roost.package import records
 from roost.package.records import Row
 from roost.train.mirrors import wandb_offline_log
-from roost.train.mirrors.run_identity import RunIdentity
-from roost.train.mirrors.sink import SessionEnd, SinkPosition
+from roost.train.mirrors.sink import RunIdentity, SessionEnd, SinkPosition
 
 _EXIT_CODES: dict[SessionEnd, int] = {"finished": 0, "failed": 1, "stopped": 255}
 """As W&B reads them: 255 means "killed", and the run may continue."""

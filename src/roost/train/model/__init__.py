@@ -1,9 +1,7 @@
 """The model as a torch module: its parameters, its complete state, its memory. In reading order:
 
-parameters: parameters by name, selected by globs
-frozen_parameters: the setting ``freeze``
+parameters: parameters by name, selected by globs, and frozen
 module_state: the complete state of a module for a checkpoint
-plain_attributes: detects attributes that no checkpoint holds
 model_summary: the table of modules, shapes and parameters
 memory_estimate: an estimate of the memory of a step
 peak_gpu_memory: the peak memory of torch's allocator

@@ -1,7 +1,6 @@
 """What a run reports while it trains: progress, throughput, media files. In reading order:
 
 progress_publisher: writes the progress record
-throughput: samples per second over the last seconds
 media_files: images, audio, text, histograms and matrices as files
 png: the PNG encoder
 """

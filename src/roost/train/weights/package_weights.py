@@ -15,7 +15,7 @@ from roost.package.checkpoints.checkpoint_store import CheckpointStore
 from roost.package.checkpoints.selection import CheckpointSelection
 from roost.package.package import PackageFolder
 from roost.train.optim import weight_average as averages
-from roost.train.weights.weight_source import WeightSource
+from roost.train.weights.weight_files import WeightSource
 
 T = TypeVar("T")
 CheckpointChoice = int | Literal["best", "last"]

@@ -1,4 +1,5 @@
-"""Reads weights files that roost did not write: safetensors and torch.save. Never runs code of a file."""
+"""Weights that were read, with their origin; and the reader of files that roost did not write: safetensors
+and torch.save. Never runs code of a file."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +16,24 @@ from torch import Tensor
 
 from roost.base import safe_read, safetensors_format, state_tree
 from roost.base.errors import CheckpointError, NotFound, Refused, UsageError
-from roost.train.weights.weight_source import WeightSource
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """Weights on the CPU, by their names in the file or checkpoint, with their origin."""
+
+    weights: Mapping[str, Any]
+    """Tensors; the extra state of a module may be any plain data."""
+    path: Path
+    description: str
+    """The origin as text: ``checkpoint 3 of step 120``, ``a file of torch.save, its entry 'model'``."""
+    sha256: str
+    """The digest of the file that has the weights."""
+    size: int
+    """The size of that file in bytes."""
+    notes: list[str] = field(default_factory=list)
+    """Remarks about the reading for the user."""
+
 
 ENTRIES = ("state_dict", "model", "model_state_dict", "module", "net")
 """The entries in which a file of torch.save may have its state_dict, unless the whole file is one."""

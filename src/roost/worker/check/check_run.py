@@ -30,6 +30,7 @@ from roost.project.native_project import Experiment
 from roost.train import hooks
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.data.batches import Batches
+from roost.train.data.loader import Loader
 from roost.train.hook import Hook
 from roost.train.hooks.console import unused_optimizers
 from roost.train.mirrors.mirror_kinds import enabled_mirrors
@@ -37,11 +38,11 @@ from roost.train.model import peak_gpu_memory
 from roost.train.step import timing
 from roost.train.trainer import Trainer
 from roost.worker import failure_report, torch_settings
-from roost.worker.check.data_excerpt import all_optimizers_due, describe_first_sample, shorten
+from roost.worker.check.resume_comparison import ReloadComparison, fingerprints
+from roost.worker.check.short_run import all_optimizers_due, shorten
 from roost.worker.check.speed_measurement import evaluation_seconds, step_seconds
-from roost.worker.check.stage_hooks import ReloadComparison, StageHooks
+from roost.worker.check.stage_hooks import StageHooks, describe_value
 from roost.worker.check.stages import StageReporter, output_suppressed
-from roost.worker.check.state_fingerprints import fingerprints
 
 _STEPS = 2
 _SCHEDULE_SECONDS = 2.0
@@ -153,7 +154,7 @@ class CheckRun:
     def _samples(self, loaders: Mapping[str, Batches]) -> None:
         self._reporter.begin("samples")
         with output_suppressed():  # hides the lines about the number of workers, which is reported below
-            found = {name: describe_first_sample(loader) for name, loader in loaders.items()}
+            found = {name: _describe_first_sample(loader) for name, loader in loaders.items()}
         workers = {name: loader.num_workers for name, loader in loaders.items() if loader.num_workers}
         texts = [f"{name} {sample}" for name, sample in found.items()]
         texts += [f"{name} by {number} workers" for name, number in workers.items()]
@@ -165,7 +166,7 @@ class CheckRun:
         own = [hook for hook in trainer.calls.hooks if not type(hook).__module__.startswith("roost.")]
         steps = min(_STEPS, trainer.total_steps)
         stage_hooks = StageHooks(self._reporter, steps=steps, place=self._package.path)
-        shorten(trainer, steps=steps, hooks=stage_hooks.hooks)
+        shorten(trainer, steps=steps, with_hooks=stage_hooks.hooks)
         self._reporter.begin("start")
         try:
             with all_optimizers_due(trainer.stepper, within=steps):
@@ -256,7 +257,7 @@ class CheckRun:
             after = {} if torch_settings.inexact_reasons(self._device) else stage_hooks.final_state
             comparison = ReloadComparison(saved, after)
             steps = min(_STEPS, trainer.total_steps)
-            shorten(trainer, steps=steps, hooks=comparison.hooks)
+            shorten(trainer, steps=steps, with_hooks=comparison.hooks)
             with all_optimizers_due(trainer.stepper, within=steps):
                 trainer.fit(checkpoint=stage_hooks.saved.id)
         same = [
@@ -287,6 +288,14 @@ class CheckRun:
         if not accelerator_of(self._device).reports_memory:
             return None
         return round(peak_gpu_memory.process_peak(torch.device(self._device)).reserved_mb, 1)
+
+
+def _describe_first_sample(batches: Batches) -> str:
+    """Describes a set's first sample, as a batch of one; for a loader that cannot give single samples, its
+    first batch. A loader worker draws it if there are any."""
+    has_samples = isinstance(batches, Loader) and not isinstance(batches.dataset, Mapping)
+    batch = batches.first_samples(1) if has_samples else batches.first_batch()
+    return describe_value(batch.value) if batch is not None else "nothing"
 
 
 def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:

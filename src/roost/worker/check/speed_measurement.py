@@ -12,7 +12,7 @@ from roost.train.end_condition import EndCondition
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import ObservedBatches, known_length
+from roost.worker.check.short_run import known_length
 from roost.worker.check.stages import output_suppressed
 
 MEASUREMENT_LIMIT = EndCondition(steps=20, seconds=1.0)
@@ -76,13 +76,13 @@ def evaluation_seconds(trainer: Trainer, whole: Mapping[str, Batches], split: st
     trainer. A set of unknown length counts only with these few batches.
 
     Args:
-        trainer: Shortened by `roost.worker.check.data_excerpt.shorten`.
+        trainer: Shortened by `roost.worker.check.short_run.shorten`.
         whole: Its loaders before that.
         split: valid or test.
     """
     seconds = 0.0
     for name, loader in trainer.loaders.items():
-        if name.partition("/")[0] == split and isinstance(loader, ObservedBatches):
+        if name.partition("/")[0] == split:
             started = perf_counter()
             with output_suppressed():
                 trainer.evaluate(name)

@@ -1,11 +1,10 @@
-"""Hooks that a check adds between those of the run: they report its stages, and compare a second run that
-resumes its checkpoint with the first."""
+"""Hooks that a check adds between those of the run: they report its stages."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,60 +19,14 @@ from roost.train.evaluation import split_evaluation
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import format_metrics
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import ObservedBatches
+from roost.worker.check.resume_comparison import Fingerprints, fingerprints_after_step
+from roost.worker.check.short_run import CallbackHook, without_console
 from roost.worker.check.stages import StageReporter
-from roost.worker.check.state_fingerprints import Fingerprints, differing, fingerprints
 
 _MAX_CHECKPOINTS = 3
 """Most checkpoints of a check that are on the disk at one time."""
-_COMPARED_PARTS = ("model", "optimizers", "rank-0")
-"""Parts of a checkpoint that are equal in two equal runs after a step; the others contain times."""
-
-TrainerCallback = Callable[[Trainer], None]
-
-
-class CallbackHook(Hook):
-    """Calls functions at one position among the hooks of a trainer.
-
-    Args:
-        number: Makes its name unique.
-        phase: Its phase; it is placed before or after all other hooks of that phase.
-        start, before, step, stop: Called in `on_start`, `before_step`, `on_step`, and in `on_stop` of a run
-            that has finished.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        phase: Phase,
-        *,
-        start: TrainerCallback | None = None,
-        before: TrainerCallback | None = None,
-        step: TrainerCallback | None = None,
-        stop: TrainerCallback | None = None,
-    ) -> None:
-        self._number, self.phase = number, phase
-        self._start, self._before, self._step, self._stop = start, before, step, stop
-
-    @property
-    def name(self) -> str:
-        return f"check {self._number}"
-
-    def on_start(self, trainer: Trainer) -> None:
-        if self._start:
-            self._start(trainer)
-
-    def before_step(self, trainer: Trainer) -> None:
-        if self._before:
-            self._before(trainer)
-
-    def on_step(self, trainer: Trainer) -> None:
-        if self._step:
-            self._step(trainer)
-
-    def on_stop(self, trainer: Trainer, reason: str) -> None:
-        if self._stop and reason == "finished":
-            self._stop(trainer)
+_MAX_CHARACTERS = 120
+"""Longest description of a batch."""
 
 
 class StageHooks:
@@ -87,7 +40,7 @@ class StageHooks:
 
     def __init__(self, reporter: StageReporter, *, steps: int, place: Path) -> None:
         self._reporter, self._steps, self._place = reporter, steps, place
-        self._samples = 0
+        self._samples, self._batch = 0, ""
         self.saved: Manifest | None = None
         """The checkpoint of the first step."""
         self.final_state: Fingerprints = {}
@@ -115,6 +68,20 @@ class StageHooks:
         self._test_summary = text
 
     def _start(self, trainer: Trainer) -> None:
+        self._observe_batches(trainer)
+        self._warn_of_values_without_metric(trainer)
+
+    def _observe_batches(self, trainer: Trainer) -> None:
+        """Describes the last batch of each step before the step is taken."""
+        take_step = trainer.take_step
+
+        def observed_step(window: Sequence[Any]) -> Mapping[str, Any]:
+            self._batch = describe_value(window[-1])
+            return take_step(window)
+
+        trainer.take_step = observed_step
+
+    def _warn_of_values_without_metric(self, trainer: Trainer) -> None:
         """Records a warning for each value of `Runner.evaluate` that is no metric; `Validate` has printed
         it."""
         if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
@@ -130,7 +97,7 @@ class StageHooks:
         if trainer.progress.step == 0:
             found = {name for hook in trainer.calls.hooks for name in hook.monitors(trainer).values()}
             self._reporter.done(f"decides by {', '.join(sorted(found))}" if found else "")
-        self._samples = trainer.progress.samples
+        self._samples, self._batch = trainer.progress.samples, "nothing"
         is_first = trainer.progress.step == 0
         self._reporter.begin(
             "first step" if is_first else "last step" if self._is_last(trainer) else "next step"
@@ -143,12 +110,10 @@ class StageHooks:
     def _after_step(self, trainer: Trainer) -> None:
         # So that the step's time and its errors are counted here.
         accelerator_of(trainer.runner.device).synchronize()
-        loader = trainer.loaders["train"]
-        description = loader.newest if isinstance(loader, ObservedBatches) else ""
         per_step = trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
         number = trainer.progress.samples - self._samples
-        self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {description}")
+        self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {self._batch}")
         if trainer.progress.step == 1 and trainer.checkpoints is not None:
             self._reporter.begin("save")
             _require_space(trainer, self._place)
@@ -156,7 +121,7 @@ class StageHooks:
         self._reporter.begin("hooks")
         trainer.agenda.request("record")
         if trainer.progress.step == self._steps:
-            self.final_state = _state(trainer)
+            self.final_state = fingerprints_after_step(trainer)
 
     def _before_eval(self, trainer: Trainer) -> None:
         self._reporter.begin("validation")
@@ -203,67 +168,6 @@ class StageHooks:
                 self._reporter.warn(f"{name} is {value}, so no hook can decide by it")
 
 
-class ReloadComparison:
-    """Compares a new trainer that resumes a checkpoint with the trainer that wrote it.
-
-    Args:
-        saved: Fingerprints of the checkpoint.
-        after: Fingerprints of the first trainer right after its next step; empty: do not compare a step.
-    """
-
-    def __init__(self, saved: Fingerprints, after: Fingerprints) -> None:
-        self._saved, self._after = saved, after
-        self.not_restored: list[str] = []
-        """Names of the values that differ from the checkpoint after it was loaded."""
-        self.differing_after_step: list[str] | None = None
-        """Names of the values that differ after the next step; None: not compared."""
-
-    def hooks(self, given: Sequence[Hook]) -> list[Hook]:
-        """Returns the hooks of the run after a callback hook that compares."""
-        return [
-            CallbackHook(0, Phase.MODEL, start=self._start, step=self._step),
-            *(hook for hook in without_console(given) if not isinstance(hook, hooks.Test)),
-        ]
-
-    def _start(self, trainer: Trainer) -> None:
-        # The random generators are restored last, after `on_start` of all hooks: the next step compares them.
-        parts = {name: part.state_dict() for name, part in trainer.parts().items() if name != "rank-0"}
-        found = fingerprints(parts)
-        names = {name for name in {**found, **self._saved} if name.partition(".")[0] in parts}
-        self.not_restored = [name for name in differing(self._saved, found) if name in names]
-
-    def _step(self, trainer: Trainer) -> None:
-        if self._after:
-            self.differing_after_step = differing(self._after, _state(trainer))
-        trainer.checkpoints = None  # no session will resume this one
-        trainer.request_stop("compared")
-
-
-def without_console(given: Sequence[Hook]) -> list[Hook]:
-    """Returns the hooks without the console; pictures are left out because they have a stage of their own."""
-    return [
-        _NoVisualize() if isinstance(hook, hooks.Visualize) else hook
-        for hook in given
-        if not isinstance(hook, hooks.Console)
-    ]
-
-
-class _NoVisualize(Hook):
-    """Serves requests for a picture, without showing one."""
-
-    phase = Phase.EVAL
-    every = ()
-    serves = "visualize"
-
-    def on_step(self, trainer: Trainer) -> None:
-        pass
-
-
-def _state(trainer: Trainer) -> Fingerprints:
-    parts = trainer.parts()
-    return fingerprints({name: parts[name].state_dict() for name in _COMPARED_PARTS})
-
-
 def _require_space(trainer: Trainer, place: Path) -> None:
     """Makes sure that the checkpoints of a check fit on the disk, before one is written.
 
@@ -287,3 +191,23 @@ def _num_bytes(state: Any) -> int:
     if isinstance(state, Mapping):
         return sum(map(_num_bytes, state.values()))
     return sum(map(_num_bytes, state)) if isinstance(state, list | tuple) else 0
+
+
+def describe_value(value: Any) -> str:
+    """Describes a batch in one short line: ``float32 (64, 3), int64 (64,)``."""
+    text = _describe_nest(value)
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
+
+
+def _describe_nest(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_describe_nest(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple) and any(
+        isinstance(one, Tensor | Mapping | list | tuple) for one in value
+    ):
+        return ", ".join(map(_describe_nest, value))
+    if isinstance(value, list | tuple):
+        return f"{len(value)} {type(value[0]).__name__}" if value else "nothing"
+    return f"{type(value).__name__} {value.shape}" if hasattr(value, "shape") else type(value).__name__

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.train.data.plans.batch_plan import BatchPlan, Draw, num_samples_of
+from roost.train.data.plans.batch_plan import BatchPlan, Draw, PlanExcerpt, num_samples_of
 from tests.messages import Messages
 from tests.train.data.plans.laws import few, hold, indices_of
 
@@ -100,3 +101,43 @@ def test_more_samples_than_an_order_has_room_for(messages: Messages) -> None:
     messages.check(str(refused.value).replace(str(refused.value.__cause__), "<NumPy's>"))
     plan = BatchPlan(many, 2, shuffle=False)
     assert next(plan.batches(0, plan.num_batches - 1)) == Draw([many - 2, many - 1], 0)
+
+
+@few
+@given(st.sets(st.integers(0, 8), min_size=1))
+def test_only_these_batches(numbers: set[int]) -> None:
+    whole = BatchPlan(35, 4, seed=3)
+    excerpt = PlanExcerpt(whole, tuple(range(number, number + 1) for number in sorted(numbers)))
+    hold(lambda: excerpt)
+    batches = list(whole.batches(2))
+    assert list(excerpt.batches(2)) == [batches[number] for number in sorted(numbers)]
+
+
+@few
+@given(st.integers(0, 8), st.integers(1, 4))
+def test_every_so_many_th(first: int, step: int) -> None:
+    whole = BatchPlan(35, 4, seed=3)
+    excerpt = PlanExcerpt(whole, (range(first, 9, step),))
+    hold(lambda: excerpt)
+    assert list(excerpt.batches(2)) == list(whole.batches(2))[first::step]
+
+
+def test_nothing_is_made_of_what_lies_between() -> None:
+    asked: list[int] = []
+
+    class Asked(BatchPlan):
+        def batches(self, epoch: int, start: int = 0) -> Iterator[Draw]:
+            for number, draw in enumerate(super().batches(epoch, start), start):
+                asked.append(number)
+                yield draw
+
+    assert len(list(PlanExcerpt(Asked(400, 4), (range(3, 100, 32),)).batches(0))) == 4
+    assert asked == [3, 35, 67, 99]
+
+
+def test_plan_excerpt_describe(messages: Messages) -> None:
+    whole = BatchPlan(8, 4)
+    plan = PlanExcerpt(whole, (range(1),))
+    assert "1 batch" in plan.describe() and plan.describe().endswith(whole.describe())
+    messages.check(plan.describe())
+    assert plan.num_samples == 8

@@ -8,8 +8,6 @@ length_batches: batches of samples of similar length, limited by samples or toke
 weighted_sampling: samples drawn with replacement by weight.
 sample_columns: checked lengths and weights of samples.
 dataset_mixes: plans of several sets: combined, chained, mixed by weight.
-endless_order: endless shuffled passes over one set, for mixes.
 virtual_epochs: epochs of another length than one pass.
-plan_excerpt: some batches of another plan.
 rank_shards: the part of each batch that one rank takes.
 """

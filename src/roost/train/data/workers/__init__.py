@@ -13,6 +13,5 @@ worker_count: ``num_workers: auto``, chosen by measuring.
 worker_benchmark: measures batches in temporary workers.
 stream_shard: the part of a stream that one worker draws.
 stream_order: the order in which batches come from the shards.
-probe_process: checks the seeding of a set in another process.
-sample_threads: one torch thread while samples are computed.
+seeding_probe: checks in another process whether a set follows the seeds.
 """

@@ -19,6 +19,8 @@ from roost.train.data.workers.batch_codec import EncodedBatch, from_bytes
 from roost.train.data.workers.shared_memory import SharedMemoryFull, Slot
 from roost.train.data.workers.worker_status import WorkerContext
 
+START_METHOD = "fork" if sys.platform == "linux" else None
+"""Start method of processes for data: fork, so that a set need not be picklable or read again."""
 TASK = struct.Struct("2q")
 """Number of a slot, and size in bytes of the task in it."""
 END = TASK.pack(-1, 0)

@@ -12,10 +12,10 @@ import torch.utils.data._utils.worker
 from torch.utils.data import default_collate, default_convert
 
 from roost.base.errors import CheckpointError, ContractError
+from roost.train.data import fetch
 from roost.train.data.batch_function import Sampled
 from roost.train.data.batch_sizes import count_samples, is_empty
 from roost.train.data.fetch import Collate, collate_samples, fingerprint
-from roost.train.data.workers import sample_threads
 from roost.train.step import seeding
 
 RESTORE, SKIP, DRAW, IDLE = "restore", "skip", "draw", "idle"
@@ -103,7 +103,7 @@ class StreamShard:
         kind, argument = task
         if kind == IDLE:
             return ShardAnswer(IDLE)
-        with sample_threads.single_thread(), self._with_worker_info():
+        with fetch.single_thread(), self._with_worker_info():
             if kind == DRAW:
                 batch = self._draw(argument)
                 state = self.state() if self._sends_state or not self.is_stateful else None

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roost.train.data.workers import loader_worker, worker_errors
-from roost.train.data.workers.loader_worker import ANSWER, END, READY
-from roost.train.data.workers.probe_process import START_METHOD
+from roost.train.data.workers.loader_worker import ANSWER, END, READY, START_METHOD
 from roost.train.data.workers.shared_memory import Slot
 from roost.train.data.workers.worker_status import WorkerContext
 

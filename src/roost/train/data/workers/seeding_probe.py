@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 from multiprocessing.connection import Connection
 from typing import NamedTuple, Protocol
 
 from roost.train.data.workers import loader_worker
 
-START_METHOD = "fork" if sys.platform == "linux" else None
-"""Start method of processes for data: fork, so that a set need not be picklable or read again."""
 _TIMEOUT_SECONDS = 60.0
 """Maximum duration of the check."""
 
@@ -34,7 +31,7 @@ class SeedingFinding(NamedTuple):
 
 def probe_seeding(probe: SeedingProbe) -> SeedingFinding:
     """Calls ``probe.ignores_seeding()`` in another process; prints a line if it gets no answer."""
-    context = multiprocessing.get_context(START_METHOD)
+    context = multiprocessing.get_context(loader_worker.START_METHOD)
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_run_probe, args=(probe, sender, os.getpid()), daemon=True)  # type: ignore[attr-defined]
     child.start()

@@ -1,13 +1,16 @@
-"""Stop signals, turned into a stop request that the training loop reads."""
+"""The signals of a worker: those that stop it, turned into a stop request that the training loop reads, and
+the one that asks for its stacks."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
+import sys
 from types import FrameType
 from typing import Protocol
 
-from roost.base.system.worker_protocol import STOP_SIGNALS
+from roost.base.system.worker_protocol import STACKS_SIGNAL, STACKS_VARIABLE, STOP_SIGNALS
 
 
 class Stoppable(Protocol):
@@ -48,3 +51,13 @@ class StopSignals:
 def _stop_reason(number: int) -> str:
     # The supervisor sends SIGTERM for Ctrl-C as well as for `roost stop`.
     return "stopped on request" if number == signal.SIGTERM else f"stopped by {signal.Signals(number).name}"
+
+
+def register_stack_dump() -> None:
+    """Makes this process, and every process forked from it, answer `STACKS_SIGNAL` by writing the stacks of
+    all its threads into the supervisor's pipe. The handler is C code, so it works where Python cannot run."""
+    given = os.environ.pop(STACKS_VARIABLE, None)
+    if given is not None and sys.platform == "linux":
+        fd = int(given)
+        os.set_inheritable(fd, False)
+        faulthandler.register(STACKS_SIGNAL, file=fd, all_threads=True, chain=False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from roost.base.errors import CheckpointError
-from roost.worker.check.state_fingerprints import differing, fingerprints
+from roost.worker.check.resume_comparison import differing, fingerprints
 from tests.messages import Messages
 
 

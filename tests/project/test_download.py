@@ -16,7 +16,7 @@ import pytest
 
 from roost.base import durable
 from roost.base.errors import RoostError
-from roost.project.download.download import download
+from roost.project.download import download
 from tests.messages import Messages
 from tests.mirror import Mirror
 
@@ -80,7 +80,7 @@ def test_each_failing_mirror_is_told_and_the_next_one_tried(
     other = hashlib.sha256(DATA[::-1]).hexdigest()
     assert "404 Not Found" in said and f"256000 bytes with sha256 {other}" in said
     assert "128000 of 256000 bytes" in said and "0.3 s" in said
-    assert "stalled: " in said and "Connection refused" in said and "nonnumeric port" in said
+    assert "stalled: " in said and "Connection refused" in said and "port" in said
 
     target.unlink()
     with pytest.raises(RoostError) as error:
@@ -162,7 +162,7 @@ def test_what_is_no_address_or_checksum(
 
 def test_a_redirection_out_of_http_is_not_followed(mirror: Mirror, tmp_path: Path) -> None:
     """A mirror must not make us read our own files, or speak ftp."""
-    with pytest.raises(RoostError, match=r"302.*file:///etc/a\.gz"):
+    with pytest.raises(RoostError, match="redirects to file://"):
         download(mirror.url("away") + "a.gz", tmp_path / "a.gz", sha256=SHA256)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from roost.train.data.fetch import BatchFetcher
-from roost.train.data.workers import probe_process
+from roost.train.data.workers import seeding_probe
 from roost.train.step import seeding
 from tests.messages import Messages
 from tests.train.data.pools import pids
@@ -29,10 +29,10 @@ def test_a_process_of_its_own_looks(
     messages: Messages,
 ) -> None:
     if kind == "hangs":
-        monkeypatch.setattr(probe_process, "_TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(seeding_probe, "_TIMEOUT_SECONDS", 0.2)
     dataset = Draws(kind)
     before = bits(seeding.rng_state())
-    finding = probe_process.probe_seeding(BatchFetcher(dataset))
+    finding = seeding_probe.probe_seeding(BatchFetcher(dataset))
     assert finding.ignores_seeding == ignores and bool(finding.unknown_reason) == (kind in ("dies", "hangs"))
     out = capsys.readouterr().out
     assert out.count("\n") == (kind in ("dies", "hangs")) and ("0.2 s" in out) == (kind == "hangs")

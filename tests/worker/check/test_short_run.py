@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -14,14 +13,7 @@ from roost.train.data.stream import Stream
 from roost.train.hook import Hook
 from roost.train.hooks import Averaging
 from roost.train.trainer import Trainer
-from roost.worker.check.data_excerpt import (
-    ObservedBatches,
-    describe_first_sample,
-    describe_value,
-    first_and_last_windows,
-    known_length,
-    shorten,
-)
+from roost.worker.check.short_run import first_and_last_windows, known_length, shorten
 from tests.train.parts import MLP, Still, built, plain
 
 
@@ -49,21 +41,19 @@ def loader(num_samples: int = 23, batch_size: int = 5, **given: Any) -> Loader:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_short_loader_gives_what_the_whole_one_gives(num_workers: int) -> None:
     whole = loader(num_workers=num_workers)
-    short = ObservedBatches(whole.excerpt(first_and_last_windows(len(whole))))
+    short = whole.excerpt(first_and_last_windows(len(whole)))
     all_of_them = list(whole.once())
     first, last = short.once()
     assert torch.equal(first.value[1], all_of_them[0].value[1]) and not first.ends_epoch
     assert torch.equal(last.value[1], all_of_them[4].value[1]) and last.ends_epoch and last.num_samples == 3
-    assert short.newest == "float32 (3, 1), float32 (3,)" and len(short) == 2
+    assert len(short) == 2
 
 
 def test_the_length_of_a_stream_may_be_unknown() -> None:
     assert known_length(Stream(Still())) == len(Still())
     unknown = Stream(rows(), batch_size=2)
     assert known_length(unknown) is None
-    assert [
-        batch.num_samples for batch in ObservedBatches(unknown.excerpt(first_and_last_windows(2))).once()
-    ] == [2, 2]
+    assert [batch.num_samples for batch in unknown.excerpt(first_and_last_windows(2)).once()] == [2, 2]
 
 
 def rows() -> torch.utils.data.IterableDataset[Any]:
@@ -72,24 +62,6 @@ def rows() -> torch.utils.data.IterableDataset[Any]:
             return iter(range(9))
 
     return Rows()
-
-
-def test_one_sample() -> None:
-    class Rows:
-        def __init__(self) -> None:
-            self.asked: list[int] = []
-
-        def __len__(self) -> int:
-            return 9
-
-        def __getitem__(self, index: int) -> dict[str, Any]:
-            self.asked.append(index)
-            return {"x": torch.zeros(3, dtype=torch.float16), "name": "a"}
-
-    rows = Rows()
-    assert describe_first_sample(Loader(rows, plan=BatchPlan(9, 4))) == "x: float16 (1, 3), name: 1 str"
-    assert rows.asked == [0]
-    assert describe_first_sample(loader(num_workers=4)) == "float32 (1, 1), float32 (1,)"
 
 
 class Notes(Hook):
@@ -117,7 +89,7 @@ def test_a_shortened_trainer_walks_both_ends_of_an_epoch() -> None:
 
     notes, dropped = Notes(), Hook()
     trainer = plain(built(Counting), Still(), [notes, dropped], until="20ep")
-    shorten(trainer, steps=3, hooks=lambda given: [hook for hook in given if hook is not dropped])
+    shorten(trainer, steps=3, with_hooks=lambda given: [hook for hook in given if hook is not dropped])
     assert trainer.fit() == "finished"
     assert drawn == [4, 2, 4] and trainer.calls.hooks == [notes]
     assert notes.said == ["epoch 1 0.014", "step 3"], "due at the end, and the run is as long as it was"
@@ -127,22 +99,5 @@ def test_a_shortened_trainer_walks_both_ends_of_an_epoch() -> None:
 def test_an_average_of_a_shortened_trainer_begins_at_once() -> None:
     late = Averaging(every="50", start="3ep")
     trainer = plain(built(MLP), Still(), [late], until="20ep")
-    shorten(trainer, steps=2, hooks=lambda given: given)
+    shorten(trainer, steps=2, with_hooks=lambda given: given)
     assert trainer.fit() == "finished" and late.average.count == 2
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (torch.zeros(2, 3, dtype=torch.int64), "int64 (2, 3)"),
-        ([torch.zeros(2), {"a": torch.zeros(())}], "float32 (2,), a: float32 ()"),
-        (np.zeros((2, 2)), "ndarray (2, 2)"),
-        (["a", "b"], "2 str"),
-        ((), "nothing"),
-        (object(), "object"),
-        ([torch.zeros(1)] * 99, None),
-    ],
-)
-def test_what_a_batch_looks_like(value: object, text: str | None) -> None:
-    found = describe_value(value)
-    assert found == text if text is not None else len(found) == 122 and found.endswith(" …")
