@@ -7,7 +7,7 @@ import pytest
 
 from roost.base.errors import ConfigError
 from roost.config.sections.mirrors import MirrorSettings
-from roost.package.mirror_folders import check
+from roost.package.project_preflight import check_mirror_paths
 from tests.messages import Messages
 
 
@@ -35,7 +35,7 @@ def settings(**given: object) -> MirrorSettings:
 def test_a_place_that_is_not_its_own(kind: str, field: str, place: str, messages: Messages) -> None:
     copied = ["data/table.csv", "linked"]
     with pytest.raises(ConfigError) as found:
-        check(settings(**{kind: {field: place}}), where=lambda key: f"f:{key}", copied=copied)
+        check_mirror_paths(settings(**{kind: {field: place}}), where=lambda key: f"f:{key}", copied=copied)
     messages.check(found.value)
     assert (
         found.value.setting == f"mirrors.{kind}.{field}" and found.value.where == f"f:mirrors.{kind}.{field}"
@@ -44,9 +44,9 @@ def test_a_place_that_is_not_its_own(kind: str, field: str, place: str, messages
 
 def test_the_usual_places_are_looked_at_too() -> None:
     both = settings(csv=True, tensorboard=True)
-    check(both, where=lambda key: None, copied=["Model/Runner.py"])
-    check(settings(csv=False), where=lambda key: None, copied=["metrics.csv"])
+    check_mirror_paths(both, where=lambda key: None, copied=["Model/Runner.py"])
+    check_mirror_paths(settings(csv=False), where=lambda key: None, copied=["metrics.csv"])
     with pytest.raises(ConfigError, match=r"mirrors\.tensorboard\.folder.*'tensorboard'.*f:3"):
-        check(
+        check_mirror_paths(
             both, where=lambda key: "f:3" if key == "mirrors.tensorboard" else None, copied=["tensorboard/x"]
         )

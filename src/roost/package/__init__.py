@@ -18,6 +18,5 @@ In reading order:
 - lineage: the parents of a fork
 - resume_gate: what may change when a run continues
 - setting_locations: where a setting was set, for messages
-- mirror_folders: the paths that mirrors write to
 - results: files that a run or a task writes for other commands
 """

@@ -12,10 +12,10 @@ from roost.base.errors import ConfigError
 from roost.config import interpolation
 from roost.config.layers import Config
 from roost.config.settings import Settings, StateSettings, parse_state_settings
-from roost.package import environment, mirror_folders, package_name, snapshot
+from roost.package import environment, package_name, snapshot
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_settings, named_files
+from roost.package.project_preflight import check_mirror_paths, check_settings, named_files
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
 
@@ -121,7 +121,7 @@ def prepare_training(
         selection = like.selection
     else:
         selection = _select(config, chosen, files)
-    mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
+    check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
     return TrainingDraft(
         config=config,
         kind=PackageKind.TRAIN,

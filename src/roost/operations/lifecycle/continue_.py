@@ -21,11 +21,11 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import lineage, live_progress, mirror_folders, resume_gate, snapshot
+from roost.package import lineage, live_progress, resume_gate, snapshot
 from roost.package.checkpoints import checkpoint
 from roost.package.kinds import TaskKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_settings, named_files, require_runner
+from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import setting_locations
 
@@ -173,7 +173,7 @@ def next_session(package: PackageFolder, request: ContinueRequest) -> NextSessio
     settings = check_settings(values, project=project, package=str(package.path), where=where)
     named_files(settings, root=package.path, where=where)
     copied = [*package.manifest["files"], *package.manifest["links"]]
-    mirror_folders.check(settings.mirrors, copied=copied, where=where)
+    check_mirror_paths(settings.mirrors, copied=copied, where=where)
     return NextSession(package, request, settings, project, where, found)
 
 

@@ -30,11 +30,11 @@ from roost.operations.sessions.session_request import (
     require_startable,
     start_session,
 )
-from roost.package import environment, lineage, mirror_folders, package_name, records, resume_gate
+from roost.package import environment, lineage, package_name, records, resume_gate
 from roost.package.checkpoints import checkpoint, checkpoint_store, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_settings, named_files, require_runner
+from roost.package.project_preflight import check_mirror_paths, check_settings, named_files, require_runner
 from roost.package.results import skipped_steps
 from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import provenance_locations
@@ -136,7 +136,7 @@ def _plan_fork(source: PackageFolder, request: ForkRequest) -> _ForkPlan:
     settings = check_settings(values, project=project, package="${package}", where=where)
     files = named_files(settings, root=source.path, where=where)
     selection = _selection(source, files)
-    mirror_folders.check(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
+    check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=where)
     lineage.require_loadable(differences)
     changed = resume_gate.changed_files(source)
     return _ForkPlan(
