@@ -120,6 +120,7 @@ class Trainer(TrainerRequests):
             timing=stepper.timing,
             late_copies=LateCopies(stepper.optimizers, self.averages),
             prepare=self._prepare_save,
+            # Of the present agenda: `roost check` replaces it.
             drop_requests=lambda: self.agenda.drop_save_requests(),
             request_save=lambda: self.agenda.request("save"),
             on_save=self._call_on_save,

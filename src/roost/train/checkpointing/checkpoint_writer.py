@@ -227,6 +227,27 @@ class _Failure:
         return OSError(self.errno, text) if self.errno is not None else self.kind(text)
 
 
+def prepare_together(ranks: Ranks, action: Callable[[], T]) -> T:
+    """Runs an action on every rank before their state is saved; returns its result. If the disk fails on one
+    rank, no rank begins the save: otherwise the others would combine their state with that rank's next one.
+
+    Raises:
+        OSError: The disk is full, an I/O error, …; raised on every rank.
+        RuntimeError: Another rank has ended.
+    """
+    found, failure = None, None
+    try:
+        found = action()
+    except OSError as error:
+        if not ranks.are_several:
+            raise
+        failure = _Failure.from_error(ranks, error)
+    for one in ranks.control.gather(failure, _SAVE_POINT):
+        if one is not None:
+            raise one.to_exception()
+    return cast("T", found)
+
+
 def write(
     folder: Path,
     files: list[PartFile],
@@ -261,73 +282,14 @@ def write(
         if len(known) < len(sizes):
             raise TornCopy("the state was changed while it was copied")
         prepare = functools.partial(_make_staging, folder, sum(known), before)
-        return _write(prepare, files, describe, ranks, pace)
+        return _write_and_commit(prepare, files, describe, ranks, pace)
     except RuntimeError as error:
         if ranks.are_several:
             raise _peer_lost() from error
         raise
 
 
-def prepare_together(ranks: Ranks, action: Callable[[], T]) -> T:
-    """Runs an action on every rank before their state is saved; returns its result. If the disk fails on one
-    rank, no rank begins the save: otherwise the others would combine their state with that rank's next one.
-
-    Raises:
-        OSError: The disk is full, an I/O error, …; raised on every rank.
-        RuntimeError: Another rank has ended.
-    """
-    found, failure = None, None
-    try:
-        found = action()
-    except OSError as error:
-        if not ranks.are_several:
-            raise
-        failure = _Failure.from_error(ranks, error)
-    for one in ranks.control.gather(failure, _SAVE_POINT):
-        if one is not None:
-            raise one.to_exception()
-    return cast("T", found)
-
-
-def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
-    """Runs a read on every rank. If it fails on one rank, all raise the same kind of error, so all continue
-    in the same way.
-
-    Raises:
-        Damaged, NotFound, OSError: The first rank that failed raised this error.
-        PeerLost: That rank failed with any other error, which it raises itself.
-        RuntimeError: Another rank has ended.
-    """
-    found, own, failure = None, None, None
-    try:
-        found = action()
-    except Exception as error:  # noqa: BLE001  - raised below, after the other ranks are informed
-        own, failure = error, _Failure.from_error(ranks, error, otherwise=PeerLost)
-    first = next(filter(None, ranks.saving.gather(failure, "the reading of a checkpoint")), None)
-    if first is None:
-        return cast("T", found)
-    if own is not None and first.rank == ranks.rank:
-        raise own
-    raise first.to_exception() from own
-
-
-def end_together(ranks: Ranks) -> None:
-    """Waits until every rank has reached this point.
-
-    Raises:
-        PeerLost: Another rank has ended.
-    """
-    try:
-        ranks.saving.barrier("the end")
-    except RuntimeError as error:
-        raise _peer_lost() from error
-
-
-def _peer_lost() -> PeerLost:
-    return PeerLost("another rank ended while a checkpoint was written")
-
-
-def _write(
+def _write_and_commit(
     prepare: Callable[[], tuple[Path, Path]],
     files: list[PartFile],
     describe: Callable[[int], Manifest],
@@ -362,17 +324,6 @@ def _write(
             durable.discard(staging[1])
 
 
-def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
-    """Returns the result of ``action``, or its failure to be sent to the other ranks. With a single rank the
-    error is raised."""
-    try:
-        return action()
-    except Exception as error:
-        if not ranks.are_several:
-            raise
-        return _Failure.from_error(ranks, error)
-
-
 def _make_staging(folder: Path, needed: int, before: Callable[[], None]) -> tuple[Path, Path]:
     """Returns the folder of the checkpoint and the staging folder in which it is written."""
     before()
@@ -388,3 +339,52 @@ def _commit(final: Path, staging: Path, every: list[Any], describe: Callable[[in
     checkpoint.write_manifest(staging, manifest)
     durable.commit_folder(staging, final)
     return manifest
+
+
+def end_together(ranks: Ranks) -> None:
+    """Waits until every rank has reached this point.
+
+    Raises:
+        PeerLost: Another rank has ended.
+    """
+    try:
+        ranks.saving.barrier("the end")
+    except RuntimeError as error:
+        raise _peer_lost() from error
+
+
+def read_together(ranks: Ranks, action: Callable[[], T]) -> T:
+    """Runs a read on every rank. If it fails on one rank, all raise the same kind of error, so all continue
+    in the same way.
+
+    Raises:
+        Damaged, NotFound, OSError: The first rank that failed raised this error.
+        PeerLost: That rank failed with any other error, which it raises itself.
+        RuntimeError: Another rank has ended.
+    """
+    found, own, failure = None, None, None
+    try:
+        found = action()
+    except Exception as error:  # noqa: BLE001  - raised below, after the other ranks are informed
+        own, failure = error, _Failure.from_error(ranks, error, otherwise=PeerLost)
+    first = next(filter(None, ranks.saving.gather(failure, "the reading of a checkpoint")), None)
+    if first is None:
+        return cast("T", found)
+    if own is not None and first.rank == ranks.rank:
+        raise own
+    raise first.to_exception() from own
+
+
+def _capture_failure(ranks: Ranks, action: Callable[[], T]) -> T | _Failure:
+    """Returns the result of ``action``, or its failure to be sent to the other ranks. With a single rank the
+    error is raised."""
+    try:
+        return action()
+    except Exception as error:
+        if not ranks.are_several:
+            raise
+        return _Failure.from_error(ranks, error)
+
+
+def _peer_lost() -> PeerLost:
+    return PeerLost("another rank ended while a checkpoint was written")
