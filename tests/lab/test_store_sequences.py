@@ -32,7 +32,7 @@ from roost.lab.queue.task import (
     SUCCEEDED,
     Task,
 )
-from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache
+from roost.lab.scheduling.scheduler import UnfinishedTaskCache
 from tests.lab.queued import card, task
 
 CARDS = [card(number, 10_000) for number in range(2)]

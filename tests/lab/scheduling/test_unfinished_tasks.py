@@ -12,7 +12,7 @@ import pytest
 from roost.lab.queue import history, task_rows
 from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import LIVE, PENDING, RUNNING, STOP, SUCCEEDED, Task
-from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache
+from roost.lab.scheduling.scheduler import UnfinishedTaskCache
 from tests.lab.queued import card, task
 from tests.messages import Messages
 

@@ -1,7 +1,6 @@
 """The scheduling pass of the daemon and the handling of attempts; what is decided here is carried out here.
 
 scheduler: one pass: reads the state, decides by the policy, starts tasks
-unfinished_tasks: the pending and live tasks, read incrementally
 site_rules: the rules of the machine's owner
 other_queues: the demand of the other queues of the machine, and what this one publishes
 reason_writer: writes the reasons of waiting tasks into the queue

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from roost.base.errors import Refused, RoostError
 from roost.devices import lease_files, usage_ledger
@@ -23,12 +24,11 @@ from roost.lab.policy.decision import Policy
 from roost.lab.policy.policy_state import Placement, PolicyState, Rules
 from roost.lab.policy.reason_codes import CARDS, DISK, MACHINE, RACE, TAKEN, reason_code
 from roost.lab.queue.queue_store import ConcurrentChange, QueueStore
-from roost.lab.queue.task import EVICT, FAILED, PENDING, Task
+from roost.lab.queue.task import ENDED, EVICT, FAILED, LIVE, PENDING, Task
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.reason_writer import ReasonWriter
 from roost.lab.scheduling.site_rules import read_rules
-from roost.lab.scheduling.unfinished_tasks import UnfinishedTaskCache, UnfinishedTasks
 
 _MACHINE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """The machine lacks a resource for any task."""
@@ -45,6 +45,50 @@ def card_capacities(store: QueueStore, read_cards: Callable[[], list[Card]], car
     with suppress(RoostError, OSError):
         return own_mb, max((capacity_mb(card, rules) for card in usable(read_cards(), rules)), default=own_mb)
     return own_mb, own_mb
+
+
+class UnfinishedTasks(NamedTuple):
+    """The tasks at one time, without their session plans, in the order of submission."""
+
+    pending: list[Task]
+    live: list[Task]
+
+
+class UnfinishedTaskCache:
+    """The tasks of one queue that have not ended, for repeated reads. A task that has not changed is the same
+    object as before. Its reason may be older, as a new reason is no transition.
+
+    Each transition is recorded as an event in the same transaction (`QueueStore`). So every committed change
+    of any process is found, and a rolled back one is not.
+
+    Args:
+        store: The queue.
+    """
+
+    def __init__(self, store: QueueStore) -> None:
+        self._store = store
+        self._seq = 0
+        self._tasks: dict[str, Task] = {}
+        """In the order of submission; an ended task never comes back."""
+
+    def refresh(self) -> UnfinishedTasks:
+        """Returns the tasks as they are now."""
+        seq, changed = self._store.tasks_since(self._seq)
+        unfinished = self._tasks
+        if changed is None:  # read after ``seq``: changes in between are read again next time
+            changed = self._store.tasks(states=[PENDING, *LIVE])
+            unfinished.clear()
+        self._seq = seq
+        for task in changed:
+            before = unfinished.get(task.id)
+            if task.state in ENDED:
+                unfinished.pop(task.id, None)
+            elif before is None or before.version != task.version:
+                unfinished[task.id] = task
+        tasks = unfinished.values()
+        return UnfinishedTasks(
+            [task for task in tasks if task.state == PENDING], [task for task in tasks if task.state in LIVE]
+        )
 
 
 class Scheduler:

@@ -2,7 +2,7 @@
 
 In reading order:
 
-session_plan: the session plan, which names the program and its environment.
+session_plan: the session plan, which names the program, and its environment, that of the caller.
 session_start: adds a session to a package and starts its supervisor.
 session_control: stop requests to a running session.
 abandoned_sessions: kills processes whose guard and supervisor were both killed.

@@ -4,7 +4,6 @@ resources: the options of a task and whether this machine can meet them
 new_tasks: new rows of the queue, queued all or none
 submit: trainings become tasks
 sweep: overrides with several values, expanded to combinations
-sweep_packages: the packages of a sweep
 submit_command: a command of the user becomes a task
 memory_profile: the key under which the memory use of a task is learned
 list_tasks: the rows of `roost tasks`

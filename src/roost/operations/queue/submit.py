@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from roost.base import durable
 from roost.base.errors import Refused, UsageError
 from roost.base.interval import parse_duration
 from roost.base.system import state_folder
@@ -30,7 +32,7 @@ from roost.operations.lifecycle.continue_ import (
     previous_device,
     raise_limit_fix,
 )
-from roost.operations.queue import sweep, sweep_packages
+from roost.operations.queue import sweep
 from roost.operations.queue.new_tasks import (
     NewTasks,
     enqueue,
@@ -51,6 +53,8 @@ from roost.operations.sessions.session_request import first_request, lock_packag
 from roost.package import package_name
 from roost.package.package import PackageFolder
 from roost.package.package_draft import TrainingDraft, prepare_training
+
+_MAX_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,13 +230,63 @@ def _create_tasks(
 ) -> Iterator[Task]:
     sweep_id, sweep_name = (new_id(time.time()), request.name) if len(prepared) > 1 else (None, None)
     plans = [(one.plan, one.name) for one in prepared]
-    with contextlib.closing(
-        sweep_packages.create_packages(plans, command=request.command, report=report)
-    ) as packages:
+    with contextlib.closing(create_packages(plans, command=request.command, report=report)) as packages:
         for one, package in zip(prepared, packages, strict=True):
             yield new_task(
                 package, one.session, one.options, conditions, sweep=sweep_id, sweep_name=sweep_name
             )
+
+
+def create_packages(
+    plans: Sequence[tuple[TrainingDraft, str | None]],
+    *,
+    command: Sequence[str],
+    report: Callable[[str], None] = lambda _: None,
+) -> Generator[PackageFolder]:
+    """Makes the packages of a sweep, with several threads, because most of the time goes into waiting for the
+    disk. If the caller closes the generator early, packages that it has not
+    received are removed.
+
+    Args:
+        plans: What each package is made of, all of one project, and its name. A single name that is in use is
+            refused; names of several get suffixes.
+        command: The command line as typed.
+        report: Called with a line of progress for each package.
+
+    Yields:
+        The packages, in the order of ``plans``.
+
+    Raises:
+        Refused: The name is in use.
+        OSError: A package cannot be written.
+    """
+    (plan, name), *others = plans
+    first = plan.create(name, exactly=name is not None and not others, command=command)
+    yield first
+    if not others:
+        return
+    with ThreadPoolExecutor(_MAX_THREADS) as pool:
+        making = [pool.submit(plan.create, name, command=command, like=first) for plan, name in others]
+        num_taken = 0
+        try:
+            for number, one in enumerate(making, 2):
+                package = one.result()
+                report(f"{number} of {len(plans)} packages made")
+                num_taken += 1
+                yield package
+        finally:
+            _remove_packages(making[num_taken:])
+
+
+def _remove_packages(making: Sequence[Future[PackageFolder]]) -> None:
+    """Cancels the packages that are being made and removes the finished ones; a failed one has removed
+    itself."""
+    for one in making:
+        one.cancel()
+    for one in making:
+        if not one.cancelled() and one.exception() is None:
+            with contextlib.suppress(OSError):  # the folder remains; no task runs it
+                durable.remove_folder(one.result().path)
 
 
 def _not_a_sweep() -> UsageError:

@@ -15,7 +15,7 @@ import msgspec
 from roost.base.errors import NotFound, Refused, UsageError
 from roost.devices.resource_request import TaskOptions
 from roost.lab.queue.task import Task
-from roost.lab.sessions.session_plan import SessionPlan
+from roost.lab.sessions.session_plan import SessionPlan, callers_environment
 from roost.operations import lab
 from roost.operations.queue.new_tasks import NewTasks, enqueue, new_task, require_unused_name
 from roost.operations.queue.resources import (
@@ -25,7 +25,6 @@ from roost.operations.queue.resources import (
     with_card_count,
 )
 from roost.operations.resolve import RUNS_FOLDER
-from roost.operations.sessions.caller_environment import callers_environment
 from roost.package.kinds import PackageKind, TaskKind
 from roost.package.package import PackageFolder
 from roost.supervisor.limits import SessionLimits

@@ -22,9 +22,8 @@ from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
 from roost.lab.sessions import session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.lab.sessions.session_plan import SessionPlan
+from roost.lab.sessions.session_plan import SessionPlan, callers_environment
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
-from roost.operations.sessions.caller_environment import callers_environment
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
 from roost.operations.sessions.session_deadline import SessionDeadline, deadline_of
