@@ -74,7 +74,7 @@ class _PackageRequest(msgspec.Struct):
 
 @functools.cache
 def _checked_struct(schema: type[JsonFields]) -> type[msgspec.Struct]:
-    """Returns a struct of the `Checked` fields of a schema, by which msgspec validates a file. It is made when
+    """Returns a struct of the `Checked` fields of a schema, by which msgspec checks a file. It is made when
     it is needed, because that takes a millisecond, which most commands save."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, hint in get_type_hints(schema, include_extras=True).items():
