@@ -15,6 +15,7 @@ from roost.config.settings import Settings, parse_settings
 from roost.operations.sessions import session_request
 from roost.operations.sessions.session_request import session_plan, start_session, worker_environment
 from roost.package.session_schema import SessionRequest
+from roost.supervisor.limits import SessionLimits
 from tests.operations.packages import VALUES, package
 
 CPU = {"kind": "train", "device": "cpu", "strategy": "single", "ranks": 1}
@@ -93,3 +94,7 @@ def test_a_training_of_several_ranks_shares_the_cores() -> None:
     body = SessionRequest.from_json({**CPU, "strategy": "ddp", "ranks": 2})
     made = session_plan(body, with_values(threads=3))
     assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]
+
+
+def test_a_session_without_settings_has_the_limits_that_they_give_by_default() -> None:
+    assert session_request.supervisor_limits(LimitSettings()) == SessionLimits()
