@@ -25,6 +25,7 @@ from roost.operations.sessions import foreground_lease
 from roost.operations.sessions.foreground_lease import SessionCards, cards_of_session, choose_one_card
 from roost.operations.sessions.session_request import StartedSession, start_session
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package, project
 from tests.waiting import wait_for
@@ -107,7 +108,9 @@ def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     needs = cards_of_session({"device": "auto"})
     lease = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     with pytest.raises(CardsBusy):
-        start_session(made, lock_fd, {"device": "auto"}, parse_settings(VALUES), session_cards=needs)
+        start_session(
+            made, lock_fd, SessionRequest(device="auto"), parse_settings(VALUES), session_cards=needs
+        )
     assert made.sessions() == []
     lease.close()
     os.close(lock_fd)

@@ -14,6 +14,8 @@ from roost.config.sections.limits import LimitSettings
 from roost.config.settings import Settings, parse_settings
 from roost.operations.sessions import session_request
 from roost.operations.sessions.session_request import session_plan, start_session, worker_environment
+from roost.package.session_schema import SessionRequest
+from roost.supervisor.limits import SessionLimits
 from tests.operations.packages import VALUES, package
 
 CPU = {"kind": "train", "device": "cpu", "strategy": "single", "ranks": 1}
@@ -29,7 +31,9 @@ def test_starts_the_worker_and_hands_over_the_lock(tmp_path: Path) -> None:
     made.output.write_bytes(b"before\n")
     lock_fd = made.lock()
     try:
-        started = start_session(made, lock_fd, {"kind": "train", "device": "cpu"}, parse_settings(VALUES))
+        started = start_session(
+            made, lock_fd, SessionRequest(kind="train", device="cpu"), parse_settings(VALUES)
+        )
     finally:
         os.close(lock_fd)
     with pytest.raises(Refused, match="session 1"):
@@ -71,7 +75,7 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("ROOST_DEADLINE", "1795271400")
     monkeypatch.setenv("PYTHONHASHSEED", "9")
-    body = {**CPU, "kind": "train"}
+    body = SessionRequest.from_json(CPU)
     made = session_plan(body, with_values(seed=7, limits={"wall_time": "90s", "grace": "5s"}))
     assert made.env["MINE"] == "1" and not {"RANK", "ROOST_DEADLINE"} & made.env.keys()
     assert made.own_env == {
@@ -82,11 +86,15 @@ def test_a_training_has_the_callers_environment_and_above_it_its_own(monkeypatch
     }
     assert made.limits["wall_seconds"] == 90.0 and made.limits["grace_seconds"] == 5.0
     assert made.request == body and made.argv[0] == sys.executable and not made.is_command
-    on_gpu = {**CPU | {"device": "cuda"}, "kind": "train"}
+    on_gpu = SessionRequest.from_json({**CPU, "device": "cuda"})
     assert "CUDA_VISIBLE_DEVICES" not in session_plan(on_gpu, with_values()).own_env
 
 
 def test_a_training_of_several_ranks_shares_the_cores() -> None:
-    body = {**CPU, "strategy": "ddp", "ranks": 2, "kind": "train"}
+    body = SessionRequest.from_json({**CPU, "strategy": "ddp", "ranks": 2})
     made = session_plan(body, with_values(threads=3))
     assert [rank["OMP_NUM_THREADS"] for rank in made.ranks] == ["3", "3"]
+
+
+def test_a_session_without_settings_has_the_limits_that_they_give_by_default() -> None:
+    assert session_request.supervisor_limits(LimitSettings()) == SessionLimits()

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roost.config.sections.checkpoint import CheckpointSettings
 from roost.package.checkpoints import checkpoint, retention
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.checkpoints.retention import BestRule, RetentionPolicy
@@ -172,3 +173,7 @@ def test_a_best_of_another_line_is_not_best_of_this_one() -> None:
 def test_nothing_gives_nothing() -> None:
     assert retention.lineage([]) == [] and retention.retained_ids([], RetentionPolicy()) == set()
     assert retention.lineage(history({}), tip=5) == []
+
+
+def test_the_default_policy_is_that_of_the_settings() -> None:
+    assert RetentionPolicy() == retention.policy_from_settings(CheckpointSettings())

@@ -182,7 +182,7 @@ class LocalExecutor:
         """Returns the session of the newest attempt, or the one that restarted automatically after it."""
         for found in reversed(package.sessions()):
             if found.request.task == task.id:
-                return found if found.request.get("attempt") == task.attempt else None
+                return found if found.request.attempt == task.attempt else None
         return None
 
 
@@ -196,7 +196,7 @@ def _has_started(package: PackageFolder, task: Task) -> bool:
     own = [one for one in package.sessions() if one.request.task == task.id]
     if not own or own[-1].record is None:
         return False
-    attempt = own[-1].request.get("attempt")
+    attempt = own[-1].request.attempt
     if isinstance(attempt, int) and attempt > task.attempt:
         what = f"another queue knows this task, and has started its attempt {attempt}"
         fix = f"continue it with `roost submit continue {shlex.quote(str(package.path))}`"

@@ -6,6 +6,7 @@ line that names it, and no failure in the middle of an operation.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,13 +72,16 @@ class _PackageRequest(msgspec.Struct):
     ancestors: list[lineage.ForkParent] = []
 
 
-def _checked_struct(schema: type[JsonFields], **namespace: Any) -> type[msgspec.Struct]:
-    """Returns a struct of the fields of a schema that are `Checked`, by which msgspec validates a file."""
+@functools.cache
+def _checked_struct(schema: type[JsonFields]) -> type[msgspec.Struct]:
+    """Returns a struct of the `Checked` fields of a schema, by which msgspec checks a file. It is made when
+    it is needed, because that takes a millisecond, which most commands save."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, hint in get_type_hints(schema, include_extras=True).items():
         if CHECKED in getattr(hint, "__metadata__", ()):
             default, kind = schema.DEFAULTS[name], _msgspec_type(hint)
             fields.append((name, kind) if default is REQUIRED else (name, kind, default))
+    namespace = {"__post_init__": _require_process} if schema is SessionRecord else None
     return msgspec.defstruct(schema.__name__, fields, kw_only=True, namespace=namespace)
 
 
@@ -96,11 +100,6 @@ def _msgspec_type(hint: Any) -> Any:
 def _require_process(record: Any) -> None:
     if record.state in ("starting", "running") and (record.host is None or record.pid is None):
         raise ValueError("a running session without host and pid")
-
-
-_SESSION_REQUEST = _checked_struct(SessionRequest)
-_SESSION_RECORD = _checked_struct(SessionRecord, __post_init__=_require_process)
-_ANALYSIS_REQUEST = _checked_struct(AnalysisSessionRequest)
 
 
 class _PackageRecord(msgspec.Struct):
@@ -197,9 +196,13 @@ def sessions(package: Path) -> list[Session]:
 
 
 def _require_session(package: Path, session: Session) -> None:
-    _require_schema(package, f"sessions/{session.number}.request.json", session.request, _SESSION_REQUEST)
+    _require_fields(package, f"sessions/{session.number}.request.json", session.request, SessionRequest)
     if session.record is not None:
-        _require_schema(package, f"sessions/{session.number}.json", session.record, _SESSION_RECORD)
+        _require_fields(package, f"sessions/{session.number}.json", session.record, SessionRecord)
+
+
+def _require_fields(package: Path, name: str, found: object, schema: type[JsonFields]) -> None:
+    _require_schema(package, name, found, _checked_struct(schema))
 
 
 def _printable_session(session: Session) -> Session:
@@ -220,9 +223,10 @@ def analyses(package: Path) -> list[Session]:
     found = analysis_folder.read_all(package / analysis_folder.NAME)
     for one in found:
         place = f"{analysis_folder.NAME}/{one.number}"
-        _require_schema(package, f"{place}/{analysis_folder.REQUEST}", one.request, _ANALYSIS_REQUEST)
+        request = f"{place}/{analysis_folder.REQUEST}"
+        _require_fields(package, request, one.request, AnalysisSessionRequest)
         if one.record is not None:
-            _require_schema(package, f"{place}/{analysis_folder.RECORD}", one.record, _SESSION_RECORD)
+            _require_fields(package, f"{place}/{analysis_folder.RECORD}", one.record, SessionRecord)
     return list(map(_printable_session, found))
 
 

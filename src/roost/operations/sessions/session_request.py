@@ -82,7 +82,7 @@ def require_startable(request: Mapping[str, Any], settings: Settings) -> Session
 def start_session(
     package: PackageFolder,
     lock_fd: int,
-    request: Mapping[str, Any],
+    request: SessionRequest,
     settings: Settings,
     *,
     session_cards: SessionCards = SessionCards(),  # noqa: B008  - immutable
@@ -104,7 +104,7 @@ def start_session(
     """
     deadline = deadline_of(settings.limits)
     deadline.notes.extend(session_cards.notes)
-    cards = session_cards.ids if session_cards.hide_others else request.get("cards")
+    cards = session_cards.ids if session_cards.hide_others else request.cards
     with closing(foreground_lease.take_leases(session_cards.cards, package.path)) as leases:
         return _start_with_leases(package, lock_fd, request, settings, deadline, leases, cards)
 
@@ -112,13 +112,13 @@ def start_session(
 def _start_with_leases(
     package: PackageFolder,
     lock_fd: int,
-    request: Mapping[str, Any],
+    request: SessionRequest,
     settings: Settings,
     deadline: SessionDeadline,
     leases: Leases,
     cards: Sequence[str] | None,
 ) -> StartedSession:
-    num_nodes = int(request.get("num_nodes", 1))
+    num_nodes = request.num_nodes
     token = secrets.token_hex(16)
     plan = session_plan(request, settings)
     if num_nodes > 1:
@@ -132,7 +132,7 @@ def _start_with_leases(
         package,
         lock_fd,
         plan,
-        cards=None if request.get("device") == "cpu" else cards,
+        cards=None if request.device == "cpu" else cards,
         leases=leases if leases.fds else None,
         deadline=deadline.at,
         token=token,
@@ -174,7 +174,7 @@ def first_request(
     )
 
 
-def session_plan(body: Mapping[str, Any], settings: Settings) -> SessionPlan:
+def session_plan(body: SessionRequest, settings: Settings) -> SessionPlan:
     """Returns the session plan of a training.
 
     Args:
@@ -185,10 +185,10 @@ def session_plan(body: Mapping[str, Any], settings: Settings) -> SessionPlan:
         request=dict(body),
         argv=list(_WORKER),
         env=callers_environment(),
-        own_env=own_environment(cpu=body.get("device") == "cpu"),
+        own_env=own_environment(cpu=body.device == "cpu"),
         limits=supervisor_limits(settings.limits)._asdict(),
         ranks=rank_layout.rank_environments(body, settings),
-        restart=int(body.get("restart", 0)),
+        restart=body.restart,
     )
 
 
