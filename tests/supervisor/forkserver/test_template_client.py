@@ -197,7 +197,7 @@ ONCE = "here(f'ran{os.getpid()}'); end('succeeded', 0)"
 DIES_AFTER_THE_FORK = """
 import os, signal, sys
 from roost.supervisor.forkserver import template_process
-template_process._reply = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+template_process._send = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 template_process.load_modules()
 template_process.serve(sys.argv[1], template_process.Preload())
 """
@@ -254,14 +254,14 @@ def test_one_that_is_killed_after_it_has_forked(session: Session, tmp_path: Path
 def test_one_that_is_killed_after_it_has_answered(
     session: Session, pool: TemplatePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = template_client._exchange
+    read_answer = template_client._read_answer
 
-    def exchange_and_kill(*arguments: Any) -> tuple[int, int]:
-        answer = exchange(*arguments)
+    def read_and_kill(*arguments: Any) -> tuple[int, int]:
+        found = read_answer(*arguments)
         template_process(pool).kill()
-        return answer
+        return found
 
-    monkeypatch.setattr(template_client, "_exchange", exchange_and_kill)
+    monkeypatch.setattr(template_client, "_read_answer", read_and_kill)
     coming = fork(session, pool.guard_template, ONCE)
     assert isinstance(coming.guard, ForkedGuard) and ran_once(session, coming)
     assert coming.guard.returncode == 1, "the template, which knows the exit code, is gone"

@@ -97,14 +97,14 @@ def test_no_start_waits_for_a_template_whose_queue_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("roost.supervisor.forkserver.template_client._ANSWER_SECONDS", 0.1)
     path = template_client.worker_template(spec())
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as paused:
+    assert path is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as paused:
         paused.bind(str(path))
-        paused.listen(0)
-        there = template_client._connect(path)
-        assert there is not None and template_client._connect(path) is None and not forks(spec())
-        there.close()
+        with template_client._connect(path) as client, pytest.raises(BlockingIOError):
+            while True:
+                client.send(b"")
+        assert not forks(spec()) and path.exists()
 
 
 def test_what_imports_have_found_out_a_worker_finds_out_for_itself(

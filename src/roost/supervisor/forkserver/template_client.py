@@ -85,50 +85,63 @@ def fork_guard(
 
 def is_listening(path: Path) -> bool:
     """Whether a template listens at a path."""
-    connection = _connect(path)
-    if connection is not None:
-        connection.close()
-    return connection is not None
+    try:
+        _connect(path).close()
+    except (OSError, Refused):
+        return False
+    return True
 
 
 def _request_guard(path: Path, fds: Sequence[int]) -> ForkedGuard | None:
     """Has the template that listens at a path fork a guard; None if there is no template, or it was killed,
     is paused, or cannot fork."""
-    connection = _connect(path) if len(fds) + 2 <= template_process.MAX_FDS else None
-    if connection is None:
+    if not path.exists() or len(fds) + 3 > template_process.MAX_FDS:
         return None
     with ExitStack() as child_ends, ExitStack() as failed:
-        failed.callback(connection.close)
         try:
-            connection.settimeout(_ANSWER_SECONDS)
+            answer, answer_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            failed.callback(answer.close)
+            child_ends.callback(answer_end.close)
             stdin_fd, stdin = _pipe(child_ends, failed, caller_writes=True)
             stderr_fd, stderr = _pipe(child_ends, failed, caller_writes=False)
-            pid, pidfd = _exchange(connection, [stdin_fd, stderr_fd, *fds])
+            with _connect(path) as requests:
+                sent = [answer_end.fileno(), stdin_fd, stderr_fd, *fds]
+                socket.send_fds(requests, [template_process.FORK_REQUEST], sent)
+        except (OSError, Refused):
+            return None
+        child_ends.close()  # else the answer of a template that is killed now would be awaited
+        try:
+            pid, pidfd = _read_answer(answer)
         except (OSError, ValueError):
             with suppress(OSError):
                 path.unlink()  # no other process must wait for it
             return None
         failed.pop_all()
-    return ForkedGuard(pid, pidfd, stdin, stderr, connection)
+    return ForkedGuard(pid, pidfd, stdin, stderr, answer)
 
 
-def _connect(path: Path) -> socket.socket | None:
-    """Returns a connection to the template that listens there; None if there is none."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.setblocking(False)  # the queue of a paused template may be full: do not wait
+def _connect(path: Path) -> socket.socket:
+    """Returns a socket that sends to the template that listens at a path.
+
+    Raises:
+        OSError: There is none, or no descriptor is left.
+        Refused: Other users may have put it there.
+    """
+    # The template gets the lock, and all that the worker may know.
+    state_folder.require_owner_and_mode(path.parent, 0o700)
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    requests.setblocking(False)  # the queue of a paused template may be full: do not wait
     try:
-        # The template gets the lock, and all that the worker may know.
-        state_folder.require_owner_and_mode(path.parent, 0o700)
-        found = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # The path of a socket is limited to 107 bytes.
-            connection.connect(f"/proc/self/fd/{found}/{path.name}")
+            requests.connect(f"/proc/self/fd/{folder}/{path.name}")
         finally:
-            os.close(found)
-    except (OSError, Refused):
-        connection.close()
-        return None
-    return connection
+            os.close(folder)
+    except OSError:
+        requests.close()
+        raise
+    return requests
 
 
 def _pipe(child_ends: ExitStack, failed: ExitStack, *, caller_writes: bool) -> tuple[int, IO[bytes]]:
@@ -140,13 +153,13 @@ def _pipe(child_ends: ExitStack, failed: ExitStack, *, caller_writes: bool) -> t
     return child_fd, failed.enter_context(open(own_fd, "wb" if caller_writes else "rb"))
 
 
-def _exchange(connection: socket.socket, fds: Sequence[int]) -> tuple[int, int]:
+def _read_answer(answer: socket.socket) -> tuple[int, int]:
     """Returns the pid and pidfd of a forked guard. Raises OSError or ValueError if there is none."""
-    socket.send_fds(connection, [template_process.FORK_REQUEST], fds)
-    message, answered, _, _ = socket.recv_fds(connection, 256, 1, socket.MSG_CMSG_CLOEXEC)
-    if len(answered) != 1:
+    answer.settimeout(_ANSWER_SECONDS)
+    message, fds, _, _ = socket.recv_fds(answer, 256, 1, socket.MSG_CMSG_CLOEXEC)
+    if len(fds) != 1:
         raise OSError(f"no guard was forked: {message.decode()}")
-    return int(message), answered[0]
+    return int(message), fds[0]
 
 
 class ForkedGuard:
@@ -157,7 +170,7 @@ class ForkedGuard:
         pidfd: Its pidfd.
         stdin: Receives the spec; before it nothing is run.
         stderr: Contains the error if the guard cannot start.
-        connection: Receives its exit code from the template.
+        answer: Receives its exit code from the template.
     """
 
     def __init__(
@@ -166,11 +179,11 @@ class ForkedGuard:
         pidfd: int,
         stdin: IO[bytes],
         stderr: IO[bytes],
-        connection: socket.socket,
+        answer: socket.socket,
     ) -> None:
         self.pid, self.stdin, self.stderr = pid, stdin, stderr
         self.returncode: int | None = None
-        self._pidfd, self._connection = pidfd, connection
+        self._pidfd, self._answer = pidfd, answer
 
     def send_signal(self, signum: int) -> None:
         """Sends a signal to the guard, unless it has ended."""
@@ -209,8 +222,8 @@ class ForkedGuard:
 
     def _code(self) -> int:
         try:
-            self._connection.settimeout(_REAPED_SECONDS)
-            return int(self._connection.recv(16))
+            self._answer.settimeout(_REAPED_SECONDS)
+            return int(self._answer.recv(16))
         except (OSError, ValueError):  # the template was killed, or is paused
             return _UNKNOWN_EXIT_CODE
 
@@ -219,6 +232,6 @@ class ForkedGuard:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
-        self._connection.close()
+        self._answer.close()
 
     __del__ = close  # a caller that does not wait for the end need not close

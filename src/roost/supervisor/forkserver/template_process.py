@@ -3,11 +3,14 @@ request.
 
     python -I -S template_process.py SOCKET
 
-It listens at the path, and ends when its stdin does; its children continue. This one has loaded nothing but
-the standard library and roost; `torch_template` is the other, whose guards can fork a worker that has torch
-imported. A client (`template_client`) connects once for each guard and sends the guard's descriptors, which
-become its numbers 0, 2, 3, 4, …; it receives the guard's pid with its pidfd, and later its exit code. The
-spec comes through the guard's own stdin, so a guard whose client is gone runs nothing.
+It receives datagrams at the path, and ends when its stdin does; its children continue. This one has loaded
+nothing but the standard library and roost; `torch_template` is the other, whose guards can fork a worker that
+has torch imported.
+
+Each datagram of a client (`template_client`) brings the descriptors of one guard: a socket for the answer,
+and those that become the guard's numbers 0, 2, 3, 4, … The answer is the guard's pid with its pidfd, and
+later its exit code. The spec comes through the guard's own stdin, so a guard whose client is gone runs
+nothing. If the template is killed, the kernel closes the socket for the answer.
 """
 
 # Standard library only
@@ -42,7 +45,6 @@ FIRST_FD = 3
 """The number of the first descriptor that a guard gets after its stdin and stderr."""
 MAX_FDS = 250
 """In one message; the kernel takes 253."""
-_LISTEN_BACKLOG = 64
 
 
 class Preload(NamedTuple):
@@ -75,10 +77,10 @@ def load_modules() -> None:
 
 
 def serve(path: str, preload: Preload) -> NoReturn:
-    """Listens, and forks a guard for each request; becomes the guard in each child.
+    """Forks a guard for each request; becomes the guard in each child.
 
     Args:
-        path: Of the socket, which is created here: from now on this process can be forked.
+        path: Of the socket for requests, which is created here: from now on this process can be forked.
         preload: What this process has loaded.
     """
     process_title.set_title("template")
@@ -89,17 +91,16 @@ def serve(path: str, preload: Preload) -> NoReturn:
 
 
 class _TemplateServer:
-    """The template at work: its clients, and its guards that have not ended yet, by their pidfds."""
+    """The template at work: its socket, and its guards that have not ended yet."""
 
     def __init__(self, path: str, preload: Preload) -> None:
         self._path, self._preload, self._forks = path, preload, True
-        self._clients: dict[int, socket.socket] = {}
         self._guards: dict[int, tuple[int, socket.socket]] = {}
-        """By pidfd: the pid of each guard, and the client that receives its exit code."""
-        self._listening = _listen(path)
+        """By pidfd: the pid of each guard, and the socket that takes its exit code to the client."""
+        self._requests = _bind(path)
         self._identity = _identity(path)
         self._poller = select.poll()
-        for fd in (0, self._listening.fileno()):
+        for fd in (0, self._requests.fileno()):
             self._poller.register(fd, select.POLLIN)
 
     def fork_guards(self) -> None:
@@ -111,109 +112,95 @@ class _TemplateServer:
             if not ready and not self._guards:
                 self._end()
             for fd, _ in ready:
-                if self._handle(fd):
+                if fd == 0:  # the process that keeps this one has closed it, or has ended
+                    self._end()
+                elif fd in self._guards:
+                    self._reap(fd)
+                elif self._forks_guard():
                     return
 
-    def _handle(self, fd: int) -> bool:
-        """Handles one readable descriptor; returns whether this process is the guard that was forked for
-        it."""
-        if fd == 0:  # the process that keeps this one has closed it, or has ended
-            self._end()
-        elif fd in self._guards:
-            self._reap(fd)
-        elif fd in self._clients:
-            return self._answer(fd)
-        else:
-            self._accept()
+    def _forks_guard(self) -> bool:
+        """Reads one request and answers it; returns whether this process is the guard that was forked."""
+        message, fds, flags, _ = socket.recv_fds(
+            self._requests, len(FORK_REQUEST), MAX_FDS, socket.MSG_CMSG_CLOEXEC
+        )
+        if not fds:  # there is no descriptor left, so none for an answer: the client sees its end closed
+            return self._refuse(None, "no descriptor has arrived")
+        answer_fd, *guard_fds = fds
+        answer = socket.socket(fileno=answer_fd)
+        if flags & socket.MSG_CTRUNC or message != FORK_REQUEST:
+            _close(guard_fds)
+            return self._refuse(answer, "not all descriptors have arrived")
+        if not self._forks or _identity(self._path) != self._identity or self._preload.is_stale():
+            _close(guard_fds)
+            return self._refuse(answer, "the template is stale")
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _close(guard_fds)
+            return self._refuse(answer, str(error))
+        if pid == 0:
+            self._close_inherited()
+            answer.close()
+            _renumber(guard_fds)
+            return True
+        _close(guard_fds)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:  # there is no descriptor left
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return self._refuse(answer, str(error))
+        self._guards[pidfd] = pid, answer
+        self._poller.register(pidfd, select.POLLIN)
+        _send(answer, str(pid), pidfd)
         return False
+
+    def _refuse(self, answer: socket.socket | None, why: str) -> Literal[False]:
+        """Answers that no guard was forked. The client then removes the socket, so no other request comes:
+        this process ends with its last guard."""
+        self._forks = False
+        if answer is not None:
+            _send(answer, why)
+            answer.close()
+        if not self._guards:
+            self._end()
+        return False
+
+    def _reap(self, fd: int) -> None:
+        pid, answer = self._guards.pop(fd)
+        self._poller.unregister(fd)
+        os.close(fd)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _send(answer, str(code))
+        answer.close()
+        if not self._forks and not self._guards:
+            self._end()
 
     def _end(self) -> NoReturn:
         if _identity(self._path) == self._identity:  # else another template listens there by now
             os.unlink(self._path)  # noqa: PTH108
         os._exit(0)
 
-    def _end_if_done(self) -> Literal[False]:
-        if not self._forks and not self._guards:
-            self._end()
-        return False
-
-    def _accept(self) -> None:
-        try:
-            client = self._listening.accept()[0]
-        except OSError:  # no descriptor is left: all clients start without this template
-            self._poller.unregister(self._listening)
-            self._listening.close()
-            self._forks = False
-            self._end_if_done()
-            return
-        self._clients[client.fileno()] = client
-        self._poller.register(client, select.POLLIN)
-
-    def _answer(self, fd: int) -> bool:
-        client = self._clients[fd]
-        try:
-            message, fds, flags, _ = socket.recv_fds(
-                client, len(FORK_REQUEST), MAX_FDS, socket.MSG_CMSG_CLOEXEC
-            )
-        except ConnectionError:
-            message = b""
-        if not message:
-            self._poller.unregister(fd)
-            self._clients.pop(fd).close()
-            return False
-        self._forks = self._forks and _identity(self._path) == self._identity and not self._preload.is_stale()
-        if flags & socket.MSG_CTRUNC or not self._forks:
-            _close(fds)
-            _reply(client, b"the template is stale, or not all descriptors have arrived")
-            return self._end_if_done()
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _close(fds)
-            return _reply(client, str(error).encode())
-        if pid == 0:
-            self._close_inherited()
-            _renumber(fds)
-            return True
-        _close(fds)
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError as error:  # no descriptor is left: the client could get no pidfd
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return _reply(client, str(error).encode())
-        self._guards[pidfd] = pid, client
-        self._poller.register(pidfd, select.POLLIN)
-        return _reply(client, str(pid).encode(), pidfd)
-
-    def _reap(self, fd: int) -> None:
-        pid, client = self._guards.pop(fd)
-        self._poller.unregister(fd)
-        os.close(fd)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _reply(client, str(code).encode())
-        self._end_if_done()
-
     def _close_inherited(self) -> None:
         """Closes the template's descriptors in a guard, except stdin, which is replaced."""
-        _close(self._guards)
-        for client in self._clients.values():
-            client.close()
-        self._listening.close()
+        for pidfd, (_, answer) in self._guards.items():
+            os.close(pidfd)
+            answer.close()
+        self._requests.close()
 
 
-def _listen(path: str) -> socket.socket:
-    """Returns a socket that listens at a path; replaces what a killed template has left there."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+def _bind(path: str) -> socket.socket:
+    """Returns a socket that receives at a path; replaces what a killed template has left there."""
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     folder, name = os.path.split(path)
     os.chdir(folder)  # the path of a socket is limited to 107 bytes
     with suppress(FileNotFoundError):
         os.unlink(f"{name}.new")  # noqa: PTH108
-    listening.bind(f"{name}.new")
-    listening.listen(_LISTEN_BACKLOG)
+    requests.bind(f"{name}.new")
     os.rename(f"{name}.new", name)  # noqa: PTH104
     os.chdir("/")
-    return listening
+    return requests
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -225,10 +212,9 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_ino, found.st_ctime_ns
 
 
-def _reply(client: socket.socket, answer: bytes, *fds: int) -> Literal[False]:
+def _send(answer: socket.socket, text: str, *fds: int) -> None:
     with suppress(OSError):  # the client is gone: a guard whose stdin ends runs nothing
-        socket.send_fds(client, [answer], fds)
-    return False
+        socket.send_fds(answer, [text.encode()], fds)
 
 
 def _renumber(fds: Sequence[int]) -> None:
