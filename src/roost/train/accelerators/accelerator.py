@@ -67,12 +67,11 @@ class Accelerator:
         self.type, self.label = type, label or type
 
     def _module(self) -> Any:
-        """Returns torch's module for this type, such as ``torch.xpu``.
-
-        Raises:
-            RuntimeError: There is none.
-        """
-        return torch.get_device_module(self.type)
+        """Returns torch's module for this type, such as ``torch.xpu``; None for a type like ``meta``."""
+        try:
+            return torch.get_device_module(self.type)
+        except RuntimeError:
+            return None
 
     def _ask(self, general: str, own: str, *arguments: Any) -> Any:
         """Calls ``torch.accelerator.<general>``; or ``own`` of the type's module, if this torch has no such
@@ -87,19 +86,14 @@ class Accelerator:
 
     def is_available(self) -> bool:
         """Whether this torch can use such a device here."""
-        try:
-            return bool(self._module().is_available())
-        except RuntimeError:
-            return False
+        module = self._module()
+        return module is not None and bool(module.is_available())
 
     def is_initialized(self) -> bool:
         """Whether this process uses the type already. Most other questions create a context on a device,
         which takes some of its memory."""
-        try:
-            module = self._module()
-        except RuntimeError:
-            return False
-        return bool(getattr(module, "is_initialized", module.is_available)())
+        module = self._module()
+        return module is not None and bool(getattr(module, "is_initialized", module.is_available)())
 
     def count(self) -> int:
         """Returns the number of devices that this process may use."""
@@ -114,7 +108,9 @@ class Accelerator:
         self._ask("set_device_index", "set_device", device)
 
     def why_unusable(self, device: torch.device) -> str | None:
-        """Returns why a device cannot be used here, or None."""
+        """Returns why a device cannot be used here, or None; torch itself refuses what it does not know."""
+        if self._module() is None:
+            return None
         if not self.is_available():
             return self.why_unavailable()
         count = self.count()
