@@ -14,7 +14,7 @@ import msgspec
 from roost.base.text.byte_sizes import format_bytes, format_memory
 from roost.base.text.durations import format_short_duration
 from roost.cli import terminal
-from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options, take_device
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("check", cls=ConfigCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
-@click.option(
-    "-c", "--config", "config", type=click.Path(path_type=Path), help="The config, if not given first."
-)
-@click.option(
-    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
-)
+@config_options
 @device_options("auto", verb="check")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; everything else goes to stderr.")
 def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from roost.base.errors import NotFound, UsageError
-from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
 from roost.cli.options.rank_options import ranks_options, take_time_limit
@@ -18,16 +18,7 @@ from roost.cli.options.session_options import take_session_options
 
 @click.command("run", cls=ConfigCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG] [a.b=c]...")
-@click.option(
-    "-c",
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    help="The config, if not given as the first argument.",
-)
-@click.option(
-    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
-)
+@config_options
 @click.option("-d", "--description", help="A short text about the run.")
 @click.option("--name", help="The package's name; the same command again continues it.")
 @click.option(

@@ -15,7 +15,7 @@ import click
 from roost.base.errors import Refused, UsageError
 from roost.cli import terminal
 from roost.cli.commands.continue_ import package_and_overrides
-from roost.cli.options.config_help import ConfigCommand
+from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.resource_options import take_task_options, task_options
 from roost.devices.resource_request import TaskOptions
 
@@ -49,16 +49,7 @@ class _SubmitCommand(ConfigCommand):
 
 @click.command("submit", cls=_SubmitCommand)
 @click.argument("arguments", nargs=-1, metavar="[CONFIG|continue PACKAGE] [a.b=c]... [-- COMMAND...]")
-@click.option(
-    "-c",
-    "--config",
-    "config",
-    type=click.Path(path_type=Path),
-    help="The config, if not given as the first argument.",
-)
-@click.option(
-    "-f", "--tuning", type=click.Path(path_type=Path), help="A second config, which overrides the first."
-)
+@config_options
 @click.option("-d", "--description", help="A short text about the task.")
 @click.option("--name", help="The package's name; of a sweep, its name and the prefix of its packages.")
 @task_options

@@ -6,6 +6,6 @@ rank_options: `--devices`, `-DDP` and other options about processes, and `--time
 follow_options: `--detach` and `--pdb`
 resource_options: `--gpus`, `--priority` and all other options of a task
 session_options: all of these, for the commands that start a session
-config_help: `CONFIG --help` with the options that the config declares
+config_help: `-c` and `-f`; `CONFIG --help` with the options that the config declares
 config_display: `--explain` and `--print-config`
 """

@@ -1,15 +1,26 @@
-"""The help of a command that takes a config, with the options that this config declares."""
+"""`-c` and `-f` of the commands that take a config; their help, with the options that the config declares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from roost.base.errors import RoostError
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _TYPED_ARGUMENTS = f"{__name__}.given"
+
+
+def config_options(command: F) -> F:
+    """Adds ``-c`` (`config`) and ``-f`` (`tuning`) to a command."""
+    path = click.Path(path_type=Path)
+    first = "The config, if not given as the first argument."
+    second = click.option("-f", "--tuning", type=path, help="A second config, which overrides the first.")
+    return click.option("-c", "--config", "config", type=path, help=first)(second(command))
 
 
 class ConfigCommand(click.Command):
