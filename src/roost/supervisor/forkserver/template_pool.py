@@ -23,7 +23,7 @@ from roost.supervisor.forkserver import environment_key, template_client, templa
 from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE
 from roost.supervisor.session_spec import SessionSpec
 
-GUARD_TEMPLATE_COMMAND = (sys.executable, "-I", "-S", str(Path(template_process.__file__).resolve()))
+_GUARD_TEMPLATE_COMMAND = (sys.executable, "-I", "-S", str(Path(template_process.__file__).resolve()))
 """Starts a template for guards; its socket follows."""
 _WORKER_TEMPLATE_ARGUMENTS = ("-P", "-m", "roost.supervisor.forkserver.torch_template")
 _MAX_WORKER_TEMPLATES = 2
@@ -83,7 +83,7 @@ class TemplatePool:
             self._guards.end()
             self._guards = None
         if self._guards is None:
-            self._guards = _start(GUARD_TEMPLATE_COMMAND, None, self.guard_template, _GUARD_LOADING_SECONDS)
+            self._guards = _start(_GUARD_TEMPLATE_COMMAND, None, self.guard_template, _GUARD_LOADING_SECONDS)
 
     def prepare(self, spec: SessionSpec) -> None:
         """Prepares the next start of a session like one that was started: starts its templates again if they
