@@ -29,37 +29,33 @@ class LateCopies:
 
     def __init__(self, optimizers: Mapping[str, Optim], averages: Mapping[str, Average]) -> None:
         self._optimizers, self._averages = optimizers, averages
-        self._before: _ParameterMarks | None = None
-        """Marks of the trained parameters before the first step; None when it is over."""
-        self._first_step: tuple[_ParameterMarks, _ParameterMarks] | None = None
-        """Marks before and after the forward and backward pass of the first step; None once compared."""
+        self.is_in_first_step = False
+        """Whether no optimizer has stepped since `begin_first_step`."""
+        self._before: _ParameterMarks = []
+        """Marks of the trained parameters before the first step."""
+        self._after: _ParameterMarks | None = None
+        """Marks after the forward and backward pass of the first step; None once compared."""
         self._are_safe = False
         """Whether forward and backward are known to leave the parameters unchanged."""
 
     def begin_first_step(self) -> None:
         """Called before the first step."""
         self.give_up()
-        self._before = self._marks()
-
-    @property
-    def is_in_first_step(self) -> bool:
-        """Whether no optimizer has stepped since `begin_first_step`."""
-        return self._before is not None
+        self._before, self.is_in_first_step = self._marks(), True
 
     def end_first_pass(self) -> None:
         """Called in the first step, after the forward and backward pass, before an optimizer steps."""
-        assert self._before is not None
-        self._first_step, self._before = (self._before, self._marks()), None
+        self._after, self.is_in_first_step = self._marks(), False
 
     def give_up(self) -> None:
         """From now on all tensors are copied at once: a late copy was torn."""
-        self._before, self._first_step, self._are_safe = None, None, False
+        self._after, self._are_safe, self.is_in_first_step = None, False, False
 
     def tensors(self) -> list[Tensor]:
         """Returns the tensors that may be copied late; none before the first step is over. A sync point the
         first time after it."""
-        if self._first_step is not None:
-            self._are_safe, self._first_step = _are_unchanged(*self._first_step), None
+        if self._after is not None:
+            self._are_safe, self._after = _are_unchanged(self._before, self._after), None
         return list(self._changed_by_steps()) if self._are_safe else []
 
     def _changed_by_steps(self) -> Iterator[Tensor]:
