@@ -178,7 +178,7 @@ class SessionRequest(JsonFields):
     # --- by the lab, at the start of a task
     task: str | None = None
     """The id of the task."""
-    attempt: int | None = None
+    attempt: int = 0
     """The number of its attempt, from 1."""
     reserved_mb: int | None = None
     """The memory of each card that the session may take, in MB; None: all."""

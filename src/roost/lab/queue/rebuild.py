@@ -193,7 +193,7 @@ def _with_newest_session(task: Task) -> Task:
     finds whether it runs or how it ended."""
     found = sessions.read_all(Path(task.package) / "sessions")
     newest = next((one for one in reversed(found) if one.request.task == task.id), None)
-    attempt = int(newest.request.attempt or 0) if newest is not None else 0
+    attempt = int(newest.request.attempt) if newest is not None else 0
     is_idle = task.state not in LIVE
     if newest is None or attempt < task.attempt or (is_idle and attempt == task.attempt):
         return task if is_idle else msgspec.structs.replace(task, state=PENDING, stop_asked="")
