@@ -15,6 +15,7 @@ from roost.base.system.worker_protocol import REPORT_VARIABLE
 from roost.operations.sessions.session_request import start_session
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
 from roost.project import native_project
 from roost.worker.__main__ import main
 from tests.messages import Messages
@@ -239,7 +240,9 @@ def start(package: PackageFolder) -> dict[str, Any]:
     lock = package.lock()
     try:
         _, settings = native_project.resolve_settings(package, "")
-        started = start_session(package, lock, {"overrides": [], "device": "cpu", "project": ""}, settings)
+        started = start_session(
+            package, lock, SessionRequest(overrides=[], device="cpu", project=""), settings
+        )
     finally:
         os.close(lock)
     assert started.process is not None
