@@ -325,6 +325,7 @@ def test_overrides_apply_in_order_and_leave_the_old_values() -> None:
         ("include=x.yaml", None, []),
         ("+" + "a." * 64 + "a=1", None, []),
         ("model.width=[1", "model.width", ["YAML"]),
+        ("checkpoint.best[0].monitor=x", None, ["'checkpoint.best=[...]'"]),
     ],
 )
 def test_bad_overrides(override: str, setting: str | None, facts: list[str], messages: Messages) -> None:
@@ -333,6 +334,14 @@ def test_bad_overrides(override: str, setting: str | None, facts: list[str], mes
     messages.check(caught.value)
     assert override.lstrip("+~").partition("=")[0].partition(".")[0] in str(caught.value)
     assert caught.value.setting == setting and all(fact in str(caught.value) for fact in facts)
+
+
+@pytest.mark.parametrize("override", ["max_epoch=2", "optimisers.main.lr=1", "checkpoint.best[0].mode=max"])
+def test_no_fix_proposes_a_key_that_is_refused(override: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as caught:
+        apply_overrides(BASE, [override])
+    messages.check(caught.value)
+    assert caught.value.fix and "+" not in caught.value.fix
 
 
 def test_overrides_are_checked_against_the_merged_files(tmp_path: Path, messages: Messages) -> None:

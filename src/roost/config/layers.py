@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,10 @@ MAX_FILES = 256
 
 Values = dict[str, Any]
 Key = tuple[str, ...]
+
+
+_LIST_ENTRY = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
+"""An entry of a list in a dotted key, which an override cannot name."""
 
 
 class _Absent:
@@ -392,8 +397,13 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
     if key in named:
         return
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
-    candidates = [*named, *parts]
+    candidates = list(dict.fromkeys([*named, *parts]))
     near, add = synonyms.did_you_mean(key, candidates), f"use +{key}={value} to add it"
+    first, names = key.partition(".")[0], settings.setting_names()
+    if first not in names and settings.near_miss(first, names) is not None:
+        add = ""  # a key so similar to a setting is refused
+    if (entry := _LIST_ENTRY.search(key)) is not None:
+        near, add = "", f"replace the whole list, as in '{key[: entry.start()]}=[...]'"
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:
         near, add = "", f"use +{meant}={value}"
     elif key.startswith("optimizers.") and synonyms.find_setting(key, candidates) is not None:

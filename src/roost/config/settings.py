@@ -255,13 +255,19 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return section_schema.defaults(Settings, values)
 
 
+def near_miss(key: str, names: Sequence[str]) -> str | None:
+    """Returns the name of which a top-level key is a probable misspelling, so that it is refused as a key of
+    the user; None if there is none."""
+    long = [name for name in names if len(name) > 8]
+    return closest_match(key, names, max_distance=1) or closest_match(key, long, max_distance=2)
+
+
 def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
     if "." in key and key.split(".")[0] in names:
         section, rest = key.split(".", 1)
         fix = f"write it nested, `{section}: {{{rest}: ...}}`"
         raise ConfigError(f"the key {key!r} has a dot in it", where=where(key), fix=fix)
-    long = [name for name in names if len(name) > 8]
-    meant = closest_match(key, names, max_distance=1) or closest_match(key, long, max_distance=2)
+    meant = near_miss(key, names)
     if meant is not None:
         raise ConfigError(
             f"there is no setting {key!r}",
