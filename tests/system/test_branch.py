@@ -19,8 +19,12 @@ ALL = "{every: 1ep, fast: 99}"
 
 
 def trained(tmp_path: Path) -> PackageFolder:
-    """Three epochs, checkpoints 0, 1 and 2."""
-    said = roost("run", project(tmp_path / "p", max_epochs="3", checkpoint=ALL, test_at_end="none"))
+    """Three epochs, checkpoints 0, 1 and 2. While there is a file "hold", workers wait at their imports."""
+    config = project(tmp_path / "p", max_epochs="3", checkpoint=ALL, test_at_end="none")
+    waits = f"import os, time\nwhile os.path.exists({str(tmp_path / 'hold')!r}):\n    time.sleep(0.01)\n"
+    runner = tmp_path / "p" / "Model" / "Runner.py"
+    runner.write_text(f"{runner.read_text()}\n{waits}")
+    said = roost("run", config)
     assert said.returncode == 0, said.stderr
     (path,) = (tmp_path / "p" / "runs").iterdir()
     return PackageFolder.open(path)
@@ -49,10 +53,13 @@ def test_the_new_branch_goes_on(tmp_path: Path) -> None:
 def test_a_branch_that_was_killed_before_its_first_save_goes_on(tmp_path: Path) -> None:
     made = trained(tmp_path)
     first = made.store().lineage()[0].step
+    hold = tmp_path / "hold"
+    hold.touch()
     assert roost("continue", made.path, "-c", 0, "--detach").returncode == 0
     record = json.loads((made.path / "sessions" / "2.json").read_text())
     for pid in (record["guard_pid"], record["pid"], record["worker_pid"]):
         os.kill(pid, signal.SIGKILL)
+    hold.unlink()
     assert line(made) == [0]
     said = roost("continue", made.path)
     assert said.returncode == 0 and f" step {first}" in said.stdout, said.stdout
