@@ -67,4 +67,5 @@ def test_the_cases_hold_every_pair() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", CASES)
 def test_each_kind_goes_on_exactly(ask: Callable[[data_kinds.Case], str], case: data_kinds.Case) -> None:
-    assert ask(case) == "same"
+    answer = ask(case)
+    assert answer == "same", answer
