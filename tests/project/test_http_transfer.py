@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from roost.base.errors import RoostError
@@ -78,6 +79,8 @@ def test_the_certificates_of_the_system_count(tmp_path: Path, monkeypatch: pytes
         ({"http_proxy": NOBODY}, False),
         ({"http_proxy": NOBODY.removeprefix("http://")}, False),
         ({"http_proxy": NOBODY, "no_proxy": "127.0.0.1"}, True),
+        ({"http_proxy": NOBODY, "no_proxy": "127.0.0.1:{port}"}, True),
+        ({"http_proxy": NOBODY, "no_proxy": "127.0.0.1:1"}, False),
         ({"https_proxy": NOBODY}, True),
         ({"all_proxy": "socks5://127.0.0.1:9"}, True),
     ],
@@ -86,9 +89,10 @@ def test_the_proxies_of_the_system(
     variables: dict[str, str], arrives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("no_proxy")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
     with Mirror({"a": DATA}) as mirror:
+        port = str(httpx.URL(mirror.url("good")).port)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.replace("{port}", port))
         if not arrives:
             with pytest.raises(RoostError, match=r"^Connection refused$"):
                 http_transfer.opened(mirror.url("good") + "a", 30.0).__enter__()

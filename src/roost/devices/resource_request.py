@@ -3,7 +3,8 @@
 ::
 
     TaskOptions       as the caller gives them: options of `roost submit`, parameters of HTTP routes, keywords
-                      of the Python client; their limits, defaults and descriptions are declared here only
+                      of the Python client; their limits, defaults and descriptions are declared here (the
+                      command line alone asks for 64 MB at least)
     ResourceRequest   the part about the machine, complete: stored with the task, read by the policy
 """
 

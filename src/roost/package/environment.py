@@ -224,7 +224,7 @@ def stack_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     """Returns the differences of two stacks that make the rest of a run inexact, a text for each.
 
     Deterministic algorithms are not compared on the CPU: if their absence may change bits, that is a separate
-    reason (`roost.worker.determinism`).
+    reason (`roost.worker.torch_settings`).
     """
     then, now = {**_SINGLE_RANK, **then}, {**_SINGLE_RANK, **now}
     on_cpu = then.get("device") == now.get("device") == "cpu"

@@ -155,7 +155,7 @@ class SessionRequest(JsonFields):
 
     # --- by the layout of ranks (`roost.operations.sessions.rank_layout`)
     device: Checked[str] = "auto"
-    """The kind of device: cpu, cuda, mps or auto."""
+    """The requested device: auto, a type of device, or one card, as in cuda:1."""
     devices: Checked[int | str | list[int] | None] = None
     """The requested devices: a number of them, their indices, or auto."""
     cards: list[str] | None = None

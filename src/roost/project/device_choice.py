@@ -24,7 +24,7 @@ def choose_device(asked: str, *, local_rank: int | None = None) -> str:
         asked = accelerator_of(asked).name_for_rank(local_rank)
     if wrong := _wrong(asked):
         raise Refused(
-            wrong, setting="device", received=asked, fix="use -CPU, or one of auto, cpu, cuda, cuda:1"
+            wrong, setting="device", received=asked, fix="use -CPU, or one of auto, cpu, cuda, mps, xpu"
         )
     return asked
 

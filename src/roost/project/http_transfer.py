@@ -77,7 +77,7 @@ class _SystemTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Sends one request; each redirection is one more."""
         proxy = urllib.request.getproxies().get(request.url.scheme, "")
-        if proxy and urllib.request.proxy_bypass(request.url.host):
+        if proxy and urllib.request.proxy_bypass(request.url.netloc.decode("ascii")):
             proxy = ""
         if proxy not in self._by_proxy:
             address = proxy if "://" in proxy or not proxy else f"http://{proxy}"

@@ -97,7 +97,7 @@ class SessionRecordFile:
 def initial_fields(
     session: int, *, worker_pid: int | None, guard_pid: int, group: str | None
 ) -> SessionRecord:
-    """Returns the record of a session that starts. Its supervisor writes them; before a restart the guard
+    """Returns the record of a session that starts. Its supervisor writes it; before a restart the guard
     does, while there is no worker yet."""
     return SessionRecord(
         format=SESSION_FORMAT,

@@ -55,7 +55,7 @@ class Agenda:
         self.requests.update(requests)
 
     def drop_save_requests(self) -> None:
-        """Drops all requests for a save, after a checkpoint was committed."""
+        """Drops all requests for a save: the state is copied, or could not be saved."""
         self.requests -= _SAVE_REQUESTS
 
     def begin(self, step: int, now: float, calls: Sequence[Call]) -> None:

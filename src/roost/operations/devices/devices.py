@@ -115,7 +115,7 @@ def show() -> DeviceList:
 
     Raises:
         Refused: The driver does not answer, the lab's folder cannot be used, or its queue is missing.
-        RoostError: As `roost.devices.inventory.look`, or the queue cannot be read.
+        RoostError: As `roost.devices.inventory.read_cards`, or the queue cannot be read.
     """
     cards = inventory.read_cards()
     rules, live, short = Rules(cores=cpu_cores.usable_cores()), list[Task](), dict[str, str]()

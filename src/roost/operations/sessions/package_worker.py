@@ -86,7 +86,7 @@ def select_checkpoints(
     Args:
         package: The package.
         checkpoint: ``last``, ``best`` or an id.
-        words: Further arguments of `roost.package.checkpoints.selection.chosen`.
+        words: Further arguments of `roost.package.checkpoints.selection.parse_selection`.
 
     Raises:
         UsageError: The selection is not valid.

@@ -88,7 +88,7 @@ def _newest(line: Sequence[Manifest], count: int) -> list[int]:
 
 def retained_ids(manifests: Sequence[Manifest], policy: RetentionPolicy) -> set[int]:
     """Returns the ids to keep: those of every track, the newest and the one before it, and all that are not
-    in the newest lineage (the user branched off on purpose; `roost gc` removes those)."""
+    in the newest lineage (the user branched off on purpose)."""
     line = lineage(manifests)
     kept = {id for ids in track_ids(manifests, policy).values() for id in ids}
     kept |= {manifest.id for manifest in line[-2:]}

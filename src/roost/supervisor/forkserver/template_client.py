@@ -95,7 +95,8 @@ def is_listening(path: Path) -> bool:
 def _request_guard(path: Path, fds: Sequence[int]) -> ForkedGuard | None:
     """Has the template that listens at a path fork a guard; None if there is no template, or it was killed,
     is paused, or cannot fork."""
-    if not path.exists() or len(fds) + 3 > template_process.MAX_FDS:
+    # `Path.exists` raises an error where this user may not search the folder.
+    if not os.path.exists(path) or len(fds) + 3 > template_process.MAX_FDS:  # noqa: PTH110
         return None
     with ExitStack() as child_ends, ExitStack() as failed:
         try:

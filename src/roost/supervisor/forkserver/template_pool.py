@@ -26,6 +26,7 @@ from roost.supervisor.session_spec import SessionSpec
 _GUARD_TEMPLATE_COMMAND = (sys.executable, "-I", "-S", str(Path(template_process.__file__).resolve()))
 """Starts a template for guards; its socket follows."""
 _WORKER_TEMPLATE_ARGUMENTS = ("-P", "-m", "roost.supervisor.forkserver.torch_template")
+_GUARDS_SUFFIX = ".guards"
 _MAX_WORKER_TEMPLATES = 2
 _MIN_FREE_BYTES = 2 << 30
 """The free memory required to start a template for workers."""
@@ -48,15 +49,15 @@ class _StartedTemplate(NamedTuple):
     def is_available(self) -> bool:
         """Whether it accepts requests, or will after its imports. A stale one lives as long as the guards it
         has forked."""
-        return self.process.poll() is None and (time.monotonic() < self.loaded_by or self.path.exists())
+        has_socket = os.path.exists(self.path)  # noqa: PTH110  - `Path.exists` may raise an error
+        return self.process.poll() is None and (time.monotonic() < self.loaded_by or has_socket)
 
     def end(self) -> None:
         """Ends the template; guards that it has forked continue."""
         self.lifetime.close()
         self.process.kill()
         self.process.wait()
-        with suppress(OSError):  # another process has removed it already
-            self.path.unlink()
+        _remove_abandoned_socket(self.path)
 
 
 class TemplatePool:
@@ -68,7 +69,9 @@ class TemplatePool:
     """
 
     def __init__(self) -> None:
-        self.guard_template = template_client.template_folder() / f"{os.getpid()}.guards"
+        # Daemons in several containers may share the folder and have the same pid.
+        name = f"{os.getpid()}-{os.urandom(4).hex()}{_GUARDS_SUFFIX}"
+        self.guard_template = template_client.template_folder() / name
         """Where the template for guards listens."""
         self._guards: _StartedTemplate | None = None
         self._workers: dict[Path, _StartedTemplate] = {}
@@ -80,9 +83,13 @@ class TemplatePool:
     def open(self) -> None:
         """Starts the template for guards, unless it runs. Does not wait for it."""
         if self._guards is not None and not self._guards.is_available:
+            if (self._guards.process.poll() or 0) > 0:  # it could not listen, for example
+                self._unusable_until[self.guard_template] = time.monotonic() + _UNUSABLE_SECONDS
             self._guards.end()
             self._guards = None
-        if self._guards is None:
+        if self._guards is None and not self._is_unusable(self.guard_template):
+            for path in self.guard_template.parent.glob(f"*{_GUARDS_SUFFIX}"):
+                _remove_abandoned_socket(path)  # of daemons that were killed together with their templates
             self._guards = _start(_GUARD_TEMPLATE_COMMAND, None, self.guard_template, _GUARD_LOADING_SECONDS)
 
     def prepare(self, spec: SessionSpec) -> None:
@@ -121,6 +128,13 @@ class TemplatePool:
 
     def _is_unusable(self, path: Path) -> bool:
         return time.monotonic() < self._unusable_until.get(path, 0.0)
+
+
+def _remove_abandoned_socket(path: Path) -> None:
+    """Removes the socket of a template that has ended; keeps that of another daemon's template."""
+    if not template_client.is_listening(path):
+        with suppress(OSError):  # there is none, or another process has removed it
+            path.unlink()
 
 
 def _start_worker_template(spec: SessionSpec, path: Path) -> _StartedTemplate | None:

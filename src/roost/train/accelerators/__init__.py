@@ -1,4 +1,4 @@
-"""Everything that roost asks torch about a type of device; no other module names one. In reading order:
+"""Everything that roost asks torch about a type of device; no other module asks. In reading order:
 
 registry: the accelerator of a device, and which one ``auto`` takes
 accelerator: `Accelerator`: the questions, and the answers for a type without a file of its own

@@ -199,11 +199,6 @@ class Checkpointer:
     # ---- while a save is being written ------------------------------------------------------------------
 
     @property
-    def is_writing(self) -> bool:
-        """Whether a save is being written."""
-        return self._pending is not None and not self._pending.is_done
-
-    @property
     def is_copying(self) -> bool:
         """Whether the state must not change yet, because tensors are still being copied."""
         return self._pending is not None and not self._pending.is_copied

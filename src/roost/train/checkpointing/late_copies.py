@@ -48,7 +48,7 @@ class LateCopies:
         self._after, self.is_in_first_step = self._marks(), False
 
     def give_up(self) -> None:
-        """From now on all tensors are copied at once: a late copy was torn."""
+        """Has all tensors copied at once from now on, for example because a late copy was torn."""
         self._after, self._are_safe, self.is_in_first_step = None, False, False
 
     def tensors(self) -> list[Tensor]:

@@ -99,7 +99,7 @@ def join(
         rank: The rank of this process.
         world_size: Number of ranks.
         local_rank: The rank among those of this machine.
-        backend: The backend of tensors and gradients: gloo on the CPU, nccl on CUDA.
+        backend: The backend of tensors and gradients: gloo on the CPU, else that of the accelerator.
         timeout_seconds: How long one rank waits for another.
 
     Raises:

@@ -26,7 +26,7 @@ from roost.train.step.windows import DrawnWindow, Windows
 
 
 class _PrefetchedWindow(NamedTuple):
-    """A window drawn one step prefetched; its tensors are still on the CPU."""
+    """A window that was drawn one step ahead; its tensors are still on the CPU."""
 
     drawn: DrawnWindow | None
     """None if drawing failed."""

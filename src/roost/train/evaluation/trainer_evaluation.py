@@ -40,7 +40,7 @@ class Evaluator:
 
         Args:
             split: The split, or one of its sets.
-            step: The step after which it is evaluated, of which its random numbers depend.
+            step: The step after which it is evaluated, on which its random numbers depend.
             should_stop: Called at each batch; True interrupts the evaluation, on all ranks.
 
         Raises:

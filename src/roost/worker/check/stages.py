@@ -68,7 +68,7 @@ class StageReporter:
         self._name = ""
 
     def done(self, summary: str = "") -> None:
-        """Ends the stage and prints it; ``seen`` says in a few words what came of it."""
+        """Ends the stage and prints it, with its result in a few words."""
         name = self._name
         self.drop()
         self.report(name, summary)

@@ -28,9 +28,6 @@ from roost.worker.debug.failing_step import EarlierNonFiniteStep, FailingStepHoo
 from roost.worker.debug.post_mortem import DebuggerQuit
 from roost.worker.debug.replay import PackageAsOfSession
 
-NAME = "debug"
-"""The task argument of the worker; other tasks have a session number or a folder."""
-
 
 def main(path: str, target: str) -> int:
     """Replays up to the step and stops there. Returns the exit code: 0 if pdb stopped in the step, or if the
