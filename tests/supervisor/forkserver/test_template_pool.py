@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -285,6 +286,49 @@ def test_a_template_that_is_killed_or_paused_is_done_without(
         known.process.send_signal(signal.SIGCONT)
         assert known.process.wait(timeout=20) == 0  # it could get no more requests
     assert not list((tmp_path / "own").iterdir())
+
+
+def test_daemons_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of two with one pid ends the template of the other; what killed ones have left is removed."""
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
+    first, second = TemplatePool(), TemplatePool()
+    assert first.guard_template != second.guard_template
+    abandoned = first.guard_template.with_name("7-00000000.guards")
+    try:
+        first.open()
+        wait_for(lambda: template_client.is_listening(first.guard_template))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
+            left_behind.bind(str(abandoned))
+        second.open()
+        wait_for(lambda: template_client.is_listening(second.guard_template))
+        assert not abandoned.exists() and template_client.is_listening(first.guard_template)
+        second.close()
+        assert not second.guard_template.exists() and template_client.is_listening(first.guard_template)
+    finally:
+        first.close()
+        second.close()
+    assert list((tmp_path / "warm").iterdir()) == []
+
+
+def test_a_template_that_ends_keeps_the_socket_of_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(template_client.FOLDER_VARIABLE, str(tmp_path / "warm"))
+    first, second = TemplatePool(), TemplatePool()
+    second.guard_template = first.guard_template
+    try:
+        first.open()
+        wait_for(lambda: template_client.is_listening(first.guard_template))
+        assert first._guards is not None
+        os.kill(first._guards.process.pid, signal.SIGKILL)
+        first._guards.process.wait()
+        second.open()
+        wait_for(lambda: template_client.is_listening(second.guard_template))
+        first.close()
+        assert template_client.is_listening(second.guard_template)
+    finally:
+        first.close()
+        second.close()
 
 
 def test_one_whose_files_were_changed_ends(
