@@ -31,6 +31,8 @@ def test_the_imports_of_the_earlier_docs(tmp_path: Path) -> None:
         "from roost.train.plans.plan import BatchPlan",
         "from roost.train.progress import Progress",
         "from roost.train.rank_state import RankState",
+        "from roost.train.data.batches import Batch",
+        "assert Batch(None, 1, True).last",
         "import roost; assert BatchPlan is roost.BatchPlan and Progress is roost.Progress",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)

@@ -25,6 +25,11 @@ class Batch(NamedTuple):
     is_padding: bool = False
     """The batch of a rank for which no sample was left: the rank computes it, and it counts as no sample."""
 
+    @property
+    def last(self) -> bool:
+        """`ends_epoch`, by the name that hand-written loops in older packages use."""
+        return self.ends_epoch
+
 
 class Batches(ABC):
     """The batches of one split: of a set with a plan (`Loader`), of a `Stream` or of an `ExternalLoader`.
