@@ -399,9 +399,11 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
     parts = {".".join(path[:length]) for path in _leaves(values) for length in range(1, len(path) + 1)}
     candidates = list(dict.fromkeys([*named, *parts]))
     near, add = synonyms.did_you_mean(key, candidates), f"use +{key}={value} to add it"
-    first, names = key.partition(".")[0], settings.setting_names()
-    if first not in names and settings.near_miss(first, names) is not None:
+    (first, dot, rest), names = key.partition("."), settings.setting_names()
+    if first not in names and (similar := settings.near_miss(first, names)) is not None:
         add = ""  # a key so similar to a setting is refused
+        if similar + dot + rest in candidates:
+            near = f"did you mean {similar + dot + rest!r}? "
     if (entry := _LIST_ENTRY.search(key)) is not None:
         near, add = "", f"replace the whole list, as in '{key[: entry.start()]}=[...]'"
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:
