@@ -449,6 +449,28 @@ def test_a_run_that_was_cut_before_its_first_step_begins_at_the_beginning(tmp_pa
     assert_equal(outcome(second, tmp_path), outcome(whole, tmp_path / "whole"))
 
 
+class Pauses(Hook):
+    """Sleeps before the first step that it sees."""
+
+    phase = Phase.SCHEDULE
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def before_step(self, trainer: Trainer) -> None:
+        time.sleep(self.seconds)
+        self.seconds = 0.0
+
+
+def test_the_time_of_earlier_sessions_counts(tmp_path: Path) -> None:
+    recipe = Recipe(save="1")
+    first = recipe.make(tmp_path, Pauses(0.5), StopAt(5))
+    first.fit()
+    second = recipe.make(tmp_path)
+    second.fit()
+    assert second.progress.seconds >= first.progress.seconds >= 0.5
+
+
 def test_a_chosen_checkpoint_and_none(tmp_path: Path) -> None:
     recipe = Recipe(save="1")
     recipe.make(tmp_path, StopAt(5)).fit()
