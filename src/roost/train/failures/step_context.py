@@ -1,4 +1,4 @@
-"""The surroundings of a step that may fail."""
+"""The parts of a trainer that the recovery from a failed step, and the reports about it, need."""
 
 from __future__ import annotations
 
