@@ -18,7 +18,7 @@ from roost.train.step import seeding
 from roost.train.step.loss import Window
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
-from roost.worker.debug.failing_step import EarlierNonFiniteStep, FailingStepHook
+from roost.worker.debug.failing_step import EarlierNonFiniteStep, FailingStep, FailingStepHook
 from roost.worker.debug.post_mortem import DebuggerQuit
 from roost.worker.debug.replay import ReplayStart
 from tests.messages import Messages
@@ -42,13 +42,23 @@ def make(runner: Any = None, dataset: Any = None, **options: Any) -> Trainer:
     return trainer
 
 
+START = ReplayStart(None, {}, is_box=False, notes=[])
+
+
 def arrival(
     box: BlackBox | None = None, *, step: int = 1, begin: bool = False, is_nonfinite: bool = False
 ) -> FailingStepHook:
     target = DebugTarget(step=step, session=1, begin=begin)
-    return FailingStepHook(
-        target, box, ReplayStart(None, {}, is_box=False, notes=[]), OWN, is_nonfinite=is_nonfinite
+    return FailingStepHook(target, box, START, OWN, is_nonfinite=is_nonfinite)
+
+
+def window_drawn_again(trainer: Trainer, box: BlackBox | None = None) -> list[Any]:
+    """The window that the first step of a replay takes."""
+    target, context = DebugTarget(step=1, session=1, begin=False), trainer.step_context
+    found = FailingStep(
+        target, box, START, OWN, is_nonfinite=False, context=context, take_step=trainer.take_step
     )
+    return found._window()
 
 
 def box(folder: Path, trainer: Trainer, window: list[Any], **fields: Any) -> BlackBox:
@@ -80,7 +90,7 @@ def test_the_batch_is_that_of_the_run(accumulation: int) -> None:
         stepper = Stepper(torch.optim.SGD(runner.parameters(), lr=0.1), accumulation=accumulation)
         return make(runner, stepper=stepper)
 
-    found = arrival()._window(fresh())
+    found = window_drawn_again(fresh())
     assert bits(list(found)) == bits(window_of(fresh()))
     if accumulation > 1:
         assert isinstance(found, Window) and found.num_samples == [4, 4, 4]
@@ -91,11 +101,11 @@ def test_a_kept_batch_that_differs_gives_way_to_the_set(
 ) -> None:
     trainer = make()
     window = window_of(make())
-    same = arrival(box(tmp_path / "same", trainer, window))
-    assert bits(list(same._window(trainer))) == bits(window)
+    same = box(tmp_path / "same", trainer, window)
+    assert bits(list(window_drawn_again(trainer, same))) == bits(window)
     assert not capsys.readouterr().err
-    changed = arrival(box(tmp_path / "changed", trainer, [[torch.zeros(4, 6), torch.zeros(4)]]))
-    assert bits(list(changed._window(trainer))) == bits(window)
+    changed = box(tmp_path / "changed", trainer, [[torch.zeros(4, 6), torch.zeros(4)]])
+    assert bits(list(window_drawn_again(trainer, changed))) == bits(window)
     messages.check(capsys.readouterr().err)
 
 
@@ -105,7 +115,7 @@ def test_a_kept_batch_that_is_damaged_is_passed_over(
     window = window_of(make())
     found = box(tmp_path, make(), window)
     (found.path / "batch.safetensors").write_bytes(b"")
-    assert bits(list(arrival(found)._window(make()))) == bits(window)
+    assert bits(list(window_drawn_again(make(), found))) == bits(window)
     assert ": Damaged" in capsys.readouterr().err
 
 
@@ -114,7 +124,7 @@ def test_a_set_that_ignores_the_seeds_gives_way_to_the_kept_batch(
 ) -> None:
     trainer = make(dataset=Unseeded())
     kept = [[torch.ones(4, 6), torch.arange(4)]]
-    assert bits(list(arrival(box(tmp_path, trainer, kept))._window(trainer))) == bits(kept)
+    assert bits(list(window_drawn_again(trainer, box(tmp_path, trainer, kept)))) == bits(kept)
     assert not capsys.readouterr().err
 
 

@@ -25,10 +25,12 @@ from roost.package.results.black_box import BlackBox, DebugTarget, FailureNote
 from roost.project.contract import move_to_device
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.failures.black_box_recorder import redraw_window
+from roost.train.failures.step_context import StepContext
 from roost.train.failures.step_report import StepReporter, format_error
 from roost.train.hook import Hook, Phase
 from roost.train.model.module_state import ModuleState
 from roost.train.step import seeding
+from roost.train.step.loss import StepFunction
 from roost.train.trainer import Trainer
 from roost.worker.debug import post_mortem
 from roost.worker.debug.nonfinite_trace import NonFiniteTracer, NotFinite
@@ -80,8 +82,6 @@ class FailingStepHook(Hook):
         self._is_last_step = False
         self._quiet = contextlib.ExitStack()
 
-    # ---- the steps before -------------------------------------------------------------------------------
-
     def quiet(self) -> contextlib.ExitStack:
         """Suppresses the project's output and `breakpoint()` until the requested step is reached."""
         self._quiet.enter_context(contextlib.redirect_stdout(_NullStream()))
@@ -90,7 +90,8 @@ class FailingStepHook(Hook):
         return self._quiet
 
     def on_start(self, trainer: Trainer) -> None:
-        self._first, self._began = trainer.progress.step, time.monotonic()
+        context = trainer.step_context
+        self._first, self._began = context.progress.step, time.monotonic()
         self._printed_at = self._began
         num_steps = self.target.step - 1 - self._first
         if num_steps:
@@ -98,96 +99,132 @@ class FailingStepHook(Hook):
         elif not self.start.is_box:
             _print(f"from {self.start.name}, which is the state just before it")
         if self.is_nonfinite and trainer.recovery.on_non_finite == "stop":
-            for optim in trainer.stepper.optimizers.values():
+            for optim in context.stepper.optimizers.values():
                 if optim.needs_closure:  # in the pre-hook its gradients would be those of the step before
                     optim.optimizer.register_step_post_hook(
-                        lambda *_: self._require_finite(trainer, weights=True)
+                        lambda *_: self._require_finite(context, weights=True)
                     )
                 else:
-                    optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(trainer))
+                    optim.optimizer.register_step_pre_hook(lambda *_: self._require_finite(context))
 
     def before_step(self, trainer: Trainer) -> None:
-        if trainer.progress.step + 1 < self.target.step:
-            self._print_status(trainer)
+        done = trainer.progress.step
+        if done + 1 < self.target.step:
+            self._print_status(done)
             return
         self._is_last_step = True
         self._quiet.close()
         if self._printed_at > self._began:
             _print("\r\x1b[K", end="")
-        self._take_last_step(trainer)
+        last = FailingStep(
+            self.target,
+            self.box,
+            self.start,
+            self.own,
+            is_nonfinite=self.is_nonfinite,
+            context=trainer.step_context,
+            take_step=trainer.take_step,
+        )
+        self.exit_code = last.take()
         raise DebuggerQuit("roost debug")  # the reason that `on_stop` of the hooks gets
 
-    def _print_status(self, trainer: Trainer) -> None:
+    def _print_status(self, step: int) -> None:
         now = time.monotonic()
-        done = trainer.progress.step - self._first
+        done = step - self._first
         if now - self._printed_at >= _STATUS_SECONDS and done:
             self._printed_at = now
-            num_steps = self.target.step - 1 - trainer.progress.step
+            num_steps = self.target.step - 1 - step
             remaining = format_duration(num_steps * (now - self._began) / done)
-            _print(
-                f"\r\x1b[Kstep {trainer.progress.step} of {self.target.step - 1}, {remaining} left", end=""
-            )
+            _print(f"\r\x1b[Kstep {step} of {self.target.step - 1}, {remaining} left", end="")
 
-    def _require_finite(self, trainer: Trainer, *, weights: bool = False) -> None:
+    def _require_finite(self, context: StepContext, *, weights: bool = False) -> None:
         """Called before an optimizer step; for an optimizer with a closure, after its step."""
-        for optim in trainer.stepper.optimizers.values():
+        for optim in context.stepper.optimizers.values():
             bad = "" if bool(optim.gradient_norm(float("inf")).isfinite()) else "a gradient"
             if weights and not bad and not all(bool(p.isfinite().all()) for p in optim.parameters):
                 bad = "a weight"
             if bad and not self._is_last_step:
-                raise EarlierNonFiniteStep(trainer.progress.step + 1)
+                raise EarlierNonFiniteStep(context.progress.step + 1)
             if bad:
                 raise NotFinite(f"{bad} is not finite")
 
-    # ---- the step ---------------------------------------------------------------------------------------
 
-    def _take_last_step(self, trainer: Trainer) -> None:
+class FailingStep:
+    """The requested step, taken once more: pdb opens where it fails.
+
+    Args:
+        target, box, start, own, is_nonfinite: As of `FailingStepHook`.
+        context: The parts of the trainer that has replayed the steps before.
+        take_step: Takes the step of a window, as in the run.
+    """
+
+    def __init__(
+        self,
+        target: DebugTarget,
+        box: BlackBox | None,
+        start: ReplayStart,
+        own: ProjectFiles,
+        *,
+        is_nonfinite: bool,
+        context: StepContext,
+        take_step: StepFunction,
+    ) -> None:
+        self.target, self.box, self.start, self.own, self.is_nonfinite = target, box, start, own, is_nonfinite
+        self._context, self._take_step = context, take_step
+        self._compiles = STEP_MODES[context.stepper.mode].compiles
+
+    def take(self) -> int:
+        """Takes the step; returns the exit code, which is not 0 if the step does not fail again."""
         note = self.box.note if self.box is not None else None
         if note is None:
-            _print(f"step {self.target.step}: {self._place(trainer).location}")
-        for reason in dict.fromkeys([*trainer.inexact, *(note.inexact if note else [])]):
+            _print(f"step {self.target.step}: {self._place().location}")
+        for reason in dict.fromkeys([*self._context.inexact, *(note.inexact if note else [])]):
             _print(f"not exactly as it was: {reason}")
         for reason in note.left_out if note else []:
             _print(f"not from_box: {reason}")
         if self.start.is_box:
-            self._restore_box(trainer)
-        if STEP_MODES[trainer.stepper.mode].compiles:
+            self._restore_box()
+        if self._compiles:
             _print("this step is taken without torch.compile: compiled code has no lines to stop at")
         try:
             with torch.compiler.set_stance("force_eager"):  # also for code that the project compiles
-                values = self._take(trainer)
+                values = self._take()
         except Exception as error:  # noqa: BLE001  - the error that the user wants to see
             self._print_error(error, note)
             post_mortem.inspect_error(error, self.own)
-            return
-        self._print_passed(trainer, values, note)
+            return 0
+        if note is None or self.target.begin:
+            _print(f"step {self.target.step} went through: {_format_values(values)}")
+            return 0
+        self._print_passed(values, note)
+        return 1
 
-    def _restore_box(self, trainer: Trainer) -> None:
+    def _restore_box(self) -> None:
         """Restores the state of the black box again: it was saved after the hooks' `before_step`, which have
         run a second time now."""
-        parts = trainer.parts()
+        parts = self._context.parts()
         for name in ("model", "optimizers"):
             parts[name].load_state_dict(self.start.states[name])
         for reason in seeding.set_rng_state(self.start.states["rank-0"]["rng"]):
             _print(f"not exactly as it was: {reason}")
 
-    def _take(self, trainer: Trainer) -> Mapping[str, Any]:
-        window = self._window(trainer)
+    def _take(self) -> Mapping[str, Any]:
+        window = self._window()
         if self.target.begin:
-            return post_mortem.stop_at_first_own_line(self.own, lambda: trainer.take_step(window))
-        return self._trace_nonfinite(trainer, window) if self.is_nonfinite else trainer.take_step(window)
+            return post_mortem.stop_at_first_own_line(self.own, lambda: self._take_step(window))
+        return self._trace_nonfinite(window) if self.is_nonfinite else self._take_step(window)
 
-    def _trace_nonfinite(self, trainer: Trainer, window: list[Any]) -> Mapping[str, Any]:
+    def _trace_nonfinite(self, window: list[Any]) -> Mapping[str, Any]:
         """Takes the step under a `NonFiniteTracer`, then once more to stop at the call that was found."""
-        runner, parts = trainer.runner, trainer.parts()
+        runner, parts = self._context.runner, self._context.parts()
         saved = {name: copy.deepcopy(parts[name].state_dict()) for name in ("model", "optimizers")}
         generators, window_copy = seeding.rng_state(), _copy_window(window)
         # In fp16 the gradient scaler tries scales that are too large, on purpose.
-        is_scaled = trainer.stepper.precision == "fp16"
+        is_scaled = self._context.stepper.precision == "fp16"
         watch = NonFiniteTracer(self.own, runner, window, backward=not is_scaled)
         try:
             with watch:
-                values = trainer.take_step(window)
+                values = self._take_step(window)
             ModuleState(runner).check_finite()
             if is_scaled or not _norm_overflows(values):
                 return values
@@ -203,33 +240,33 @@ class FailingStepHook(Hook):
             parts[name].load_state_dict(state)
         seeding.set_rng_state(generators)
         with NonFiniteTracer(self.own, runner, window_copy, stop_at=first):
-            return trainer.take_step(window_copy)
+            return self._take_step(window_copy)
 
     # ---- its window -------------------------------------------------------------------------------------
 
-    def _place(self, trainer: Trainer) -> FailureNote:
-        return StepReporter().note_for(trainer.step_context, self.target.step)
+    def _place(self) -> FailureNote:
+        return StepReporter().note_for(self._context, self.target.step)
 
-    def _window(self, trainer: Trainer) -> list[Any]:
+    def _window(self) -> list[Any]:
         """Returns the step's micro-batches, drawn again from the loader. Those of the black box are taken if
         drawing fails, or if they differ and the loader is inexact."""
-        place, from_box = self._place(trainer), self._batch_of_box(trainer)
+        loader, place, from_box = self._context.loader, self._place(), self._batch_of_box()
         try:
-            found: list[Any] = redraw_window(trainer.loaders["train"], trainer.runner.to_device, place)
+            found: list[Any] = redraw_window(loader, self._context.runner.to_device, place)
         except Exception as error:
             if from_box is None:
                 raise
             _print(f"the batch is that of the black box; the set no longer gives it: {format_error(error)}")
             found = from_box
         if from_box is not None and not _same(from_box, found):
-            if trainer.loaders["train"].inexact_reasons():
+            if loader.inexact_reasons():
                 found = from_box
             else:
                 _print("the batch is drawn again; the one in the black box differs: the step changes")
                 _print("it in place, or the data have changed since then")
         return found
 
-    def _batch_of_box(self, trainer: Trainer) -> list[Any] | None:
+    def _batch_of_box(self) -> list[Any] | None:
         if self.box is None or not self.box.has_batch:
             return None
         try:
@@ -237,7 +274,7 @@ class FailingStepHook(Hook):
         except (CheckpointError, NotFound, OSError) as error:
             _print(f"the batch of the black box cannot be read: {format_error(error)}")
             return None
-        return list(move_to_device(states[black_box.BATCH]["window"], trainer.runner.device))
+        return list(move_to_device(states[black_box.BATCH]["window"], self._context.runner.device))
 
     # ---- messages ---------------------------------------------------------------------------------------
 
@@ -247,20 +284,15 @@ class FailingStepHook(Hook):
         )
         _print(f"it fails{', with another error than in the run' if differs else ''}: {format_error(error)}")
 
-    def _print_passed(self, trainer: Trainer, values: Mapping[str, Any], note: FailureNote | None) -> None:
-        shown = _format_values(values)
-        if note is None or self.target.begin:
-            _print(f"step {self.target.step} went through: {shown}")
-            return
-        self.exit_code = 1
-        _print(f"step {self.target.step} does not fail this time: {shown}")
-        device = trainer.runner.device
+    def _print_passed(self, values: Mapping[str, Any], note: FailureNote) -> None:
+        _print(f"step {self.target.step} does not fail this time: {_format_values(values)}")
+        device = self._context.runner.device
         now = environment.stack(str(device), accelerator_of(device))
         different = environment.stack_differences(note.stack, now)
         if not self.start.is_box and different:
             different.append("the steps before it were replayed")
         different += note.inexact
-        if STEP_MODES[trainer.stepper.mode].compiles:
+        if self._compiles:
             different.append("the run used torch.compile for the step")
         if self.start.is_box:
             _print("  to replay the steps before it as well: --replay")
