@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roost.base.errors import ContractError
 from roost.base.interval import NEVER, Interval
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
+
+H = TypeVar("H", bound="Hook")
 
 
 class Phase(IntEnum):
@@ -197,6 +199,14 @@ class CallLists:
 
     def _having(self, method: str) -> list[Hook]:
         return [hook for hook in self.hooks if _overrides(hook, method)]
+
+    def of_kind(self, kind: type[H]) -> list[H]:
+        """Returns the hooks of a kind."""
+        return [hook for hook in self.hooks if isinstance(hook, kind)]
+
+    def monitors(self, trainer: Trainer) -> list[tuple[str, str]]:
+        """Returns the metrics that the hooks decide by, each after the setting that names it."""
+        return [pair for hook in self.hooks for pair in hook.monitors(trainer).items()]
 
     def table(self) -> str:
         """Returns a table with phase, name, methods and interval of each hook, in calling order."""

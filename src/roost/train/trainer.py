@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.live_progress import ProgressFile
 from roost.train.agenda import Agenda
 from roost.train.checkpointing.checkpointer import Checkpointer, Checkpoints, Stateful, StateToSave
@@ -21,6 +22,7 @@ from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.shared_windows import SharedWindows
 from roost.train.end_condition import EndCondition
 from roost.train.evaluation import monitored_metrics
+from roost.train.evaluation.split_evaluation import ProbedMetrics
 from roost.train.evaluation.trainer_evaluation import Evaluator
 from roost.train.events import Events
 from roost.train.failures.recovery import Recovery, Rollback
@@ -95,7 +97,7 @@ class Trainer(TrainerRequests):
         self.seed, self.recovery = seed, recovery or Recovery()
         self.until = until if isinstance(until, EndCondition) else EndCondition.parse(until)
         self.progress, self.events = Progress(), Events(ranks)
-        self.steps_per_epoch = -(-len(loaders["train"]) // stepper.batches_per_step)
+        self.steps_per_epoch = self._windows_per_epoch()
         self.total_steps = self.progress.total_steps = self.until.total_steps(self.steps_per_epoch)
         self.progress.total_seconds = self.until.seconds or math.inf
         self.calls = CallLists(hooks)
@@ -108,9 +110,7 @@ class Trainer(TrainerRequests):
         """Averaged weights by name, evaluated in addition to the runner's own; their hooks add them here."""
         self.has_own_seed = seed_mode == "per_rank" and not ranks.is_main
         """Whether this rank draws its own random numbers in training."""
-        self.agenda = Agenda(
-            self.calls.step, steps_per_epoch=self.steps_per_epoch, total_steps=self.total_steps
-        )
+        self.agenda = self._new_agenda(self.total_steps)
         self.publisher = ProgressPublisher(board, steps_per_epoch=self.steps_per_epoch)
         self._clock_zero = self.clock()
         self._windows: Windows | None = None
@@ -120,7 +120,7 @@ class Trainer(TrainerRequests):
             timing=stepper.timing,
             late_copies=LateCopies(stepper.optimizers, self.averages),
             prepare=self._prepare_save,
-            # Of the present agenda: `roost check` replaces it.
+            # Of the present agenda: `shorten` replaces it.
             drop_requests=lambda: self.agenda.drop_save_requests(),
             request_save=lambda: self.agenda.request("save"),
             on_save=self._call_on_save,
@@ -135,6 +135,26 @@ class Trainer(TrainerRequests):
         self.take_step = stepper.step_function(runner)
         """Takes one step: gets a window of micro-batches, returns the values to record."""
         self._evaluation_precision = evaluation_precision or stepper.precision
+
+    def shorten(self, loaders: Mapping[str, Batches], *, steps: int, hooks: Sequence[Hook]) -> None:
+        """Makes `fit`, which is called after this, take only ``steps`` steps, with other loaders and hooks.
+
+        The values that the project reads (`total_steps`, `steps_per_epoch`, `progress.fraction`, schedules)
+        remain those of the whole run.
+
+        Args:
+            loaders: Excerpts of the loaders; the intervals of hooks count their epochs.
+            steps: In the last of them everything that has an interval is due.
+            hooks: As for the trainer.
+        """
+        self.loaders, self.until, self.calls = loaders, EndCondition(steps=steps), CallLists(hooks)
+        self.agenda = self._new_agenda(steps)
+
+    def _windows_per_epoch(self) -> int:
+        return -(-len(self.loaders["train"]) // self.stepper.batches_per_step)
+
+    def _new_agenda(self, total_steps: int) -> Agenda:
+        return Agenda(self.calls.step, steps_per_epoch=self._windows_per_epoch(), total_steps=total_steps)
 
     # ---- the loop ---------------------------------------------------------------------------------------
 
@@ -282,9 +302,9 @@ class Trainer(TrainerRequests):
         self.stepper.timing.spent[VALIDATE] += perf_counter() - started
         return results
 
-    def probe(self, split: str) -> set[str] | None:
-        """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if
-        only the whole split can show them. Prints a line for each value that does not become a metric.
+    def probe(self, split: str) -> ProbedMetrics:
+        """Returns the names of the metrics that `evaluate` will return, from one batch of each set. Prints a
+        line for each value that is no metric.
 
         Raises:
             ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
@@ -304,9 +324,12 @@ class Trainer(TrainerRequests):
     def validate(self) -> dict[str, float]:
         """Evaluates "valid" and calls `on_eval`; the results belong to this step's row and checkpoint."""
         found = self.evaluate("valid")
-        monitors = {s: m for hook in self.calls.hooks for s, m in hook.monitors(self).items()}
         self.results = monitored_metrics.with_row_values(
-            found, monitors, events=self.events, stepper=self.stepper, progress=self.progress
+            found,
+            self.calls.monitors(self),
+            events=self.events,
+            stepper=self.stepper,
+            progress=self.progress,
         )
         self.agenda.request("record")
         for hook in self.calls.eval:
@@ -341,6 +364,11 @@ class Trainer(TrainerRequests):
     def checkpoints(self, checkpoints: Checkpoints | None) -> None:
         self.checkpointer.checkpoints = checkpoints
 
+    @property
+    def newest_checkpoint(self) -> Manifest | None:
+        """The checkpoint that was saved or loaded last; None if there is none."""
+        return self.checkpoints.newest if self.checkpoints is not None else None
+
     def save(self, reason: str, *, scheduled: int | None = None) -> bool:
         """Saves now; see `Checkpointer.save`. The first save and the last one of a session are committed when
         this returns; others are written while training continues."""
@@ -369,7 +397,7 @@ class Trainer(TrainerRequests):
         """Saves the final state of the run, unless a checkpoint of exactly that state is committed."""
         self.recovery.check_steps(self.step_context)  # also without hooks that cut rows or save
         self.checkpointer.finish()
-        newest = self.checkpoints.newest if self.checkpoints else None
+        newest = self.newest_checkpoint
         is_saved = newest is not None and newest.step == self.progress.step and not self.agenda.pending
         if self.progress.step and not is_saved:
             self.save("final" if self.finished else "signal")

@@ -10,11 +10,12 @@ from roost.base.traceback_frames import exception_summary
 from roost.package.package import PackageFolder
 from roost.package.sessions import INITIALIZED
 from roost.project.contract import Runner
-from roost.train.data.batches import Interrupted
+from roost.train.data.batches import Batches, Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.model import memory_estimate, model_summary
 from roost.train.model.model_summary import ForwardTrace
 from roost.train.step import precision
+from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
 
@@ -44,23 +45,22 @@ class Initialize(Hook):
             )
         if trainer.at_end:
             return  # a stop was requested
-        lines = model_report(trainer)
+        lines = model_report(trainer.runner, trainer.stepper, trainer.loaders["train"])
         print("\n".join(lines), flush=True)
         durable.write(self._package.model_summary, "\n".join([*lines, ""]).encode())
         trainer.request_stop(INITIALIZED)
 
 
-def model_report(trainer: Trainer) -> list[str]:
+def model_report(runner: Runner, stepper: Stepper, train: Batches) -> list[str]:
     """Returns lines: the table of the model, its parameters, and the memory of a step. Runs one batch."""
-    trace, num_samples, why = _forward_pass(trainer)
-    runner = trainer.runner
+    trace, num_samples, why = _forward_pass(runner, stepper, train)
     parameters = {id(p): p for p in runner.parameters()}.values()
     total, trained = (
         sum(p.numel() for p in found) for found in (parameters, [p for p in parameters if p.requires_grad])
     )
     frozen = f" ({trained:,} trained, {total - trained:,} frozen)" if trained != total else ""
     found = memory_estimate.estimate_memory(
-        runner, trainer.stepper.optimizers, activations=trace.activations if not why else None
+        runner, stepper.optimizers, activations=trace.activations if not why else None
     )
     return [
         *model_summary.format_table(model_summary.module_rows(runner, trace.shapes)),
@@ -71,17 +71,17 @@ def model_report(trainer: Trainer) -> list[str]:
     ]
 
 
-def _forward_pass(trainer: Trainer) -> tuple[ForwardTrace, int, str]:
+def _forward_pass(runner: Runner, stepper: Stepper, train: Batches) -> tuple[ForwardTrace, int, str]:
     """Runs one batch through the loss. Returns the observed shapes and activations, the number of samples,
     and the reason if there was no forward pass (else empty)."""
-    runner, unknown = trainer.runner, "output shapes and activation memory are unknown:"
+    unknown = "output shapes and activation memory are unknown:"
     if type(runner).loss is Runner.loss:
         return ForwardTrace(), 0, f"{unknown} the Runner has update(), and no loss()"
     try:
-        batch = trainer.loaders["train"].first_batch()
+        batch = train.first_batch()
         if batch is None:
             return ForwardTrace(), 0, f"{unknown} every batch of the training set is empty"
-        numbers = precision.autocast_context(trainer.stepper.precision, runner.device)
+        numbers = precision.autocast_context(stepper.precision, runner.device)
         trace = model_summary.trace_forward(
             runner, runner.loss, runner.to_device(batch.value), context=numbers
         )

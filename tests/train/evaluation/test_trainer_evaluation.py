@@ -65,7 +65,7 @@ def test_several_sets_and_averages() -> None:
     expected = {f"valid/{s}/{m}" for s in "ab" for m in ("loss", "accuracy", "drawn")}
     for name in ("ema", "slow"):
         expected |= {f"valid/{name}/{s}/{m}" for s in "ab" for m in ("loss", "accuracy", "drawn")}
-    assert trainer.evaluate().keys() == expected == trainer.probe("valid")
+    assert trainer.evaluate().keys() == expected == trainer.probe("valid").names
     assert "valid/ema/a/loss" in trainer.evaluate("valid/a")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import nan
 
 from roost.base.errors import ConfigError
@@ -45,7 +45,7 @@ def row_values(values: Mapping[str, float], stepper: Stepper, progress: Progress
 
 def with_row_values(
     results: Mapping[str, float],
-    monitors: Mapping[str, str],
+    monitors: Iterable[tuple[str, str]],
     *,
     events: Events,
     stepper: Stepper,
@@ -59,7 +59,7 @@ def with_row_values(
 
     Args:
         results: The metrics of the validation.
-        monitors: The metrics that hooks decide by, each under the setting that names it.
+        monitors: The metrics that hooks decide by, each after the setting that names it.
         events: The metrics since the last row.
         stepper: Has taken the step.
         progress: The position after the step.
@@ -67,12 +67,12 @@ def with_row_values(
     Raises:
         ConfigError: A hook decides by a metric that is never reported.
     """
-    missing = {setting: monitor for setting, monitor in monitors.items() if monitor not in results}
+    missing = [(setting, monitor) for setting, monitor in monitors if monitor not in results]
     if not missing:
         return dict(results)
     row = row_values(events.peek(), stepper, progress)
     found = dict(results)
-    for setting, monitor in missing.items():
+    for setting, monitor in missing:
         name = monitor if monitor.startswith(STATS) else monitor.removeprefix("train/")
         if monitor in row:
             found[monitor] = row[monitor]

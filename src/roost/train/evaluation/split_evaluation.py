@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,15 @@ from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.evaluation.metric_sums import MetricSums, means, metric_total
 
 _NO_CONTEXT: AbstractContextManager[object] = nullcontext()
+
+
+class ProbedMetrics(NamedTuple):
+    """What an evaluation will report, as far as one batch of each set shows it."""
+
+    names: set[str] | None
+    """The names of the metrics; None if `Runner.summarize` may add others."""
+    left_out: list[str]
+    """The names of values that are no metrics, because of their shape."""
 
 
 @contextmanager
@@ -146,13 +155,9 @@ def probe_metrics(
     *,
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
-) -> tuple[set[str] | None, list[str]]:
+) -> ProbedMetrics:
     """Returns the names that `evaluate_split` would report, from one batch, the same on every rank: so errors
     appear before the first step, not after the first epoch.
-
-    Returns:
-        The names of the metrics (None if `Runner.summarize` may add others), and the names of values whose
-        shape is not that of a metric.
 
     Raises:
         Interrupted: A stop was requested on any rank during the probe.
@@ -169,12 +174,10 @@ def probe_metrics(
         _check_output(output)
         totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
         lockstep.meet(ENDING)
-    left_out = [name for name, total in totals.items() if total is None and name != "id"]
-    return (
-        (None, [])
-        if _summarizes(runner)
-        else ({name for name, total in totals.items() if total is not None}, left_out)
-    )
+    if _summarizes(runner):
+        return ProbedMetrics(None, [])
+    names = {name for name, total in totals.items() if total is not None}
+    return ProbedMetrics(names, [name for name in totals if name not in names and name != "id"])
 
 
 def split_loaders(loaders: Mapping[str, Batches], split: str) -> dict[str, Batches]:

@@ -11,6 +11,7 @@ from roost.base.errors import ContractError
 from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import Ranks
 from roost.train.evaluation import split_evaluation
+from roost.train.evaluation.split_evaluation import ProbedMetrics
 from roost.train.optim.weight_average import Average
 from roost.train.step import seeding
 
@@ -78,32 +79,34 @@ class Evaluator:
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
 
-    def probe(self, split: str) -> set[str] | None:
-        """Returns the names of the metrics that `evaluate` will return, from one batch of each set; None if
-        only the whole split can show them. Prints a line for each value that does not become a metric.
+    def probe(self, split: str) -> ProbedMetrics:
+        """Returns the names of the metrics that `evaluate` will return, from one batch of each set. Prints a
+        line for each value that is no metric.
 
         Raises:
             ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
         """
         known: set[str] | None = set()
+        left_out: list[str] = []
         with (
             split_evaluation.evaluation_mode(self.runner),
             seeding.isolated(seeding.mix(self.seed, "probe")),
         ):
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
-                found, left_out = split_evaluation.probe_metrics(
+                found, others = split_evaluation.probe_metrics(
                     self.runner, loader, forward=self.autocast(), ranks=self.ranks
                 )
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
-                for key in left_out if self.ranks.is_main else ():
-                    print(f"{name}/{key} is not a metric: its shape is not (B,) or ()", flush=True)
+                left_out += [f"{name}/{key}" for key in others]
+        for text in left_out if self.ranks.is_main else ():
+            print(f"{text} is not a metric: its shape is not (B,) or ()", flush=True)
         if known is None:
-            return None
+            return ProbedMetrics(None, left_out)
         raw = set(known)
         for average in self.averages:
             _refuse_duplicates(known, of_average := {_average_key(average, key) for key in raw})
             known |= of_average
-        return known
+        return ProbedMetrics(known, left_out)
 
 
 def _average_key(average: str, key: str) -> str:

@@ -26,16 +26,19 @@ class Validate(Hook):
 
     def __init__(self, every: str | int = "1ep", *, probes: bool = True) -> None:
         self.every, self.probes = every, probes
+        self.left_out: list[str] = []
+        """The values of `Runner.evaluate` that are no metrics, found by the probe."""
 
     def on_start(self, trainer: Trainer) -> None:
         note_wall_clock_interval(trainer, "validation", self.every)
-        known = trainer.probe("valid") if self.probes else None
-        for hook in trainer.calls.hooks:
-            for setting, monitor in hook.monitors(trainer).items():
-                if known is not None and not is_row_value(
-                    monitor
-                ):  # that one is found by the first validation
-                    check_monitor(known, monitor, setting=setting)
+        if not self.probes:
+            return
+        known, self.left_out = trainer.probe("valid")
+        if known is None:
+            return
+        for setting, monitor in trainer.calls.monitors(trainer):
+            if not is_row_value(monitor):  # that one is found by the first validation
+                check_monitor(known, monitor, setting=setting)
 
     def on_step(self, trainer: Trainer) -> None:
         trainer.validate()

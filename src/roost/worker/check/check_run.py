@@ -177,14 +177,13 @@ class CheckRun:
         self._reporter.drop()
         if own:
             self._reporter.report("hooks", ", ".join(hook.name for hook in own))
-        if trainer.progress.step < steps:
-            self._reporter.warn(f"the run ends after step {trainer.progress.step}: {reason}")
+        if (step := trainer.progress.step) < steps:
+            self._reporter.warn(f"the run ends after step {step}: {reason}")
         for text in unused_optimizers(trainer):
             self._reporter.warn(text)
         if trainer.checkpoints is not None and stage_hooks.saved is None:
             raise RoostError("no checkpoint could be written; the reason is printed above")
-        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
-        if newest is not None:
+        if (newest := trainer.newest_checkpoint) is not None:
             seconds = self._reporter.seconds["save"] / (newest.id + 1)  # ids count saves
             self._reporter.record_measurements(save_seconds=seconds, checkpoint_bytes=newest.size_bytes)
         return stage_hooks
@@ -214,7 +213,7 @@ class CheckRun:
             split: evaluation_seconds(trainer, whole, split)
             for split, kind in kinds.items()
             # A stopped trainer evaluates nothing more.
-            if trainer.finished and any(isinstance(hook, kind) for hook in trainer.calls.hooks)
+            if trainer.finished and trainer.calls.of_kind(kind)
         }
         step = step_seconds(trainer, whole["train"])
         self._reporter.done(f"{format_short_duration(step)} a step")
@@ -230,14 +229,14 @@ class CheckRun:
 
     def _schedules(self, trainer: Trainer) -> None:
         """Advances the schedules to the end of the run: a schedule may fail in its last step, after hours."""
-        schedule = next((hook for hook in trainer.calls.hooks if isinstance(hook, hooks.Schedule)), None)
-        if schedule is None or trainer.total_steps == NEVER:
+        schedules, total = trainer.calls.of_kind(hooks.Schedule), trainer.total_steps
+        if not schedules or total == NEVER:
             return
         self._reporter.begin("schedule")
         optimizers = {name: o for name, o in trainer.stepper.optimizers.items() if o.scheduler is not None}
         first = {name: optim.lr for name, optim in optimizers.items()}
-        number = _advance_schedules(schedule, trainer)
-        where = "" if number == trainer.total_steps else f", up to step {number:,}"
+        number = _advance_schedules(schedules[0], trainer)
+        where = "" if number == total else f", up to step {number:,}"
         shown = [f"lr of {name} {first[name]:.3g} to {one.lr:.3g}" for name, one in optimizers.items()]
         self._reporter.done(", ".join(shown) + where)
         for name, optim in optimizers.items():
@@ -300,18 +299,18 @@ def _describe_first_sample(batches: Batches) -> str:
 
 def _advance_schedules(schedule: hooks.Schedule, trainer: Trainer) -> int:
     """Advances the schedules as the remaining steps would; returns the last step for which there was time."""
-    started, progress = perf_counter(), trainer.progress
-    for step in range(progress.step + 1, trainer.total_steps + 1):
+    started, progress, per_epoch = perf_counter(), trainer.progress, trainer.steps_per_epoch
+    for step in range(progress.step + 1, progress.total_steps + 1):
         if step % 1000 == 0 and perf_counter() - started > _SCHEDULE_SECONDS:
             return step
         try:
             schedule.on_step(trainer)
-            if step % trainer.steps_per_epoch == 0 and step // trainer.steps_per_epoch > progress.epoch:
+            if step % per_epoch == 0 and step // per_epoch > progress.epoch:
                 schedule.on_epoch(trainer)
         except Exception as error:
             error.add_note(f"in step {step} of the run, to which the check moved the schedules")
             raise
-    return trainer.total_steps
+    return progress.total_steps
 
 
 def _note_shortened_summarize(error: BaseException) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from roost.base import state_tree
 from roost.train import hooks
+from roost.train.checkpointing.checkpointer import Stateful
 from roost.train.hook import Hook, Phase
 from roost.train.trainer import Trainer
 from roost.worker.check.short_run import CallbackHook, without_console
@@ -57,9 +58,8 @@ def differing(one: Fingerprints, other: Fingerprints) -> list[str]:
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-def fingerprints_after_step(trainer: Trainer) -> Fingerprints:
-    """Returns the fingerprints of the state that is equal in two equal runs after a step."""
-    parts = trainer.parts()
+def fingerprints_after_step(parts: Mapping[str, Stateful]) -> Fingerprints:
+    """Returns the fingerprints of the parts that are equal in two equal runs after a step."""
     return fingerprints({name: parts[name].state_dict() for name in _COMPARED_PARTS})
 
 
@@ -94,6 +94,6 @@ class ReloadComparison:
 
     def _step(self, trainer: Trainer) -> None:
         if self._after:
-            self.differing_after_step = differing(self._after, fingerprints_after_step(trainer))
+            self.differing_after_step = differing(self._after, fingerprints_after_step(trainer.parts()))
         trainer.checkpoints = None  # no session will resume this one
         trainer.request_stop("compared")

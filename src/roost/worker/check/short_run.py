@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from roost.train import hooks
-from roost.train.agenda import Agenda
 from roost.train.data.batches import Batches
 from roost.train.data.sequential_batches import SequentialBatches
-from roost.train.end_condition import EndCondition
-from roost.train.hook import CallLists, Hook, Phase
+from roost.train.hook import Hook, Phase
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 
@@ -32,30 +30,26 @@ def known_length(batches: Batches) -> int | None:
 
 
 def shorten(trainer: Trainer, *, steps: int, with_hooks: Callable[[Sequence[Hook]], Sequence[Hook]]) -> None:
-    """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps,
-    when everything that has an interval is due.
-
-    The values that the project reads (``total_steps``, ``progress.fraction``, schedules) remain those of the
-    whole run.
+    """Makes a trainer take only the first and the last window of each epoch, and end after ``steps`` steps
+    (see `Trainer.shorten`).
 
     Args:
         trainer: Assembled, before `fit`.
         steps: Steps to take.
         with_hooks: Returns the hooks to call, given those of the trainer.
     """
-    spans = {
-        name: first_and_last_windows(known_length(loader) or 2) for name, loader in trainer.loaders.items()
+    calls, per_window = trainer.calls, trainer.stepper.batches_per_step
+    loaders = {
+        name: loader.excerpt(
+            first_and_last_windows(known_length(loader) or 2, per_window if name == "train" else 1)
+        )
+        for name, loader in trainer.loaders.items()
     }
-    spans["train"] = first_and_last_windows(len(trainer.loaders["train"]), trainer.stepper.batches_per_step)
-    trainer.loaders = {name: loader.excerpt(spans[name]) for name, loader in trainer.loaders.items()}
-    trainer.until = EndCondition(steps=steps)
-    for hook in trainer.calls.hooks:
-        if isinstance(hook, hooks.Averaging):
-            hook.every, hook.start = 1, 0  # otherwise no average would begin within these few steps
-    if trainer.checkpoints is not None:
-        trainer.checkpoints.asynchronous = False  # so that the time of a save is measured where it happens
-    trainer.calls = CallLists(with_hooks(trainer.calls.hooks))
-    trainer.agenda = Agenda(trainer.calls.step, steps_per_epoch=len(spans["train"]), total_steps=steps)
+    for averaging in calls.of_kind(hooks.Averaging):
+        averaging.every, averaging.start = 1, 0  # otherwise no average would begin within these few steps
+    if (checkpoints := trainer.checkpoints) is not None:
+        checkpoints.asynchronous = False  # so that the time of a save is measured where it happens
+    trainer.shorten(loaders, steps=steps, hooks=with_hooks(calls.hooks))
 
 
 @contextmanager

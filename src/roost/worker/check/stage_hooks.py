@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from roost.base.text.byte_sizes import format_bytes
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.train import hooks
 from roost.train.accelerators.registry import accelerator_of
-from roost.train.evaluation import split_evaluation
+from roost.train.checkpointing.checkpointer import Stateful
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import format_metrics
 from roost.train.trainer import Trainer
@@ -45,12 +45,16 @@ class StageHooks:
         """The checkpoint of the first step."""
         self.final_state: Fingerprints = {}
         """The state right after the last step."""
-        self._has_test, self._test_summary = False, ""
+        self._validate: hooks.Validate | None = None
+        self._test: hooks.Test | None = None
+        self._test_summary = ""
 
     def hooks(self, given: Sequence[Hook]) -> list[Hook]:
         """Returns the hooks of the run, with callback hooks before and after their phases."""
         first = [
-            CallbackHook(0, Phase.MODEL, start=self._start, before=self._before_step, step=self._after_step),
+            CallbackHook(
+                0, Phase.MODEL, start=self._observe_batches, before=self._before_step, step=self._after_step
+            ),
             CallbackHook(1, Phase.EVAL, step=self._before_eval, stop=self._before_test),
             CallbackHook(2, Phase.DECIDE, step=self._after_eval, stop=self._after_test),
             CallbackHook(3, Phase.RECORD, step=lambda trainer: self._reporter.begin("row")),
@@ -60,16 +64,14 @@ class StageHooks:
             CallbackHook(5, Phase.SAVE, step=self._after_save),
         ]
         for hook in given:
+            if isinstance(hook, hooks.Validate):
+                self._validate = hook
             if isinstance(hook, hooks.Test):
-                hook.report = self._note_test
+                self._test, hook.report = hook, self._note_test
         return [*first, *without_console(given), *last]
 
     def _note_test(self, text: str) -> None:
         self._test_summary = text
-
-    def _start(self, trainer: Trainer) -> None:
-        self._observe_batches(trainer)
-        self._warn_of_values_without_metric(trainer)
 
     def _observe_batches(self, trainer: Trainer) -> None:
         """Describes the last batch of each step before the step is taken."""
@@ -81,56 +83,47 @@ class StageHooks:
 
         trainer.take_step = observed_step
 
-    def _warn_of_values_without_metric(self, trainer: Trainer) -> None:
-        """Records a warning for each value of `Runner.evaluate` that is no metric; `Validate` has printed
-        it."""
-        if any(isinstance(hook, hooks.Validate) for hook in trainer.calls.hooks):
-            with split_evaluation.evaluation_mode(trainer.runner):
-                for name, loader in split_evaluation.split_loaders(trainer.loaders, "valid").items():
-                    _, left_out = split_evaluation.probe_metrics(
-                        trainer.runner, loader, forward=trainer.autocast()
-                    )
-                    for key in left_out:
-                        self._reporter.warn(f"{name}/{key} is not a metric", is_printed=True)
-
     def _before_step(self, trainer: Trainer) -> None:
-        if trainer.progress.step == 0:
-            found = {name for hook in trainer.calls.hooks for name in hook.monitors(trainer).values()}
-            self._reporter.done(f"decides by {', '.join(sorted(found))}" if found else "")
-        self._samples, self._batch = trainer.progress.samples, "nothing"
-        is_first = trainer.progress.step == 0
+        progress = trainer.progress
+        if progress.step == 0:
+            self._end_start({name for _, name in trainer.calls.monitors(trainer)})
+        self._samples, self._batch = progress.samples, "nothing"
+        # A shortened epoch has at most two windows: what comes after another one is the last.
         self._reporter.begin(
-            "first step" if is_first else "last step" if self._is_last(trainer) else "next step"
+            "first step" if progress.step == 0 else "last step" if progress.batch else "next step"
         )
 
-    def _is_last(self, trainer: Trainer) -> bool:
-        left = len(trainer.loaders["train"]) - trainer.progress.batch
-        return trainer.progress.batch > 0 and left <= trainer.stepper.batches_per_step
+    def _end_start(self, monitors: Set[str]) -> None:
+        """Records a warning for each value of `Runner.evaluate` that is no metric, which `Validate` has
+        printed."""
+        for name in self._validate.left_out if self._validate is not None else ():
+            self._reporter.warn(f"{name} is not a metric", is_printed=True)
+        self._reporter.done(f"decides by {', '.join(sorted(monitors))}" if monitors else "")
 
     def _after_step(self, trainer: Trainer) -> None:
         # So that the step's time and its errors are counted here.
         accelerator_of(trainer.runner.device).synchronize()
-        per_step = trainer.stepper.batches_per_step
+        progress, per_step = trainer.progress, trainer.stepper.batches_per_step
         last = f", the last of up to {per_step}" if per_step > 1 else ""
-        number = trainer.progress.samples - self._samples
+        number = progress.samples - self._samples
         self._reporter.done(f"{number} sample{'s' * (number != 1)}; a batch{last}: {self._batch}")
-        if trainer.progress.step == 1 and trainer.checkpoints is not None:
+        if progress.step == 1 and trainer.checkpoints is not None:
             self._reporter.begin("save")
-            _require_space(trainer, self._place)
+            _require_space(trainer.parts(), self._place)
             trainer.request_save()
         self._reporter.begin("hooks")
         trainer.agenda.request("record")
-        if trainer.progress.step == self._steps:
-            self.final_state = fingerprints_after_step(trainer)
+        if progress.step == self._steps:
+            self.final_state = fingerprints_after_step(trainer.parts())
 
     def _before_eval(self, trainer: Trainer) -> None:
         self._reporter.begin("validation")
 
     def _after_eval(self, trainer: Trainer) -> None:
-        if trainer.results:
-            self._reporter.done(format_metrics(trainer.results))
-            self._reporter.record_measurements(validation=dict(trainer.results))
-            self._warn_of_nonfinite(trainer.results)
+        if results := trainer.results:
+            self._reporter.done(format_metrics(results))
+            self._reporter.record_measurements(validation=dict(results))
+            self._warn_of_nonfinite(results)
         self._reporter.begin("hooks")
 
     def _after_row(self, trainer: Trainer) -> None:
@@ -141,20 +134,19 @@ class StageHooks:
         self._reporter.begin("save")
 
     def _after_save(self, trainer: Trainer) -> None:
-        newest = trainer.checkpoints.newest if trainer.checkpoints is not None else None
+        newest = trainer.newest_checkpoint
         if newest is not None and newest.step == trainer.progress.step:
             self._reporter.done(f"{format_bytes(newest.size_bytes)} in {len(newest.files)} files")
             self.saved = self.saved or newest
         self._reporter.begin("hooks")
 
     def _before_test(self, trainer: Trainer) -> None:
-        self._has_test = any(isinstance(hook, hooks.Test) for hook in trainer.calls.hooks)
-        if self._has_test:
+        if self._test is not None:
             self._reporter.begin("test")
 
     def _after_test(self, trainer: Trainer) -> None:
         found = {name: value for name, value in trainer.row.items() if name.partition("/")[0] == "test"}
-        if self._has_test and not found:
+        if self._test is not None and not found:
             return  # the test failed: `fit` raises its error after `on_stop` of all hooks
         if found:
             self._reporter.done(self._test_summary)
@@ -168,13 +160,13 @@ class StageHooks:
                 self._reporter.warn(f"{name} is {value}, so no hook can decide by it")
 
 
-def _require_space(trainer: Trainer, place: Path) -> None:
+def _require_space(parts: Mapping[str, Stateful], place: Path) -> None:
     """Makes sure that the checkpoints of a check fit on the disk, before one is written.
 
     Raises:
         Refused: The disk has not enough free space.
     """
-    needed = _MAX_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in trainer.parts().values())
+    needed = _MAX_CHECKPOINTS * sum(_num_bytes(part.state_dict()) for part in parts.values())
     free = shutil.disk_usage(place).free
     if needed > free:
         sizes = f"{format_bytes(needed)}, and the disk of {place.parent} has {format_bytes(free)} left"
