@@ -21,9 +21,9 @@ from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
-from roost.lab.sessions import session_control, session_start
+from roost.lab.sessions import session_control
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.lab.sessions.session_plan import SessionPlan
+from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package.package import PackageFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
@@ -73,12 +73,13 @@ class LocalExecutor:
                 if cards
                 else None
             )
-            spec = session_start.add_session(
+            spec = add_session(
                 package,
                 plan,
                 cards=[card.id for card in cards],
                 leases=held,
                 deadline=_deadline(plan),
+                is_queued=True,
                 added={
                     **_continued_request(package, task),
                     "task": task.id,

@@ -1,14 +1,27 @@
 """The session plan: the program and environment of a session, before it has a number, cards or a queue
-entry."""
+entry; with these it becomes a session spec."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from roost.base.system.worker_protocol import DEADLINE_VARIABLE, RENDEZVOUS_VARIABLE
+from roost.base.system.worker_protocol import (
+    DEADLINE_VARIABLE,
+    LEASE_VARIABLE,
+    RENDEZVOUS_VARIABLE,
+    REPORT_VARIABLE,
+)
+from roost.package.package import PackageFolder
+from roost.supervisor.limits import SessionLimits
+from roost.supervisor.session_spec import SessionSpec
+
+if TYPE_CHECKING:
+    from roost.devices.lease import Leases
 
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", RENDEZVOUS_VARIABLE)
 """Variables of a caller that is itself one of several ranks."""
@@ -44,3 +57,74 @@ def callers_environment() -> dict[str, str]:
     process is no rank of the caller's session, and has a deadline of its own."""
     left_out = (*_OF_A_RANK, DEADLINE_VARIABLE)
     return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def add_session(
+    package: PackageFolder,
+    plan: SessionPlan,
+    *,
+    cards: Sequence[str] | None = None,
+    leases: Leases | None = None,
+    deadline: float | None = None,
+    added: Mapping[str, Any] | None = None,
+    token: str | None = None,
+    is_queued: bool,
+) -> SessionSpec:
+    """Adds a session to a package, whose lock the caller holds; returns the spec for its guard.
+
+    The supervisor waits for the disk: the request file is durable when the session record is written.
+
+    Args:
+        package: The package.
+        plan: The plan of the session.
+        cards: The value of CUDA_VISIBLE_DEVICES, as a list; None: that of the plan's environment.
+        leases: The leases of these cards, whose descriptors the supervisor gets like that of the lock.
+        deadline: When the session must have ended, in unix seconds.
+        added: Further keys of the request file.
+        token: As in `SessionSpec`, for a plan that already uses the token; None: a new one.
+        is_queued: Whether it is an attempt of a task.
+
+    Raises:
+        OSError: The request file cannot be written.
+    """
+    token = token or secrets.token_hex(16)
+    number = package.new_session({**plan.request, **(added or {}), "token": token}, is_durable=False)
+    path, folder = str(package.path), package.path / "sessions"
+    terminal = str(plan.request.get("terminal") or "")
+    return SessionSpec(
+        argv=[*plan.argv, *([] if plan.is_command else [path, str(number)])],
+        cwd=plan.cwd or path,
+        env=_environment(plan, cards, leases, deadline),
+        package=path,
+        session=number,
+        output=str(package.output),
+        session_file=str(folder / f"{number}.json"),
+        request_file=str(folder / f"{number}.request.json"),
+        token=token,
+        limits=SessionLimits(**plan.limits),
+        progress="" if plan.is_command else str(package.progress),
+        stacks=str(folder / f"{number}.stacks.txt"),
+        terminal=terminal,
+        ranks=plan.ranks,
+        restart=plan.restart,
+        is_command=plan.is_command,
+        is_launcher=plan.is_launcher,
+        # None for a run inside another run, which is part of it, or for one with a debugger at a terminal.
+        is_noticed=not (is_queued or terminal or REPORT_VARIABLE in plan.env),
+        lease_fds=leases.fds if leases is not None else (),
+    )
+
+
+def _environment(
+    plan: SessionPlan, cards: Sequence[str] | None, leases: Leases | None, deadline: float | None
+) -> dict[str, str]:
+    env = {name: value for name, value in {**plan.env, **plan.own_env}.items() if name != LEASE_VARIABLE}
+    if leases is not None:
+        env |= leases.environment()
+    if cards is not None:
+        from roost.devices import visible_cards  # takes 2 ms, which a submission need not spend
+
+        env[visible_cards.VARIABLE] = ",".join(cards)
+    if deadline is not None:
+        env[DEADLINE_VARIABLE] = f"{deadline:.3f}"
+    return env

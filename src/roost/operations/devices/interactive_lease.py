@@ -29,7 +29,6 @@ from roost.lab.queue import wakeup
 from roost.lab.queue.task import PENDING, Task
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.scheduler import all_without_leased_processes, without_leased_processes
-from roost.lab.sessions.session_start import CARDS_VARIABLE
 from roost.supervisor.processes.process_tree import descendants, kill_tree
 
 _POLL_SECONDS = 1.0
@@ -234,7 +233,7 @@ def _wait_or_kill(given: Mapping[int, int | None], deadline: float) -> None:
 
 def _environment(leased: LeasedCards) -> dict[str, str]:
     cards = ",".join(card.id for card in leased.cards)
-    return {**os.environ, CARDS_VARIABLE: cards, **leased.leases.environment()}
+    return {**os.environ, visible_cards.VARIABLE: cards, **leased.leases.environment()}
 
 
 def _lease_free_cards(request: ResourceRequest, cards: Sequence[Card]) -> LeasedCards:

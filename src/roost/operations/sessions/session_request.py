@@ -20,9 +20,8 @@ from roost.config.sections.limits import LimitSettings
 from roost.config.settings import Settings
 from roost.devices import inventory, visible_cards
 from roost.devices.lease import Leases
-from roost.lab.sessions import session_start
 from roost.lab.sessions.abandoned_sessions import end_abandoned
-from roost.lab.sessions.session_plan import SessionPlan, callers_environment
+from roost.lab.sessions.session_plan import SessionPlan, add_session, callers_environment
 from roost.operations.sessions import foreground_lease, multi_node, rank_layout
 from roost.operations.sessions.foreground_lease import SessionCards
 from roost.operations.sessions.running_session import RunningSession, running_session
@@ -128,17 +127,18 @@ def _start_with_leases(
         deadline.notes.append(_join_note(num_nodes, package))
     plan.limits["wall_seconds"] = deadline.seconds_left()
     offset = output_size(package.output)
-    begun = session_start.start_session(
+    spec = add_session(
         package,
-        lock_fd,
         plan,
         cards=None if request.device == "cpu" else cards,
         leases=leases if leases.fds else None,
         deadline=deadline.at,
         token=token,
+        is_queued=False,
     )
-    running = running_session(package, begun.number, offset=offset)
-    return StartedSession(package.path, running, begun.supervised.process, notes=deadline.notes)
+    process = guard_start.start_session(spec, lock_fd=lock_fd).process
+    running = running_session(package, spec.session, offset=offset)
+    return StartedSession(package.path, running, process, notes=deadline.notes)
 
 
 def first_request(

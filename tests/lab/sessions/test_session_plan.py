@@ -12,10 +12,9 @@ import pytest
 from roost.base.errors import RoostError
 from roost.devices import inventory, lease
 from roost.devices.lease import LeaseHolder
-from roost.lab.sessions import session_start
-from roost.lab.sessions.session_plan import SessionPlan
+from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package.package import PackageFolder
-from roost.supervisor.session_spec import SessionSpec
+from roost.supervisor import guard_start
 from tests.lab.labs import Lab
 
 SHOW = "import json, os, sys; json.dump([dict(os.environ), os.getcwd(), sys.argv[1:]], open('shown', 'w'))"
@@ -26,10 +25,11 @@ def begin(folder: Path, plan: SessionPlan, **given: object) -> PackageFolder:
     package = PackageFolder.create(folder / "runs", name="one", values={}, request={"kind": "command"})
     lock_fd = package.lock()
     try:
-        begun = session_start.start_session(package, lock_fd, plan, **given)  # type: ignore[arg-type]
+        spec = add_session(package, plan, is_queued=False, **given)  # type: ignore[arg-type]
+        begun = guard_start.start_session(spec, lock_fd=lock_fd)
     finally:
         os.close(lock_fd)
-    begun.supervised.process.wait(20)
+    begun.process.wait(20)
     return package
 
 
@@ -97,14 +97,10 @@ def test_a_worker_gets_its_package_and_session(lab: Lab, is_command: bool) -> No
     [({}, "", True), ({"ROOST_REPORT_FD": "5"}, "", False), ({}, "/dev/pts/7", False)],
 )
 def test_nested_and_debugged_runs_send_no_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], terminal: str, is_noticed: bool
+    tmp_path: Path, env: dict[str, str], terminal: str, is_noticed: bool
 ) -> None:
-    asked: list[SessionSpec] = []
-    monkeypatch.setattr(
-        "roost.supervisor.guard_start.start_session", lambda spec, lock_fd: asked.append(spec)
-    )
     package = PackageFolder.create(tmp_path, values={}, request={})
     plan = msgspec.structs.replace(command(SHOW), env=env, request={"kind": "command", "terminal": terminal})
-    session_start.start_session(package, -1, plan)
-    assert [spec.is_noticed for spec in asked] == [is_noticed]
-    assert not session_start.add_session(package, plan).is_noticed, "the lab sends notices of its own tasks"
+    assert add_session(package, plan, is_queued=False).is_noticed == is_noticed
+    of_task = add_session(package, plan, is_queued=True)
+    assert not of_task.is_noticed, "the lab sends notices of its own tasks"
