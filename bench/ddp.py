@@ -45,7 +45,7 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.package import live_progress
 from roost.package.live_progress import ProgressFile
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed import ranks as rank_group
 from roost.train.distributed.ranks import Ranks
 from roost.train.distributed.reducer import GradientReducer

@@ -40,7 +40,7 @@ from torch.utils.data import TensorDataset
 import roost
 from roost.package.live_progress import ProgressFile
 from roost.train import hooks
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 
 Loop = Callable[[Work, list[Any]], Outcome]
 WORKS = {

@@ -16,7 +16,7 @@ import roost
 from roost.package.checkpoints.retention import BestRule
 from roost.package.live_progress import ProgressFile
 from roost.train import hooks
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Batch
 
 from .task import Clocked, Outcome, Work, loss_of, new_net, new_optimizer

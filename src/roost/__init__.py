@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roost.project.download import download as download
     from roost.project.package_api import Package as Package
     from roost.project.package_api import open_package as open_package
-    from roost.train.checkpointing.checkpointer import Checkpoints as Checkpoints
+    from roost.train.checkpointing.checkpoints import Checkpoints as Checkpoints
     from roost.train.data.arrays import Arrays as Arrays
     from roost.train.data.batch_function import Sampled as Sampled
     from roost.train.data.loader import Loader as Loader
@@ -46,7 +46,7 @@ _HOME = {
     "RoostError": "roost.base.errors",
     "download": "roost.project.download",
     "Arrays": "roost.train.data.arrays",
-    "Checkpoints": "roost.train.checkpointing.checkpointer",
+    "Checkpoints": "roost.train.checkpointing.checkpoints",
     "Events": "roost.train.events",
     "Hook": "roost.train.hook",
     "Phase": "roost.train.hook",

@@ -12,7 +12,7 @@ from torch import nn
 from roost.base.errors import CheckpointError, ConfigError, NotFound
 from roost.config.settings import Settings, parse_settings
 from roost.project import init_from as initial
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
 from tests.messages import Messages
 

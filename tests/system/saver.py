@@ -44,7 +44,7 @@ def state(id: int) -> dict[str, Any]:
 
 
 def save(folder: Path) -> Path:
-    """One save as `roost.train.checkpointing.checkpointer` makes it: committed, and only then goes what no
+    """One save as `roost.train.checkpointing.checkpoints` makes it: committed, and only then goes what no
     track keeps."""
     before = checkpoint.read_manifests(folder)
     parent = before[-1] if before else None

@@ -20,7 +20,7 @@ from roost.base import state_tree
 from roost.package import records
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.failures.black_box_recorder import BlackBoxRecorder

@@ -11,7 +11,7 @@ import torch
 
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from roost.base.errors import RanksApart
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import ShardedPlan

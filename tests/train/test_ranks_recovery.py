@@ -18,7 +18,7 @@ from torch import Tensor
 
 from roost.base.errors import PeerLost, TrainingError
 from roost.package.results import skipped_steps
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import ShardedPlan

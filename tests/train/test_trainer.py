@@ -21,7 +21,7 @@ from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.live_progress import ProgressFile, read
 from roost.train import trainer as trainer_module
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Console, Records, Save, Test, Validate
@@ -515,6 +515,35 @@ class StopsInLoss(MLP):
 def nothing_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trainer looks around for a hook or at its end alone, not also because time has passed."""
     monkeypatch.setattr(trainer_module, "_MIN_PUBLISH_SECONDS", 1e9)
+
+
+def test_a_step_at_which_nothing_is_due_only_trains(nothing_by_the_clock: None) -> None:
+    """The alarm is set again after each work: else every step would publish and go through all hooks."""
+    hook = Steps(every="4")
+    trainer = plain(built(MLP), Still(), [hook], until=9)
+    looked: list[int] = []
+    trainer.publish = lambda phase: looked.append(trainer.progress.step)  # type: ignore[method-assign]
+    assert trainer.fit() == "finished"
+    assert looked == [0, 4, STEPS_PER_EPOCH, 8, 9, 9], "at the start, when a call is due, at the end"
+    assert (hook.steps, hook.epochs) == ([4, 8, 9], [STEPS_PER_EPOCH])
+
+
+def test_work_that_is_due_by_the_clock_alone_comes_with_the_first_step_after(
+    nothing_by_the_clock: None,
+) -> None:
+    now = 0.0
+
+    class TakesASecond(MLP):
+        def loss(self, batch: Any) -> Mapping[str, Tensor]:
+            nonlocal now
+            now += 1.0
+            return super().loss(batch)
+
+    hook = Steps(every="2.5s")
+    trainer = plain(built(TakesASecond), Still(), [hook], until=10)
+    trainer.clock = lambda: now
+    assert trainer.fit() == "finished"
+    assert hook.steps == [3, 6, 9, 10], "and with the last step, as everything"
 
 
 def test_a_checkpoint_holds_the_metrics_of_its_own_step_alone(

@@ -19,7 +19,7 @@ from torch.utils.data import default_collate
 from roost.package.checkpoints import checkpoint
 from roost.package.results import skipped_steps
 from roost.train.checkpointing import checkpointer
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import ShardedPlan, shard_slice

@@ -28,7 +28,7 @@ from roost.package.sessions import UnsupervisedRecord
 from roost.train.progress import Progress
 
 if TYPE_CHECKING:
-    from roost.train.checkpointing.checkpointer import Checkpoints
+    from roost.train.checkpointing.checkpoints import Checkpoints
 
 STATE = "state"
 """The part of a checkpoint that holds what `roost.Package.save` was given."""
@@ -127,9 +127,7 @@ class PackageWriter:
 
     def _open_session(self, number: int, id: int | None, found: Manifest | None) -> None:
         policy = policy_from_settings(_checkpoint_settings(self._package))
-        from roost.train.checkpointing.checkpointer import (
-            Checkpoints,  # imports torch, which readers do not need
-        )
+        from roost.train.checkpointing.checkpoints import Checkpoints  # torch, which readers do not need
 
         checkpoints = Checkpoints(self._package, policy, session=number, asynchronous=False)
         if id is not None and found is None:

@@ -21,7 +21,7 @@ from roost.package.setting_locations import setting_locations
 from roost.project import builtin_hooks, data_loaders
 from roost.project.contract import Runner
 from roost.project.native_project import Experiment
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Batches
 from roost.train.distributed.fsdp import ShardedRunner, check_optimizers
 from roost.train.distributed.ranks import Ranks

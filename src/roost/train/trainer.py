@@ -13,7 +13,8 @@ from typing import Any, Literal
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.live_progress import ProgressFile
 from roost.train.agenda import Agenda
-from roost.train.checkpointing.checkpointer import Checkpointer, Checkpoints, Stateful, StateToSave
+from roost.train.checkpointing.checkpointer import Checkpointer, StateToSave
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
 from roost.train.checkpointing.late_copies import LateCopies
 from roost.train.checkpointing.rank_state import RankState
 from roost.train.data.batches import Batches, Interrupted

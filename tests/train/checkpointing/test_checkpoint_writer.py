@@ -19,7 +19,7 @@ from roost.base.errors import PeerLost, RoostError
 from roost.package.checkpoints import checkpoint
 from roost.train.checkpointing import checkpoint_writer
 from roost.train.checkpointing.checkpoint_writer import PendingSave, TornCopy, WritePace, prepare_together
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.progress import Progress
 from tests.messages import Messages

@@ -19,7 +19,7 @@ from roost.base import durable
 from roost.base.errors import TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.checkpointing.staging import Staging
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Averaging, Console, Save

@@ -14,7 +14,7 @@ from roost.base.errors import CheckpointError, NotFound
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule, RetentionPolicy
 from roost.package.package import PackageFolder
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.progress import Progress
 from tests.messages import Messages

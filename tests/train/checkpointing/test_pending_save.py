@@ -17,7 +17,7 @@ import torch
 from roost.base import durable
 from roost.package.checkpoints import checkpoint
 from roost.train.checkpointing.checkpoint_writer import TornCopy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
 
 BIG = 3 << 20
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monk
 
 SAVES_AND_LEAVES = """
 import sys, torch
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.progress import Progress
 from tests.train.checkpointing.test_pending_save import Tensors
 for place, is_late in (("copied", False), ("late", True)):

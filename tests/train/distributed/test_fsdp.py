@@ -18,7 +18,7 @@ import roost
 from roost.base import safetensors_format, state_tree
 from roost.base.errors import CheckpointError, ConfigError, TrainingError
 from roost.package.checkpoints import checkpoint
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.fsdp import ShardedRunner, blocks, check_optimizers
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.distributed.sharded_tensors import full_tensor, is_sharded

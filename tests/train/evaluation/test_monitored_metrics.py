@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.evaluation.monitored_metrics import check_monitor, is_row_value
 from roost.train.events import Events
 from roost.train.hook import Hook, Phase

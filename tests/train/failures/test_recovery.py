@@ -30,7 +30,7 @@ from roost.package import records
 from roost.package.checkpoints import checkpoint
 from roost.package.results import black_box, skipped_steps
 from roost.train import events as events_module
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.failures import step_report

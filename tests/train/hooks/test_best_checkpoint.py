@@ -12,7 +12,7 @@ from roost.base.errors import ConfigError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import Best, Save, Validate
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, bits, built, loader, plain

@@ -7,7 +7,7 @@ import pytest
 
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Save
 from roost.train.trainer import Trainer

@@ -10,7 +10,7 @@ import torch
 
 import roost
 from roost.package.results.time_breakdown import PARTS, TimeBreakdown
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.end_condition import EndCondition
 from roost.train.hooks import Console, Records, Save, Validate
 from roost.train.hooks.console import data_wait_hint, format_metrics, progress_line

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import EarlyStop, Save, Validate
 from roost.train.trainer import Trainer
 from tests.messages import Messages

@@ -15,7 +15,7 @@ from roost.base import durable
 from roost.base.errors import TrainingError
 from roost.config.step_modes import StepMode
 from roost.package import records
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Schedule, Validate
 from roost.train.optim.optimizer import LR_SCALE, Optim

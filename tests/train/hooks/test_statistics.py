@@ -13,7 +13,7 @@ import roost
 from roost.base import durable
 from roost.base.errors import ConfigError
 from roost.package import records
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Records, Save, Statistics

@@ -15,7 +15,7 @@ from roost.package import records
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Best, Records, Save, Validate

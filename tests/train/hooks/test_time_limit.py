@@ -14,7 +14,7 @@ from torch import Tensor
 from roost.base.system.worker_protocol import TIME_LIMIT
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.loader import Loader
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.data.plans.rank_shards import ShardedPlan

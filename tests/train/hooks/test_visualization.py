@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import roost
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.data.external_loader import ExternalLoader
 from roost.train.data.stream import Stream

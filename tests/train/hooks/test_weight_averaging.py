@@ -15,7 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.retention import BestRule as Rule
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Averaging, Best, EarlyStop, Records, Save, Unsaved, Validate

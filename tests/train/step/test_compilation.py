@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roost.base.errors import ContractError
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.optim.optimizer import Optim
 from roost.train.step import compilation as compiled_module

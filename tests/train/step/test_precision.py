@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from roost.base import state_tree
 from roost.base.errors import ConfigError, TrainingError
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import Records, Save
 from roost.train.optim.optimizer import Optim
 from roost.train.step import precision

@@ -13,7 +13,7 @@ from roost.base.errors import CheckpointError, NotFound, UsageError
 from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.package import PackageFolder
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.model.module_state import ModuleState
 from roost.train.optim.weight_average import Average
 from roost.train.progress import Progress

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from roost.package.checkpoints.checkpoint import Manifest
-from roost.train.checkpointing.checkpointer import Checkpoints, Stateful
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.events import Events
 from roost.train.step import seeding

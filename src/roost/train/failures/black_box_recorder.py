@@ -20,7 +20,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.results.black_box import BATCH, NOTE, STATE, FailureNote
 from roost.train.accelerators.registry import accelerator_of
-from roost.train.checkpointing.checkpointer import Stateful
+from roost.train.checkpointing.checkpoints import Stateful
 from roost.train.data.batches import Batches
 from roost.train.failures.step_context import StepContext
 from roost.train.progress import Progress

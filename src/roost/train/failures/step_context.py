@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from roost.train.checkpointing.checkpointer import Checkpoints, Stateful
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
 from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import Ranks
 from roost.train.progress import Progress

@@ -18,7 +18,7 @@ from roost.package.results import skipped_steps
 from roost.package.results.black_box import FailureNote
 from roost.package.results.skipped_steps import Kind, SkippedStep
 from roost.train.checkpointing.checkpoint_writer import FAILURE_WAIT_SECONDS
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.distributed.ranks import Ranks
 from roost.train.failures.black_box_recorder import BlackBoxRecorder, redraw_window
 from roost.train.failures.step_context import StepContext

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import CheckpointError, Damaged, NotFound
 from roost.package.checkpoints.retention import BestRule as Rule
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.batches import Interrupted
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import format_row

@@ -11,7 +11,7 @@ from typing import Any
 
 from roost.base import state_tree
 from roost.train import hooks
-from roost.train.checkpointing.checkpointer import Stateful
+from roost.train.checkpointing.checkpoints import Stateful
 from roost.train.hook import Hook, Phase
 from roost.train.trainer import Trainer
 from roost.worker.check.short_run import CallbackHook, without_console

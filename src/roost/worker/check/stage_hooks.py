@@ -15,7 +15,7 @@ from roost.base.text.byte_sizes import format_bytes
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.train import hooks
 from roost.train.accelerators.registry import accelerator_of
-from roost.train.checkpointing.checkpointer import Stateful
+from roost.train.checkpointing.checkpoints import Stateful
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.console import format_metrics
 from roost.train.trainer import Trainer

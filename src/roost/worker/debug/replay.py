@@ -25,7 +25,7 @@ from roost.package.results import black_box, skipped_steps
 from roost.package.results.black_box import BlackBox, DebugTarget
 from roost.package.sessions import Session
 from roost.project import native_project, trainer_assembly
-from roost.train.checkpointing.checkpointer import Checkpoints, Stateful, load_parts
+from roost.train.checkpointing.checkpoints import Checkpoints, Stateful, load_parts
 from roost.train.hook import Hook
 from roost.train.hooks import Validate
 from roost.train.trainer import Trainer
