@@ -16,6 +16,7 @@ from roost.api.api_call import (
     stream,
     stream_request,
 )
+from roost.base.strategy import StrategyName
 from roost.operations.curves.curve import RecordedCurves
 from roost.operations.devices.devices import DeviceList as Cards
 from roost.operations.lab import LabStatus
@@ -50,7 +51,7 @@ class ResourceArguments(TypedDict, total=False):
     cpus: int | None
     memory_mb: int | None
     whole: bool
-    strategy: Literal["single", "ddp", "fsdp"] | None
+    strategy: StrategyName | None
     priority: int
     after: Sequence[str]
     after_any: Sequence[str]

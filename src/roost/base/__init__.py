@@ -7,6 +7,7 @@ safe_read: bounded reading of files that roost may not have written
 config_files: JSON and YAML files with the line of every key
 interval: intervals and durations of settings
 limit_defaults: the default limits of a session
+strategy: how the ranks of a session share the work
 state_tree: the codec of every state: a JSON skeleton and leaves
 byte_tensors: tensors and arrays from bytes
 safetensors_format: the file format of leaves

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from roost.base.errors import ConfigError
 from roost.base.interval import Interval, parse_duration, parse_start, parse_steps
+from roost.base.strategy import StrategyName
 from roost.base.text.suggestions import closest_match
 from roost.config import conflicts, section_schema, synonyms, user_options, yaml_project_checks
 from roost.config.section_schema import Where as Where
@@ -93,7 +94,7 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         ),
     ] = "auto"
     strategy: Annotated[
-        Literal["single", "ddp", "fsdp"] | None,
+        StrategyName | None,
         help_text("how ranks share the work; by default ddp with several devices, else single"),
     ] = None
     sync_batch_norm: Annotated[

@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
+
+from roost.base.strategy import StrategyName
 
 HIGHEST_PRIORITY = 1_000_000
 MAX_CARDS = 4096
@@ -30,7 +32,7 @@ MemoryMb = Annotated[
     int, Meta(ge=1, le=2**40, description="Memory of each card in MB; the card can be shared.")
 ]
 Whole = Annotated[bool, Meta(description="Do not share the cards.")]
-Strategy = Annotated[Literal["single", "ddp", "fsdp"], Meta(description="How the processes share the work.")]
+Strategy = Annotated[StrategyName, Meta(description="How the processes share the work.")]
 Priority = Annotated[
     int,
     Meta(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, description="Higher starts first; default: 0."),

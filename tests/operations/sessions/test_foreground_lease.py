@@ -105,7 +105,7 @@ def test_a_fork_holds_its_card_too(tmp_path: Path) -> None:
 def test_one_that_was_taken_meanwhile(tmp_path: Path) -> None:
     made = package(tmp_path / "runs", state="new")
     lock_fd = made.lock()
-    needs = cards_of_session({"device": "auto"})
+    needs = cards_of_session(SessionRequest(device="auto"))
     lease = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     with pytest.raises(CardsBusy):
         start_session(
@@ -126,24 +126,24 @@ def test_where_the_first_card_is_held_a_run_takes_another_and_sees_no_other(
     assert len(lease_files.live_leases("SIM-1")) == 1
     wait_for(lambda: b"CUDA_VISIBLE_DEVICES=SIM-1" in environment_of(started))
     kill(started)
-    assert cards_of_session({"device": "auto", "ranks": 2}).cards == CARDS, "two are not free"
-    assert cards_of_session({"device": "auto", "cards": ["SIM-0"]}).cards == CARDS[:1], (
+    assert cards_of_session(SessionRequest(device="auto", ranks=2)).cards == CARDS, "two are not free"
+    assert cards_of_session(SessionRequest(device="auto", cards=["SIM-0"])).cards == CARDS[:1], (
         "this one was asked for"
     )
     lease.close()
 
 
 def test_what_a_session_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cards_of_session({"device": "cpu"}) == SessionCards()
-    assert cards_of_session({"device": "auto", "cards": None, "ranks": 1}).cards == CARDS[:1]
-    assert cards_of_session({"device": "cuda", "cards": None, "ranks": 2}).cards == CARDS
-    assert cards_of_session({"device": "cuda", "cards": ["SIM-1"], "ranks": 1}).cards == CARDS[1:]
+    assert cards_of_session(SessionRequest(device="cpu")) == SessionCards()
+    assert cards_of_session(SessionRequest(device="auto", cards=None, ranks=1)).cards == CARDS[:1]
+    assert cards_of_session(SessionRequest(device="cuda", cards=None, ranks=2)).cards == CARDS
+    assert cards_of_session(SessionRequest(device="cuda", cards=["SIM-1"], ranks=1)).cards == CARDS[1:]
     monkeypatch.setenv("ROOST_DEVICES", "cpu")
     monkeypatch.setattr(visible_cards, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(
         visible_cards, "cards", lambda: pytest.fail("the driver is queried although torch has no GPU")
     )
-    assert cards_of_session({"device": "auto"}) == SessionCards()
+    assert cards_of_session(SessionRequest(device="auto")) == SessionCards()
 
 
 def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
@@ -153,13 +153,13 @@ def test_a_driver_that_does_not_tell_costs_the_lease_and_not_the_run(
     scenario = tmp_path / "scenario.json"
     scenario.write_text('{"cards": "1x24GB", "failures": [{"card": "SIM-0", "trouble": "it is lost"}]}')
     monkeypatch.setenv("ROOST_DEVICES", f"sim:{scenario}")
-    found = cards_of_session({"device": "auto"})
+    found = cards_of_session(SessionRequest(device="auto"))
     assert not found.cards
     (note,) = found.notes
     assert "GPU 0" in note and "it is lost" in note
     messages.check(note)
     with pytest.raises(Refused, match="it is lost"):
-        cards_of_session({"device": "cuda", "cards": None})
+        cards_of_session(SessionRequest(device="cuda", cards=None))
 
 
 def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +167,15 @@ def test_a_run_in_a_leased_shell_uses_its_card(monkeypatch: pytest.MonkeyPatch) 
     ((name, value),) = outer.environment().items()
     monkeypatch.setenv(name, value)
     foreground_lease.require_unleased(CARDS)
-    assert cards_of_session({"device": "auto"}).cards == CARDS[:1]
+    assert cards_of_session(SessionRequest(device="auto")).cards == CARDS[:1]
     outer.close()
 
 
 def test_what_needs_one_card_takes_one_that_is_free(messages: Messages) -> None:
     assert choose_one_card("cpu") == SessionCards() and choose_one_card("cpu").ids is None
-    assert choose_one_card("mps") == SessionCards() == cards_of_session({"device": "xpu", "cards": None})
+    assert (
+        choose_one_card("mps") == SessionCards() == cards_of_session(SessionRequest(device="xpu", cards=None))
+    )
     assert choose_one_card("auto").ids == ["SIM-0"]
     first = leases.take(CARDS[:1], 1, LeaseHolder.this_process())
     assert choose_one_card("cuda").ids == ["SIM-1"]

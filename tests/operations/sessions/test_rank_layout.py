@@ -23,6 +23,7 @@ from roost.operations.sessions.rank_layout import (
     rank_environments,
     with_previous_layout,
 )
+from roost.package.session_schema import SessionRequest
 from tests.messages import Messages
 from tests.operations.packages import VALUES, package
 
@@ -302,9 +303,9 @@ def test_the_cards_of_a_machine_that_joins(
     devices: Any, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(monkeypatch, FOUR)
-    request = {"device": "cuda", "devices": devices, "strategy": "ddp", "ranks": 2, "num_nodes": 2}
+    request = SessionRequest(device="cuda", devices=devices, strategy="ddp", ranks=2, num_nodes=2)
     assert cards_of_this_machine(request, settings()) == ids
-    assert cards_of_this_machine({**request, "device": "cpu"}, settings()) is None
+    assert cards_of_this_machine(SessionRequest.from_json({**request, "device": "cpu"}), settings()) is None
     has(monkeypatch, FOUR[:1])
     with pytest.raises(Refused, match="GPU"):
         cards_of_this_machine(request, settings())
@@ -317,16 +318,20 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_cores, "usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     of = settings()
-    assert rank_environments({"ranks": 3}, of) == ({"OMP_NUM_THREADS": "2"},) * 3
-    assert rank_environments({"ranks": 16}, of)[0] == {"OMP_NUM_THREADS": "1"}
-    assert rank_environments({"ranks": 2}, settings(threads=5)) == ({"OMP_NUM_THREADS": "5"},) * 2
+    assert rank_environments(SessionRequest(ranks=3), of) == ({"OMP_NUM_THREADS": "2"},) * 3
+    assert rank_environments(SessionRequest(ranks=16), of)[0] == {"OMP_NUM_THREADS": "1"}
+    assert rank_environments(SessionRequest(ranks=2), settings(threads=5)) == ({"OMP_NUM_THREADS": "5"},) * 2
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert rank_environments({"ranks": 2}, of)[1] == {"OMP_NUM_THREADS": "7"}
-    assert rank_environments({"ranks": 1, "num_nodes": 2}, of) == ({"OMP_NUM_THREADS": "7"},)
+    assert rank_environments(SessionRequest(ranks=2), of)[1] == {"OMP_NUM_THREADS": "7"}
+    assert rank_environments(SessionRequest(ranks=1, num_nodes=2), of) == ({"OMP_NUM_THREADS": "7"},)
 
 
 def test_one_process_is_left_alone() -> None:
-    assert rank_environments({"ranks": 1}, settings()) == () == rank_environments({}, settings())
+    assert (
+        rank_environments(SessionRequest(ranks=1), settings())
+        == ()
+        == rank_environments(SessionRequest(), settings())
+    )
 
 
 def of_task(options: TaskOptions, devices: Any = "auto", **given: Any) -> dict[str, Any]:

@@ -4,11 +4,12 @@ session."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from roost.base.errors import ConfigError, UsageError
+from roost.base.strategy import StrategyName
 
 if TYPE_CHECKING:
     from roost.config.settings import Devices
@@ -18,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _STRATEGY = (
     click.option(
-        "--strategy", type=click.Choice(["single", "ddp", "fsdp"]), help="How the processes share the work."
+        "--strategy", type=click.Choice(get_args(StrategyName)), help="How the processes share the work."
     ),
     click.option("-DDP", "ddp", is_flag=True, help="Short for --strategy ddp: one process per GPU."),
     click.option(

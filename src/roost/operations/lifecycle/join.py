@@ -21,7 +21,7 @@ from roost.operations.sessions.session_request import (
 )
 from roost.package import sessions
 from roost.package.package import PackageFolder
-from roost.package.session_schema import SessionRecord
+from roost.package.session_schema import SessionRecord, SessionRequest
 
 
 def join(package: Path | str) -> StartedSession:
@@ -50,7 +50,7 @@ def join(package: Path | str) -> StartedSession:
     request = session.request
     settings = package_schema.checked_settings(opened, preconditions.project_folder(opened, None))
     cards, ends = rank_layout.cards_of_this_machine(request, settings), deadline_of(settings.limits)
-    session_cards = foreground_lease.cards_of_session({**request, "cards": cards})
+    session_cards = foreground_lease.cards_of_session(SessionRequest.from_json({**request, "cards": cards}))
     foreground_lease.require_unleased(session_cards.cards)
     own = rank_layout.rank_environments(request, settings)[0]
     task = str(session.number)

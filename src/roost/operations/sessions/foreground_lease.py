@@ -4,9 +4,9 @@ declared."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roost.base.errors import Refused
 from roost.base.system.worker_protocol import LEASE_VARIABLE
@@ -14,6 +14,7 @@ from roost.base.text.word_list import join_names
 from roost.devices import device_types, inventory, lease, visible_cards
 from roost.devices.card import Card
 from roost.devices.lease import CardsBusy, LeaseHolder, Leases
+from roost.package.session_schema import SessionRequest
 
 
 class SessionCards(NamedTuple):
@@ -31,7 +32,7 @@ class SessionCards(NamedTuple):
         return [card.id for card in self.cards] or None
 
 
-def cards_of_session(request: Mapping[str, Any]) -> SessionCards:
+def cards_of_session(request: SessionRequest) -> SessionCards:
     """Returns the cards of a session: those that were chosen; else the first visible ones, one for each rank,
     or unleased ones where other processes hold these; none on the CPU. A session with simulated cards takes
     their leases and computes on the CPU.
@@ -42,10 +43,10 @@ def cards_of_session(request: Mapping[str, Any]) -> SessionCards:
     Raises:
         RoostError: As `roost.devices.visible_cards.cards`, if GPUs were requested.
     """
-    found, chosen = _usable_cards(request.get("device")), request.get("cards")
+    found, chosen = _usable_cards(request.device), request.cards
     if chosen is not None:
         return found._replace(cards=[card for card in found.cards if card.id in chosen])
-    return _first_or_free(found, int(request.get("ranks", 1)))
+    return _first_or_free(found, request.ranks)
 
 
 def _first_or_free(found: SessionCards, count: int) -> SessionCards:

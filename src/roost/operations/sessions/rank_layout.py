@@ -21,6 +21,7 @@ from roost.devices.card import Card
 from roost.devices.resource_request import TaskOptions
 from roost.operations.sessions.foreground_lease import prefer_unleased
 from roost.package.package import PackageFolder
+from roost.package.session_schema import SessionRequest
 from roost.package.setting_locations import override_key
 
 COMMAND_LINE = "command line"
@@ -54,7 +55,7 @@ class RankRequest:
 class RankLayout:
     """The planned ranks of a session."""
 
-    request: dict[str, Any]
+    request: SessionRequest
     """The part of the session's request about devices and ranks."""
     notes: list[str]
     """Notes for the user, one line each."""
@@ -122,7 +123,7 @@ def plan_ranks(
 
 def queued_ranks(
     options: TaskOptions, settings: Settings, *, devices: Devices, where: Where
-) -> dict[str, Any]:
+) -> SessionRequest:
     """Returns the part of a session's request about devices and ranks, for a task; the lab chooses the cards.
 
     Args:
@@ -144,7 +145,7 @@ def queued_ranks(
     if world > 1:
         conflicts.check_ranks(settings, strategy, world, where)
     on_cards = options.gpus and not inventory.is_simulated()
-    device = "cuda" if on_cards else "cpu"
+    device = device_types.CARDS if on_cards else device_types.CPU
     return _request_fields(RankRequest(), device, devices=count, cards=None, strategy=strategy, ranks=world)
 
 
@@ -162,36 +163,36 @@ def one_process_notes(settings: Settings, *, device: str, where: Where) -> list[
     return several_ranks_note(request, "the run itself has {}; here one process does the work of all")
 
 
-def several_ranks_note(request: Mapping[str, Any], text: str) -> list[str]:
+def several_ranks_note(request: SessionRequest, text: str) -> list[str]:
     """Returns ``text`` with the ranks of a session, such as ``3 ranks (ddp)``, in place of ``{}``; no note
     for one rank."""
-    world = int(request.get("ranks", 1)) * int(request.get("num_nodes", 1))
-    return [text.format(f"{world} ranks ({request.get('strategy')})")] if world > 1 else []
+    world = request.ranks * request.num_nodes
+    return [text.format(f"{world} ranks ({request.strategy})")] if world > 1 else []
 
 
-def cards_of_this_machine(request: Mapping[str, Any], settings: Settings) -> list[str] | None:
+def cards_of_this_machine(request: SessionRequest, settings: Settings) -> list[str] | None:
     """Returns the ids of the GPUs that this machine uses for a session that was started on another one; None:
     all that are visible.
 
     Raises:
         Refused: This machine does not have that many, or not these.
     """
-    if request.get("device") != device_types.CARDS:
+    if request.device != device_types.CARDS:
         return None
-    ranks = RankRequest(devices=request["devices"], strategy=request["strategy"])
+    ranks = RankRequest(devices=request["devices"], strategy=request.strategy)
     if ranks.devices == "auto":  # on the first machine: all
-        ranks = replace(ranks, devices=int(request["ranks"]))
-    choice = _LayoutChoice(ranks, settings, "cuda", lambda key: None)
+        ranks = replace(ranks, devices=request.ranks)
+    choice = _LayoutChoice(ranks, settings, device_types.CARDS, lambda key: None)
     return [card.id for card in _choose_cards(choice, _available_cards(choice))]
 
 
-def rank_environments(request: Mapping[str, Any], settings: Settings) -> tuple[dict[str, str], ...]:
+def rank_environments(request: SessionRequest, settings: Settings) -> tuple[dict[str, str], ...]:
     """Returns what is added to the environment of each rank of this machine; empty for one process.
 
     Without a limit of threads each rank would use all CPU cores.
     """
-    count = int(request.get("ranks", 1))
-    if count * int(request.get("num_nodes", 1)) == 1:
+    count = request.ranks
+    if count * request.num_nodes == 1:
         return ()
     if settings.threads != "auto":
         threads = str(settings.threads)
@@ -217,7 +218,7 @@ class _LayoutChoice:
         number = len(self.devices) if isinstance(self.devices, list) else self.devices
         return number != "auto" and int(number) > 1
 
-    def request(self, kind: str, chosen: Sequence[Card] | None, count: int) -> dict[str, Any]:
+    def request(self, kind: str, chosen: Sequence[Card] | None, count: int) -> SessionRequest:
         """Returns the part of the session's request about devices and ranks."""
         cards = [card.id for card in chosen] if chosen is not None else None
         return _request_fields(
@@ -236,18 +237,18 @@ def _request_fields(
     cards: list[str] | None,
     strategy: str,
     ranks: int,
-) -> dict[str, Any]:
+) -> SessionRequest:
     """Returns the fields of a session's request about devices and ranks."""
-    return {
-        "device": device,
-        "devices": devices,
-        "cards": cards,
-        "strategy": strategy,
-        "ranks": ranks,
-        "num_nodes": request.num_nodes,
-        "rendezvous": request.rendezvous,
-        "restart": request.restart,
-    }
+    return SessionRequest(
+        device=device,
+        devices=devices,
+        cards=cards,
+        strategy=strategy,
+        ranks=ranks,
+        num_nodes=request.num_nodes,
+        rendezvous=request.rendezvous,
+        restart=request.restart,
+    )
 
 
 def _check_nodes(ranks: RankRequest) -> None:
@@ -278,7 +279,7 @@ def _one_process(choice: _LayoutChoice) -> RankLayout:
         return RankLayout(choice.request(choice.device, None, 1), notes)
     found = _available_cards(choice)
     if found:
-        return RankLayout(choice.request("cuda", _choose_cards(choice, found), 1), notes)
+        return RankLayout(choice.request(device_types.CARDS, _choose_cards(choice, found), 1), notes)
     if choice.are_several:
         raise choice.refused(
             f"strategy single has one process, which can have several GPUs only; {_no_gpu_reason(choice)}",
@@ -300,11 +301,11 @@ def _rank_devices(choice: _LayoutChoice) -> tuple[str, list[Card] | None, int]:
             fix="choose one of these, or leave out -DDP, --devices and the setting strategy",
         )
     if not found:
-        return "cpu", None, _process_count(choice)
+        return device_types.CPU, None, _process_count(choice)
     if choice.devices == "auto":
-        return "cuda", None, len(found)
+        return device_types.CARDS, None, len(found)
     chosen = _choose_cards(choice, found)
-    return "cuda", chosen, len(chosen)
+    return device_types.CARDS, chosen, len(chosen)
 
 
 def _available_cards(choice: _LayoutChoice) -> list[Card]:
@@ -314,7 +315,7 @@ def _available_cards(choice: _LayoutChoice) -> list[Card]:
     found = visible_cards.cards() if visible_cards.torch_can_compute() else []
     if not found and choice.device == device_types.CARDS:
         fix = "use the CPU with -CPU --devices N for N processes"
-        raise Refused(_no_gpu_reason(choice), setting="--device", received="cuda", fix=fix)
+        raise Refused(_no_gpu_reason(choice), setting="--device", received=choice.device, fix=fix)
     return found
 
 
@@ -380,7 +381,7 @@ def _check_several(settings: Settings, kind: str, terminal: str, where: Where) -
     if terminal:
         fix = "run one process: leave out -DDP, --devices and --num-nodes"
         raise UsageError("--pdb gives the terminal to one process, and there are several", fix=fix)
-    if settings.sync_batch_norm and kind == "cpu":
+    if settings.sync_batch_norm and kind == device_types.CPU:
         raise Refused(
             "torch synchronises batch norm between ranks on GPUs only",
             setting="sync_batch_norm",
@@ -395,11 +396,11 @@ def _layout_notes(choice: _LayoutChoice, kind: str, chosen: Sequence[Card] | Non
     if kind == device_types.CARDS:
         numbers = f" {', '.join(str(card.number) for card in chosen)}" if chosen is not None else ""
         where = f"on GPU{'s' * (count > 1)}{numbers}"
-    elif choice.device == "auto":
+    elif choice.device == device_types.AUTO:
         where += f" ({_no_gpu_reason(choice)})"
     nodes = f" on each of {choice.ranks.num_nodes} machines" if choice.ranks.num_nodes > 1 else ""
     notes = [f"{choice.strategy}: {count} rank{'s' * (count > 1)} {where}{nodes}"]
-    if kind == "cpu" and count > (has := cpu_cores.usable_cores()):
+    if kind == device_types.CPU and count > (has := cpu_cores.usable_cores()):
         notes.append(
             f"{count} ranks share {has} core{'s' * (has > 1)}; that is slower than one core for each"
         )

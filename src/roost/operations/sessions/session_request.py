@@ -58,7 +58,7 @@ class StartedSession:
         return self.running.number if self.running is not None else None
 
 
-def require_startable(request: Mapping[str, Any], settings: Settings) -> SessionCards:
+def require_startable(request: SessionRequest, settings: Settings) -> SessionCards:
     """Checks that a session can start, and returns its cards. To be called before anything is made for the
     session.
 
@@ -71,7 +71,7 @@ def require_startable(request: Mapping[str, Any], settings: Settings) -> Session
         UsageError: A variable that should hold the deadline does not hold a time.
     """
     deadline_of(settings.limits)
-    if int(request.get("num_nodes", 1)) > 1:
+    if request.num_nodes > 1:
         multi_node.require_rendezvous(request)
     session_cards = foreground_lease.cards_of_session(request)
     foreground_lease.require_unleased(session_cards.cards)
