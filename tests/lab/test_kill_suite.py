@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.supervisor.processes import cgroup, session_processes
+from roost.base.system import prctl
+from roost.supervisor.processes import cgroup
 from roost.supervisor.processes.abandoned_processes import kill_abandoned
 from roost.supervisor.session_spec import SessionSpec
 from tests.supervisor.real_sessions import Session
@@ -93,15 +94,14 @@ def _kill_both(session: Session) -> None:
 @contextmanager
 def adopting() -> Iterator[None]:
     """Has this process adopt what loses its parents, and reap it: not every machine's first process does."""
-    subreaper = 36
-    session_processes.prctl()(subreaper, 1, 0, 0, 0)
+    prctl.set_child_subreaper(True)
     try:
         yield
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
     finally:
-        session_processes.prctl()(subreaper, 0, 0, 0, 0)
+        prctl.set_child_subreaper(False)
 
 
 SCENARIOS: dict[Callable[[Session], None], tuple[str, str] | None] = {

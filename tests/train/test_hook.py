@@ -141,3 +141,24 @@ def test_rows_and_validations_by_the_clock_are_named(
     for reason in trainer.inexact:
         assert reason.startswith("wall clock: ") and all(fact in reason for fact in facts)
         messages.check(reason)
+
+
+class Monitoring(Hook):
+    """Decides by a metric; two of them have one setting, as two of a project's own early stops have."""
+
+    def __init__(self, name: str, monitor: str) -> None:
+        self._name, self._monitor = name, monitor
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def monitors(self, trainer: object) -> dict[str, str]:
+        return {"monitor": self._monitor}
+
+
+def test_hooks_are_found_by_their_kind_and_by_what_they_decide_by() -> None:
+    first, second, other = Monitoring("a", "valid/loss"), Monitoring("b", "train/loss"), Steps()
+    trainer = plain(built(MLP), Still(), [first, second, other])
+    assert trainer.calls.of_kind(Monitoring) == [first, second]
+    assert trainer.calls.monitors(trainer) == [("monitor", "valid/loss"), ("monitor", "train/loss")]

@@ -24,7 +24,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from roost.base.system import process_title
+from roost.base.system import prctl, process_title
 from roost.supervisor import signals
 from roost.supervisor.exit_status import SessionOutcome
 from roost.supervisor.processes import cgroup, session_processes
@@ -87,7 +87,7 @@ def run_session(spec: SessionSpec, warm: WarmWorker | None = None) -> int:
     for fd in (spec.lock_fd, spec.ready_fd, *spec.lease_fds):
         if fd is not None:
             os.set_inheritable(fd, False)
-    session_processes.adopt_orphans()
+    prctl.set_child_subreaper(True)
     code = _run_one_session(spec, warm)
     if spec.restart:
         from roost.supervisor import session_restart

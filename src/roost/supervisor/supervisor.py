@@ -21,6 +21,7 @@ from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from roost.base.system import prctl
 from roost.supervisor import signals, worker_process
 from roost.supervisor.exit_status import PEER_FAILED, SessionOutcome
 from roost.supervisor.output.output_file import open_output, write_line
@@ -82,7 +83,7 @@ class Supervisor:
         """Starts the session and reports the pid. Raises OSError if the session cannot be started or
         recorded; then no process of it is left."""
         self._install_handlers()
-        session_processes.adopt_orphans()
+        prctl.set_child_subreaper(True)
         try:
             self._start_workers()
             from roost.supervisor.session_record import SessionRecordFile, initial_fields
@@ -121,7 +122,7 @@ class Supervisor:
         # The byte only wakes the poll; the handler keeps the signals, so a full pipe loses none.
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
         signals.install_handler(signals.HANDLED_SIGNALS, self._note_signal)
-        session_processes.set_parent_death_signal(signals.GUARD_DIED)
+        prctl.set_parent_death_signal(signals.GUARD_DIED)
         signals.unblock_all()
 
     def _note_signal(self, signum: int, frame: FrameType | None) -> None:

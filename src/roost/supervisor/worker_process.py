@@ -12,10 +12,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from roost.base.system import prctl
 from roost.base.system.worker_protocol import REPORT_VARIABLE, STACKS_VARIABLE, TOKEN_VARIABLE
 from roost.supervisor import signals
 from roost.supervisor.exit_status import NOT_STARTED
-from roost.supervisor.processes import cgroup, session_processes
+from roost.supervisor.processes import cgroup
 from roost.supervisor.session_spec import SessionSpec
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def start_worker(
     for fd in (report, joined):
         os.set_blocking(fd, False)
     if sys.platform == "linux":
-        session_processes.prctl()  # loads ctypes once, here and not in the child
+        prctl.system_call()  # loads it once, here and not in the child
     supervisor_pid = os.getpid()
     is_later = terminal or spec.restarted  # modules loaded long ago may be outdated
     if warm is not None and (is_later or not warm.can_become(spec.argv, spec.env | env)):
@@ -130,7 +131,7 @@ def _become_worker(
     warm: WarmWorker | None,
 ) -> NoReturn:
     try:
-        session_processes.set_parent_death_signal(signal.SIGKILL)
+        prctl.set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != supervisor_pid:  # it ended before the line above: no signal will come
             os._exit(1)
         if is_inside or (group is not None and cgroup.join(group)):

@@ -19,13 +19,14 @@ SRC = str(Path(roost.__file__).parents[1])
 ORPHAN = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
+from roost.base.system import prctl
 from roost.supervisor.processes import session_processes
-session_processes.adopt_orphans()
+prctl.set_child_subreaper(True)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 (read, write), ours = os.pipe(), os.getpid()
 if os.fork() == 0:
     if os.fork() == 0:
-        session_processes.set_parent_death_signal(signal.SIGUSR1)
+        prctl.set_parent_death_signal(signal.SIGUSR1)
         os.write(write, b"1")
         print(signal.sigwait([signal.SIGUSR1]).name, os.getppid() == ours, flush=True)
         signal.pause()

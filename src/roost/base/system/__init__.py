@@ -1,6 +1,7 @@
 """The machine and its processes, by standard library and ``/proc``.
 
 process_identity: the identity of a process, and signals to it
+prctl: signals, orphans and names that the kernel of Linux is asked for
 process_title: what `ps` shows of this process
 worker_protocol: environment variables, signals and reasons between supervisor and worker
 cold_restart: the restart of a worker that was forked from a template process

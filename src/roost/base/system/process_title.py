@@ -12,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from roost.base.system import prctl
 
 TITLE_ROOM = " " * 300
 """The last argument of a process that needs room for a longer title than its command."""
 _ARG_START, _ENV_END = 45, 48
 """The places of the addresses in /proc/self/stat, counted after the name of the program."""
-_PR_SET_NAME, _NAME_BYTES = 15, 15
 
 
 class DisplayedMemory(NamedTuple):
@@ -42,12 +43,6 @@ def displayed_memory() -> DisplayedMemory | None:
     return found if found.arguments and found.environment else None
 
 
-@functools.cache
-def _prctl() -> Any:
-    """Returns the system call."""
-    return ctypes.CDLL(None).prctl
-
-
 def set_title(role: str, package: str = "") -> None:
     """Sets the title of this process to "roost: ROLE NAME", and the name of its main thread to the beginning
     of that. Does nothing on systems other than Linux.
@@ -63,4 +58,4 @@ def set_title(role: str, package: str = "") -> None:
     size = memory.arguments_end - memory.arguments
     # The last byte stays zero: with another one, the kernel would show the environment as well.
     ctypes.memmove(memory.arguments, title[: size - 1].ljust(size, b"\0"), size)
-    _prctl()(_PR_SET_NAME, title[:_NAME_BYTES], 0, 0, 0)
+    prctl.set_thread_name(title)

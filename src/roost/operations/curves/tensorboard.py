@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roost.base.errors import RoostError
+from roost.base.system import prctl
 from roost.operations.reading import package_schema
 from roost.operations.sessions.scratch_folder import remove_abandoned, scratch_folder
 from roost.package.package import PackageFolder
-from roost.supervisor.processes import session_processes
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
 
@@ -122,7 +122,7 @@ def _start_server(folder: Path, host: str, port: int | None) -> subprocess.Popen
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C must reach this process only
         env={**os.environ, "TMPDIR": str(folder)},  # where it registers itself
-        preexec_fn=functools.partial(session_processes.set_parent_death_signal, signal.SIGTERM),
+        preexec_fn=functools.partial(prctl.set_parent_death_signal, signal.SIGTERM),
     )
 
 

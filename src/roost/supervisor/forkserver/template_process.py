@@ -63,13 +63,13 @@ def load_modules() -> None:
     """Imports what guard and supervisor would import one by one after their start. None of it starts a
     thread: a fork copies only one."""
     from roost.base import durable  # noqa: F401
-    from roost.base.system import process_identity
+    from roost.base.system import prctl, process_identity
     from roost.supervisor import session_record, session_restart, session_watch  # noqa: F401
     from roost.supervisor.monitoring import card_peaks, out_of_memory  # noqa: F401
     from roost.supervisor.output import output_cap  # noqa: F401
-    from roost.supervisor.processes import cgroup, session_processes
+    from roost.supervisor.processes import cgroup
 
-    session_processes.prctl()
+    prctl.system_call()
     cgroup.clone3()
     cgroup.can_create()  # finds the mount, once for all children
     process_identity.boot_id()

@@ -78,7 +78,7 @@ def fork_into(path: str) -> int | None:
 
 @functools.cache
 def clone3() -> Callable[[bytes, int], int]:
-    """Returns the system call, loaded once, as `session_processes.prctl`."""
+    """Returns the system call, loaded once, as `prctl.system_call`."""
     import ctypes
 
     syscall = ctypes.PyDLL(None).syscall  # PyDLL: the GIL stays held, and the child has it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from roost.base.system import prctl
 from roost.train.data.workers import worker_errors
 from roost.train.data.workers.batch_codec import EncodedBatch, from_bytes
 from roost.train.data.workers.shared_memory import SharedMemoryFull, Slot
@@ -30,7 +30,6 @@ ANSWER = struct.Struct("4q")
 READY, VALUE, ERROR = range(3)
 STACKS_SIGNAL = signal.SIGUSR2
 _GRACE_SECONDS = 30
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class WorkerPipes(NamedTuple):
@@ -105,7 +104,7 @@ def _die_with_parent(parent: int) -> None:
     ends before its last batch. On other systems than Linux, a worker ends when it reads its next task.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        prctl.set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != parent:  # the parent was killed before the line above
             os._exit(1)
 
