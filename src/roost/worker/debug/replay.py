@@ -192,8 +192,8 @@ def replay_trainer(
         if own is not None and made.checkpoints is not None and not start.is_box:
             made.checkpoints.adapt = own.adapt
         made.recovery.rolled_back_steps |= _rolled_back_steps(package, target)
-        for hook_of_run in made.calls.of_kind(Validate):
-            hook_of_run.probes = False  # the error of the step may also come up in a validation's first batch
+        for validation in made.calls.of_kind(Validate):
+            validation.probes = False  # the error of the step may also come up in a set's first batch
         yield made
 
 
