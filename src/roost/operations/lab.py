@@ -70,11 +70,11 @@ def locked_queue() -> Iterator[QueueStore]:
         yield store
 
 
-def enqueue(tasks: Sequence[Task]) -> None:
-    """Queues tasks whose packages exist, and wakes the daemon.
+def enqueue(tasks: Sequence[Task]) -> list[str]:
+    """Queues tasks whose packages exist, and wakes the daemon. Returns the notes of `notify_daemon`.
 
     Raises:
-        Refused: A dependency can never be fulfilled; or the daemon is of another version, or cannot start.
+        Refused: A dependency can never be fulfilled.
         OSError: A package cannot be written.
     """
     with locked_queue() as store:
@@ -84,7 +84,7 @@ def enqueue(tasks: Sequence[Task]) -> None:
         for task in tasks:
             with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
                 task_file.confirm(task)
-    ensure_daemon()
+    return notify_daemon("queued")
 
 
 def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
@@ -95,6 +95,25 @@ def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
 
     with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each write waits for the disk
         list(pool.map(lambda task: task_file.announce(task, folder), tasks))
+
+
+def notify_daemon(done: str) -> list[str]:
+    """Wakes or starts the daemon after a change of the queue was committed. A daemon that does not start, and
+    Ctrl-C meanwhile, are no failure of that change: the next daemon finds it.
+
+    Args:
+        done: The change, for people: ``queued``.
+
+    Returns:
+        A note for the user if no daemon has the change yet, else nothing.
+    """
+    try:
+        ensure_daemon()
+    except (RoostError, OSError) as error:
+        return [f"{done}; no daemon carries it out yet: {error}"]
+    except KeyboardInterrupt:
+        return [f"{done}; interrupted before the lab's daemon had answered: `roost lab status`"]
+    return []
 
 
 def ensure_daemon() -> DaemonRecord:

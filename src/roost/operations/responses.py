@@ -151,6 +151,7 @@ class AcceptedTasks(msgspec.Struct, frozen=True):
     """The tasks for which a request was accepted."""
 
     tasks: list[str]
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class DrainedCards(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from roost.devices.resource_request import Priority, TaskName
 from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
 from roost.operations.queue.list_tasks import list_tasks
+from roost.operations.queue.task_control import ChangedTasks
 from roost.operations.queue.why import TaskExplanation, why
 from roost.operations.responses import AcceptedTasks, TaskPage
 from roost.serve.http.route import RequestParameters, Route
@@ -61,17 +62,19 @@ def _kill(parameters: TaskParameters) -> AcceptedTasks:
 
 
 def _hold(parameters: TaskParameters) -> AcceptedTasks:
-    return _to_references([one.task for one in task_control.change([parameters.task], held=True)])
+    return _to_changed(task_control.change([parameters.task], held=True))
 
 
 def _release(parameters: TaskParameters) -> AcceptedTasks:
-    return _to_references([one.task for one in task_control.change([parameters.task], held=False)])
+    return _to_changed(task_control.change([parameters.task], held=False))
 
 
 def _set_priority(parameters: SetPriority) -> AcceptedTasks:
-    return _to_references(
-        [one.task for one in task_control.change([parameters.task], priority=parameters.priority)]
-    )
+    return _to_changed(task_control.change([parameters.task], priority=parameters.priority))
+
+
+def _to_changed(found: ChangedTasks) -> AcceptedTasks:
+    return AcceptedTasks([one.task.id for one in found.changes], list(found.notes))
 
 
 def _to_references(tasks: Sequence[Task]) -> AcceptedTasks:
