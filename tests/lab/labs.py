@@ -174,7 +174,7 @@ class Lab:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def log(self) -> str:
-        return (self.state / lab.LOG_NAME).read_text()
+        return (self.state / "daemon.log").read_text()
 
     def close(self) -> None:
         """Ends the daemon, and the processes that a failed test has left."""

@@ -22,7 +22,6 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
 from roost.operations.reading.output_reader import tail_offset
 
-LOG_NAME = "daemon.log"
 _START_SECONDS = 20.0
 _MAX_PARALLEL = 8
 
@@ -149,15 +148,32 @@ def start() -> DaemonRecord:
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.rebuild_lock(folder):
         failed = background_process.start(
-            command, folder / LOG_NAME, what="the lab's daemon", seconds=_START_SECONDS
+            command, daemon_presence.files(folder).log, what="the lab's daemon", seconds=_START_SECONDS
         )
     found = daemon_presence.find_daemon(folder)
     if (
         found is None
     ):  # of several that are started at the same time all but one end; each caller finds that one
-        gone = RoostError("the lab's daemon has ended already", where=folder / LOG_NAME, fix="start it again")
+        log = daemon_presence.files(folder).log
+        gone = RoostError("the lab's daemon has ended already", where=log, fix="start it again")
         raise failed or gone
     return found
+
+
+def restart_lost_daemon() -> str | None:
+    """Starts the daemon if one ran that was killed together with its watchdog, or went down with the machine:
+    pending tasks would wait for the next command that changes one. Returns a note for the user, None if a
+    daemon runs."""
+    folder = state_folder.lab_folder()
+    if daemon_presence.find_daemon(folder) is not None:
+        return None
+    if not daemon_presence.is_lost(folder):
+        return "no daemon runs, so no task is started: roost lab start"
+    try:
+        found = start()
+    except (RoostError, OSError) as error:
+        return f"no daemon runs, so no task is started: {error}"
+    return f"the lab's daemon was gone, and is started again (pid {found.pid}): the tasks go on"
 
 
 def stop() -> DaemonRecord | None:
@@ -165,9 +181,12 @@ def stop() -> DaemonRecord | None:
     continue.
 
     Raises:
+        Refused: The lab's folder belongs to another user.
         RoostError: It does not end.
     """
-    return daemon_presence.stop(state_folder.lab_folder())
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    return daemon_presence.stop(folder)
 
 
 def status() -> LabStatus:
@@ -178,6 +197,7 @@ def status() -> LabStatus:
         RoostError: It cannot be read.
     """
     folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
     found = daemon_presence.find_daemon(folder)
     if found is not None:
         _require_its_queue(found, folder)
@@ -203,7 +223,9 @@ def log(lines: int) -> list[str]:
         Refused: The lab's folder is not suitable.
         OSError: The log cannot be read.
     """
-    path = state_folder.lab_folder() / LOG_NAME
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    path = daemon_presence.files(folder).log
     if not path.exists():
         return []
     with path.open("rb") as file:

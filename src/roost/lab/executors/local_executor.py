@@ -171,7 +171,7 @@ class LocalExecutor:
         """Returns the status of an attempt whose package was removed: it runs until it writes to the
         package."""
         found = self._last_running.get(task.id)
-        if found is not None and found.guard_is_alive:
+        if found is not None and found.may_have_watchers:
             return AttemptStatus(RUNNING, found.number, started=task.started)
         self._last_running.pop(task.id, None)
         return AttemptStatus(FAILED, task.session, reason=reason, started=task.started, ended=time.time())

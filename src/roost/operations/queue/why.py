@@ -89,6 +89,16 @@ def why(text: str) -> list[TaskExplanation]:
     ]
 
 
+def needs_lost_daemon(text: str) -> bool:
+    """Whether the named task, or one of the named sweep, waits for a daemon that was killed.
+
+    Raises:
+        NotFound, UsageError, Refused: As `why`.
+    """
+    is_lost = daemon_presence.is_lost(state_folder.lab_folder())
+    return is_lost and any(task.state not in ENDED for task in resolve.find_tasks(text))
+
+
 def _find_task(store: QueueStore, id: str) -> Task | None:
     try:
         return store.task(id)
