@@ -1,5 +1,5 @@
-"""The operations ``lab enable`` and ``lab disable``: a systemd unit of the user that starts the daemon with the
-machine."""
+"""The operations ``lab enable`` and ``lab disable``: a systemd unit of the user, which starts the daemon with
+the machine."""
 
 from __future__ import annotations
 
