@@ -42,6 +42,7 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
         server_address.find(url, None)
     messages.check(refused.value)
     made = tokens.read_or_create_token(state)
+    server_presence.lock(state)  # until this process ends
     server_presence.write_record(state, 9999)
     assert server_address.find(url, None) == server_address.ServerAddress("http://localhost:9999", None, made)
     monkeypatch.setenv("ROOST_SERVER_TOKEN", "environment")
@@ -56,6 +57,7 @@ def test_the_token_is_the_given_one_or_the_environments_or_the_files(
 )
 def test_the_token_of_the_file_is_for_the_own_server_alone(state: Path, url: str, messages: Messages) -> None:
     tokens.read_or_create_token(state)
+    server_presence.lock(state)  # until this process ends
     server_presence.write_record(state, 9999)
     with pytest.raises(NotFound, match=r"\b9999\b") as refused:
         server_address.find(url, None)

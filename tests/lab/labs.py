@@ -24,6 +24,8 @@ from roost.operations import lab
 from roost.operations.queue import submit, submit_command
 from roost.operations.queue.resources import TaskConditions
 from roost.operations.queue.submit import SubmitRequest
+from roost.supervisor.guard_start import GuardProcess
+from roost.supervisor.session_spec import SessionSpec
 from tests import processes
 from tests.waiting import wait_for
 
@@ -38,6 +40,7 @@ def options(need: ResourceRequest | None, **wanted: Any) -> TaskOptions:
         whole=need.whole,
         time_limit=need.time_limit,
         opportunistic=need.opportunistic,
+        no_restart=need.no_restart,
         **wanted,
     )
 
@@ -171,7 +174,7 @@ class Lab:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def log(self) -> str:
-        return (self.state / lab.LOG_NAME).read_text()
+        return (self.state / "daemon.log").read_text()
 
     def close(self) -> None:
         """Ends the daemon, and the processes that a failed test has left."""
@@ -195,6 +198,13 @@ def kill_watchdog(one: background_process.ProcessRecord) -> None:
 def record_of(task: Task) -> dict[str, Any]:
     """Returns the record of a task's newest session."""
     return dict(json.loads((Path(task.package) / "sessions" / f"{task.session}.json").read_bytes()))
+
+
+def kill_guard(spec: SessionSpec, guard: GuardProcess) -> None:
+    """Kills a guard instead of sending its spec: in place of `guard_start._send_spec`."""
+    guard.kill()
+    assert guard.stdin is not None
+    guard.stdin.close()
 
 
 def kill_watchers(task: Task) -> None:

@@ -22,7 +22,7 @@ from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.daemon import Daemon
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED
+from roost.lab.queue.task import CRASHED, FAILED, KILL, RUNNING, STOP, STOPPED, SUCCEEDED
 from tests.lab.labs import Lab, record_of
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -129,6 +129,21 @@ def test_with_few_descriptors_all_tasks_end_as_they_did(lab: Lab) -> None:
     ended = lab.wait_for_all()
     assert [(task.state, task.exit_code) for task in ended] == [(FAILED, 3)] * len(tasks)
     assert about.is_alive
+
+
+def test_one_whose_supervisor_alone_is_killed_is_started_again(lab: Lab) -> None:
+    lab.start()
+    id = lab.submit("echo begun >> begun; [ -e go ] && exit 0; exec sleep 600")
+    running = lab.wait_for(id, RUNNING)
+    wait_for(lambda: lab.lines("begun"))
+    (lab.folder / "go").touch()
+    os.kill(record_of(running)["pid"], signal.SIGKILL)
+    ended = lab.wait_for(id)
+    assert (ended.state, ended.attempt, len(lab.lines("begun"))) == (SUCCEEDED, 2, 2)
+    once = lab.submit("exec sleep 600", need=ResourceRequest(no_restart=True))
+    os.kill(record_of(lab.wait_for(once, RUNNING))["pid"], signal.SIGKILL)
+    ended = lab.wait_for(once)
+    assert (ended.state, ended.attempt) == (CRASHED, 1) and "--no-restart" in ended.reason
 
 
 @pytest.mark.parametrize("how", [STOP, KILL])

@@ -108,7 +108,7 @@ SCENARIOS: dict[Callable[[Session], None], tuple[str, str] | None] = {
     worker_ends: ("crashed", "exit"),
     worker_killed: ("crashed", "signal"),
     told_to_kill: ("stopped", "killed"),
-    supervisor_killed: ("crashed", "signal"),
+    supervisor_killed: ("crashed", "supervisor"),
     guard_killed: ("stopped", "killed"),
     both_killed: None,
 }

@@ -98,6 +98,8 @@ def session(made: PackageFolder, state: str, **record: Any) -> int:
         **({"ended": 1_800_000_060.0, "seconds": 60.0, "exit_code": 0} if state != "running" else {}),
         **record,
     }
+    if state == "running" and not record.keys() & {"host", "boot_id", "pid", "start_ticks"}:
+        made.lock()  # until this process ends
     file = made.path / "sessions" / f"{number}.json"
     staging = file.with_name(".staging")
     staging.write_text(json.dumps(body))

@@ -28,8 +28,9 @@ def set_up(*urls: str) -> None:
 
 
 def test_what_is_set_is_shown_without_secrets(web: Web) -> None:
+    assert notices().receivers == [] and notices().file == str(notice_events.settings_path())
     with pytest.raises(NotFound):
-        notices()
+        try_notices()
     set_up(web.url)
     found = notices()
     assert found.receivers[0].place == f"http://127.0.0.1:{web.port}/***"

@@ -199,10 +199,15 @@ def test_the_state_is_that_of_the_newest_session(package: PackageFolder) -> None
     _session(package, state="failed")
     assert package.state() == "failed"
     _session(package)
+    fd = package.lock()
     assert package.state() == "running"
+    os.close(fd)
+    assert package.state() == "crashed", "no process writes to it"
+    fd = package.lock()
     for gone in ({"boot_id": "another boot"}, {"start_ticks": 1}):
         _session(package, **gone)
         assert package.state() == "crashed"
+    os.close(fd)
 
 
 HOLD = """

@@ -219,18 +219,28 @@ def test_json_keeps_what_it_has_no_word_for(tmp_path: Path) -> None:
 
 
 def test_a_program_of_python_records_itself_and_has_no_supervisor(tmp_path: Path, messages: Messages) -> None:
-    number = sessions.write_request(tmp_path, {"kind": "python"})
-    own = UnsupervisedRecord(tmp_path / "1.json", number)
-    (found,) = sessions.read_all(tmp_path)
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    lock = (tmp_path / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    number = sessions.write_request(folder, {"kind": "python"})
+    own = UnsupervisedRecord(folder / "1.json", number)
+    (found,) = sessions.read_all(folder)
     assert found.state == "running" and found.is_python and found.supervisor_pid is None
     assert found.record is not None and found.record["format"] == SESSION_FORMAT
     gone = {**found.record, "pid": ended_pid()}
-    (tmp_path / "1.json").write_bytes(sessions.to_json(gone))
-    (found,) = sessions.read_all(tmp_path)
+    (folder / "1.json").write_bytes(sessions.to_json(gone))
+    (found,) = sessions.read_all(folder)
     messages.check(found.error)
     assert found.state == "crashed"
+    (folder / "1.json").write_bytes(sessions.to_json(found.record | {"pid": os.getpid()}))
+    (found,) = sessions.read_all(folder)
+    assert found.state == "running"
+    lock.close()
+    (found,) = sessions.read_all(folder)
+    assert found.state == "crashed", "no process has its lock"
     own.end("stopped", "closed")
-    (found,) = sessions.read_all(tmp_path)
+    (found,) = sessions.read_all(folder)
     assert found.record is not None and (found.state, found.error) == ("stopped", None)
     assert found.record["reason"] == "closed" and found.record["seconds"] >= 0
 

@@ -90,7 +90,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        return (self.lab.state / server_control.LOG_NAME).read_text()
+        return (self.lab.state / "server.log").read_text()
 
     def package(self, name: str) -> tuple[Path, str]:
         """A folder that it takes for a package, and its id."""

@@ -55,7 +55,7 @@ def test_a_folder_that_others_may_look_into_is_refused(alone: Server) -> None:
 def test_a_log_that_is_a_link_is_not_followed(alone: Server, tmp_path: Path) -> None:
     alone.lab.state.mkdir(parents=True, mode=0o700)
     (tmp_path / "bashrc").write_text("mine")
-    (alone.lab.state / server_control.LOG_NAME).symlink_to(tmp_path / "bashrc")
+    (alone.lab.state / "server.log").symlink_to(tmp_path / "bashrc")
     with pytest.raises(OSError, match="symbolic links"):
         alone.start()
     assert (tmp_path / "bashrc").read_text() == "mine"

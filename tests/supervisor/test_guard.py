@@ -31,7 +31,7 @@ def test_the_supervisor_killed(session: Session, messages: Messages) -> None:
     assert session.living() == []
     assert not session.locked()
     ended = session.record()
-    assert (ended["state"], ended["exit_code"], ended["reason"]) == ("crashed", 1, "signal")
+    assert (ended["state"], ended["exit_code"], ended["reason"]) == ("crashed", 1, "supervisor")
     assert "SIGKILL" in ended["error"]
     messages.check(ended["error"])
     assert ended["started"] <= ended["ended"]

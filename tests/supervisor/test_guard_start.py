@@ -14,6 +14,7 @@ import roost
 from roost.base.errors import RoostError
 from roost.base.system import process_identity
 from roost.supervisor import guard_start as start_module
+from roost.supervisor.guard_start import StartInterrupted
 from roost.supervisor.session_spec import SessionSpec
 from tests.messages import Messages
 from tests.supervisor.real_sessions import Session
@@ -96,7 +97,7 @@ def test_a_start_that_is_killed(
         hand_over(spec, child)
 
     monkeypatch.setattr(start_module, "_send_spec", kill)
-    with pytest.raises(RoostError, match="session 1 ") as refused:
+    with pytest.raises(StartInterrupted, match="session 1 ") as refused:
         session.start("forever()")
     messages.check(refused.value)
     assert not session.locked()

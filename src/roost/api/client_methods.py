@@ -58,6 +58,7 @@ class ResourceArguments(TypedDict, total=False):
     begin: str | None
     time_limit: float | None
     opportunistic: bool
+    no_restart: bool
     retries: int
     max_parallel: int | None
 

@@ -13,6 +13,7 @@ from roost.base.errors import NotFound, Refused, UsageError
 from roost.base.system import state_folder
 from roost.base.system.loopback import is_loopback
 from roost.lab.background import background_process
+from roost.lab.background.background_process import ProcessFiles
 
 SOCKET, TOKEN, ABOUT = "server.sock", "server.token", "server.json"
 PREFIX = "/api/v1"
@@ -104,7 +105,7 @@ def _own_token(folder: Path, port: int | None) -> str:
         )
     except FileNotFoundError:
         found = ""
-    own = background_process.find_running(folder / ABOUT, _ServerRecord)
+    own = background_process.find_running(ProcessFiles.of(folder, "server"), _ServerRecord)
     if found and own is not None and own.port == port:
         return found
     what = "there is no token for this server"

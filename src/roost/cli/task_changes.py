@@ -15,10 +15,13 @@ def change_tasks(named: Sequence[str], *, held: bool | None = None, priority: in
     from roost.operations.queue.task_control import change
 
     had_daemon = daemon_presence.find_daemon(state_folder.lab_folder()) is not None
-    for task, unchanged in change(named, held=held, priority=priority):
+    changed = change(named, held=held, priority=priority)
+    for task, unchanged in changed.changes:
         suffix = ", held" if task.held else ""
         line = f"{task.name}: {terminal.format_state(task.state)}, priority {task.priority}{suffix}"
         terminal.print_status(f"{line}; it was not held" if unchanged and held is False else line)
-    if not had_daemon:
+    for note in changed.notes:
+        terminal.print_status(note)
+    if not had_daemon and not changed.notes:
         terminal.print_status("no daemon was running: started the lab's daemon")
     return 0

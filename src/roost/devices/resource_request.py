@@ -49,6 +49,9 @@ TimeLimit = Annotated[float, Meta(gt=0, le=1e9, description="Seconds after which
 Opportunistic = Annotated[
     bool, Meta(description="Give way to other tasks: save, stop, and wait to continue.")
 ]
+NoRestart = Annotated[
+    bool, Meta(description="Never begin again: not after a crash of the machine or of its supervisor either.")
+]
 RetryCount = Annotated[int, Meta(ge=0, le=1000, description="Restart up to N times after a failure.")]
 ParallelCount = Annotated[
     int, Meta(ge=1, le=100_000, description="How many tasks of a sweep may run at once.")
@@ -70,6 +73,8 @@ class ResourceRequest(Struct, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     """Seconds; None: no limit."""
     opportunistic: bool = False
     """Whether the task may be preempted, with a checkpoint, for tasks that are not opportunistic."""
+    no_restart: bool = False
+    """Whether the task must not run twice: it is not started again after a lost attempt."""
     least_mb: int | None = None
     """The least memory on each card, whatever earlier runs used: with less the task ran out of memory."""
     ran_out: int = 0
@@ -100,6 +105,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     time_limit: TimeLimit | None = None
     """For a training, a copy of ``limits.wall_time`` of its settings, which its supervisor enforces."""
     opportunistic: Opportunistic = False
+    no_restart: NoRestart = False
     retries: RetryCount = 0
     max_parallel: ParallelCount | None = None
 
@@ -113,4 +119,5 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
             whole=self.whole,
             time_limit=self.time_limit,
             opportunistic=self.opportunistic,
+            no_restart=self.no_restart,
         )

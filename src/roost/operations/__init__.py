@@ -11,6 +11,7 @@ models: to use the trained weights: analysis, prediction, export
 simulation: to replay the queue on a virtual clock
 resolve: the package or tasks that a user names
 lab: the lab of this user: its queue and its daemon
+systemd_unit: starts the daemon with the machine
 notices: the receivers of notices, and a test of each
 cache_folder: the files that can be made again from packages
 responses: bodies of answers of the server that are no result type of an operation

@@ -22,7 +22,6 @@ from roost.lab.queue.queue_store import QueueStore
 from roost.lab.queue.task import ENDED, LIVE, PENDING, Task
 from roost.operations.reading.output_reader import tail_offset
 
-LOG_NAME = "daemon.log"
 _START_SECONDS = 20.0
 _MAX_PARALLEL = 8
 
@@ -70,11 +69,11 @@ def locked_queue() -> Iterator[QueueStore]:
         yield store
 
 
-def enqueue(tasks: Sequence[Task]) -> None:
-    """Queues tasks whose packages exist, and wakes the daemon.
+def enqueue(tasks: Sequence[Task]) -> list[str]:
+    """Queues tasks whose packages exist, and wakes the daemon. Returns the notes of `notify_daemon`.
 
     Raises:
-        Refused: A dependency can never be fulfilled; or the daemon is of another version, or cannot start.
+        Refused: A dependency can never be fulfilled.
         OSError: A package cannot be written.
     """
     with locked_queue() as store:
@@ -84,7 +83,7 @@ def enqueue(tasks: Sequence[Task]) -> None:
         for task in tasks:
             with contextlib.suppress(OSError):  # it is queued, and the announced file suffices to start it
                 task_file.confirm(task)
-    ensure_daemon()
+    return notify_daemon("queued")
 
 
 def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
@@ -95,6 +94,25 @@ def _announce_tasks(tasks: Sequence[Task], folder: Path) -> None:
 
     with ThreadPoolExecutor(_MAX_PARALLEL) as pool:  # each write waits for the disk
         list(pool.map(lambda task: task_file.announce(task, folder), tasks))
+
+
+def notify_daemon(done: str) -> list[str]:
+    """Wakes or starts the daemon after a change of the queue was committed. A daemon that does not start, and
+    Ctrl-C meanwhile, are no failure of that change: the next daemon finds it.
+
+    Args:
+        done: The change, for people: ``queued``.
+
+    Returns:
+        A note for the user if no daemon has the change yet, else nothing.
+    """
+    try:
+        ensure_daemon()
+    except (RoostError, OSError) as error:
+        return [f"{done}; no daemon carries it out yet: {error}"]
+    except KeyboardInterrupt:
+        return [f"{done}; interrupted before the lab's daemon had answered: `roost lab status`"]
+    return []
 
 
 def ensure_daemon() -> DaemonRecord:
@@ -130,15 +148,32 @@ def start() -> DaemonRecord:
     command = [sys.executable, "-P", "-m", "roost.lab.daemon", str(folder)]
     with rebuilding.rebuild_lock(folder):
         failed = background_process.start(
-            command, folder / LOG_NAME, what="the lab's daemon", seconds=_START_SECONDS
+            command, daemon_presence.files(folder).log, what="the lab's daemon", seconds=_START_SECONDS
         )
     found = daemon_presence.find_daemon(folder)
     if (
         found is None
     ):  # of several that are started at the same time all but one end; each caller finds that one
-        gone = RoostError("the lab's daemon has ended already", where=folder / LOG_NAME, fix="start it again")
+        log = daemon_presence.files(folder).log
+        gone = RoostError("the lab's daemon has ended already", where=log, fix="start it again")
         raise failed or gone
     return found
+
+
+def restart_lost_daemon() -> str | None:
+    """Starts the daemon if one ran that was killed together with its watchdog, or went down with the machine:
+    pending tasks would wait for the next command that changes one. Returns a note for the user, None if a
+    daemon runs."""
+    folder = state_folder.lab_folder()
+    if daemon_presence.find_daemon(folder) is not None:
+        return None
+    if not daemon_presence.is_lost(folder):
+        return "no daemon runs, so no task is started: roost lab start"
+    try:
+        found = start()
+    except (RoostError, OSError) as error:
+        return f"no daemon runs, so no task is started: {error}"
+    return f"the lab's daemon was gone, and is started again (pid {found.pid}): the tasks go on"
 
 
 def stop() -> DaemonRecord | None:
@@ -146,9 +181,12 @@ def stop() -> DaemonRecord | None:
     continue.
 
     Raises:
+        Refused: The lab's folder belongs to another user.
         RoostError: It does not end.
     """
-    return daemon_presence.stop(state_folder.lab_folder())
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    return daemon_presence.stop(folder)
 
 
 def status() -> LabStatus:
@@ -159,6 +197,7 @@ def status() -> LabStatus:
         RoostError: It cannot be read.
     """
     folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
     found = daemon_presence.find_daemon(folder)
     if found is not None:
         _require_its_queue(found, folder)
@@ -184,7 +223,9 @@ def log(lines: int) -> list[str]:
         Refused: The lab's folder is not suitable.
         OSError: The log cannot be read.
     """
-    path = state_folder.lab_folder() / LOG_NAME
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    path = daemon_presence.files(folder).log
     if not path.exists():
         return []
     with path.open("rb") as file:

@@ -33,14 +33,15 @@ class Notices(msgspec.Struct, frozen=True):
 
 
 def notices() -> Notices:
-    """Returns the settings of notices, without secrets.
+    """Returns the settings of notices, without secrets; without receivers and events if there is no file.
 
     Raises:
-        NotFound: There are none.
         Refused: Other users may read the file.
         ConfigError: The file is not valid.
     """
     file = notice_events.settings_path()
+    if not file.exists():
+        return Notices(str(file), [], None, [])
     notice_settings = settings.read_settings(file)
     found = [ReceiverStatus(name, one.kind, one.address) for name, one in notice_settings.receivers.items()]
     return Notices(str(file), list(notice_settings.events), notice_settings.least_minutes, found)
@@ -50,8 +51,10 @@ def try_notices() -> Notices:
     """Sends a test message to each receiver, and returns the receivers with the results.
 
     Raises:
-        NotFound, Refused, ConfigError: As `notices`.
+        NotFound: There is no file of settings.
+        Refused, ConfigError: As `notices`.
     """
+    settings.read_settings(notice_events.settings_path())
     found = notices()
     with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
         results = list(pool.map(test_message.send_test, range(len(found.receivers))))

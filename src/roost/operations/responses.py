@@ -145,12 +145,15 @@ class TaskPage(msgspec.Struct, frozen=True):
     total: int
     """The number on all pages."""
     tasks: list[TaskRow]
+    left_out: int = 0
+    """The number of ended tasks that are on no page; ``all=true`` includes them."""
 
 
-class AcceptedTasks(msgspec.Struct, frozen=True):
+class AcceptedTasks(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tasks for which a request was accepted."""
 
     tasks: list[str]
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class DrainedCards(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ class Session:
         if not fields:
             return "crashed"  # its files, or the whole package, were removed
         state = str(fields.get("state", "starting"))  # a record of another program may have none
-        return "crashed" if state in ("starting", "running") and _is_gone(fields, self.lock) else state
+        is_live = state in ("starting", "running")
+        return "crashed" if is_live and _is_gone(fields, self.lock, self.record is not None) else state
 
     def is_effective(self, records: Path) -> bool:
         """Whether the session's request (overrides, a checkpoint to continue from) also applies to later
@@ -112,7 +114,15 @@ class Session:
     def guard_is_alive(self) -> bool:
         """Whether the guard exists, which would end the session and write its record if the supervisor were
         killed, and may start the next session. Checked at each access, on this machine only."""
-        return _is_process_alive(self.recorded, self.guard)
+        is_alive = _is_process_alive(self.recorded, self.guard)
+        return is_alive and not (self.lock is not None and _is_free(self.lock))
+
+    @property
+    def may_have_watchers(self) -> bool:
+        """Whether a process that the record names as guard or supervisor exists on this machine, be it of
+        this package or of the one that this is a copy of."""
+        processes = (self.guard, self.supervisor)
+        return any(_is_process_alive(self.recorded, one) for one in processes)
 
     @property
     def is_locked(self) -> bool:
@@ -133,14 +143,29 @@ class Session:
         return self.recorded.error
 
 
-def _is_gone(fields: SessionRecord | SessionRequest, lock: Path | None) -> bool:
-    if not isinstance(fields.pid, int) or _is_alive(fields):
-        return False  # also for a damaged record: unknown
+def _is_gone(fields: SessionRecord | SessionRequest, lock: Path | None, is_recorded: bool) -> bool:
+    if not isinstance(fields.pid, int):
+        return False  # a damaged record: unknown
+    if _is_alive(fields):
+        # The record of a copied package names processes of the original, that of a stranger's any process.
+        return is_recorded and lock is not None and _is_free(lock)
     if fields.host == socket.gethostname():
         return True
     # A process of another machine, of this one under an earlier name, or of a container that no longer
     # exists: its pid says nothing, but a lock does, on a file system where no other machine can hold one.
     if lock is None or not mounts.is_local_only(mounts.file_system_type(lock)):
+        return False
+    return safe_read.is_locked(lock) is False
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether certainly no process holds a package's lock, which exists while a process writes to it."""
+    try:
+        if not stat.S_ISREG(os.lstat(lock).st_mode):
+            return True
+    except FileNotFoundError:
+        return True
+    except OSError:
         return False
     return safe_read.is_locked(lock) is False
 

@@ -12,7 +12,6 @@ from roost.lab.background import background_process
 from roost.serve import server_presence
 from roost.serve.server_presence import ServerRecord
 
-LOG_NAME = "server.log"
 _START_SECONDS = 30.0
 
 
@@ -38,14 +37,15 @@ def start(port: int | None = None, roots: Sequence[Path] = ()) -> ServerRecord:
     folder = state_folder.lab_folder()
     state_folder.prepare(folder)
     own = [*server_command(folder, port, roots), "--ready"]
-    failed = background_process.start(own, folder / LOG_NAME, what="the server", seconds=_START_SECONDS)
+    log = server_presence.files(folder).log
+    failed = background_process.start(own, log, what="the server", seconds=_START_SECONDS)
     if failed is not None:
         raise failed
     found = server_presence.find_running(folder)
     if found is None:
         raise RoostError(
             "the server ended right after its start",
-            where=folder / LOG_NAME,
+            where=log,
             fix="start it again; the log may say more",
         )
     return found
@@ -56,6 +56,20 @@ def stop() -> ServerRecord | None:
     if none was running.
 
     Raises:
+        Refused: The lab's folder belongs to another user.
         RoostError: The server does not end.
     """
-    return server_presence.stop(state_folder.lab_folder())
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    return server_presence.stop(folder)
+
+
+def status() -> ServerRecord | None:
+    """Returns the record of the running server; None if none runs.
+
+    Raises:
+        Refused: The lab's folder belongs to another user.
+    """
+    folder = state_folder.lab_folder()
+    state_folder.require_owner(folder)
+    return server_presence.find_running(folder)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from roost.base.errors import Refused
 from roost.lab.background import background_process
-
-_LOCK_NAME, _RECORD_NAME = "server.lock", "server.json"
+from roost.lab.background.background_process import ProcessFiles
 
 
 class ServerRecord(background_process.ProcessRecord, frozen=True, kw_only=True):
@@ -23,7 +22,7 @@ def lock(folder: Path) -> int:
         Refused: Another server is running.
         OSError: The lock file cannot be opened.
     """
-    if (fd := background_process.lock(folder / _LOCK_NAME)) is not None:
+    if (fd := background_process.lock(files(folder).lock)) is not None:
         return fd
     found = find_running(folder)
     process = f" (pid {found.pid}, port {found.port})" if found is not None else ""
@@ -36,12 +35,17 @@ def write_record(folder: Path, port: int) -> None:
     Raises:
         OSError: The record cannot be written.
     """
-    background_process.write_record(folder / _RECORD_NAME, ServerRecord.of_this_process(port=port))
+    background_process.write_record(files(folder), ServerRecord.of_this_process(port=port))
+
+
+def files(folder: Path) -> ProcessFiles:
+    """Returns the files of the server in the folder of a lab."""
+    return ProcessFiles.of(folder, "server")
 
 
 def find_running(folder: Path) -> ServerRecord | None:
     """Returns the record of the running server; None if there is none."""
-    return background_process.find_running(folder / _RECORD_NAME, ServerRecord)
+    return background_process.find_running(files(folder), ServerRecord)
 
 
 def stop(folder: Path) -> ServerRecord | None:
@@ -50,4 +54,4 @@ def stop(folder: Path) -> ServerRecord | None:
     Raises:
         RoostError: The server does not end.
     """
-    return background_process.stop(folder / _RECORD_NAME, ServerRecord, "the server")
+    return background_process.stop(files(folder), ServerRecord, "the server")

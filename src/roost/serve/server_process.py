@@ -35,7 +35,6 @@ from roost.serve.http import listening_sockets
 from roost.serve.http.access_token import read_or_create_token
 from roost.serve.http.request_middleware import LOCAL_STATE_KEY, MAX_HEADER_BYTES, SECURITY_HEADERS
 from roost.serve.routes import served_packages
-from roost.serve.server_control import LOG_NAME
 
 _HEADER_SECONDS = 30.0
 _MAX_CONNECTIONS = 200
@@ -215,7 +214,7 @@ def serve(
         app = create_app(
             token=lambda: read_or_create_token(folder),
             port=bound,
-            log_request=AccessLog(folder / LOG_NAME).write_request,
+            log_request=AccessLog(server_presence.files(folder).log).write_request,
         )
         asyncio.run(_run(_Server(_uvicorn_config(app)), [local, tcp], on_ready))
 

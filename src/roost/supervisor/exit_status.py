@@ -16,6 +16,8 @@ STALLED = "stalled"
 """The reason of a session that was ended because it stalled."""
 NOT_STARTED = "start"
 """The reason of a session whose worker did not start: the worker has printed nothing."""
+SUPERVISOR_KILLED = "supervisor"
+"""The reason of a session that ended only because its supervisor was killed."""
 _STATES = ("succeeded", "failed", "stopped")
 
 SIGKILL_HINT = " (if by no user: by the kernel, because memory ran out; see `dmesg`)"
@@ -105,7 +107,7 @@ def killed_supervisor_outcome(supervisor_status: int) -> SessionOutcome:
     by = status_name(supervisor_status)
     why = " (a defect of roost; the traceback is in the output)" if by == "SIGABRT" else ""
     return SessionOutcome(
-        "crashed", 1, "signal", f"the supervisor was killed by {by}{why}, and the run with it"
+        "crashed", 1, SUPERVISOR_KILLED, f"the supervisor was killed by {by}{why}, and the run with it"
     )
 
 

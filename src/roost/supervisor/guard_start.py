@@ -27,6 +27,11 @@ GuardProcess = subprocess.Popen[bytes] | ForkedGuard
 """A caller that keeps running must ``wait()`` for a guard that it started, or a zombie remains."""
 
 
+class StartInterrupted(RoostError):
+    """A session did not start because its guard or supervisor was killed, or was too slow. Nothing is wrong
+    with the session, and nothing of it is left: it may be started again."""
+
+
 class SupervisedSession(NamedTuple):
     """A running session, independent of the process that started it."""
 
@@ -55,7 +60,8 @@ class StartingSession:
         """Waits until the supervisor has recorded the session; returns the supervisor's pid.
 
         Raises:
-            RoostError: The supervisor did not start in time, or ended before; no process of it is left.
+            StartInterrupted: The supervisor did not start in time, or was killed; no process of it is left.
+        RoostError: The supervisor could not start; no process of it is left.
         """
         spec, guard = self._spec, self.guard
         assert guard.stderr is not None
@@ -90,7 +96,8 @@ def start_session(
         timeout_seconds: How long the start may take.
 
     Raises:
-        RoostError: The supervisor did not start in time, or ended before; no process of it is left.
+        StartInterrupted: The supervisor did not start in time, or was killed; no process of it is left.
+        RoostError: The supervisor could not start; no process of it is left.
     """
     starting = spawn_guard(spec, lock_fd=lock_fd, timeout_seconds=timeout_seconds)
     supervisor_pid = starting.wait_until_recorded()
@@ -204,7 +211,7 @@ def _kill_failed_start(guard: GuardProcess, spec: SessionSpec) -> None:
 
 
 def _start_timeout_error(spec: SessionSpec, timeout_seconds: float) -> RoostError:
-    return RoostError(
+    return StartInterrupted(
         f"the supervisor of session {spec.session} did not start within {timeout_seconds:g} s and was killed",
         where=spec.package,
         fix="try again; a loaded machine or a dead network disk can be the cause",
@@ -213,7 +220,8 @@ def _start_timeout_error(spec: SessionSpec, timeout_seconds: float) -> RoostErro
 
 def _start_failed_error(spec: SessionSpec, guard: GuardProcess) -> RoostError:
     assert guard.stderr is not None
-    message = guard.stderr.read().decode(errors="replace").strip()
-    why = f"did not start: {message}" if message else "ended during its start without an error message"
-    fix = None if message else "try again; `dmesg` shows whether memory ran out"
-    return RoostError(f"the supervisor of session {spec.session} {why}", where=spec.package, fix=fix)
+    what, message = f"the supervisor of session {spec.session}", guard.stderr.read().decode(errors="replace")
+    if message.strip():
+        return RoostError(f"{what} did not start: {message.strip()}", where=spec.package)
+    fix = "try again; `dmesg` shows whether memory ran out"
+    return StartInterrupted(f"{what} was killed during its start", where=spec.package, fix=fix)

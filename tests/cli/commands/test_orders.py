@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.lab.queue.task import PENDING, RUNNING
+from roost.lab.queue.task import PENDING, RUNNING, STOP
 from tests.cli.programs import roost
 from tests.lab.labs import Lab
 from tests.messages import Messages
@@ -80,6 +80,18 @@ def test_logs_takes_a_task(lab: Lab) -> None:
     silent = roost("logs", waits.id)
     assert (silent.returncode, silent.stdout) == (0, "") and silent.stderr.count("\n") == 1
     assert roost("logs", id, "-n", "0").stderr == ""
+
+
+def test_logs_that_follow_exit_as_the_task(lab: Lab) -> None:
+    for script, code in (("exit 3", 3), ("true", 0), ("kill -9 $$", 1)):
+        id = lab.submit(f"echo said; {script}")
+        said = roost("logs", id, "-f")
+        assert (said.stdout.splitlines()[0], said.returncode) == ("said", code), said
+        assert roost("logs", id, "-f").returncode == code, "also after the end"
+        assert roost("logs", id).returncode == 0
+    stopped = lab.queue("true", begin=time.time() + 3600)
+    lab.ask(stopped.id, STOP)
+    assert roost("logs", stopped.id, "-f").returncode == 75, "it never ran"
 
 
 def test_the_priority_comes_last(lab: Lab, messages: Messages) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from roost.cli.commands.tasks import _STATES
 from roost.devices import inventory
 from roost.devices.resource_request import ResourceRequest
-from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, SUCCEEDED
+from roost.lab.background import daemon_presence
+from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOP, SUCCEEDED
+from roost.operations import lab as operations
 from roost.package import live_progress
 from tests.cli.programs import Terminal, roost
 from tests.lab.labs import Lab
@@ -123,6 +126,39 @@ def test_cards_by_number_and_one_that_is_gone_by_its_beginning(lab: Lab) -> None
         store.submit([one])
         store.start(store.task(one.id), [known, replace(known, id="GPU-0123456789abcdef")], None)
     assert cells(roost("tasks").stdout)[1][3] == "GPU 1,GPU-01234567"
+
+
+def test_the_json_of_a_part_says_how_many_ended_tasks_it_leaves_out(lab: Lab) -> None:
+    with lab.store() as store:
+        tasks = [task() for _ in range(9)]
+        store.submit(tasks)
+        for one in tasks:
+            store.request_stop(one.id, STOP)
+    said = roost("tasks", "--json")
+    found = json.loads(said.stdout)
+    left_out = {"pending": 0, "ended": 4, "fix": "roost tasks --all --json"}
+    assert found[-1]["left_out"] == left_out and not any("left_out" in one for one in found[:-1])
+    (lab.folder / "history").write_text(said.stdout)
+    assert roost("simulate", lab.folder / "history", "--cards", "1x24GB").returncode == 0, "as before"
+    whole = json.loads(roost("tasks", "--all", "--json").stdout)
+    assert len(whole) == 9 and not any("left_out" in one for one in whole)
+
+
+def test_a_daemon_that_was_killed_with_its_watchdog_is_started_for_what_waits(
+    lab: Lab, messages: Messages
+) -> None:
+    lab.start()
+    waits = lab.queue("true", begin=time.time() + 3600)
+    for command in (["tasks"], ["tasks", "--json"], ["why", waits.id]):
+        lab.kill_daemon()
+        said = roost(*command)
+        found = daemon_presence.find_daemon(lab.state)
+        assert said.returncode == 0 and found is not None
+        messages.check(said.stderr.replace(str(found.pid), "<pid>"))
+    with lab.here():
+        operations.stop()
+    assert "roost lab start" in roost("tasks").stderr
+    assert daemon_presence.find_daemon(lab.state) is None, "it was stopped on purpose"
 
 
 def test_the_number_of_further_ended_tasks_is_shown(lab: Lab, messages: Messages) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from roost import __version__
 from roost.base.errors import Refused, RoostError
 from roost.base.system import process_identity
 from roost.lab.background import background_process
-from roost.lab.background.background_process import ProcessRecord
+from roost.lab.background.background_process import ProcessFiles, ProcessRecord
 from tests import processes
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -25,7 +26,9 @@ import os, sys, time
 from pathlib import Path
 from roost.lab.background import background_process as background
 print("begun", flush=True)
-background.write_record(Path(sys.argv[1]), background.ProcessRecord.of_this_process())
+files = background.ProcessFiles.of(Path(sys.argv[1]), "about")
+fd = background.lock(files.lock)
+background.write_record(files, background.ProcessRecord.of_this_process())
 background.Starter(int(sys.argv[2])).ready()
 print("nobody reads", os.getcwd(), file=sys.stderr, flush=True)
 time.sleep(600)
@@ -50,7 +53,7 @@ sys.exit(starter.failed({}))
 
 
 @pytest.fixture
-def files() -> Iterator[None]:
+def descriptors() -> Iterator[None]:
     """No descriptor is left."""
     before = sorted(Path("/proc/self/fd").iterdir())
     yield
@@ -66,53 +69,56 @@ def start(command: list[str], log: Path, *, seconds: float = 20.0) -> RoostError
     return background_process.start(command, log, what="the program", seconds=seconds)
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 def test_from_start_to_end(tmp_path: Path) -> None:
-    log, path = tmp_path / "log", tmp_path / "about"
-    assert start(program(LASTS, path), log) is None
-    found = background_process.find_running(path, ProcessRecord)
+    files = ProcessFiles.of(tmp_path, "about")
+    log, path = files.log, files.record
+    assert start(program(LASTS, tmp_path), log) is None
+    found = background_process.find_running(files, ProcessRecord)
     assert found is not None and found.version == __version__
     assert os.getsid(found.pid) != os.getsid(0), "no terminal takes it along"
     wait_for(lambda: log.read_text() == "begun\nnobody reads /\n")
     assert {one.stat().st_mode & 0o777 for one in (log, path)} == {0o600}
     background_process.end(found, "the program")
-    assert not found.is_alive and background_process.find_running(path, ProcessRecord) is None
+    assert not found.is_alive and background_process.find_running(files, ProcessRecord) is None
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 def test_one_that_does_not_end_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_process, "_END_SECONDS", 0.1)
-    assert start(program(LASTS, tmp_path / "about"), tmp_path / "log") is None
-    found = background_process.find_running(tmp_path / "about", ProcessRecord)
+    files = ProcessFiles.of(tmp_path, "about")
+    assert start(program(LASTS, tmp_path), files.log) is None
+    found = background_process.find_running(files, ProcessRecord)
     assert found is not None
     os.kill(found.pid, signal.SIGSTOP)
     wait_for(lambda: (stat := process_identity.read_stat(found.pid)) is not None and stat.state == "T")
     with pytest.raises(RoostError, match=rf"the program \(pid {found.pid}\).*kill -9"):
-        background_process.stop(tmp_path / "about", ProcessRecord, "the program")
+        background_process.stop(files, ProcessRecord, "the program")
     os.kill(found.pid, signal.SIGKILL)
-    wait_for(lambda: processes.is_gone(keeper_of(tmp_path / "about")))
-    assert "SIGKILL" not in (tmp_path / "log").read_text()
+    wait_for(lambda: processes.is_gone(keeper_of(files.record)))
+    assert "SIGKILL" not in files.log.read_text()
 
 
 def keeper_of(path: Path) -> int:
     return int(json.loads(path.read_bytes())["keeper"]["pid"])
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 def test_one_that_was_killed_is_stopped_before_it_is_started_anew(tmp_path: Path) -> None:
-    log, path = tmp_path / "log", tmp_path / "about"
-    assert start(program(LASTS, path), log) is None
-    found = background_process.find_running(path, ProcessRecord)
+    files = ProcessFiles.of(tmp_path, "about")
+    log, path = files.log, files.record
+    assert start(program(LASTS, tmp_path), log) is None
+    found = background_process.find_running(files, ProcessRecord)
     assert found is not None
     os.kill(found.pid, signal.SIGKILL)
     wait_for(lambda: "SIGKILL" in log.read_text())
-    assert background_process.find_running(path, ProcessRecord) is None
-    stopped = background_process.stop(path, ProcessRecord, "the program")
+    assert background_process.find_running(files, ProcessRecord) is None
+    stopped = background_process.stop(files, ProcessRecord, "the program")
     assert stopped is not None and processes.is_gone(keeper_of(path))
-    assert background_process.stop(path, ProcessRecord, "the program") is None
+    assert background_process.stop(files, ProcessRecord, "the program") is None
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 @pytest.mark.parametrize(
     ("script", "facts"),
     [
@@ -139,7 +145,7 @@ def test_one_that_does_not_start(
     wait_for(lambda: processes.is_gone(pid))
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 @pytest.mark.parametrize(
     ("error", "kind", "message", "where", "fix"),
     [
@@ -187,14 +193,14 @@ def test_with_nobody_who_waits_an_error_is_for_stderr(
             assert capfd.readouterr().err == f"roost: {refused}\n"
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 def test_an_error_after_it_was_ready_is_for_the_log(tmp_path: Path) -> None:
     script = FAILS.format("RoostError('too late')").replace("sys.exit", "starter.ready(); sys.exit")
     assert start(program(script), tmp_path / "log") is None
     wait_for(lambda: (tmp_path / "log").read_text() == "roost: too late\n")
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 @pytest.mark.parametrize(("times", "starts"), [(1, 2), (2, 2)])
 def test_one_that_was_killed_is_started_once_more(tmp_path: Path, times: int, starts: int) -> None:
     found = start(program(KILLED, tmp_path / "count", times), tmp_path / "log")
@@ -202,7 +208,7 @@ def test_one_that_was_killed_is_started_once_more(tmp_path: Path, times: int, st
     assert found is None if times == 1 else "SIGKILL" in found.message
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("descriptors")
 def test_a_log_or_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "other")
@@ -232,27 +238,46 @@ def test_the_lock_is_one_process_s_until_it_ends(tmp_path: Path) -> None:
 
 
 def test_another_process_of_the_same_number_is_not_it(tmp_path: Path) -> None:
-    own, path = ProcessRecord.of_this_process(), tmp_path / "about"
+    own, files = ProcessRecord.of_this_process(), ProcessFiles.of(tmp_path, "about")
+    fd = background_process.lock(files.lock)
+    assert fd is not None
     for other in ({"start_ticks": (own.start_ticks or 0) + 1}, {"boot_id": "another boot"}):
-        background_process.write_record(path, msgspec.structs.replace(own, **other))
-        assert background_process.find_running(path, ProcessRecord) is None
-    background_process.write_record(path, own)
-    assert background_process.find_running(path, ProcessRecord) == own
+        background_process.write_record(files, msgspec.structs.replace(own, **other))
+        assert background_process.find_running(files, ProcessRecord) is None
+    background_process.write_record(files, own)
+    assert background_process.find_running(files, ProcessRecord) == own
+    os.close(fd)
+    assert background_process.find_running(files, ProcessRecord) is None, "it has not the lock"
+
+
+@pytest.mark.usefixtures("descriptors")
+def test_a_copied_folder_names_processes_of_the_original_which_are_left_alone(tmp_path: Path) -> None:
+    files, copy = ProcessFiles.of(tmp_path / "one", "about"), ProcessFiles.of(tmp_path / "two", "about")
+    (tmp_path / "one").mkdir()
+    assert start(program(LASTS, tmp_path / "one"), files.log) is None
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert background_process.find_running(copy, ProcessRecord) is None
+    assert background_process.stop(copy, ProcessRecord, "the program") is None
+    background_process.write_record(copy, ProcessRecord.of_this_process())
+    found = background_process.stop(files, ProcessRecord, "the program")
+    assert found is not None and not found.is_alive
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"pid": 1}', b'{"pid": "x"}', b"\xff", b'{"a":' * 10**5, b"[" * 10**5]
 )
 def test_a_damaged_file_tells_of_nobody(tmp_path: Path, content: bytes) -> None:
-    assert background_process.find_running(tmp_path / "about", ProcessRecord) is None
-    (tmp_path / "about").write_bytes(content)
-    assert background_process.find_running(tmp_path / "about", ProcessRecord) is None
+    files = ProcessFiles.of(tmp_path, "about")
+    assert background_process.find_running(files, ProcessRecord) is None
+    files.record.write_bytes(content)
+    assert background_process.find_running(files, ProcessRecord) is None
 
 
 def test_who_would_start_the_one_before_us_anew_is_ended(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "600"]) as before:
+    files = ProcessFiles.of(tmp_path, "about")
+    with files.log.open("w") as log, subprocess.Popen(["sleep", "600"], stdout=log) as before:
         ticks, boot_id = process_identity.start_ticks(before.pid), process_identity.boot_id()
         keeper = {"pid": before.pid, "start_ticks": ticks, "boot_id": boot_id}
-        (tmp_path / "about").write_bytes(msgspec.json.encode({"keeper": keeper}))
-        background_process.write_record(tmp_path / "about", ProcessRecord.of_this_process())
+        files.record.write_bytes(msgspec.json.encode({"keeper": keeper}))
+        background_process.write_record(files, ProcessRecord.of_this_process())
         assert before.wait() == -signal.SIGTERM

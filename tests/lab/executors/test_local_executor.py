@@ -18,11 +18,14 @@ from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices import inventory, lease_files
 from roost.devices.lease import CardsBusy
 from roost.devices.resource_request import ResourceRequest
-from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
+from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, AttemptStatus
 from roost.lab.executors.local_executor import LocalExecutor
+from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, FAILED, RUNNING, STARTING, STOPPED, SUCCEEDED, Task
 from roost.package.package import PackageFolder
-from tests.lab.labs import Lab, kill_watchers, record_of
+from roost.supervisor import guard_start
+from roost.supervisor.guard_start import StartInterrupted
+from tests.lab.labs import Lab, kill_guard, kill_watchers, record_of
 from tests.messages import Messages
 from tests.processes import living_in
 from tests.waiting import wait_for
@@ -128,6 +131,24 @@ def test_one_whose_guard_and_supervisor_were_killed_ended_by_accident(lab: Lab, 
     assert newest(task) == 2
     local.request_stop(again, now=True)
     assert end_of(local, again).session == 2
+
+
+def test_one_whose_supervisor_alone_was_killed_ended_by_accident(lab: Lab, local: LocalExecutor) -> None:
+    task = begun(lab, local, FOREVER)
+    os.kill(record_of(task)["pid"], signal.SIGKILL)
+    status = end_of(local, task)
+    assert (status.state, status.is_lost, status.lost_in_a_row) == (CRASHED, True, 1)
+
+
+def test_one_whose_guard_was_killed_at_its_start_ended_by_accident(
+    lab: Lab, local: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_start, "_send_spec", kill_guard)
+    with pytest.raises(StartInterrupted):
+        begun(lab, local, FOREVER)
+    (path,) = (lab.folder / "runs").iterdir()
+    task = msgspec.structs.replace(next(iter(task_file.read_all(path))).task, attempt=1, state=STARTING)
+    assert local.poll(task) == INTERRUPTED_START._replace(session=1, lost_in_a_row=1)
 
 
 def test_a_session_of_another_boot_ended_by_accident(lab: Lab, local: LocalExecutor) -> None:

@@ -6,6 +6,7 @@ from email import message_from_string
 from email.policy import default
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from roost.lab.notices import delivery
@@ -134,6 +135,17 @@ def test_mail_is_sent_with_tls_only(own: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (letter["Subject"], letter["To"]) == (NOTICE.title, "bob@there.org")
     assert letter["Message-ID"] == "<id.7@roost.here.org>"
     assert letter.get_content().strip() == NOTICE.text
+
+
+@pytest.mark.needs_program("openssl")
+def test_the_certificates_of_a_receiver_count_in_any_environment(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon has the environment of the shell that has started it, and the next one that of another."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
+    server = Mail(own, at_once=False)
+    assert delivery.deliver(msgspec.structs.replace(server.receiver(), certificates=str(own)), NOTICE) == ""
+    server.close()
 
 
 @pytest.mark.needs_program("openssl")

@@ -43,7 +43,12 @@ def replace(path: Path) -> None:
     path.write_bytes(b"something else " * 1000)
 
 
-@pytest.mark.parametrize("damage", [flip, cut, replace])
+def empty(path: Path) -> None:
+    package_roots.add(path.parent, [path.parent / "runs" / "one"])  # as `submit` does
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, replace, empty])
 def test_a_damaged_queue_is_refused_with_the_command(folder: Path, damage: Callable[[Path], None]) -> None:
     damage(folder / "lab.db")
     with (

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from roost.devices.resource_request import ResourceRequest
-from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
+from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, AttemptStatus
 from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.lab.memory.memory_use import MemoryUse
 from roost.lab.queue.task import CRASHED, EVICT, FAILED, PENDING, RUNNING, STOP, STOPPED, SUCCEEDED, Task
@@ -109,6 +109,33 @@ def test_the_next_attempt_after_a_short_one_waits_a_while(attempt: int, pause: f
     assert "begin" not in state_after(live(attempt=attempt), failed)[1], "it never starts again"
     evicted = AttemptStatus(STOPPED, 1, started=1000.0, ended=1003.0)
     assert "begin" not in state_after(live(attempt=attempt, stop_asked=EVICT), evicted)[1]
+
+
+def test_a_start_that_was_interrupted_is_a_lost_attempt() -> None:
+    state, changes = state_after(live(), INTERRUPTED_START._replace(lost_in_a_row=1))
+    assert state == PENDING and "during its start" in changes["reason"]
+    assert state_after(live(attempt=3), INTERRUPTED_START._replace(lost_in_a_row=3))[0] == CRASHED
+    assert state_after(live(stop_asked=STOP), INTERRUPTED_START)[0] == STOPPED
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (AttemptStatus(CRASHED, 1, reason="gone", is_lost=True, lost_in_a_row=1), CRASHED),
+        (INTERRUPTED_START, CRASHED),
+        (NEVER_STARTED, PENDING),
+        (ran_out(8_000, 7_900.0), FAILED),
+        (AttemptStatus(SUCCEEDED, 1, reason="done"), SUCCEEDED),
+        (AttemptStatus(FAILED, 1, reason="the command exited with 1"), FAILED),
+    ],
+)
+def test_what_must_not_run_twice_is_not_started_again(
+    status: AttemptStatus, state: str, messages: Messages
+) -> None:
+    once = live(need=ResourceRequest(cards=1, memory_mb=8_000, no_restart=True))
+    found, changes = state_after(once, status)
+    assert found == state
+    messages.check(changes["reason"])
 
 
 @pytest.mark.parametrize(

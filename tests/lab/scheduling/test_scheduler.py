@@ -47,7 +47,8 @@ from roost.lab.queue.task import (
 from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.scheduler import Scheduler, all_without_leased_processes, card_capacities
 from roost.package.package import PackageFolder
-from tests.lab.labs import Lab
+from roost.supervisor import guard_start
+from tests.lab.labs import Lab, kill_guard
 from tests.lab.queued import alike, task
 from tests.messages import Messages
 from tests.waiting import wait_for
@@ -190,6 +191,22 @@ def test_one_that_cannot_be_started_has_failed_and_holds_up_no_other(
     assert error.args[0] in reason
     messages.check(reason)
     assert ("Traceback" in capfd.readouterr().err) is isinstance(error, KeyError)
+
+
+def test_a_start_whose_guard_is_killed_is_tried_again(
+    lab: Lab, store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = lab.queue("exit 0")
+    with scheduling(store) as scheduler:
+        with monkeypatch.context() as patch:
+            patch.setattr(guard_start, "_send_spec", kill_guard)
+            assert scheduler.run() == pytest.approx(0.05)
+        again = store.task(task.id)
+        assert (again.state, again.attempt) == (PENDING, 1)
+        assert "during its start" in store.events(task=task.id)[-1].text
+        scheduler.run()
+    ended = store.task(task.id)
+    assert (ended.state, ended.attempt, ended.session) == (SUCCEEDED, 2, 2)
 
 
 def test_asked_to_stop_while_it_cannot_start_it_is_stopped(lab: Lab, store: QueueStore) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +16,14 @@ import pytest
 
 from roost.base.errors import NotFound, Refused
 from roost.base.system import process_identity
+from roost.lab.sessions.abandoned_sessions import end_abandoned
+from roost.operations.lifecycle.attach import attach
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.lifecycle.stop import StopPending, StopResult, stop
 from roost.operations.sessions.session_request import StartedSession
 from roost.package import live_progress
 from roost.package.package import PackageFolder
+from tests.messages import Messages
 from tests.operations.packages import package, project
 from tests.waiting import wait_for
 
@@ -68,13 +73,60 @@ def test_a_process_that_only_has_the_pid_is_left_alone(tmp_path: Path) -> None:
         other.kill()
 
 
-def test_a_process_of_ours_gets_the_signal(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "1000"]) as other:
-        ticks = process_identity.start_ticks(other.pid)
-        made = package(tmp_path / "runs", state="running", pid=other.pid, start_ticks=ticks)
+@contextmanager
+def run_by_a_process(made: PackageFolder) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has the package's lock, as its record says."""
+    lock_fd = made.lock()
+    with subprocess.Popen(["sleep", "1000"], pass_fds=[lock_fd]) as process:
+        os.close(lock_fd)
+        file = made.path / "sessions" / "1.json"
+        ticks = process_identity.start_ticks(process.pid)
+        record = {**json.loads(file.read_bytes()), "state": "running", "pid": process.pid}
+        file.write_text(json.dumps({**record, "start_ticks": ticks}))
+        yield process
+        process.kill()
+
+
+def test_a_process_of_the_session_gets_the_signal(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with run_by_a_process(made) as process:
         *_, ended = stop(made.path)
         assert isinstance(ended, StopResult) and ended.was_running and ended.state == "crashed"
-        assert other.wait(10) == -signal.SIGTERM
+        assert process.wait(10) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_a_process_that_is_only_named_by_a_package_of_a_stranger_is_left_alone(
+    tmp_path: Path, is_locked: bool, messages: Messages
+) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        ticks = process_identity.start_ticks(other.pid)
+        made = package(tmp_path / "runs", pid=other.pid, start_ticks=ticks, guard_pid=other.pid)
+        file = made.path / "sessions" / "1.json"
+        file.write_text(json.dumps({**json.loads(file.read_bytes()), "state": "running"}))
+        lock_fd = made.lock() if is_locked else None
+        if lock_fd is not None:
+            with pytest.raises(Refused) as refused:
+                list(stop(made.path))
+            messages.check(refused.value)
+            os.close(lock_fd)
+        (ended,) = stop(made.path)
+        assert isinstance(ended, StopResult) and (ended.state, ended.was_running) == ("crashed", False)
+        with pytest.raises(Refused, match="crashed"):
+            attach(made.path)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_copy_of_a_package_that_runs_does_not_stop_the_original(tmp_path: Path) -> None:
+    made = package(tmp_path / "runs")
+    with run_by_a_process(made) as process:
+        shutil.copytree(made.path, tmp_path / "runs" / "copy", symlinks=True)
+        copy = PackageFolder.open(tmp_path / "runs" / "copy")
+        (ended,) = stop(copy.path)
+        assert isinstance(ended, StopResult) and not ended.was_running
+        end_abandoned(copy)  # as `continue` does
+        assert (made.state(), copy.state(), process.poll()) == ("running", "crashed", None)
 
 
 def test_another_machine(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from roost.devices import inventory
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Task
+from roost.lab.queue.task import CRASHED, ENDED, FAILED, PENDING, RUNNING, SUCCEEDED, Task
 from roost.operations.queue import list_tasks as listing
 from roost.operations.queue.list_tasks import (
     Sweep,
@@ -194,6 +194,18 @@ def test_of_a_sweep_it_is_known_how_many_tasks_it_has(lab: Lab) -> None:
             end(store, one.id, SUCCEEDED)
     (sweep,) = group_sweeps(list_tasks(states=[SUCCEEDED]))
     assert isinstance(sweep, Sweep) and (len(sweep.tasks), sweep.total) == (2, 5)
+
+
+def test_a_sweep_of_which_nothing_waits_says_why_one_did_not_succeed(lab: Lab) -> None:
+    tasks = [task(name=f"s{n}", sweep="7sweep") for n in range(3)]
+    with lab.store() as store:
+        store.submit(tasks)
+        end(store, tasks[0].id, SUCCEEDED)
+        running = store.transition(store.start(store.task(tasks[1].id), [], None), RUNNING, session=1)
+        store.transition(running, CRASHED, reason="killed by SIGKILL")
+        store.start(store.task(tasks[2].id), [], None)
+    (sweep,) = group_sweeps(list_tasks())
+    assert isinstance(sweep, Sweep) and sweep.reason == "s1 crashed: killed by SIGKILL"
 
 
 def test_a_reason_names_tasks_as_their_users_do(lab: Lab) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roost.base import durable
-from roost.base.errors import Refused
+from roost.base.errors import Refused, RoostError
 from roost.devices.resource_request import TaskOptions
-from roost.lab.queue.task import SUCCEEDED
+from roost.lab.queue.queue_store import QueueStore
+from roost.lab.queue.task import SUCCEEDED, Task
 from roost.operations import lab
 from roost.operations.queue.new_tasks import require_unqueued
 from roost.operations.queue.submit_command import submit_command
@@ -50,6 +51,49 @@ def test_what_could_not_be_queued_is_removed_again(
         submit_command(["true"], later())
     messages.check(refused.value)
     assert list((folder / "runs").iterdir()) == [] and here.tasks() == []
+
+
+def failing(error: BaseException) -> Callable[[], None]:
+    """A start of the daemon that succeeds before the packages are made, and fails afterwards."""
+    calls = iter([None, error])
+
+    def ensure_daemon() -> None:
+        if (now := next(calls)) is not None:
+            raise now
+
+    return ensure_daemon
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RoostError("no daemon", fix="try again"), OSError("no process"), KeyboardInterrupt()],
+)
+def test_what_is_queued_is_reported_though_the_daemon_does_not_start_then(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages, error: BaseException
+) -> None:
+    monkeypatch.setattr(lab, "ensure_daemon", failing(error))
+    found = submit_command(["true"], TaskOptions(gpus=0))
+    assert [task.id for task in found.tasks] == [task.id for task in here.tasks()]
+    messages.check(found.notes)
+    monkeypatch.undo()
+    with here.here():
+        lab.start()
+    assert here.wait_for(found.tasks[0].id).state == SUCCEEDED
+
+
+def test_an_error_right_after_the_commit_leaves_the_task_and_its_id(
+    here: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    def committed(store: QueueStore, tasks: Sequence[Task]) -> None:
+        really(store, tasks)
+        raise RoostError("the disk is full")
+
+    really = QueueStore.submit
+    monkeypatch.setattr(QueueStore, "submit", committed)
+    found = submit_command(["true"], later())
+    assert [task.id for task in found.tasks] == [task.id for task in here.tasks()]
+    assert PackageFolder.open(found.tasks[0].package)
+    messages.check(found.notes)
 
 
 def test_what_waits_for_a_task_that_failed_is_refused(

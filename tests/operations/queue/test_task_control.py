@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from roost import __version__
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound, Refused, RoostError
 from roost.devices.resource_request import ResourceRequest
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_file
-from roost.lab.queue.task import KILL, PENDING, RUNNING, STOPPED, Task
+from roost.lab.queue.task import KILL, PENDING, RUNNING, STOP, STOPPED, Task
 from roost.operations.lifecycle.stop import StopPending, StopResult
 from roost.operations.queue import task_control
 from roost.operations.queue.task_control import StopProgress, change, request_stop, stop_all
@@ -131,7 +131,7 @@ def test_a_package_without_the_lab_is_stopped_as_ever(lab: Lab) -> None:
 
 def test_held_back_until_it_is_released(lab: Lab) -> None:
     task = queued(lab, "true")
-    (held,) = change([task.id], held=True)  # which wakes the daemon, or starts it
+    ((held,), _) = change([task.id], held=True)  # which wakes the daemon, or starts it
     assert held.task.held and not held.unchanged and daemon_presence.find_daemon(lab.state) is not None
     other = lab.submit("true", need=ResourceRequest(cards=1))
     lab.wait_for(other)
@@ -148,10 +148,30 @@ def test_what_is_so_already_is_no_event(lab: Lab, messages: Messages) -> None:
         assert before[-1].text.endswith(", priority 2")
         messages.check(before[-1].text)
     for asked in ({"held": True}, {"priority": 2}):
-        (found,) = change([task.id], **asked)
+        ((found,), _) = change([task.id], **asked)
         assert found.unchanged and found.task.held
     with lab.store() as store:
         assert store.events(task=task.id) == before
+
+
+def test_what_is_changed_though_no_daemon_starts_is_reported_as_changed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    running, task = queued(lab, "exec sleep 600"), queued(lab)
+    lab.start()
+    lab.wait_for(running.id, RUNNING)
+    lab.kill_daemon()
+    monkeypatch.setenv("ROOST_DEVICES", "nonsense")
+    (changed,), notes = change([task.id], priority=4)
+    assert changed.task.priority == 4 == lab.one(task.id).priority
+    messages.check(notes)
+    with pytest.raises(RoostError) as refused:
+        list(stop_all([running.id]))
+    messages.check(refused.value)
+    assert lab.one(running.id).stop_asked == STOP
+    monkeypatch.setenv("ROOST_DEVICES", "sim:1x24GB")
+    lab.start()
+    assert lab.wait_for(running.id).state == "stopped"
 
 
 def test_the_higher_priority_comes_first(lab: Lab) -> None:

@@ -57,6 +57,16 @@ def test_the_numbers_of_torch(messages: Messages) -> None:
     assert "gradient_accumulation_steps" in cause.fix and "expandable_segments" not in cause.fix
 
 
+@pytest.mark.parametrize(
+    ("visible", "name"), [("3", "GPU 3"), ("GPU-0123456789abcdef-7", "GPU-0123456789ab"), ("", "GPU 0")]
+)
+def test_the_card_is_named_as_the_machine_counts(
+    monkeypatch: pytest.MonkeyPatch, visible: str, name: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert known(torch.OutOfMemoryError(NEW)).description.startswith(f"{name} is out of memory")
+
+
 def test_in_a_container_the_only_process_is_not_called_another() -> None:
     cause = known(torch.OutOfMemoryError(CONTAINER))
     assert "414660" not in cause.description + cause.fix

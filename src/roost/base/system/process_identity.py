@@ -80,9 +80,46 @@ def is_alive(pid: int, started: int | None, boot: str) -> bool:
     return stat is not None and stat.start_ticks == started and not stat.ended
 
 
-def send_signal(signum: int, pid: int, started: int | None, boot: str) -> bool:
+def has_open(pid: int, path: str) -> bool:
+    """Whether a process has a file open, which no text in a file can claim: a lock, for example, that only
+    the processes of one run or one daemon have. True where the system does not show it (macOS).
+
+    Args:
+        pid: The pid.
+        path: The file itself, not a link to it.
+
+    Raises:
+        PermissionError: The process belongs to another user.
+    """
+    folder = f"/proc/{pid}/fd"
+    if not os.path.isdir("/proc/self/fd"):  # noqa: PTH112  - pathlib is not loaded in every process
+        return True
+    try:
+        file = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        file = None  # removed, perhaps with its folder, while the process has it
+    try:
+        numbers = os.listdir(folder)  # noqa: PTH208
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    for number in sorted(numbers, key=int):  # a lock is among the first files that a process opens
+        try:
+            if file is None and os.readlink(f"{folder}/{number}") == f"{path} (deleted)":  # noqa: PTH115
+                return True
+            if file is not None and os.path.samestat(os.stat(f"{folder}/{number}"), file):  # noqa: PTH116
+                return True
+        except (FileNotFoundError, ProcessLookupError):  # closed meanwhile
+            continue
+    return False
+
+
+def send_signal(signum: int, pid: int, started: int | None, boot: str, *, holding: str | None = None) -> bool:
     """Sends a signal to exactly this process; returns False if the process has ended. The other arguments are
     those of `is_alive`.
+
+    Args:
+        holding: A file that the process must have open (`has_open`), else it is another process than the
+            record says, and gets no signal; None: it is known to be the one.
 
     Raises:
         PermissionError: The process belongs to another user.
@@ -100,7 +137,7 @@ def send_signal(signum: int, pid: int, started: int | None, boot: str) -> bool:
         return False
     try:
         # Checked after the descriptor was opened: from here on it refers to this process or to none.
-        if not is_alive(pid, started, boot):
+        if not is_alive(pid, started, boot) or (holding is not None and not has_open(pid, holding)):
             return False
         signal.pidfd_send_signal(fd, signum)
     except ProcessLookupError:

@@ -14,6 +14,7 @@ from roost.base.errors import Refused
 from roost.base.system import mounts
 
 _SET_STATE_FOLDER = "set ROOST_STATE to a folder of a local disk"
+_OTHER_OWNER_FIX = f"run it as that user, or {_SET_STATE_FOLDER}"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNWRITABLE = (*_FULL, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
@@ -77,16 +78,30 @@ def _unwritable(error: OSError, path: Path) -> Refused:
     return Refused(f"the lab's state cannot be written: {error.strerror or error}", where=where, fix=fix)
 
 
+def require_owner(path: Path) -> None:
+    """Checks that a folder belongs to this user, if it exists.
+
+    Raises:
+        Refused: It belongs to another user.
+    """
+    try:
+        owner = path.stat().st_uid
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError:
+        raise Refused("another user's lab cannot be read", where=path, fix=_OTHER_OWNER_FIX) from None
+    if owner != os.geteuid():
+        raise Refused(f"this is the lab of the user with the id {owner}", where=path, fix=_OTHER_OWNER_FIX)
+
+
 def require_owner_and_mode(path: Path, permissions: int) -> None:
     """Checks that a folder or file belongs to this user and has exactly these permissions.
 
     Raises:
         Refused: It belongs to another user or has other permissions.
     """
+    require_owner(path)
     found = path.stat()
-    if found.st_uid != os.geteuid():
-        message = f"this is the lab of the user with the id {found.st_uid}"
-        raise Refused(message, where=path, fix=f"run it as that user, or {_SET_STATE_FOLDER}")
     if (mode := stat.S_IMODE(found.st_mode) & 0o777) != permissions:
         message = (
             f"the permissions are {mode:o} and must be {permissions:o}: a queue has secrets of its tasks"

@@ -53,6 +53,36 @@ def stop() -> int:
     return 0
 
 
+@command.command("enable")
+def enable() -> int:
+    """Starts the daemon with the machine, by a systemd unit of the user.
+
+    \b
+    roost lab enable && loginctl enable-linger
+    """
+    from roost.operations import systemd_unit
+
+    found = systemd_unit.enable()
+    for note in found.notes:
+        terminal.print_status(note)
+    terminal.print_status(f"enabled: {found.file}")
+    return 0
+
+
+@command.command("disable")
+def disable() -> int:
+    """Removes the systemd unit. The daemon and running tasks continue.
+
+    \b
+    roost lab disable
+    """
+    from roost.operations import systemd_unit
+
+    found = systemd_unit.disable()
+    terminal.print_status("no unit is enabled" if found is None else f"removed: {found}")
+    return 0
+
+
 @command.command("restart")
 def restart() -> int:
     """Ends the daemon and starts a new one. Running tasks continue.

@@ -24,7 +24,9 @@ from roost.cli import terminal
 def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     """Prints the output of a package or task: unchanged to a pipe, without control sequences on a terminal.
 
-    A package is given by its path; a task by its id, the beginning of its id, or its name.
+    A package is given by its path; a task by its id, the beginning of its id, or its name. With -f the exit
+    code is that of the run or the command: 0 succeeded, 75 stopped, another one failed or crashed. Ctrl-C
+    ends only the following.
 
     \b
     roost logs runs/NAME -n 50
@@ -35,7 +37,13 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
     from roost.operations.reading.logs import explain_no_output, logs
 
     decode, is_silent = terminal.OutputDecoder() if sys.stdout.isatty() else None, lines != 0
-    for piece in logs(package, follow=follow, lines=lines, rank=rank):
+    code, pieces = 0, logs(package, follow=follow, lines=lines, rank=rank)
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            code = int(end.value)
+            break
         if isinstance(piece, str):
             terminal.print_status(piece)
         else:
@@ -45,4 +53,4 @@ def command(package: str, follow: bool, lines: int | None, rank: int) -> int:
         terminal.write_bytes(decode(b"", final=True).encode())
     if is_silent and not rank:
         terminal.print_status(explain_no_output(package))
-    return 0
+    return code

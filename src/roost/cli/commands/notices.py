@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from roost.base.errors import NotFound
 from roost.cli import terminal
 
 
@@ -30,9 +31,13 @@ def command(test: bool, as_json: bool) -> int:
     from roost.operations.notices import notices, try_notices
 
     found = try_notices() if test else notices()
-    code = 1 if any(one.why_not for one in found.receivers) else 0
+    is_missing = not Path(found.file).exists()
+    code = NotFound.exit_code if is_missing else 1 if any(one.why_not for one in found.receivers) else 0
     if as_json:
         terminal.print_json(found)
+        return code
+    if is_missing:
+        terminal.print_status(f"no notices are sent: write {found.file}, as `roost notices --help` shows")
         return code
     least = f", only after {found.least_minutes:g} minutes" if found.least_minutes else ""
     terminal.print_status(

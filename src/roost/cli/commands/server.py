@@ -89,9 +89,9 @@ def status(as_json: bool) -> int:
     roost server status
     """
     from roost.base.system import state_folder
-    from roost.serve import server_presence
+    from roost.serve import server_control
 
-    found = server_presence.find_running(state_folder.lab_folder())
+    found = server_control.status()
     if as_json:
         terminal.print_json(
             {"running": False} if found is None else _to_json(found, state_folder.lab_folder())

@@ -51,7 +51,8 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     PRIORITY also shows that an opportunistic task yields its cards to others.
 
     On a narrow terminal columns are left out, but never REASON. A sweep counts as one of the 50; --json has
-    all pending tasks.
+    all pending tasks. Where it leaves out ended tasks, its last task has the key left_out with their number.
+    If tasks wait and their daemon was killed or went down with the machine, the daemon is started.
 
     \b
     roost tasks
@@ -63,15 +64,22 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         count_hidden,
         group_sweeps,
         list_tasks,
-        needs_daemon,
     )
 
     max_pending = None if as_json else _MAX_PENDING
     rows = list_tasks(all_tasks=all_of_them, states=states, user=user, max_pending=max_pending)
+    hidden = count_hidden(rows, user) if rows and not all_of_them and not states else (0, 0)
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
+        encoded: list[object] = [*rows]
+        if (
+            max(hidden) > 0
+        ):  # in the last task: the list has no place of its own for what concerns it as a whole
+            left_out = {"pending": hidden[0], "ended": hidden[1], "fix": "roost tasks --all --json"}
+            encoded[-1] = {**msgspec.to_builtins(rows[-1]), "left_out": left_out}
+        sys.stdout.buffer.write(msgspec.json.encode(encoded) + b"\n")
+        report_lost_daemon(rows)
         return 0
     if not rows:
         some = bool(states or user) and not all_of_them
@@ -79,14 +87,23 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
         return 0
     now = time.time()
     sys.stdout.write("\n".join(_table(rows if each else group_sweeps(rows), now, card_numbers(rows))) + "\n")
-    if not all_of_them and not states:
-        counts = zip(count_hidden(rows, user), ("pending", "ended"), strict=True)
-        more = [f"{count:,} more {what}" for count, what in counts if count > 0]
-        if more:
-            terminal.print_status(f"… and {' and '.join(more)}: --all")
-    if needs_daemon(rows):
-        terminal.print_status("no daemon runs, so no task is started: roost lab start")
+    counts = zip(hidden, ("pending", "ended"), strict=True)
+    more = [f"{count:,} more {what}" for count, what in counts if count > 0]
+    if more:
+        terminal.print_status(f"… and {' and '.join(more)}: --all")
+    report_lost_daemon(rows)
     return 0
+
+
+def report_lost_daemon(rows: Sequence[TaskRow]) -> None:
+    """Starts the daemon for tasks that wait for one which was lost, and says so."""
+    from roost.operations.queue.list_tasks import needs_daemon
+
+    if not needs_daemon(rows):
+        return
+    from roost.operations import lab  # 10 ms, which a list with a daemon saves
+
+    terminal.print_status(lab.restart_lost_daemon() or "a daemon runs again")
 
 
 def _table(rows: Sequence[TaskRow | Sweep], now: float, numbers: Mapping[str, int]) -> list[str]:

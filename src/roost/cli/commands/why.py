@@ -23,8 +23,12 @@ def command(task: str, as_json: bool) -> int:
     roost why 01m7ybz8bp
     roost why runs/NAME --json
     """
-    from roost.operations.queue.why import why
+    from roost.operations.queue.why import needs_lost_daemon, why
 
+    if needs_lost_daemon(task):
+        from roost.operations import lab
+
+        terminal.print_status(lab.restart_lost_daemon() or "a daemon runs again")
     found = why(task)
     if as_json:
         terminal.print_json(found)

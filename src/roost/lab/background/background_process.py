@@ -37,7 +37,11 @@ _WATCHDOG_COMMAND = (sys.executable, "-I", "-S", str(Path(watchdog.__file__).res
 
 
 class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of this machine, identified beyond its pid."""
+    """A process of this machine, identified beyond its pid.
+
+    A record in a copied folder names processes of the original. So a recorded process is believed, and
+    signalled, only while it has a file of this folder open: a lock, or a log.
+    """
 
     pid: int
     start_ticks: int | None
@@ -47,6 +51,13 @@ class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
     def is_alive(self) -> bool:
         """Whether exactly this process still runs."""
         return process_identity.is_alive(self.pid, self.start_ticks, self.boot_id)
+
+    def runs_with(self, file: Path) -> bool:
+        """Whether exactly this process still runs and has a file open."""
+        try:
+            return self.is_alive and process_identity.has_open(self.pid, str(file))
+        except PermissionError:
+            return False
 
 
 class ProcessRecord(RecordedProcess, frozen=True, kw_only=True):
@@ -84,19 +95,34 @@ class _WatchdogRecord(msgspec.Struct, frozen=True):
 T = TypeVar("T", bound=ProcessRecord)
 
 
-def write_record(path: Path, record: ProcessRecord) -> None:
+class ProcessFiles(NamedTuple):
+    """The files of a background process."""
+
+    record: Path
+    lock: Path
+    log: Path
+    """Also the output of its watchdog."""
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> ProcessFiles:
+        """Returns the files of the daemon or the server in the lab's folder."""
+        return cls(folder / f"{name}.json", folder / f"{name}.lock", folder / f"{name}.log")
+
+
+def write_record(files: ProcessFiles, record: ProcessRecord) -> None:
     """Writes the record of this process, with its watchdog. The watchdog of the process before is ended, as
     it would start that one again.
 
     Raises:
         OSError: The record cannot be written.
     """
+    path = files.record
     before, own_watchdog = _read_record(path, _WatchdogRecord), _own_watchdog()
     former = before.watchdog if before is not None else None
     durable.write(
         path, msgspec.json.encode({**msgspec.structs.asdict(record), "keeper": own_watchdog}), mode=0o600
     )
-    if former is not None and former != own_watchdog and former.is_alive:
+    if former is not None and former != own_watchdog and former.runs_with(files.log):
         process_identity.send_signal(signal.SIGTERM, former.pid, former.start_ticks, former.boot_id)
 
 
@@ -114,10 +140,10 @@ def _own_watchdog() -> RecordedProcess | None:
     )
 
 
-def find_running(path: Path, kind: type[T]) -> T | None:
+def find_running(files: ProcessFiles, kind: type[T]) -> T | None:
     """Returns the record of the running process; None if there is none."""
-    found = _read_record(path, kind)
-    return found if found is not None and found.is_alive else None
+    found = _read_record(files.record, kind)
+    return found if found is not None and found.runs_with(files.lock) else None
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -286,28 +312,30 @@ def _read_stderr(child: Any) -> str:
     return str(stderr, errors="replace").strip()
 
 
-def stop(path: Path, kind: type[T], what: str) -> T | None:
+def stop(files: ProcessFiles, kind: type[T], what: str) -> T | None:
     """Ends the running process, or one that its watchdog is about to restart, and waits for its end. Returns
     its record; None if there was none.
 
     Args:
-        path: The file of its record.
+        files: Its files.
         kind: The type of its record.
         what: The process, for people: ``the server``.
 
     Raises:
         RoostError: It does not end.
     """
-    found, with_watchdog = _read_record(path, kind), _read_record(path, _WatchdogRecord)
+    found, with_watchdog = find_running(files, kind), _read_record(files.record, _WatchdogRecord)
     watchdog_process = with_watchdog.watchdog if with_watchdog is not None else None
-    running = [one for one in (found, watchdog_process) if one is not None and one.is_alive]
-    if watchdog_process in running:  # first, so that it restarts nothing
+    if watchdog_process is not None and not watchdog_process.runs_with(files.log):
+        watchdog_process = None
+    running = [one for one in (found, watchdog_process) if one is not None]
+    if watchdog_process is not None:  # first, so that it restarts nothing
         process_identity.send_signal(
             signal.SIGTERM, watchdog_process.pid, watchdog_process.start_ticks, watchdog_process.boot_id
         )
     for one in running:
         end(one, what)
-    return found if running else None
+    return _read_record(files.record, kind) if running else None
 
 
 def end(one: RecordedProcess, what: str) -> None:

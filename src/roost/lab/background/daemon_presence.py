@@ -6,12 +6,15 @@ import os
 import time
 from pathlib import Path
 
+from roost.base import durable
 from roost.base.errors import Refused
 from roost.base.system import state_folder
 from roost.lab.background import background_process
+from roost.lab.background.background_process import ProcessFiles
 from roost.lab.queue import database
 
-_LOCK, _RECORD = "daemon.lock", "daemon.json"
+_STOPPED = "daemon.stopped"
+"""Exists from `stop` until the next daemon runs."""
 _RECORD_SECONDS, _TICK_SECONDS = 2.0, 0.005
 
 
@@ -29,8 +32,14 @@ def write_record(folder: Path) -> None:
         OSError: The record cannot be written.
     """
     background_process.write_record(
-        folder / _RECORD, DaemonRecord.of_this_process(queue=identity(folder / database.FILE_NAME))
+        files(folder), DaemonRecord.of_this_process(queue=identity(folder / database.FILE_NAME))
     )
+    durable.discard(folder / _STOPPED)
+
+
+def files(folder: Path) -> ProcessFiles:
+    """Returns the files of the daemon in the folder of a lab."""
+    return ProcessFiles.of(folder, "daemon")
 
 
 def identity(path: Path) -> str:
@@ -55,7 +64,7 @@ def is_in_place(folder: Path, lock_fd: int, queue: str) -> bool:
         queue: The `identity` of the opened queue.
     """
     own = _identity(os.fstat(lock_fd))
-    return identity(folder / _LOCK) == own and identity(folder / database.FILE_NAME) == queue
+    return identity(files(folder).lock) == own and identity(folder / database.FILE_NAME) == queue
 
 
 def lock(folder: Path) -> int:
@@ -66,7 +75,7 @@ def lock(folder: Path) -> int:
         OSError: The lock file cannot be opened.
     """
     state_folder.prepare(folder)
-    if (fd := background_process.lock(folder / _LOCK)) is not None:
+    if (fd := background_process.lock(files(folder).lock)) is not None:
         return fd
     found = _wait_for_record(folder)
     who = f" (pid {found.pid})" if found is not None else ""
@@ -83,9 +92,19 @@ def _wait_for_record(folder: Path) -> DaemonRecord | None:
 
 def find_daemon(folder: Path) -> DaemonRecord | None:
     """Returns the record of the running daemon; None if there is none."""
-    return background_process.find_running(folder / _RECORD, DaemonRecord)
+    return background_process.find_running(files(folder), DaemonRecord)
+
+
+def is_lost(folder: Path) -> bool:
+    """Whether a daemon ran here that was killed, or went down with the machine: none runs, and the user has
+    stopped none."""
+    ran = files(folder).record.exists() and not (folder / _STOPPED).exists()
+    return ran and find_daemon(folder) is None
 
 
 def stop(folder: Path) -> DaemonRecord | None:
-    """Ends the daemon, as `background_process.stop` does. Raises RoostError if it does not end."""
-    return background_process.stop(folder / _RECORD, DaemonRecord, "the lab's daemon")
+    """Ends the daemon, as `background_process.stop` does, and records that the user wants none until the next
+    one is started. Raises RoostError if it does not end."""
+    if files(folder).record.exists():
+        durable.write(folder / _STOPPED, b"", mode=0o600)
+    return background_process.stop(files(folder), DaemonRecord, "the lab's daemon")

@@ -33,6 +33,10 @@ class AttemptStatus(NamedTuple):
 
 NEVER_STARTED = AttemptStatus("pending")
 """No session of the attempt exists, and none will be started."""
+INTERRUPTED_START = AttemptStatus(
+    "pending", reason="the processes that supervise it were killed during its start", is_lost=True
+)
+"""The session of the attempt was added to the package, and none of its processes exists any more."""
 
 
 class Executor(Protocol):

@@ -17,7 +17,7 @@ from roost.base.system import process_identity
 from roost.devices import lease
 from roost.devices.card import Card
 from roost.devices.lease import LeaseHolder
-from roost.lab.executors.executor import NEVER_STARTED, AttemptStatus
+from roost.lab.executors.executor import INTERRUPTED_START, NEVER_STARTED, AttemptStatus
 from roost.lab.memory import memory_use
 from roost.lab.queue import task_file
 from roost.lab.queue.task import CRASHED, ENDED, FAILED, RUNNING, STARTING, SUCCEEDED, Task
@@ -27,6 +27,7 @@ from roost.lab.sessions.session_plan import SessionPlan, add_session
 from roost.package.package import PackageFolder
 from roost.package.sessions import ProcessIdentity, Session, unix_seconds
 from roost.supervisor import guard_start
+from roost.supervisor.exit_status import SUPERVISOR_KILLED
 from roost.supervisor.forkserver.template_client import ForkedGuard
 from roost.supervisor.forkserver.template_pool import TemplatePool
 
@@ -125,8 +126,11 @@ class LocalExecutor:
             if safe_read.is_locked(package.path / "lock"):  # its supervisor is starting
                 return AttemptStatus(STARTING, found.number if found else None)
             found = self._session(package, task)  # or it has started and ended meanwhile
-            if found is None or found.record is None:
+            if found is None:
                 return NEVER_STARTED
+            if found.record is None:
+                lost_in_a_row = memory_use.count_lost_in_a_row(package, task.id)
+                return INTERRUPTED_START._replace(session=found.number, lost_in_a_row=lost_in_a_row)
         status = _attempt_status(found)
         if status.state == RUNNING:
             self._last_running[task.id] = found
@@ -168,7 +172,7 @@ class LocalExecutor:
         """Returns the status of an attempt whose package was removed: it runs until it writes to the
         package."""
         found = self._last_running.get(task.id)
-        if found is not None and found.guard_is_alive:
+        if found is not None and found.may_have_watchers:
             return AttemptStatus(RUNNING, found.number, started=task.started)
         self._last_running.pop(task.id, None)
         return AttemptStatus(FAILED, task.session, reason=reason, started=task.started, ended=time.time())
@@ -220,7 +224,7 @@ def _attempt_status(found: Session) -> AttemptStatus:
         started=unix_seconds(record.started),
         ended=ended if ended is not None else time.time(),
         exit_code=code if type(code) is int and 0 <= code <= 255 else None,
-        is_lost=unrecorded,
+        is_lost=unrecorded or record.reason == SUPERVISOR_KILLED,
     )
 
 

@@ -12,6 +12,7 @@ from roost.lab.memory.memory_prediction import OutOfMemory
 from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.sessions import Session
+from roost.supervisor.exit_status import SUPERVISOR_KILLED
 
 _NEIGHBOUR_MB = 256.0
 """With at least so much used by other processes, they are the cause of an out-of-memory failure."""
@@ -103,6 +104,8 @@ def count_lost_in_a_row(package: PackageFolder, task: str) -> int:
 
 def _is_lost(session: Session) -> bool:
     if session.record is None or session.record.state == "running":
+        return True
+    if session.record.reason == SUPERVISOR_KILLED:
         return True
     found = session_memory_use(session)
     return found is not None and found.ran_out is not None and not found.ran_out.own_fault

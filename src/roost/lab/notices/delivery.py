@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from roost import __version__
 from roost.base.system.loopback import is_loopback
 from roost.base.text.terminal_text import escape_control
+from roost.lab.notices import notice_events
 from roost.lab.notices.notice_text import Notice
 from roost.lab.notices.receivers import MAIL, Receiver
 from roost.lab.notices.service_payloads import SERVICES, PayloadContext
@@ -87,7 +88,10 @@ def _try_once(receiver: Receiver, notice: Notice) -> tuple[str, bool]:
     except smtplib.SMTPNotSupportedError as error:
         why, is_final = f"the mail server lacks a required feature: {error}", True
     except ssl.SSLCertVerificationError as error:
-        why, is_final = f"the certificate of the receiver is not trusted: {error.verify_message}", True
+        trusted = receiver.certificates or os.environ.get("SSL_CERT_FILE") or "those of the system"
+        what = f"the certificate of the receiver is not trusted: {error.verify_message}"
+        why = f"{what}; trusted are {trusted} (set `certificates` of the receiver to a PEM file)"
+        is_final = True
     except (OSError, http.client.HTTPException, ValueError) as error:
         why, is_final = f"the receiver could not be reached: {error or type(error).__name__}", False
     except Exception as error:  # noqa: BLE001  - a defect must not block all later notices
@@ -120,6 +124,11 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _tls_context(receiver: Receiver) -> ssl.SSLContext:
+    own = notice_events.settings_path().parent / receiver.certificates
+    return ssl.create_default_context(cafile=own if receiver.certificates else None)
+
+
 # --- HTTP -------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +148,11 @@ def _post(receiver: Receiver, notice: Notice) -> None:
     body = json.dumps(service.body(context)).encode()
     request = urllib.request.Request(service.url(context), data=body, headers=headers, method="POST")
     is_local = is_loopback(urlsplit(receiver.url).hostname or "")
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({} if is_local else None))
+    opener = urllib.request.build_opener(
+        _NoRedirect,
+        urllib.request.ProxyHandler({} if is_local else None),
+        urllib.request.HTTPSHandler(context=_tls_context(receiver)),
+    )
     try:
         with opener.open(fullurl=request, timeout=_RESPONSE_SECONDS) as response:
             data = response.read(_MAX_RESPONSE_BYTES)
@@ -209,7 +222,7 @@ class _BoundedReader:
 
 def _mail(receiver: Receiver, notice: Notice) -> None:
     host, port, name = receiver.host, receiver.smtp_port, os.uname().nodename
-    context = ssl.create_default_context()
+    context = _tls_context(receiver)
     server: smtplib.SMTP
     if receiver.tls == "tls":
         server = _MailServerTLS(host, port, name, timeout=_RESPONSE_SECONDS, context=context)

@@ -52,6 +52,9 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     password: str = ""
     sender: str = ""
     to: list[str] = []
+    certificates: str = ""
+    """A PEM file of the certificates to trust for this receiver; empty: those that the environment of the
+    sending process names (SSL_CERT_FILE), else those of the system."""
 
     @property
     def address(self) -> str:
@@ -169,6 +172,8 @@ def _require_valid(name: str, receiver: Receiver, file: Path) -> None:
         fix = did_you_mean(receiver.kind, kinds) + _one_of(kinds)
         raise ConfigError("is not a kind of receiver", setting=f"{setting}.kind", where=file, fix=fix)
     wrong = _mail_error(receiver) if receiver.kind == MAIL else _url_error(receiver.url)
+    if receiver.certificates and not (file.parent / receiver.certificates).is_file():
+        wrong = "certificates", "is no file", "write the path of a PEM file"
     for key in ("token", "secret", "user", "password"):
         if not (getattr(receiver, key).isprintable() and getattr(receiver, key).isascii()):
             what = "has a character that cannot be sent, such as a line break or one beyond ASCII"

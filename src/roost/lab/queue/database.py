@@ -43,6 +43,8 @@ def open_database(folder: Path) -> sqlite3.Connection:
             path, isolation_level=None, timeout=_BUSY_TIMEOUT_SECONDS, check_same_thread=False
         )
         try:
+            if not connection.execute("PRAGMA user_version").fetchone()[0] and package_roots.read(folder):
+                raise damaged_error(path, "it is empty, and there were tasks")
             connection.execute("PRAGMA secure_delete = ON")  # for environments, which may hold secrets
             schema.prepare(connection, path)
             state_folder.require_owner_and_mode(path, 0o600)

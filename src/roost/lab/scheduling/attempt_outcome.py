@@ -40,15 +40,20 @@ def state_after(task: Task, status: AttemptStatus) -> tuple[str, dict[str, Any]]
         if status.state == PENDING:
             return STOPPED, {"reason": stop_reason_while_pending(task.attempt - 1)}
         return status.state, {"reason": describe_end(status.state, status.reason)}
-    if status.state == PENDING:
-        return PENDING, {"reason": "the lab was interrupted before it began"}
     if status.state == STOPPED and task.stop_asked == EVICT:
         return PENDING, {"reason": "it was preempted by other tasks"}
     ran_out = status.memory.ran_out if status.memory is not None else None
     is_lost = status.is_lost or (ran_out is not None and not ran_out.own_fault)
+    if task.need.no_restart and (is_lost or status.state != PENDING):
+        why = describe_end(status.state, status.reason)
+        hint = "; it is not started again (--no-restart)" if is_lost or ran_out is not None else ""
+        return CRASHED if status.state == PENDING else status.state, {"reason": f"{why}{hint}"}
+    if status.state == PENDING and not is_lost:
+        return PENDING, {"reason": "the lab was interrupted before it began"}
     if is_lost and status.lost_in_a_row >= MAX_LOST_IN_A_ROW:
         what = f"{status.lost_in_a_row} attempts in a row ended by no fault of their own and saved nothing"
-        return _retry_if_requested(task, status, f"{what}; the last: {status.reason}")
+        ended = status._replace(state=CRASHED) if status.state == PENDING else status
+        return _retry_if_requested(task, ended, f"{what}; the last: {status.reason}")
     if ran_out is not None:
         return _after_out_of_memory(task, status, ran_out)
     if status.is_lost:

@@ -29,6 +29,7 @@ from roost.lab.scheduling.attempts import Attempts
 from roost.lab.scheduling.other_queues import OtherQueues
 from roost.lab.scheduling.reason_writer import ReasonWriter
 from roost.lab.scheduling.site_rules import read_rules
+from roost.supervisor.guard_start import StartInterrupted
 
 _MACHINE_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT)
 """The machine lacks a resource for any task."""
@@ -282,6 +283,9 @@ class Scheduler:
             return self._put_back(marked, f"{MACHINE}: {error}")
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             return self._put_back(marked, f"{DISK}: {error}")
+        if isinstance(error, StartInterrupted):
+            self._attempts.refresh_tasks([marked])  # which finds a lost attempt
+            return f"{RACE}: {error}"
         if not isinstance(error, RoostError | OSError):
             traceback.print_exception(error)
         try:

@@ -35,4 +35,4 @@ def _is_abandoned(session: Session) -> bool:
     # Host names are compared only where the kernel has no boot id: containers share a boot, and names change.
     if boot != process_identity.boot_id() or (not boot and record.host != socket.gethostname()):
         return False
-    return session.state == "crashed" and not session.guard_is_alive
+    return session.state == "crashed" and not session.may_have_watchers

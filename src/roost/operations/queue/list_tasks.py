@@ -18,7 +18,7 @@ from roost.lab.background import daemon_presence
 from roost.lab.policy.reason_codes import HELD
 from roost.lab.queue import database
 from roost.lab.queue.queue_store import QueueStore
-from roost.lab.queue.task import ENDED, LIVE, PENDING, RUNNING, STOPPING, Task
+from roost.lab.queue.task import CRASHED, ENDED, FAILED, LIVE, PENDING, RUNNING, STOPPING, Task
 from roost.operations.queue.task_labels import TaskLabels
 from roost.package import live_progress
 
@@ -111,15 +111,22 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """Why its pending tasks wait: held tasks first, then the reason of one of the others."""
+        """Why its pending tasks wait: held tasks first, then the reason of one of the others. If none waits,
+        why the first task that did not succeed ended."""
         waits = [task for task in self.tasks if task.state == PENDING]
         held = sum(task.held for task in waits)
         other = next((task.reason for task in waits if not task.held), "")
         if not held:
-            return other
+            return other or self._failure
         count = f"{held} of them " if other else ""
         hint = f"{HELD}: {count}until they are released (roost release {self.short})"
         return f"{hint}; {other}" if other else hint
+
+    @property
+    def _failure(self) -> str:
+        """The reason of the first task that failed or crashed; empty if none did."""
+        bad = next((task for task in self.tasks if task.state in (FAILED, CRASHED)), None)
+        return f"{bad.name} {bad.state}: {bad.reason}".removesuffix(": ") if bad is not None else ""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -36,6 +36,10 @@ class NewTasks:
     notes: Sequence[str] = ()
     """Notes for the user, one line each."""
 
+    def with_notes(self, notes: Sequence[str]) -> NewTasks:
+        """Returns the same tasks with these notes before their own."""
+        return NewTasks(self.tasks, [*notes, *self.notes])
+
 
 def new_task(
     package: PackageFolder,
@@ -96,37 +100,46 @@ def require_unused_name(root: Path, name: str | None) -> None:
     require_unqueued(path)  # the package of a pending task may have been removed
 
 
-def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> list[Task]:
-    """Queues tasks, all or none; on failure removes what was made for tasks that are not in the queue.
+def enqueue(tasks: Iterable[Task], *, is_new: bool = True) -> NewTasks:
+    """Queues tasks, all or none; on failure removes what was made for tasks that are not in the queue. An
+    error after the tasks were committed is a note, as they will run.
 
     Args:
         tasks: An iterator makes each task (and its package) when it is consumed.
         is_new: Whether the packages were made for these tasks.
 
     Raises:
-        Refused, RoostError, OSError: As `lab.enqueue`, or raised by the iterator.
+        Refused, RoostError, OSError: As `lab.enqueue`, or raised by the iterator; no task is queued.
     """
     made: list[Task] = []
     try:
         for task in tasks:
             made.append(task)
-        lab.enqueue(made)
+        return NewTasks(made, lab.enqueue(made))
+    except (RoostError, OSError, KeyboardInterrupt) as error:
+        if not _undo(made, is_new=is_new):
+            raise
+        return NewTasks(made, [f"queued; afterwards: {error or 'interrupted'}"])
     except BaseException:
         _undo(made, is_new=is_new)
         raise
-    return made
 
 
-def _undo(tasks: Sequence[Task], *, is_new: bool) -> None:
-    # If the queue cannot be read, nothing is removed: a task without its package is worse.
-    with contextlib.suppress(RoostError), lab.open_queue() as store:
-        states = store.states([task.id for task in tasks])
+def _undo(tasks: Sequence[Task], *, is_new: bool) -> bool:
+    """Removes what was made for tasks, unless they are queued. Returns whether they are.
+
+    If the queue cannot be read, nothing is removed: a task without its package is worse.
+    """
+    with contextlib.suppress(RoostError, OSError), lab.open_queue() as store:
+        if store.states([task.id for task in tasks]):  # all of them: they are queued in one transaction
+            return True
         for task in tasks:
-            if task.id not in states and is_new:
-                with contextlib.suppress(OSError):  # the folder remains; no task runs it
+            with contextlib.suppress(OSError):  # the folder remains; no task runs it
+                if is_new:
                     durable.remove_folder(Path(task.package))
-            elif task.id not in states:
-                task_file.remove(task)
+                else:
+                    task_file.remove(task)
+    return False
 
 
 def require_unqueued(package: Path) -> None:

@@ -54,7 +54,7 @@ def task_conditions(options: TaskOptions, *, requested: float | None = None) -> 
 
     Raises:
         NotFound: A dependency does not exist.
-        UsageError: A value is out of range, or no time.
+        UsageError: A value is out of range, or no time; or options contradict each other.
         Refused: A dependency has ended without success.
     """
     now = time.time()
@@ -66,6 +66,9 @@ def task_conditions(options: TaskOptions, *, requested: float | None = None) -> 
     if abs(options.priority) > HIGHEST_PRIORITY:
         fix = f"give one from -{HIGHEST_PRIORITY} to {HIGHEST_PRIORITY}"
         raise UsageError("is not a valid priority", setting="--priority", received=options.priority, fix=fix)
+    if options.no_restart and (options.retries or options.opportunistic):
+        what = f"contradicts {'--retry' if options.retries else '--opportunistic'}, which starts a task again"
+        raise UsageError(what, setting="--no-restart", fix="leave out one")
     if begin is not None:
         _check_begin(begin, now)
     _check_dependencies(after)

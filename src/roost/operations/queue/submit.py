@@ -106,9 +106,8 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
     conditions = task_conditions(request.options, requested=request.requested)
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
-    return NewTasks(
-        enqueue(_create_tasks(prepared, request, conditions, report)), prepared[0].plan.left_out()
-    )
+    queued = enqueue(_create_tasks(prepared, request, conditions, report))
+    return queued.with_notes(prepared[0].plan.left_out())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -172,7 +171,8 @@ def submit_continue(request: ContinueRequest, options: TaskOptions) -> NewTasks:
         session = session_plan(ready.request_body(layout), ready.settings)
         lab.ensure_daemon()
         notes = [*notes, *ready.prepare_package()]
-        return NewTasks(enqueue([new_task(package, session, options, conditions)], is_new=False), notes)
+        task = new_task(package, session, options, conditions)
+        return enqueue([task], is_new=False).with_notes(notes)
 
 
 def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[PreparedTask]:

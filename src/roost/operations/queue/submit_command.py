@@ -70,7 +70,7 @@ def submit_command(
         create_command_task(command, options, conditions, name=name, description=description, folder=folder)
         for _ in range(1)
     )
-    return NewTasks(enqueue(made))
+    return enqueue(made)
 
 
 def create_command_task(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from roost.base.errors import NotFound, Refused
+from roost.base.errors import NotFound, Refused, RoostError
 from roost.base.system import state_folder
 from roost.lab.background import daemon_presence
 from roost.lab.queue import task_lookup
@@ -54,7 +54,7 @@ def stop_all(named: Sequence[str | Path], *, now: bool = False) -> Iterator[Stop
         NotFound: A task or package does not exist.
         UsageError: A text fits several tasks.
         Refused: A named task has ended, or the daemon is of another version.
-        RoostError: As for `stop`; or the daemon did not start.
+        RoostError: As for `stop`; or the request is stored, but the daemon that carries it out did not start.
     """
     tasks: dict[str, Task] = {}
     packages: list[Path] = []
@@ -81,7 +81,7 @@ def request_stop(named: str, *, now: bool = False) -> list[Task]:
 
 
 class TaskChange(NamedTuple):
-    """The result of a change to one task."""
+    """A change to one task."""
 
     task: Task
     """The task after the change."""
@@ -89,10 +89,17 @@ class TaskChange(NamedTuple):
     """Whether the task already was as requested."""
 
 
-def change(
-    named: Sequence[str], *, held: bool | None = None, priority: int | None = None
-) -> list[TaskChange]:
-    """Holds or releases tasks, or changes their priority.
+class ChangedTasks(NamedTuple):
+    """The result of a change to tasks."""
+
+    changes: Sequence[TaskChange]
+    notes: Sequence[str] = ()
+    """Notes for the user, one line each."""
+
+
+def change(named: Sequence[str], *, held: bool | None = None, priority: int | None = None) -> ChangedTasks:
+    """Holds or releases tasks, or changes their priority. A daemon that does not start is a note, as the
+    change is made.
 
     Args:
         named: Tasks as `resolve.find_tasks` finds them. All are looked up before the first is changed.
@@ -102,15 +109,13 @@ def change(
     Raises:
         NotFound: A task does not exist.
         UsageError: A text fits several tasks.
-        Refused: A task has ended, then none is changed; or the daemon is of another version.
-        RoostError: The daemon did not start.
+        Refused: A task has ended, or the daemon is of another version; then none is changed.
     """
     tasks = {task.id: task for one in dict.fromkeys(named) for task in _unended(resolve.find_tasks(one), one)}
     _require_current_daemon()
     with lab.locked_queue() as store, store.transaction():
         changed = [_change_task(store, id, held, priority) for id in tasks]
-    lab.ensure_daemon()
-    return changed
+    return ChangedTasks(changed, lab.notify_daemon("changed"))
 
 
 def _change_task(store: QueueStore, id: str, held: bool | None, priority: int | None) -> TaskChange:
@@ -168,9 +173,7 @@ def _stop_tasks(tasks: Sequence[Task], how: str) -> Generator[StopProgress, None
                     store.request_stop(task.id, how)
                 requested_at[task.id] = time.monotonic()
     with lab.open_queue() as store:
-        if any(task.state in LIVE for task in tasks):
-            lab.ensure_daemon()
-        else:
+        with suppress(OSError):  # without it the daemon reads the queue a little later
             store.wake_daemon()
         yield from _wait_for_end(store, {task.id: task for task in tasks}, requested_at)
 
@@ -180,9 +183,8 @@ def _wait_for_end(
 ) -> Iterator[StopProgress]:
     while requested_at:
         states = store.states(list(requested_at))
-        for id, moment in list(requested_at.items()):
+        for id in list(requested_at):
             if states.get(id) in LIVE:
-                yield _progress_of(tasks[id], time.monotonic() - moment)
                 continue
             del requested_at[id]
             task = store.task(id)
@@ -191,10 +193,21 @@ def _wait_for_end(
                 Path(task.package), task, StopResult(task.session, task.state, _step(task), ran)
             )
         if requested_at:
-            # A daemon that was killed meanwhile must be started again: no other process ends the tasks.
-            if daemon_presence.find_daemon(state_folder.lab_folder()) is None:
-                lab.ensure_daemon()
+            _require_daemon()
+            for id, moment in requested_at.items():
+                yield _progress_of(tasks[id], time.monotonic() - moment)
             time.sleep(_TICK_SECONDS)
+
+
+def _require_daemon() -> None:
+    """Starts the daemon if it was killed: no other process passes a stored request on to a running task."""
+    if daemon_presence.find_daemon(state_folder.lab_folder()) is not None:
+        return
+    try:
+        lab.ensure_daemon()
+    except (RoostError, OSError) as error:
+        what = f"the request is stored, but no daemon carries it out yet: {error}"
+        raise RoostError(what, fix="`roost lab start`; the tasks end then") from error
 
 
 def _progress_of(task: Task, seconds: float) -> StopProgress:

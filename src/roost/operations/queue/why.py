@@ -89,6 +89,16 @@ def why(text: str) -> list[TaskExplanation]:
     ]
 
 
+def needs_lost_daemon(text: str) -> bool:
+    """Whether the named task, or one of the named sweep, waits for a daemon that was killed.
+
+    Raises:
+        NotFound, UsageError, Refused: As `why`.
+    """
+    is_lost = daemon_presence.is_lost(state_folder.lab_folder())
+    return is_lost and any(task.state not in ENDED for task in resolve.find_tasks(text))
+
+
 def _find_task(store: QueueStore, id: str) -> Task | None:
     try:
         return store.task(id)
@@ -102,6 +112,8 @@ def _explanation(
     line = labels.replace_ids(state_line) + _guard_note(task)
     if task.need.opportunistic and task.state not in ENDED:
         line += "; it is opportunistic: it gives way to other tasks"
+    if task.plan.get("is_command") and task.state not in ENDED:
+        line += _restart_note(task)
     if not is_watched and task.state not in ENDED:
         line += "; no daemon is running: `roost lab start`"
     return TaskExplanation(
@@ -115,6 +127,14 @@ def _explanation(
         can_go_on=_can_continue(task),
         events=[TaskEvent(event.at, event.kind, labels.replace_ids(event.text)) for event in events],
     )
+
+
+def _restart_note(task: Task) -> str:
+    """Returns when a command, which has no checkpoint, begins again from its start."""
+    if task.need.no_restart:
+        return "; it never begins again (--no-restart)"
+    lost = "the machine or the processes that supervise it crash"
+    return f"; if {lost}, it begins again from its start (unless submitted with --no-restart)"
 
 
 def _guard_note(task: Task) -> str:

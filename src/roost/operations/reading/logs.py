@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from roost.base.errors import NotFound
+from roost.base.errors import STOPPED_EXIT_CODE, NotFound
 from roost.base.system import state_folder
 from roost.lab.background import daemon_presence
-from roost.lab.queue.task import ENDED, PENDING, STARTING, Task
+from roost.lab.queue import database
+from roost.lab.queue.task import ENDED, PENDING, STARTING, STOPPED, Task
 from roost.operations import lab, resolve
 from roost.operations.reading import package_schema
 from roost.operations.reading.output_reader import OutputReader, tail_offset
@@ -25,7 +27,7 @@ _POLL_SECONDS = 0.05
 
 def logs(
     package: Path | str, *, follow: bool = False, lines: int | None = None, rank: int = 0
-) -> Iterator[bytes | str]:
+) -> Generator[bytes | str, None, int]:
     """Yields the output of a package, byte for byte. A line marks output that was too long to be kept.
 
     Args:
@@ -37,6 +39,10 @@ def logs(
     Yields:
         Bytes as they arrive. With ``follow`` also empty bytes while nothing arrives, so that a caller can
         stop, and texts: notes for the user between two attempts of a task.
+
+    Returns:
+        With ``follow`` the exit code of the last session, as `roost run` would have exited; 0 without it, and
+        where none has ended.
 
     Raises:
         NotFound: There is no such package or task, or no output of this rank.
@@ -59,12 +65,34 @@ def logs(
     if session is None:
         with OutputReader(path, offset=offset) as output:
             yield from output.read_new()
-        return
+        return _end_code(opened) if follow else 0
     first = replace(running_session.running_session(opened, session.number, offset=offset), output=path)
     if task is None:
         yield from (piece for piece in running_session.follow(first) if isinstance(piece, bytes))
     else:
         yield from _follow_attempts(first, opened, task.id)
+    return _end_code(opened)
+
+
+def _end_code(package: PackageFolder) -> int:
+    """Returns the exit code of the newest session, or of a task that ended before it had one; 0 if it has not
+    ended."""
+    found = package.sessions()
+    if not found:
+        return _end_code_without_session(package.path)
+    if found[-1].state not in ENDED:
+        return 0
+    code = found[-1].recorded.exit_code
+    return code if isinstance(code, int) else 1  # no process was left to record it
+
+
+def _end_code_without_session(package: Path) -> int:
+    if not database.has_existed(state_folder.lab_folder()):
+        return 0
+    with contextlib.suppress(NotFound), lab.open_queue() as store:
+        state = store.find(str(package)).state
+        return STOPPED_EXIT_CODE if state == STOPPED else 1 if state in ENDED else 0
+    return 0
 
 
 def explain_no_output(package: Path | str) -> str:

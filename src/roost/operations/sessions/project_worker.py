@@ -97,7 +97,7 @@ def _start(
             "token": token,
         }
     )
-    running = running_session(package, number)
+    running = dataclasses.replace(running_session(package, number), lock=None)  # that of ``place`` is held
     with closing(foreground_lease.take_leases(session_cards.cards, plan.project)) as leases:
         process = start_worker(
             running,

@@ -33,10 +33,12 @@ class RunningSession:
     """Standard output and error."""
     offset: int = 0
     """Where to begin in the output, in bytes."""
+    lock: Path | None = None
+    """The package's lock, which a session holds; None: an analysis, which has none."""
 
     def session(self) -> Session:
         """Reads the current state of the session."""
-        return sessions.read(self.request, self.record, number=self.number)
+        return sessions.read(self.request, self.record, number=self.number, lock=self.lock)
 
 
 def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> RunningSession:
@@ -48,6 +50,7 @@ def running_session(package: PackageFolder, number: int, *, offset: int = 0) -> 
         record=package.path / "sessions" / f"{number}.json",
         output=package.output,
         offset=offset,
+        lock=package.path / "lock",
     )
 
 

@@ -50,8 +50,8 @@ _FIELD_OF_OPTION = {
 }
 """The parameters whose names differ from those of the command-line options."""
 _OPTION = re.compile(
-    r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|off|"
-    r"opportunistic|priority|retry|strategy|time-limit|until|whole))(?![\w-])"
+    r"`roost [^`]*`|(?<![\w-])(?:-m|--(?:after|after-any|begin|cpus|from|gpus|max-parallel|memory|name|"
+    r"no-restart|off|opportunistic|priority|retry|strategy|time-limit|until|whole))(?![\w-])"
 )
 
 

@@ -10,7 +10,8 @@ from msgspec import Meta
 from roost.devices.resource_request import Priority, TaskName
 from roost.lab.queue.task import Task
 from roost.operations.queue import task_control
-from roost.operations.queue.list_tasks import list_tasks
+from roost.operations.queue.list_tasks import count_hidden, list_tasks
+from roost.operations.queue.task_control import ChangedTasks
 from roost.operations.queue.why import TaskExplanation, why
 from roost.operations.responses import AcceptedTasks, TaskPage
 from roost.serve.http.route import RequestParameters, Route
@@ -45,7 +46,9 @@ class SetPriority(RequestParameters, frozen=True, kw_only=True):
 
 def _list_tasks(parameters: ListTasks) -> TaskPage:
     found = list_tasks(all_tasks=parameters.all, states=parameters.state, user=parameters.user)
-    return TaskPage(len(found), found[parameters.offset : parameters.offset + parameters.limit])
+    is_part = found and not parameters.all and not parameters.state
+    left_out = count_hidden(found, parameters.user)[1] if is_part else 0
+    return TaskPage(len(found), found[parameters.offset : parameters.offset + parameters.limit], left_out)
 
 
 def _why(parameters: TaskParameters) -> list[TaskExplanation]:
@@ -61,17 +64,19 @@ def _kill(parameters: TaskParameters) -> AcceptedTasks:
 
 
 def _hold(parameters: TaskParameters) -> AcceptedTasks:
-    return _to_references([one.task for one in task_control.change([parameters.task], held=True)])
+    return _to_changed(task_control.change([parameters.task], held=True))
 
 
 def _release(parameters: TaskParameters) -> AcceptedTasks:
-    return _to_references([one.task for one in task_control.change([parameters.task], held=False)])
+    return _to_changed(task_control.change([parameters.task], held=False))
 
 
 def _set_priority(parameters: SetPriority) -> AcceptedTasks:
-    return _to_references(
-        [one.task for one in task_control.change([parameters.task], priority=parameters.priority)]
-    )
+    return _to_changed(task_control.change([parameters.task], priority=parameters.priority))
+
+
+def _to_changed(found: ChangedTasks) -> AcceptedTasks:
+    return AcceptedTasks([one.task.id for one in found.changes], list(found.notes))
 
 
 def _to_references(tasks: Sequence[Task]) -> AcceptedTasks:

@@ -11,6 +11,7 @@ from roost.worker.causes.cause import Cause, CauseRule, FailureContext, gib
 
 _SIZE = r"(\d+(?:\.\d+)? (?:bytes|[KMGT]iB))"
 _REQUESTED = re.compile(rf"Tried to allocate {_SIZE}")
+_UUID_CHARACTERS = 16
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 # The second form is that of torch before 2.1; 2.1 and 2.2 wrote "capacty".
 _TOTAL = re.compile(rf"total capaci?ty of {_SIZE}|; {_SIZE} total capacity")
@@ -54,7 +55,7 @@ def gpu_out_of_memory(record: ExceptionRecord, context: FailureContext) -> Cause
     text = record.text
     requested, idle = _first(_REQUESTED, text), _first(_IDLE, text)
     device = _first(_DEVICE, text)
-    description = f"GPU {device} is out of memory" if device else "the GPU is out of memory"
+    description = f"{_card_name(int(device))} is out of memory" if device else "the GPU is out of memory"
     if requested:
         description += f": {requested} more were requested"
     if (free := _first(_FREE, text)) and (total := _first(_TOTAL, text)):
@@ -72,6 +73,14 @@ def gpu_out_of_memory(record: ExceptionRecord, context: FailureContext) -> Cause
             "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that torch can use its reserve"
         )
     return Cause(description, "; or ".join(fixes))
+
+
+def _card_name(device: int) -> str:
+    """Returns the name that `roost devices` understands of a card that torch counts among the visible ones: a
+    task on GPU 3 sees it as number 0."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    name = visible[device].strip() if device < len(visible) else ""
+    return name[:_UUID_CHARACTERS] if name and not name.isdecimal() else f"GPU {name or device}"
 
 
 def _smaller_batches(record: ExceptionRecord, context: FailureContext) -> str:

@@ -1,0 +1,131 @@
+"""Every system call that writes, of every operation that changes the queue, is refused once, and killed once:
+what the operation has said is true afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.lab.queue import task_file
+from roost.lab.queue.task import PENDING, STOPPED, Task
+from tests.lab.labs import Lab
+
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="the lab needs Linux"),
+              pytest.mark.needs_program("strace")]  # fmt: skip
+
+ROOT = Path(__file__).parents[2]
+OPERATIONS = ("submit", "POST /commands", "submit continue", "hold", "POST /hold", "stop")
+CALLS = ("openat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "mkdir", "link",
+         "unlink", "unlinkat", "rmdir")  # fmt: skip
+OTHER_CALLS = ("creat", "pwritev", "writev", "copy_file_range", "sendfile", "renameat", "renameat2", "linkat",
+               "symlink", "symlinkat", "mkdirat", "fallocate")  # fmt: skip
+"""Other ways to change a disk, which these operations do not use."""
+ACTIONS = {"EIO": "error=EIO", "ENOSPC": "error=ENOSPC", "SIGKILL": "signal=SIGKILL"}
+AT = 1000
+"""Which call of its process is cut; an operation makes fewer of each kind."""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab whose daemon runs."""
+    lab = Lab(tmp_path_factory.mktemp("cuts"))
+    with lab.here():
+        lab.start()
+        yield lab
+    lab.close()
+
+
+def program(lab: Lab, *arguments: object, under: Sequence[str] = ()) -> Any:
+    """Runs `operation_cuts` in the folder of the lab; gives what it prints."""
+    command = [*under, sys.executable, "-m", "tests.system.operation_cuts", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=lab.folder, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout or "null")
+
+
+def count(lab: Lab, operation: str) -> Counter[str]:
+    """How often an operation makes each call."""
+    name, log = f"counted-{operation.replace('/', '-')}", lab.folder / "log"
+    program(lab, operation, "prepare", 0, name)
+    names = ",".join(f"?{call}" for call in (*CALLS, *OTHER_CALLS))
+    strace = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={names}", "-e", "signal=none"]
+    (found,) = program(lab, operation, "rmdir", 1, name, under=strace)
+    assert found["done"], found
+    lines = [line.split(maxsplit=1) for line in log.read_text().splitlines()]
+    child = next(pid for pid, call in reversed(lines) if str(lab.state) in call or "lab.db" in call)
+    assert child != lines[0][0]
+    found_calls = Counter(call.partition("(")[0] for pid, call in lines if pid == child)
+    assert max(found_calls.values()) < AT
+    return found_calls
+
+
+def task_of(lab: Lab, name: str) -> Task | None:
+    found = [task for task in lab.tasks() if Path(task.package).name == name]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def judge(lab: Lab, operation: str, found: dict[str, Any]) -> None:
+    """Compares what was said with what is true."""
+    name, task = found["name"], task_of(lab, found["name"])
+    is_new = operation not in ("hold", "POST /hold", "stop")
+    made = task is not None and task.state == PENDING
+    if operation in ("hold", "POST /hold"):
+        made = task is not None and task.held
+    elif operation == "stop":
+        made = task is not None and task.state == STOPPED
+    if "done" in found:
+        assert made and task is not None and found["done"] == [task.id], (found, task)
+    elif "error" in found:
+        assert not made or "is stored" in found["error"], (found, task)
+    else:
+        assert found["status"] == -9, found
+    if task is not None:
+        assert task_file.exists(task), (found, "a task is never without its package")
+    elif is_new and operation != "submit continue" and "error" in found:
+        assert not (lab.folder / "runs" / name).exists(), (found, "what is not queued is not left behind")
+
+
+def cut(lab: Lab, operation: str, call: str, action: str, *, first: int, last: int) -> None:
+    """Cuts the operation at each of these calls of a kind, each time with a task of its own."""
+    short = operation.replace("/", "-").replace(" ", "-")
+    names = [f"{short}-{call}-{action}-{number}" for number in range(first, last + 1)]
+    program(lab, operation, "prepare", 0, *names)
+    # Faster where only this call stops the process; but a signal is not delivered at such a stop.
+    quick = [] if action == "SIGKILL" else ["--seccomp-bpf"]
+    inject = f"inject={call}:{ACTIONS[action]}:when={AT}"
+    log = str(lab.folder / "log")
+    strace = ["strace", "-f", *quick, "-qq", "-o", log, "-e", f"trace={call}", "-e", inject]
+    for found in program(lab, operation, call, AT - first + 1, *names, under=strace):
+        judge(lab, operation, found)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("operation", ["submit", "hold"])
+def test_some_system_calls_of_an_operation(lab: Lab, operation: str) -> None:
+    counted = count(lab, operation)
+    assert not any(counted[call] for call in OTHER_CALLS), counted
+    for action, call in (("EIO", "fsync"), ("ENOSPC", "pwrite64"), ("SIGKILL", "rename")):
+        if counted[call]:
+            cut(lab, operation, call, action, first=counted[call], last=counted[call])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_system_call_of_an_operation(lab: Lab, operation: str, action: str) -> None:
+    counted = count(lab, operation)
+    assert not any(counted[call] for call in OTHER_CALLS), counted
+    for call in CALLS:
+        if counted[call]:
+            cut(lab, operation, call, action, first=1, last=counted[call])
