@@ -245,12 +245,6 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"data": {"batch_sampler": "x"}}, ["'max_tokens'"]),
     ({"data": {"prefetch_factor": 4}}, ["'prefetch'"]),
     ({"data": {"limit_val_batches": 4}}, ["'limit_valid_batches'"]),
-    (
-        {"num_workers": 4},
-        ["'num_workers'", "config.yaml:11", "`data: {num_workers: ...}`"],
-    ),
-    ({"steps_per_epoch": 4, "data": None}, ["`data: {steps_per_epoch: ...}`"]),
-    ({"prefetch_factor": 4, "data": {"shuffle": False}}, ["`data: {prefetch: ...}`"]),
     ({"optimizers": ["x"]}, ["optimizers", "['x']"]),
     ({"optimizers": {"main": "x"}}, ["optimizers.main", "'x'"]),
     ({"optimizers": {"main": {"lr": 1}}}, ["optimizers.main.class", "config.yaml:15"]),

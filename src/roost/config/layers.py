@@ -350,7 +350,10 @@ def _parse_override(text: str, values: Values) -> Layer:
     path = tuple(key.strip().split("."))
     if bool(equals) == (sign == "~"):
         raise ConfigError(
-            "is not an override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)"
+            "this argument is not an override",
+            received=text,
+            where=_COMMAND_LINE,
+            fix="write a.b=c, +a.b=c (add) or ~a.b (remove)",
         )
     _check_path(path, text)
     key = ".".join(path)
@@ -404,6 +407,8 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
         add = ""  # a key so similar to a setting is refused
         if similar + dot + rest in candidates:
             near = f"did you mean {similar + dot + rest!r}? "
+    if near and synonyms.has_other_name(key):
+        add = ""  # a key of another tool is refused, unless it is declared
     if (entry := _LIST_ENTRY.search(key)) is not None:
         near, add = "", f"replace the whole list, as in '{key[: entry.start()]}=[...]'"
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:

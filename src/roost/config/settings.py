@@ -182,7 +182,6 @@ def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None
     conflicts.refuse_backend(values, where)
     settings = _read(Settings, values, where)
     user_options.check(settings.options, values, setting_names(), where)
-    _refuse_misplaced(values, where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         _refuse_endless(values, where)
     _check(settings, where)
@@ -274,19 +273,6 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
             where=where(key),
             fix=f"did you mean {meant!r}? A key of your own needs a name less like it",
         )
-
-
-def _refuse_misplaced(values: Mapping[str, Any], where: Where) -> None:
-    """Refuses a setting of ``data`` at the top, where it would have no effect. It is accepted if ``data`` has
-    the setting, too: then it is a value to which ``data`` may refer as ``${num_workers}``."""
-    inside = values.get("data") or {}
-    for key in values:
-        if (ours := synonyms.data_setting(key)) is not None and ours not in inside:
-            raise ConfigError(
-                f"there is no setting {key!r} at the top",
-                where=where(key),
-                fix=f"write it as `data: {{{ours}: ...}}`; a key of your own needs another name",
-            )
 
 
 def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
