@@ -93,5 +93,5 @@ def test_dotted_keys_of_a_tool(key: str, meant: str | None) -> None:
 
 
 def test_a_name_that_may_be_the_users_own() -> None:
-    assert synonyms.has_other_name("num_epochs") and synonyms.has_other_name("trainer.max_epochs")
-    assert not any(map(synonyms.has_other_name, ("steps", "sampler", "system.max_iter", "lr", "width")))
+    assert all(map(synonyms.has_other_name, ("num_epochs", "trainer.max_epochs", "lr", "batch_size")))
+    assert not any(map(synonyms.has_other_name, ("steps", "sampler", "system.max_iter", "width")))

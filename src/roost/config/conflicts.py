@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
+from roost.config import type_examples
 from roost.config.sections.data import BATCH_SIZE, DataSettings
 from roost.config.step_modes import STEP_MODES
 
@@ -133,6 +134,8 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
             if isinstance(value, str) and "${" not in value:
                 key = f"optimizers.{name}.{argument}"
                 fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
+                if (several := type_examples.sweep_values(value)) is not None:
+                    fix = f"write one; several are a sweep: `roost submit CONFIG {key}={several}`"
                 problem = "expected a number"
                 raise ConfigError(problem, setting=key, received=value, where=where(key), fix=fix)
         rate = optimizer.arguments.get("lr")

@@ -12,17 +12,6 @@ from roost.config import other_tools, settings, user_options
 from roost.config.layers import Config
 
 _MAX_SHOWN = 8
-_MISPLACED = {
-    **{key: f"optimizers.NAME.{key}" for key in ("lr", "weight_decay", "max_grad_norm")},
-    **{
-        key: f"data.{key}"
-        for key in (
-            *("batch_size", "num_workers", "drop_last", "sort_by_length", "steps_per_epoch"),
-            *("limit_train_batches", "limit_valid_batches", "limit_test_batches", "loader_timeout"),
-        )
-    },
-}
-"""Settings of sections that at the top of a config are probably meant as these."""
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
@@ -42,7 +31,7 @@ def refuse(config: Config) -> None:
     optimizer = next(iter(config.values.get("optimizers") or {}), "NAME")
     found = {
         key: here.replace("NAME", optimizer)
-        for key, here in {**other_tools.settings_by_key(), **_MISPLACED}.items()
+        for key, here in {**other_tools.settings_by_key(), **other_tools.MISPLACED_NAMES}.items()
         if key.partition(".")[0] not in own
         and not any(name == key or key.startswith(f"{name}.") for name in used)
         and _is_without_effect(config.values, key, here)

@@ -418,6 +418,17 @@ COMMON_NAMES = {
 }
 """Names that scripts have for settings; `TOOLS` has those of one tool."""
 
+MISPLACED_NAMES = {
+    **{key: f"optimizers.NAME.{key}" for key in ("lr", "weight_decay", "max_grad_norm")},
+    **{
+        key: f"data.{key}"
+        for key in (
+            *("batch_size", "num_workers", "drop_last", "sort_by_length", "steps_per_epoch"),
+            *("limit_train_batches", "limit_valid_batches", "limit_test_batches", "loader_timeout"),
+        )
+    },
+}
+"""Settings of sections that at the top of a config are probably meant as these."""
 AMBIGUOUS_NAMES = frozenset(
     [
         *("steps", "num_steps", "n_steps", "workers", "clip", "max_norm", "wd", "l2", "timeout", "sampler"),

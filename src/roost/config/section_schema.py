@@ -189,7 +189,7 @@ def _plain(field: _Field, value: Any, key: str, where: Where) -> Any:
         except msgspec.ValidationError:
             continue
     meant = synonyms.find_choice(value, _choices(field.kind))
-    fix = field.fix or type_examples.suggest_value(field.kind, field.default, value)
+    fix = field.fix or type_examples.suggest_value(field.kind, field.default, value, key=key)
     if meant is not None:
         fix = f"did you mean {meant!r}?"
     raise ConfigError(

@@ -59,8 +59,9 @@ def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
 
 
 def has_other_name(key: str) -> bool:
-    """Whether a dotted key at the top of a config can only be another tool's name for a setting."""
-    return key in _SETTING_OF_KEY and key.partition(".")[0] not in other_tools.AMBIGUOUS_NAMES
+    """Whether a dotted key at the top of a config is another name for a setting, so that it is refused."""
+    is_known = key in _SETTING_OF_KEY or key in other_tools.MISPLACED_NAMES
+    return is_known and key.partition(".")[0] not in other_tools.AMBIGUOUS_NAMES
 
 
 def optimizer_argument(key: str) -> str | None:

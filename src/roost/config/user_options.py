@@ -10,6 +10,7 @@ from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match
 from roost.config.section_schema import Where
 from roost.config.sections.yaml_project import OptionSettings
+from roost.config.type_examples import sweep_values
 
 LAYER_LABEL = "option"
 """The label of the layer with the defaults of options, above roost's own defaults."""
@@ -149,6 +150,8 @@ def _suggest_fix(name: str, option: OptionSettings, value: Any) -> str | None:
     texts = [choice for choice in option.choices if isinstance(choice, str)]
     if isinstance(value, str) and (meant := closest_match(value, texts)) is not None:
         return f"did you mean {meant!r}?"
+    if option.type in _NUMBERS and isinstance(value, str) and (several := sweep_values(value)) is not None:
+        return f"write one value; several are a sweep: `roost submit CONFIG {name}={several}`"
     if option.type == "int" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     if option.type == "str" and isinstance(value, bool | int | float):
