@@ -135,6 +135,7 @@ def test_settings_are_frozen() -> None:
         {"checkpoint": {"every": 500, "best": None}},
         {"visualize_every": "2ep"},
         {"log_every": 100},
+        {"log_every": "never", "validate_every": "never", "checkpoint": {"every": "never"}},
         {"averages": None},
         {"averages": {"ema": {}, "late": {"method": "swa", "every": "1ep", "start": "5ep"}}},
         {"averages": {"ema-2": {"every": 10, "start": 100, "validate": False, "decay": 0}}},
@@ -304,6 +305,13 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
         ["averages.ema.every", "config.yaml:18", "'often'"],
     ),
     ({"averages": {"ema": {"every": 0}}}, ["averages.ema.every"]),
+    ({"averages": {"ema": {"every": "never"}}}, ["averages.ema.every", "'never'"]),
+    ({"validate_every": "never", "early_stopping": {"monitor": "valid/loss"}}, ["early_stopping"]),
+    (
+        {"validate_every": "never", "checkpoint": {"best": [{"monitor": "valid/loss", "mode": "min"}]}},
+        ["checkpoint.best"],
+    ),
+    ({"statistics": {"every": "never"}}, ["statistics.every"]),
     (
         {"averages": {"ema": {"start": "10/ep"}}},
         ["averages.ema.start", "config.yaml:18", "'10/ep'"],

@@ -121,7 +121,9 @@ OTHER_COMMANDS = {
         OtherCommand("dry-run", "roost check CONFIG"),
         OtherCommand("serve", "roost server --detach"),
         OtherCommand(
-            "completion", "roost --help", "docs/guide/start.md#completion shows the line for your shell"
+            "completion",
+            "roost --help",
+            "docs/guide/start.md#completion-in-the-shell has the line for your shell",
         ),
         OtherCommand("version", "roost --version"),
         OtherCommand("help", "roost --help"),

@@ -35,12 +35,36 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
             where=where("compile_dynamic"),
             fix="set step_mode: compile, or remove compile_dynamic",
         )
+    _check_validations(settings, where)
     _check_devices(settings.devices, where)
     _check_rates(settings.optimizers, where)
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
     if settings.statistics is not None:
         _check_statistics(settings.statistics, where)
+
+
+def _check_validations(settings: Settings, where: Callable[[str], str | None]) -> None:
+    """Checks that nothing needs the validations of a run that never validates."""
+    if settings.validate_every != "never":
+        return
+    schedulers = {
+        f"optimizers.{name}.scheduler": one.scheduler is not None and one.scheduler.unit == "validation"
+        for name, one in settings.optimizers.items()
+    }
+    deciding = {
+        "early_stopping": settings.early_stopping is not None,
+        "checkpoint.best": bool(settings.checkpoint.best),
+        **schedulers,
+    }
+    for key, is_set in deciding.items():
+        if is_set:
+            raise ConfigError(
+                f"needs validations, but validate_every{_at(where('validate_every'))} is never",
+                setting=key,
+                where=where(key),
+                fix="remove it, or set validate_every: 1ep",
+            )
 
 
 def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[str], str | None]) -> None:

@@ -51,8 +51,7 @@ def _refuse_tool(config: Config) -> None:
         if named
         else f"this looks like a config of {tool.name}",
         where=next(filter(None, map(config.where, [*found, *config.values])), None),
-        fix=f"`roost new PROJECT` makes a config to begin with; {other_tools.PAGE}#{tool.section} compares "
-        "the keys",
+        fix=f"`roost new PROJECT` makes a config to begin with; {tool.page} compares the keys",
     )
 
 

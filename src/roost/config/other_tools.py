@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 PAGE = "docs/coming-from.md"
+"""The page about other tools, with a section for most of them."""
 
 
 class Tool(NamedTuple):
     """A tool that reads configs."""
 
     name: str
-    section: str
-    """The anchor of its section on `PAGE`."""
+    page: str
+    """The page, or its section, that compares the tool with roost."""
     signatures: tuple[tuple[str, ...], ...]
     """A config that has every key of one of them is a config of this tool."""
     keys: Mapping[str, str]
@@ -41,7 +42,7 @@ _NOT_NEEDED = "not needed"
 TOOLS = (
     Tool(
         "Lightning's CLI",
-        "lightning",
+        f"{PAGE}#lightning",
         (
             ("seed_everything",),
             ("trainer.max_epochs",),
@@ -88,7 +89,7 @@ TOOLS = (
     ),
     Tool(
         "accelerate",
-        "accelerate",
+        f"{PAGE}#accelerate",
         (("compute_environment",), ("distributed_type",), ("mixed_precision", "num_processes")),
         {
             "num_processes": "`devices`",
@@ -108,7 +109,7 @@ TOOLS = (
     ),
     Tool(
         "DeepSpeed",
-        "accelerate",
+        f"{PAGE}#accelerate",
         (("zero_optimization",), ("train_micro_batch_size_per_gpu",)),
         {
             "train_batch_size": "`data.batch_size`, of all devices together",
@@ -125,7 +126,7 @@ TOOLS = (
     ),
     Tool(
         "Hugging Face's Trainer",
-        "hugging-face-trainer",
+        f"{PAGE}#hugging-face-trainer",
         (
             ("per_device_train_batch_size",),
             ("num_train_epochs",),
@@ -171,7 +172,7 @@ TOOLS = (
     ),
     Tool(
         "DLNest",
-        "dlnest",
+        f"{PAGE}#dlnest",
         (
             ("child_jsons",),
             ("checkpoint_args",),
@@ -202,7 +203,7 @@ TOOLS = (
     ),
     Tool(
         "SpeeChain",
-        "speechain",
+        "docs/from-speechain.md",
         (
             ("train_result_path",),
             ("best_model_selection",),
@@ -247,7 +248,7 @@ TOOLS = (
     ),
     Tool(
         "CornerNet",
-        "cornernet",
+        "docs/from-cornernet.md",
         (("system", "db"), ("system.max_iter",), ("system.sampling_function",)),
         {
             "system.max_iter": "`max_steps`",
@@ -269,7 +270,7 @@ TOOLS = (
     ),
     Tool(
         "detectron2",
-        "detectron2",
+        f"{PAGE}#detectron2",
         (("MODEL",), ("SOLVER",), ("DATASETS",), ("_BASE_",)),
         {
             "_BASE_": "`include`",
@@ -299,7 +300,7 @@ TOOLS = (
     ),
     Tool(
         "LiBai",
-        "libai",
+        f"{PAGE}#libai",
         (("train.train_iter",), ("train.train_micro_batch_size",), ("train.num_accumulation_steps",)),
         {
             "train.train_iter": "`max_steps`",
@@ -322,7 +323,7 @@ TOOLS = (
     ),
     Tool(
         "torchtune",
-        "other-tools",
+        f"{PAGE}#other-tools",
         (("*._component_",),),
         {
             "*._component_": "`class`: in `optimizers`, or in a `runner` described in YAML",
@@ -339,7 +340,7 @@ TOOLS = (
     ),
     Tool(
         "MMEngine",
-        "other-tools",
+        f"{PAGE}#other-tools",
         (("_base_",), ("optim_wrapper",), ("train_dataloader", "model")),
         {
             "_base_": "`include`",
@@ -360,7 +361,7 @@ TOOLS = (
     ),
     Tool(
         "Weights & Biases sweeps",
-        "weights--biases",
+        f"{PAGE}#weights--biases",
         (("program", "parameters"), ("method", "parameters")),
         {
             "method": "`roost submit CONFIG lr=1e-3,1e-4 seed=0..4`: every combination",
@@ -373,7 +374,7 @@ TOOLS = (
     ),
     Tool(
         "Hydra",
-        "hydra",
+        f"{PAGE}#hydra",
         (("hydra",), ("defaults",), ("*._target_",)),
         {
             "defaults": "`include`: below this file, which wins",

@@ -109,8 +109,14 @@ def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, i
         ConfigError: A key is unknown or missing, or its value has the wrong type or range.
     """
     if not isinstance(values, Mapping):
+        name = key.rpartition(".")[2]
+        fix = f"write its keys below it, or `~{name}:` to remove that of an included file"
         raise ConfigError(
-            "is a section", setting=key, received=values, where=where(key), fix="write its keys below it"
+            "is a section",
+            setting=key,
+            received=values,
+            where=where(key),
+            fix=fix if values is None else "write its keys below it",
         )
     found = fields(struct)
     extra = {name: value for name, value in values.items() if name not in found}

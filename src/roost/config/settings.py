@@ -133,8 +133,13 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits also on a GPU")
     ] = "seeded"
     gradient_accumulation_steps: Annotated[Positive, help_text("micro-batches of one step")] = 1
-    validate_every: Annotated[Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
-    log_every: Annotated[Every, help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
+    validate_every: Annotated[
+        Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min, or never")
+    ] = "1ep"
+    log_every: Annotated[
+        Every,
+        help_text("when to record a row: 500, 2ep, 10/ep, 10min; never: only at validations and the end"),
+    ] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[
         Positive | None, help_text("number of validation samples for it; by default the first batch")
@@ -319,6 +324,14 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
                 fix="use only letters, digits, _ and -",
             )
         _check_interval(average.every, f"{key}.every", where)
+        if average.every == "never":
+            raise ConfigError(
+                "an average that is never updated has no weights",
+                setting=f"{key}.every",
+                received=average.every,
+                where=where(f"{key}.every"),
+                fix="remove the average, or write 1",
+            )
         start = functools.partial(parse_start, average.start, setting=f"{key}.start")
         _check_syntax(start, average.start, f"{key}.start", where)
         if average.method == "swa" and average.decay != AverageSettings().decay:
