@@ -36,6 +36,7 @@ PAGES = {
 }
 PAGES |= {name: (ROOT / name).read_text() for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")}
 API = PAGES["docs/python-api.md"]
+COMING_FROM = PAGES["docs/coming-from.md"]
 GUIDES = {name: text for name, text in PAGES.items() if name.startswith("docs/guide/")}
 GUIDE = "\n".join(GUIDES.values())
 
@@ -60,9 +61,20 @@ def run_block(holds: str) -> dict[str, Any]:
     return executed(text)
 
 
-@pytest.mark.parametrize("text", [*blocks("python"), *blocks_of(API, "python")])
+@pytest.mark.parametrize(
+    "text", [*blocks("python"), *blocks_of(API, "python"), *blocks_of(COMING_FROM, "python")]
+)
 def test_every_python_block_runs(text: str) -> None:
     assert "roost" in executed(text)
+
+
+def test_the_module_of_another_tool_is_a_runner() -> None:
+    (text,) = (block for block in blocks_of(COMING_FROM, "python") if "class LitClassifier" in block)
+    runner = executed(text)["LitClassifier"]()
+    runner.build()
+    batch = torch.zeros(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    assert runner.loss(batch)["loss"].ndim == 0 and runner.evaluate(batch)["loss"].shape == (5,)
+    assert runner.predict(batch)["label"].shape == (5,)
 
 
 def test_the_config_is_understood(tmp_path: Path) -> None:
@@ -74,7 +86,9 @@ def test_the_config_is_understood(tmp_path: Path) -> None:
     assert loaded.values["width"] == 64 and settings.checkpoint.every == ["1ep", "10min"]
 
 
-@pytest.mark.parametrize("text", blocks("yaml"), ids=lambda text: text.split(":")[0])
+@pytest.mark.parametrize(
+    "text", [*blocks("yaml"), *blocks_of(COMING_FROM, "yaml")], ids=lambda text: text.split(":")[0]
+)
 def test_every_config_is_understood(text: str, tmp_path: Path) -> None:
     own = {"runner": "a.py:A", "dataset": "b.py:B", "max_steps": "1"}
     lines = [f"{key}: {value}" for key, value in own.items() if not re.search(rf"(?m)^{key}:", text)]
@@ -207,7 +221,7 @@ def test_what_is_linked_exists(name: str) -> None:
         assert not anchor or anchor in anchors(target.read_text()), (link, anchor)
 
 
-@pytest.mark.parametrize("name", [*GUIDES, "docs/python-api.md"])
+@pytest.mark.parametrize("name", [*GUIDES, "docs/python-api.md", "docs/coming-from.md"])
 def test_a_page_begins_with_what_the_reader_can_do_and_its_contents(name: str) -> None:
     head, *_ = PAGES[name].split("\n## ")
     assert head.split("\n\n")[1].startswith("After this page you can ")

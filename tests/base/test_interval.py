@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.base.errors import ConfigError
-from roost.base.interval import NEVER, Interval, parse_duration, parse_start
+from roost.base.interval import NEVER, Interval, parse_duration, parse_start, parse_steps
 from tests.messages import Messages
 
 counts = st.integers(1, 60)
@@ -144,3 +144,10 @@ def test_no_beginning(value: str | int) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_start(value, setting="x")
     assert caught.value.setting == "x" and repr(value) in str(caught.value) and "500" in str(caught.value)
+
+
+def test_never() -> None:
+    never = Interval.parse("never", setting="x")
+    assert never.next_step(7, 10) == NEVER and str(never) == "never" and never.seconds == 0
+    with pytest.raises(ConfigError):
+        parse_steps("never", setting="x")

@@ -65,14 +65,38 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
 
 def test_version() -> None:
     assert roost("--version").stdout == "roost 0.1.0\n"
+    done = subprocess.run([sys.executable, "-m", "roost", "--version"], capture_output=True, text=True)
+    assert done.stdout == "roost 0.1.0\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["rnu"], 2, "'run'"),
-        (["cancel", "01m7"], 2, "'stop'"),
-        (["queue"], 2, "'tasks'"),
+        (["cancel", "01m7"], 2, "`roost stop 01m7`"),
+        (["queue"], 2, "`roost tasks`"),
+        (["delete", "one"], 2, "no command deletes"),
+        (["fit", "--config", "p/config.yaml"], 2, "`roost run p/config.yaml`"),
+        (["train.py", "--lr", "1"], 2, "`roost submit -- python train.py --lr 1`"),
+        (["run", "train.py"], 2, "`roost submit -- python train.py`"),
+        (["run", "train.py", "--lr", "0.1"], 2, "`roost submit -- python train.py --lr 0.1`"),
+        (["run", "p"], 2, "`roost run p/config.yaml`"),
+        (["run", "seed=3"], 2, "`roost run config.yaml seed=3`"),
+        (["run", "p/conf.yaml"], 3, "'p/config.yaml'"),
+        (["run", "p/config.yaml", "--optimizers.main.lr", "0.1"], 2, "optimizers.main.lr=0.1"),
+        (["run", "p/config.yaml", "--lr=0.1"], 2, "optimizers.main.lr=0.1"),
+        (["run", "p/config.yaml", "--max-epochs", "2"], 2, "max_epochs=2"),
+        (["run", "p/config.yaml", "--multirun"], 2, "roost submit"),
+        (["run", "p/config.yaml", "--ckpt_path", "last"], 2, "roost continue"),
+        (["run", "p/config.yaml", "trainer.max_epochs=5"], 4, "'max_epochs'"),
+        (["run", "p/config.yaml", "seed=0,1"], 4, "`roost submit CONFIG seed=0,1`"),
+        (["run", "p/config.yaml", "seed=0...4"], 4, "seed=0..4"),
+        (["run", "p/config.yaml", "seed=0-4"], 4, "seed=0..4"),
+        (["run", "p/config.yaml", "optimizers.main.lr=1,2"], 4, "optimizers.main.lr=1,2`"),
+        (["run", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
+        (["check", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
+        (["submit", "lightning.yaml"], 4, "docs/coming-from.md#lightning"),
+        (["run", "lightning.yaml", "--print-config"], 4, "docs/coming-from.md#lightning"),
         (["run"], 2, "config"),
         (["run", "--nonsense"], 2, "--nonsense"),
         (["continue"], 2, "package"),
@@ -103,6 +127,7 @@ def test_a_mistake_is_one_clear_line(
 ) -> None:
     project(tmp_path / "p")
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
+    (tmp_path / "lightning.yaml").write_text("trainer: {max_epochs: 3}\nmodel: {class_path: a.B}\n")
     (tmp_path / "cycle.yaml").write_text("include: cycle.yaml\n")
     said = roost(*arguments, cwd=tmp_path)
     assert said.returncode == code, said.stderr

@@ -149,6 +149,36 @@ def test_a_section_can_be_switched_off_from_above(tmp_path: Path) -> None:
     assert config.explain("early_stopping.monitor") == [("config.yaml:1", "x"), ("tune.yaml:1", ABSENT)]
 
 
+BASE = "losses: {mse: {class: A}, mae: {class: B}}\nearly_stopping: {monitor: x}\n"
+
+
+def test_a_file_removes_what_it_includes(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(BASE)
+    own = "include: base.yaml\nlosses:\n  ~mse:\n  huber: {class: H}\n~early_stopping:\n"
+    (tmp_path / "config.yaml").write_text(own)
+    (tmp_path / "tuning.json").write_text('{"losses": {"~mae": null}}')
+    found = load(tmp_path / "config.yaml", tuning=tmp_path / "tuning.json")
+    assert found.values["losses"] == {"huber": {"class": "H"}} and "early_stopping" not in found.values
+    assert found.explain("losses.mse.class") == [("base.yaml:1", "A"), ("config.yaml:3", ABSENT)]
+    assert found.explain("losses.mae.class")[-1] == ("tuning.json:1", ABSENT)
+
+
+def test_a_file_replaces_a_section_that_it_removes(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "config.yaml").write_text("include: base.yaml\n~losses:\nlosses: {huber: {class: H}}\n")
+    assert load(tmp_path / "config.yaml").values["losses"] == {"huber": {"class": "H"}}
+
+
+@pytest.mark.parametrize("line", ["losses: {~mes: }", "~losses: {mse: }", "~early_stoping:"])
+def test_a_removal_without_effect_is_refused(tmp_path: Path, line: str, messages: Messages) -> None:
+    (tmp_path / "base.yaml").write_text(BASE)
+    (tmp_path / "config.yaml").write_text(f"include: base.yaml\n{line}\n")
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "config.yaml")
+    assert str(refused.value.where) == "config.yaml:2"
+    messages.check(refused.value)
+
+
 def test_includes_recurse_from_the_including_files_folder(tmp_path: Path) -> None:
     root = project(
         tmp_path,

@@ -77,16 +77,21 @@ def test_a_name_alone_finds_where_it_stands(messages: Messages) -> None:
     assert quoted(synonyms.did_you_mean("r", known)) == ["or"]
 
 
-def test_keys_at_the_top_that_can_only_mean_the_data() -> None:
-    found = {
-        key: synonyms.data_setting(key) for key in ("num_workers", "prefetch_factor", "limit_val_batches")
-    }
-    assert found == {
-        "num_workers": "num_workers",
-        "prefetch_factor": "prefetch",
-        "limit_val_batches": "limit_valid_batches",
-    }
-    assert not any(
-        map(synonyms.data_setting, ("sampler", "timeout", "batch_size", "max_tokens", "mix", "lr"))
-    )
-    assert all(f"data.{synonyms.data_setting(key)}" in KNOWN for key in found)
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("trainer.max_epochs", "max_epochs"),
+        ("trainer.gradient_clip_val", "optimizers.main.max_grad_norm"),
+        ("SOLVER.BASE_LR", None),  # an argument of the optimizer, which this config has not set
+        ("SOLVER.MAX_ITER", "max_steps"),
+        ("save_steps", "checkpoint.every"),
+        ("system.max_iter", "max_steps"),
+    ],
+)
+def test_dotted_keys_of_a_tool(key: str, meant: str | None) -> None:
+    assert synonyms.find_setting(key, KNOWN) == meant
+
+
+def test_a_name_that_may_be_the_users_own() -> None:
+    assert all(map(synonyms.has_other_name, ("num_epochs", "trainer.max_epochs", "lr", "batch_size")))
+    assert not any(map(synonyms.has_other_name, ("steps", "sampler", "system.max_iter", "width")))

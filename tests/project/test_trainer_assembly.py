@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,17 @@ def test_without_a_validation_set_nothing_validates(tmp_path: Path) -> None:
     trainer = make(tmp_path, dataset=TRAIN_ALONE)
     assert "Validate" not in hooks(trainer)
     assert trainer.fit() == "finished"
+
+
+def test_what_never_happens(tmp_path: Path) -> None:
+    never = dict.fromkeys(("validate_every", "log_every", "visualize_every"), "never")
+    trainer = make(tmp_path, checkpoint={"every": "never"}, **never)
+    assert "Validate" not in hooks(trainer)
+    assert trainer.fit() == "finished"
+    assert not any(name.startswith("valid/") for name in trainer.results)
+    (file,) = tmp_path.rglob("records/1.jsonl")
+    steps = [row["step"] for row in map(json.loads, file.read_text().splitlines()) if "step" in row]
+    assert steps == [trainer.progress.step], "the last row alone"
 
 
 OWN = (

@@ -1,4 +1,4 @@
-"""Intervals: every n steps, every n epochs, n times an epoch, or every n seconds."""
+"""Intervals: every n steps, every n epochs, n times an epoch, every n seconds, or never."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def parse_duration(text: str, *, setting: str) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """How often something is due. Exactly one of ``steps``, ``epochs``, ``per_epoch`` (times an epoch) and
-    ``seconds`` is not 0."""
+    """How often something is due. One of ``steps``, ``epochs``, ``per_epoch`` (times an epoch) and
+    ``seconds`` is not 0; if all are, never."""
 
     steps: int = 0
     epochs: int = 0
@@ -55,12 +55,14 @@ class Interval:
 
     @classmethod
     def parse(cls, value: str | int, *, setting: str) -> Interval:
-        """Reads ``500``, ``2ep``, ``10/ep`` or ``10min``.
+        """Reads ``500``, ``2ep``, ``10/ep``, ``10min`` or ``never``.
 
         Raises:
             ConfigError: The value has none of these forms, or is not above 0.
         """
         text = str(value).strip()
+        if text == "never":
+            return cls()
         match = re.fullmatch(r"(\d{1,18})(ep|/ep)?", text)
         if match and int(match[1]) > 0:
             kind = {None: "steps", "ep": "epochs", "/ep": "per_epoch"}[match[2]]
@@ -71,11 +73,12 @@ class Interval:
             "is not an interval",
             setting=setting,
             received=value,
-            fix="write a number of steps (500), epochs (2ep), times an epoch (10/ep) or a time (10min)",
+            fix="write steps (500), epochs (2ep), times an epoch (10/ep), a time (10min) or never",
         )
 
     def next_step(self, step: int, steps_per_epoch: int) -> int:
-        """Returns the first step after ``step`` at which the interval is due; `NEVER` for one in seconds.
+        """Returns the first step after ``step`` at which the interval is due; `NEVER` for one in seconds
+        and for never.
 
         With ``per_epoch`` the steps are spread evenly and include the epoch's last step; when an epoch has
         fewer steps than ``per_epoch``, every step is due.
@@ -96,7 +99,9 @@ class Interval:
             return f"{self.seconds:g}s"
         if self.epochs:
             return f"{self.epochs}ep"
-        return f"{self.per_epoch}/ep" if self.per_epoch else f"{self.steps} steps"
+        if self.per_epoch:
+            return f"{self.per_epoch}/ep"
+        return f"{self.steps} steps" if self.steps else "never"
 
 
 def parse_start(value: str | int, *, setting: str) -> Interval | None:
@@ -126,6 +131,10 @@ def parse_steps(value: str | int, *, setting: str) -> Interval:
         ConfigError: The value is not an interval, or is a time.
     """
     interval = Interval.parse(value, setting=setting)
+    if interval == Interval():
+        raise ConfigError(
+            "must be due at some step", setting=setting, received=value, fix="remove the section"
+        )
     if interval.seconds:
         raise ConfigError(
             "is a time, but whether it is due must be known before the step",

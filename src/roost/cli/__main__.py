@@ -67,17 +67,6 @@ COMMAND_GROUPS = {
 }
 """The commands by what a person wants to do, each with its line in ``roost --help``."""
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
-_NAMES_ELSEWHERE = {
-    **dict.fromkeys(("cancel", "abort", "delete", "scancel", "qdel"), "stop"),
-    **dict.fromkeys(("queue", "status", "jobs", "ps", "squeue", "qstat"), "tasks"),
-    **dict.fromkeys(("enqueue", "sbatch", "qsub"), "submit"),
-    **dict.fromkeys(("resume", "restart"), "continue"),
-    **dict.fromkeys(("train", "srun"), "run"),
-    **dict.fromkeys(("explain", "reason"), "why"),
-    **dict.fromkeys(("gpus", "cards", "sinfo"), "devices"),
-    "daemon": "lab",
-}
-"""Names that other schedulers and trainers have for these commands; an error suggests ours."""
 _MODULES = {"continue": "continue_"}
 
 
@@ -100,13 +89,14 @@ class _CommandGroup(click.Group):
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
             from roost.base.text.suggestions import did_you_mean
+            from roost.cli import other_commands
 
-            meant = (
-                f"did you mean {_NAMES_ELSEWHERE[name]!r}? "
-                if name in _NAMES_ELSEWHERE
-                else did_you_mean(name, COMMANDS)
+            hint = other_commands.command_hint(name, args[1:])
+            ctx.fail(
+                f"there is no command {name!r}; {did_you_mean(name, COMMANDS)}see roost --help"
+                if hint is None
+                else f"there is no command {name!r}; {hint}"
             )
-            ctx.fail(f"there is no command {name!r}; {meant}see roost --help")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -160,6 +150,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     run_notice_list.send_unsent(os.environ)
     try:
         answer = roost.main(arguments, prog_name="roost", standalone_mode=False)
+    except click.NoSuchOption as error:
+        _unknown_option(error, arguments).show()
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -170,6 +163,17 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except Exception as error:  # noqa: BLE001  - the last place where an error can become one line
         return _report_error(error, debug=debug)
     return answer if isinstance(answer, int) else 0
+
+
+def _unknown_option(error: click.NoSuchOption, arguments: list[str]) -> click.UsageError:
+    """Returns an error that says what to write here for an option of another tool, or a setting."""
+    from roost.cli import other_commands
+
+    known = [flag for one in error.ctx.command.params for flag in one.opts] if error.ctx is not None else []
+    hint = other_commands.option_hint(error.option_name, arguments, known)
+    if hint is None:
+        return error
+    return click.UsageError(f"No such option {error.option_name!r}; {hint}", error.ctx)
 
 
 def _report_error(error: Exception, *, debug: bool) -> int:

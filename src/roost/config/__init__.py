@@ -7,7 +7,9 @@ section_schema: reading structs from values; keys, defaults and help of a struct
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
 conflicts: settings that contradict each other
-synonyms: names of settings in other trainers, for suggestions
+other_tools: other training tools: how to recognise their configs, and what their keys are called here
+foreign_keys: keys of other tools in a config, which are refused
+synonyms: names of settings and values in other trainers, for suggestions
 type_examples: fixes for values of the wrong type
 user_options: ``options``, the user's own declared keys
 yaml_project_checks: checks of a Runner and a Dataset that a config describes

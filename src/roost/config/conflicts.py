@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.base.errors import ConfigError
+from roost.config import type_examples
 from roost.config.sections.data import BATCH_SIZE, DataSettings
 from roost.config.step_modes import STEP_MODES
 
@@ -34,12 +35,36 @@ def check(settings: Settings, where: Callable[[str], str | None]) -> None:
             where=where("compile_dynamic"),
             fix="set step_mode: compile, or remove compile_dynamic",
         )
+    _check_validations(settings, where)
     _check_devices(settings.devices, where)
     _check_rates(settings.optimizers, where)
     _check_order(settings.data, where)
     _check_mix(settings.data, where)
     if settings.statistics is not None:
         _check_statistics(settings.statistics, where)
+
+
+def _check_validations(settings: Settings, where: Callable[[str], str | None]) -> None:
+    """Checks that nothing needs the validations of a run that never validates."""
+    if settings.validate_every != "never":
+        return
+    schedulers = {
+        f"optimizers.{name}.scheduler": one.scheduler is not None and one.scheduler.unit == "validation"
+        for name, one in settings.optimizers.items()
+    }
+    deciding = {
+        "early_stopping": settings.early_stopping is not None,
+        "checkpoint.best": bool(settings.checkpoint.best),
+        **schedulers,
+    }
+    for key, is_set in deciding.items():
+        if is_set:
+            raise ConfigError(
+                f"needs validations, but validate_every{_at(where('validate_every'))} is never",
+                setting=key,
+                where=where(key),
+                fix="remove it, or set validate_every: 1ep",
+            )
 
 
 def check_ranks(settings: Settings, strategy: str, world: int, where: Callable[[str], str | None]) -> None:
@@ -133,6 +158,8 @@ def _check_rates(optimizers: Mapping[str, OptimizerSettings], where: Callable[[s
             if isinstance(value, str) and "${" not in value:
                 key = f"optimizers.{name}.{argument}"
                 fix = f"write {value} without quotes" if _is_number(value) else f"write one: {key}=0.001"
+                if (several := type_examples.sweep_values(value)) is not None:
+                    fix = f"write one; several are a sweep: `roost submit CONFIG {key}={several}`"
                 problem = "expected a number"
                 raise ConfigError(problem, setting=key, received=value, where=where(key), fix=fix)
         rate = optimizer.arguments.get("lr")

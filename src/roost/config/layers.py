@@ -2,7 +2,8 @@
 
 The layers from lowest to highest: roost's defaults, the defaults of the options that a config declares,
 included files, the root file, a tuning file, the command line.
-Sections are merged key by key; lists and single values are replaced.
+Sections are merged key by key; lists and single values are replaced. A key ``~name`` without a value removes
+what the layers below have set (as ``~a.name`` on the command line).
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from roost.base.config_files import MAX_DEPTH, ConfigFile, parse_scalar, read_config_file
 from roost.base.errors import ConfigError, NotFound
+from roost.base.text.suggestions import did_you_mean
 from roost.config import settings, synonyms, user_options
 
 MAX_FILES = 256
@@ -28,6 +30,10 @@ Key = tuple[str, ...]
 
 _LIST_ENTRY = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 """An entry of a list in a dotted key, which an override cannot name."""
+
+
+_REMOVAL = re.compile(r"~[\w-]+")
+"""A key of a file that removes one."""
 
 
 class _Absent:
@@ -47,7 +53,7 @@ class Layer:
     values: Values
     located: ConfigFile | None = None
     removed: Key = ()
-    """The key that this layer removes (``~a.b``)."""
+    """The key that this layer removes: ``~a.b``, or ``~b`` in the section ``a`` of a file."""
 
     def label_of(self, path: Key) -> str:
         """Returns the layer's name; for a file, with the line of the key."""
@@ -166,6 +172,7 @@ def load_files(path: Path | str, *, tuning: Path | str | None = None) -> ConfigS
     layers = reader.layers(root)
     if tuning is not None:
         layers += reader.layers(Path(os.path.normpath(Path(tuning).absolute())))
+    _check_removals(layers)
     layers.insert(0, Layer("default", settings.defaults(_merge_layers(layers))))
     layers.insert(1, _option_defaults(layers))
     return ConfigSource(root, reader.files, tuple(layers))
@@ -296,7 +303,11 @@ class _Reader:
             target = Path(os.path.normpath(path.parent / name))
             found += self.layers(target, (*chain, path), where)
         own = {key: value for key, value in located.values.items() if key != "include"}
-        return [*found, Layer(located.display_name, own, located)]
+        removals = [
+            Layer(str(located.where(written)), {}, removed=(*written[:-1], written[-1].removeprefix("~")))
+            for written in _removals(own, located)
+        ]
+        return [*found, *removals, Layer(located.display_name, _without_removals(own), located)]
 
     def _display_name(self, path: Path) -> str:
         return os.path.relpath(path, self._folder)
@@ -327,6 +338,50 @@ class _Reader:
         return self._read[path]
 
 
+def _removals(values: Mapping[str, Any], located: ConfigFile, path: Key = ()) -> Iterator[Key]:
+    """Yields the paths of the keys ``~name`` of a file, as written.
+
+    Raises:
+        ConfigError: Such a key has a value.
+    """
+    for name, value in values.items():
+        inner = (*path, name)
+        if _REMOVAL.fullmatch(name) and value is None:
+            yield inner
+        elif _REMOVAL.fullmatch(name):
+            raise ConfigError(
+                f"{name} removes what an included file has set, and takes no value",
+                received=value,
+                where=located.where(inner),
+                fix=f"write `{name}:` alone",
+            )
+        elif isinstance(value, Mapping):
+            yield from _removals(value, located, inner)
+
+
+def _without_removals(values: Mapping[str, Any]) -> Values:
+    return {
+        name: _without_removals(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if not _REMOVAL.fullmatch(name)
+    }
+
+
+def _check_removals(layers: Sequence[Layer]) -> None:
+    """Raises a ConfigError if a file removes a key that no layer below has set."""
+    values: Values = {}
+    for layer in layers:
+        if layer.removed and _value_at(values, layer.removed) is ABSENT:
+            key = ".".join(layer.removed)
+            known = [".".join(path[:end]) for path in _leaves(values) for end in range(1, len(path) + 1)]
+            raise ConfigError(
+                f"there is no {key!r} to remove in the files below this one",
+                where=layer.label,
+                fix=did_you_mean(key, dict.fromkeys(known)).strip() or "remove this line",
+            )
+        values = _apply_layer(values, layer)
+
+
 def _includes(located: ConfigFile) -> list[tuple[str, object]]:
     given = located.values.get("include")
     names = [] if given is None else given if isinstance(given, list) else [given]
@@ -350,7 +405,10 @@ def _parse_override(text: str, values: Values) -> Layer:
     path = tuple(key.strip().split("."))
     if bool(equals) == (sign == "~"):
         raise ConfigError(
-            "is not an override", received=text, fix="write a.b=c, +a.b=c (add) or ~a.b (remove)"
+            "this argument is not an override",
+            received=text,
+            where=_COMMAND_LINE,
+            fix="write a.b=c, +a.b=c (add) or ~a.b (remove)",
         )
     _check_path(path, text)
     key = ".".join(path)
@@ -404,6 +462,8 @@ def _refuse_unknown(key: str, values: Values, sign: str, value: str) -> None:
         add = ""  # a key so similar to a setting is refused
         if similar + dot + rest in candidates:
             near = f"did you mean {similar + dot + rest!r}? "
+    if near and synonyms.has_other_name(key):
+        add = ""  # a key of another tool is refused, unless it is declared
     if (entry := _LIST_ENTRY.search(key)) is not None:
         near, add = "", f"replace the whole list, as in '{key[: entry.start()]}=[...]'"
     if (meant := synonyms.optimizer_argument(key)) is not None and meant not in candidates:

@@ -109,8 +109,14 @@ def read_section(struct: type[S], values: Any, *, key: str = "", where: Where, i
         ConfigError: A key is unknown or missing, or its value has the wrong type or range.
     """
     if not isinstance(values, Mapping):
+        name = key.rpartition(".")[2]
+        fix = f"write its keys below it, or `~{name}:` to remove that of an included file"
         raise ConfigError(
-            "is a section", setting=key, received=values, where=where(key), fix="write its keys below it"
+            "is a section",
+            setting=key,
+            received=values,
+            where=where(key),
+            fix=fix if values is None else "write its keys below it",
         )
     found = fields(struct)
     extra = {name: value for name, value in values.items() if name not in found}
@@ -189,7 +195,7 @@ def _plain(field: _Field, value: Any, key: str, where: Where) -> Any:
         except msgspec.ValidationError:
             continue
     meant = synonyms.find_choice(value, _choices(field.kind))
-    fix = field.fix or type_examples.suggest_value(field.kind, field.default, value)
+    fix = field.fix or type_examples.suggest_value(field.kind, field.default, value, key=key)
     if meant is not None:
         fix = f"did you mean {meant!r}?"
     raise ConfigError(

@@ -134,8 +134,13 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits also on a GPU")
     ] = "seeded"
     gradient_accumulation_steps: Annotated[Positive, help_text("micro-batches of one step")] = 1
-    validate_every: Annotated[Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min")] = "1ep"
-    log_every: Annotated[Every, help_text("when to record a row: 500 steps, 2ep, 10/ep, 10min")] = "10/ep"
+    validate_every: Annotated[
+        Every, help_text("when to validate: 500 steps, 2ep, 10/ep, 10min, or never")
+    ] = "1ep"
+    log_every: Annotated[
+        Every,
+        help_text("when to record a row: 500, 2ep, 10/ep, 10min; never: only at validations and the end"),
+    ] = "10/ep"
     visualize_every: Annotated[Every | None, help_text("when to call Runner.visualize")] = None
     visualize_samples: Annotated[
         Positive | None, help_text("number of validation samples for it; by default the first batch")
@@ -183,7 +188,6 @@ def parse_settings(values: Mapping[str, Any], *, where: Where = lambda key: None
     conflicts.refuse_backend(values, where)
     settings = _read(Settings, values, where)
     user_options.check(settings.options, values, setting_names(), where)
-    _refuse_misplaced(values, where)
     if all(limit is None for limit in (settings.max_epochs, settings.max_steps, settings.max_time)):
         _refuse_endless(values, where)
     _check(settings, where)
@@ -277,19 +281,6 @@ def _refuse_near_miss(key: str, names: Sequence[str], where: Where) -> None:
         )
 
 
-def _refuse_misplaced(values: Mapping[str, Any], where: Where) -> None:
-    """Refuses a setting of ``data`` at the top, where it would have no effect. It is accepted if ``data`` has
-    the setting, too: then it is a value to which ``data`` may refer as ``${num_workers}``."""
-    inside = values.get("data") or {}
-    for key in values:
-        if (ours := synonyms.data_setting(key)) is not None and ours not in inside:
-            raise ConfigError(
-                f"there is no setting {key!r} at the top",
-                where=where(key),
-                fix=f"write it as `data: {{{ours}: ...}}`; a key of your own needs another name",
-            )
-
-
 def _refuse_endless(values: Mapping[str, Any], where: Where) -> None:
     limits = ("max_epochs", "max_steps", "max_time")
     for key in values:
@@ -334,6 +325,14 @@ def _check_averages(averages: Mapping[str, AverageSettings], where: Where) -> No
                 fix="use only letters, digits, _ and -",
             )
         _check_interval(average.every, f"{key}.every", where)
+        if average.every == "never":
+            raise ConfigError(
+                "an average that is never updated has no weights",
+                setting=f"{key}.every",
+                received=average.every,
+                where=where(f"{key}.every"),
+                fix="remove the average, or write 1",
+            )
         start = functools.partial(parse_start, average.start, setting=f"{key}.start")
         _check_syntax(start, average.start, f"{key}.start", where)
         if average.method == "swa" and average.decay != AverageSettings().decay:

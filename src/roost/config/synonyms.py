@@ -1,5 +1,5 @@
 """Names of settings and values in other trainers, for suggestions that a comparison of letters cannot
-give."""
+give. The names of settings are those of `other_tools`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from roost.base.text.suggestions import closest_match
+from roost.config import other_tools
 
-_NAMES = {
-    "lr": ("learning_rate", "base_lr", "init_lr"),
-    "weight_decay": ("wd", "l2"),
-    "max_grad_norm": ("clip", "grad_clip", "clip_grad", "clip_grad_norm", "gradient_clip_val", "max_norm"),
-    "precision": ("amp", "use_amp", "fp16", "bf16", "mixed_precision"),
-    "gradient_accumulation_steps": (
-        "accumulate_grad_batches",
-        "accum_grad",
-        "grad_accum",
-        "grad_accum_steps",
-        "accumulation_steps",
-    ),
-    "max_epochs": ("epochs", "num_epochs", "n_epochs", "num_train_epochs"),
-    "max_steps": ("steps", "num_steps", "n_steps", "max_iters", "num_iterations"),
-    "batch_size": ("per_device_train_batch_size", "train_batch_size", "samples_per_gpu"),
-    "num_workers": ("workers", "n_workers", "dataloader_num_workers", "workers_per_gpu"),
-    "prefetch": ("prefetch_factor", "dataloader_prefetch_factor"),
-    "loader_timeout": ("timeout",),
-    "weighted": ("sampler", "weighted_sampler"),
-    "sort_by_length": ("group_by_length",),
-    "max_tokens": ("batch_sampler", "max_tokens_per_batch"),
-    "steps_per_epoch": ("batches_per_epoch",),
-    "limit_valid_batches": ("limit_val_batches",),
-    "mix": ("combine", "combined_loader"),
-}
-"""The names of roost, each with its names in other trainers."""
 _VALUES = {
     "fp16": ("16", "16-mixed", "16-true", "float16", "half", "amp"),
     "bf16": ("bf16-mixed", "bf16-true", "bfloat16"),
@@ -42,21 +17,23 @@ _VALUES = {
 }
 _OPTIMIZER_ARGUMENTS = ("lr", "weight_decay")
 """The names that are not settings of roost, but arguments of torch's optimizers."""
-_DATA_KEYS = (
-    *("num_workers", "drop_last", "sort_by_length", "steps_per_epoch", "loader_timeout"),
-    *("limit_train_batches", "limit_valid_batches", "limit_test_batches"),
-    *("prefetch_factor", "batch_sampler", "limit_val_batches"),
-)
-"""Keys that at the top of a config can only mean a setting of ``data``. (``sampler`` or ``timeout`` may be
-keys of the user.)"""
-_NAME_OF_SYNONYM = {other: ours for ours, others in _NAMES.items() for other in others}
+_SETTING_OF_KEY = other_tools.settings_by_key()
+_NAME_OF_SYNONYM = {
+    key: name
+    for key, here in _SETTING_OF_KEY.items()
+    if "." not in key and (name := here.rpartition(".")[2]) != key
+}
 _VALUE_OF_SYNONYM: dict[str, Any] = {other: ours for ours, others in _VALUES.items() for other in others}
 
 
 def find_setting(key: str, candidates: Collection[str]) -> str | None:
     """Returns the candidate that another trainer calls ``key``; None if there is none, or if there are
-    several at the same depth outside of the section of ``key``. Dotted keys are compared by their last
-    names."""
+    several at the same depth outside of the section of ``key``. Dotted keys that no tool has are compared by
+    their last names."""
+    if (here := _SETTING_OF_KEY.get(key)) is not None:
+        found = [one for one in candidates if _is_named(one, here)]
+        if len(found) == 1:
+            return found[0]
     section, dot, last = key.rpartition(".")
     if last not in _NAME_OF_SYNONYM:
         return None
@@ -68,6 +45,12 @@ def find_setting(key: str, candidates: Collection[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def _is_named(key: str, setting: str) -> bool:
+    """Whether a dotted key is a setting of `other_tools`, in which ``NAME`` is any name."""
+    names, own = setting.split("."), key.split(".")
+    return len(names) == len(own) and all(a in (b, "NAME") for a, b in zip(names, own, strict=True))
+
+
 def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
     """Returns the outermost candidates that end with ``key``: ``optimizers.main.lr`` for ``lr``."""
     found = [one for one in candidates if one.endswith(f".{key}")]
@@ -75,9 +58,10 @@ def nested_keys(key: str, candidates: Collection[str]) -> list[str]:
     return [one for one in found if one.count(".") == outermost]
 
 
-def data_setting(key: str) -> str | None:
-    """Returns the setting of ``data`` that a key at the top must mean; None if the key may be the user's."""
-    return _NAME_OF_SYNONYM.get(key, key) if key in _DATA_KEYS else None
+def has_other_name(key: str) -> bool:
+    """Whether a dotted key at the top of a config is another name for a setting, so that it is refused."""
+    is_known = key in _SETTING_OF_KEY or key in other_tools.MISPLACED_NAMES
+    return is_known and key.partition(".")[0] not in other_tools.AMBIGUOUS_NAMES
 
 
 def optimizer_argument(key: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import re
 import types
 from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 _NAME = "NAME"
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _EXAMPLES: dict[Any, tuple[Any, ...]] = {
     int: (10, 1, 0),
     float: (0.1, 10.0),
@@ -21,14 +23,26 @@ _EXAMPLES: dict[Any, tuple[Any, ...]] = {
 _LISTS = (list, collections.abc.Iterable, collections.abc.Sequence)
 
 
-def suggest_value(kind: Any, default: Any, received: Any) -> str | None:
+def sweep_values(text: str) -> str | None:
+    """Returns the values of a sweep as `roost submit` reads them, if a text is meant as several numbers:
+    ``0,1``, ``0..4``, ``0...4`` or ``0-4``; else None."""
+    if re.fullmatch(rf"{_NUMBER}(,{_NUMBER})+", text):
+        return text
+    found = re.fullmatch(r"(\d+) ?(?:\.{2,3}|-|:) ?(\d+)", text)
+    return f"{found[1]}..{found[2]}" if found and int(found[1]) < int(found[2]) else None
+
+
+def suggest_value(kind: Any, default: Any, received: Any, *, key: str = "KEY") -> str | None:
     """Returns a fix with a value that the setting accepts; None if no value of the type is known.
 
     Args:
         kind: The setting's type.
         default: The setting's default; it is the example unless it is empty.
         received: The value that was given, which is not of the type.
+        key: The dotted key, for a command line.
     """
+    if isinstance(received, str) and not _fits(received, kind) and (several := sweep_values(received)):
+        return f"write one value; several are a sweep: `roost submit CONFIG {key}={several}`"
     if isinstance(received, str) and _fits(received, kind, strict=False):
         return f"write {received} without quotes"
     is_empty = default is NODEFAULT or default in (None, "", [], {}) or isinstance(default, Struct)

@@ -10,10 +10,11 @@ from roost.base.errors import ConfigError
 from roost.base.text.suggestions import closest_match
 from roost.config.section_schema import Where
 from roost.config.sections.yaml_project import OptionSettings
+from roost.config.type_examples import sweep_values
 
 LAYER_LABEL = "option"
 """The label of the layer with the defaults of options, above roost's own defaults."""
-_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
     "str": ("a text", (str,)),
@@ -94,7 +95,7 @@ def _check_declaration(name: str, option: OptionSettings, taken: Collection[str]
                 setting=f"options.{name}.choices.{number}",
                 received=choice,
                 where=where(f"options.{name}.choices"),
-                fix=_suggest_fix(name, option, choice) or f"write {_KINDS[option.type][0]}",
+                fix=_suggest_fix(name, option, choice) or f"write {KINDS[option.type][0]}",
             )
     if option.min is not None and option.max is not None and not option.min <= option.max:
         raise ConfigError(
@@ -131,7 +132,7 @@ def _fits(option: OptionSettings, value: Any) -> bool:
 
 
 def _is_of(option: OptionSettings, value: Any) -> bool:
-    _, kinds = _KINDS[option.type]
+    _, kinds = KINDS[option.type]
     return isinstance(value, kinds) and (option.type == "bool" or not isinstance(value, bool))
 
 
@@ -142,13 +143,15 @@ def describe_values(option: OptionSettings) -> str:
     bounds = [
         f" {sign} {limit:g}" for sign, limit in ((">=", option.min), ("<=", option.max)) if limit is not None
     ]
-    return _KINDS[option.type][0] + " and".join(bounds)
+    return KINDS[option.type][0] + " and".join(bounds)
 
 
 def _suggest_fix(name: str, option: OptionSettings, value: Any) -> str | None:
     texts = [choice for choice in option.choices if isinstance(choice, str)]
     if isinstance(value, str) and (meant := closest_match(value, texts)) is not None:
         return f"did you mean {meant!r}?"
+    if option.type in _NUMBERS and isinstance(value, str) and (several := sweep_values(value)) is not None:
+        return f"write one value; several are a sweep: `roost submit CONFIG {name}={several}`"
     if option.type == "int" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     if option.type == "str" and isinstance(value, bool | int | float):

@@ -15,7 +15,7 @@ from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, package_name, snapshot
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_settings, named_files
+from roost.package.project_preflight import check_mirror_paths, check_new_config, named_files
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
 
@@ -113,7 +113,7 @@ def prepare_training(
         OSError: A folder cannot be read.
     """
     project = config.path.parent
-    settings = check_settings(config.values, project=project, package="${package}", where=config.where)
+    settings = check_new_config(config)
     chosen = _checked_root(config, root, settings.save_root)
     files = named_files(settings, root=project, where=config.where)
     initial_weights.require(settings, project=project, where=config.where)

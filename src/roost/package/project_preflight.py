@@ -12,7 +12,8 @@ from msgspec.structs import fields
 
 from roost.base.errors import ConfigError, Refused
 from roost.base.text.suggestions import did_you_mean
-from roost.config import allowed_classes, interpolation
+from roost.config import allowed_classes, foreign_keys, interpolation
+from roost.config.layers import Config
 from roost.config.objects import FILE_CLASS_PATH
 from roost.config.sections.mirrors import CsvSettings, MirrorSettings, TensorBoardSettings
 from roost.config.sections.yaml_project import DatasetSettings, ObjectSettings, RunnerSettings
@@ -38,6 +39,18 @@ def check_settings(values: Mapping[str, Any], *, project: Path, package: str, wh
     """
     context = {"project": str(project), "package": package}
     return parse_settings(interpolation.resolve(values, context, where=where), where=where)
+
+
+def check_new_config(config: Config) -> Settings:
+    """Returns the typed settings of a config of which a new package is to be made. A config of another tool,
+    and keys that other tools have for settings, are accepted only in packages that an older version made.
+
+    Raises:
+        ConfigError: As `check_settings` does; or a key of another tool would have no effect.
+    """
+    foreign_keys.refuse(config)
+    project = config.path.parent
+    return check_settings(config.values, project=project, package="${package}", where=config.where)
 
 
 def named_files(settings: Settings, *, root: Path, where: Where) -> list[Path]:

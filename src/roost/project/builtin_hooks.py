@@ -56,7 +56,11 @@ def training_hooks(
         records,
         own.Save(settings.checkpoint.every),
         *([own.Console(), own.Unsaved()] if ranks.is_main else []),
-        own.Visualize(package.path / "media", settings.visualize_every, samples=settings.visualize_samples),
+        own.Visualize(
+            package.path / "media",
+            None if settings.visualize_every == "never" else settings.visualize_every,
+            samples=settings.visualize_samples,
+        ),
         *(_profile(settings, package, session) if ranks.is_main else []),
         *_schedule(stepper),
         *_test(settings, loaders, records),
@@ -141,6 +145,8 @@ def _validation(settings: Settings, stepper: Stepper, loaders: Mapping[str, Batc
     """Yields the validation and the hooks that use its metrics."""
     if not _has(loaders, "valid"):
         _refuse_monitors(settings, stepper)
+        return
+    if settings.validate_every == "never":
         return
     yield own.Validate(settings.validate_every)
     if best := policy_from_settings(settings.checkpoint).best:

@@ -26,7 +26,7 @@ class EndCondition:
             ConfigError: The value has none of these forms.
         """
         interval = Interval.parse(value, setting="until")
-        if interval.per_epoch:
+        if interval.per_epoch or interval == Interval():
             raise ConfigError(
                 "is not a valid end of a run",
                 setting="until",

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from roost.base.errors import ConfigError
-from roost.config.sections.optimizers import OptimizerSettings
+from roost.config.sections.optimizers import GroupSettings, OptimizerSettings
 from roost.train.model.parameters import Parameters, check_owners, freeze
 from roost.train.optim.optimizer import Optim
 from roost.train.optim.optimizer_config import build_optimizers
@@ -68,6 +68,43 @@ def test_a_glob_that_matches_others(messages: Messages) -> None:
     with pytest.raises(ConfigError, match=r"\(encoder\.0\.weight, encoder\.0\.bias\)") as refused:
         matching(net, "encoder.0.*", among=["head.bias"])
     messages.check(refused.value)
+
+
+def test_a_condition_on_dimensions() -> None:
+    assert matching(Net(), "ndim >= 2") == ["encoder.0.weight", "encoder.1.weight"]
+    assert matching(Net(), "ndim<2") == ["encoder.0.bias", "head.bias", "held.0"]
+    assert matching(Net(), "ndim == 2", "held.*") == ["encoder.0.weight", "encoder.1.weight", "held.0"]
+
+
+@pytest.mark.parametrize("given", ["ndim > 7", "ndim = 2", "ndim"])
+def test_a_condition_that_matches_nothing(given: str, messages: Messages) -> None:
+    with pytest.raises(ConfigError) as refused:
+        matching(Net(), given)
+    messages.check(refused.value)
+
+
+def test_one_of_several_globs_may_match_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.LayerNorm(2, bias=False))
+    assert matching(net, "*.bias", "1.*") == ["1.weight"]
+    assert capsys.readouterr().out.startswith("p: '*.bias' matches none")
+    with pytest.raises(ConfigError, match=re.escape("'encodr.*'")):
+        matching(Net(), "encodr.*", "head.*")  # a probable misspelling is refused all the same
+
+
+def test_weight_decay_for_matrices_alone() -> None:
+    group = GroupSettings(params="ndim < 2", arguments={"weight_decay": 0})
+    asked = OptimizerSettings(
+        class_="torch.optim.AdamW", groups=[group], arguments={"lr": 0.1, "weight_decay": 0.5}
+    )
+    net = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    made = build_optimizers(net, {"main": asked}, totals={}, root=None)["main"].optimizer
+    decay = {id(p): group["weight_decay"] for group in made.param_groups for p in group["params"]}
+    assert {name: decay[id(p)] for name, p in net.named_parameters()} == {
+        "0.weight": 0.5,
+        "0.bias": 0,
+        "1.weight": 0,
+        "1.bias": 0,
+    }
 
 
 def test_which_gradients_are_sparse() -> None:

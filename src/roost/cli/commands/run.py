@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
 from roost.base.errors import NotFound, UsageError
+from roost.base.text.suggestions import closest_match
 from roost.cli.options.config_help import ConfigCommand, config_options
 from roost.cli.options.device_option import device_options
 from roost.cli.options.follow_options import follow_or_detach, terminal_options
@@ -92,9 +94,43 @@ def config_and_overrides(
     """
     if config is None:
         if not arguments or "=" in arguments[0] or arguments[0].startswith("~"):
-            raise UsageError("no config is named", fix=f"type `roost {command} config.yaml`")
+            typed = shlex.join(["roost", command, "config.yaml", *arguments])
+            raise UsageError("no config is named", fix=f"type `{typed}`")
         config, arguments = Path(arguments[0]), arguments[1:]
+    if config.suffix in (".py", ".sh"):
+        program = "python" if config.suffix == ".py" else "sh"
+        typed = shlex.join([program, str(config), *arguments])
+        raise UsageError(
+            "is a program and no config",
+            setting="CONFIG",
+            received=str(config),
+            fix=f"queue it as it is by `roost submit -- {typed}`, or write a config: docs/coming-from.md",
+        )
+    found = _configs(config if config.is_dir() else config.parent)
+    if config.is_dir() and not (config / "args.json").is_file():
+        fix = (
+            f"type `roost {command} {shlex.quote(str(config / found[0]))}`"
+            if found
+            else "roost new my-project"
+        )
+        raise UsageError(
+            "is a folder, and a run has a config", setting="CONFIG", received=str(config), fix=fix
+        )
     if not os.path.lexists(config):
-        fix = "change to the folder of the project, or create one: roost new my-project"
+        meant = closest_match(config.name, found) or (found[0] if len(found) == 1 else None)
+        fix = (
+            f"did you mean {str(config.parent / meant)!r}?"
+            if meant is not None
+            else "change to the folder of the project, or create one: roost new my-project"
+        )
         raise NotFound("there is no such config", received=str(config), fix=fix)
     return config, arguments
+
+
+def _configs(folder: Path) -> list[str]:
+    """Returns the names of the files in a folder that may be configs, config.yaml first."""
+    try:
+        names = [path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml", ".json")]
+    except OSError:
+        return []
+    return sorted(names, key=lambda name: (not name.startswith("config."), name))

@@ -43,6 +43,10 @@ class _SubmitCommand(ConfigCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            from roost.cli import other_commands
+
+            if other_commands.option_hint(error.option_name, args, [f for p in self.params for f in p.opts]):
+                raise
             hint = "A command is written after --: roost submit -- python train.py --epochs 3"
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from None
 

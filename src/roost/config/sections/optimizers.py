@@ -15,7 +15,9 @@ from roost.config.sections.field_types import Natural, Patterns, Positive, help_
 class GroupSettings(Struct, frozen=True, kw_only=True):
     """An entry of ``optimizers.<name>.groups``: parameters with separate arguments."""
 
-    params: Annotated[Patterns, help_text("globs over parameter names; the first group that matches wins")]
+    params: Annotated[
+        Patterns, help_text("globs over parameter names, or `ndim < 2`; the first group that matches wins")
+    ]
     lr_scale: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         help_text("factor of the learning rate; by default that of the optimizer"),
@@ -37,7 +39,7 @@ class OptimizerSettings(Struct, frozen=True, kw_only=True):
     """An entry of ``optimizers``."""
 
     class_: Annotated[str, help_text("path of the optimizer's class")] = field(name="class")
-    params: Annotated[Patterns, help_text("globs over the names of its parameters")] = "*"
+    params: Annotated[Patterns, help_text("globs over the names of its parameters, or `ndim < 2`")] = "*"
     groups: Annotated[list[GroupSettings], help_text("parameters with separate arguments")] = []
     max_grad_norm: Annotated[
         Annotated[float, Meta(gt=0)] | None, help_text("norm to which gradients are clipped")

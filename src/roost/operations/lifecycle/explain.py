@@ -13,6 +13,7 @@ import msgspec
 from roost.base.errors import ConfigError
 from roost.config import layers, settings, synonyms, user_options
 from roost.config.sections.yaml_project import OptionSettings
+from roost.package.project_preflight import check_new_config
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,11 @@ def merged_settings(
 
     Raises:
         NotFound: There is no such file.
-        ConfigError: A file or an override is wrong.
+        ConfigError: A file, an override or a setting is wrong, so that `run` would refuse it.
     """
-    return layers.load(config, tuning=tuning, overrides=overrides).values
+    loaded = layers.load(config, tuning=tuning, overrides=overrides)
+    check_new_config(loaded)
+    return loaded.values
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def _interval_per_epoch(interval: Interval, steps_per_epoch: int, step_seconds: 
         return 1 / interval.epochs
     if interval.per_epoch:
         return min(interval.per_epoch, steps_per_epoch)
-    return steps_per_epoch * step_seconds / interval.seconds
+    return steps_per_epoch * step_seconds / interval.seconds if interval.seconds else 0.0
 
 
 def _max_checkpoints(settings: Settings, saves: int) -> int:

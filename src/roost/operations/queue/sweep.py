@@ -11,6 +11,7 @@ from roost.base.errors import UsageError
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE_WITH_OTHER_DOTS = re.compile(r"(-?\d+)\.{3,}(-?\d+)")
 _RANGE_OF_NUMBERS = re.compile(rf"{_NUMBER}\.\.{_NUMBER}")
 _NOT_NAME_CHARS = re.compile(r"[^\w.+-]+")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
@@ -132,6 +133,8 @@ def _split(text: str) -> list[str]:
 
 def _range(key: str, text: str) -> list[str]:
     found = _RANGE.fullmatch(text.strip())
+    if found is None and (meant := _RANGE_WITH_OTHER_DOTS.fullmatch(text.strip())) is not None:
+        raise _usage_error(key, text, "a range has two dots", f"write {key}={meant[1]}..{meant[2]}")
     if found is None and _RANGE_OF_NUMBERS.fullmatch(text.strip()):
         fix = f"write its values: {key}={text.strip().replace('..', ',')}; put a text into quotes"
         raise _usage_error(key, text, "a range consists of whole numbers", fix)

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -14,6 +16,9 @@ from roost.base.text.word_list import join_names
 from roost.config.settings import Where
 from roost.train.optim.optimizer import Optim
 
+_CONDITION = re.compile(r"ndim *(<|<=|>|>=|==) *(\d+)")
+"""A condition on the number of a parameter's dimensions; no name of a parameter has such signs."""
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 MAX_LISTED_NAMES = 20
 """Parameters that a message lists; the rest is counted."""
 
@@ -32,23 +37,30 @@ class Parameters:
         named = dict(module.named_parameters())
         self.trainable = {name: p for name, p in named.items() if p.requires_grad}
         self._names = {name: all_names[id(p)] for name, p in named.items()}
+        self._ndims = {name: p.ndim for name, p in named.items()}
         self._module = module
 
     def matching(
         self, patterns: str | Sequence[str], *, among: Iterable[str], setting: str, where: Where
     ) -> list[str]:
-        """Returns the names in ``among`` that a glob matches, in the module's order.
+        """Returns the names in ``among`` that a glob or a condition such as ``ndim < 2`` matches, in the
+        module's order. Prints a line about each of several that matches none of them.
 
         Raises:
-            ConfigError: A glob matches none of them.
+            ConfigError: Nothing matches, or one that matches nothing is similar to a name.
         """
         globs, among = [patterns] if isinstance(patterns, str) else list(patterns), list(among)
-        for pattern in globs:
-            if not any(self._matches(name, pattern) for name in among):
+        unused = [one for one in globs if not any(self._matches(name, one) for name in among)]
+        for pattern in unused:
+            if len(unused) == len(globs) or _suggestion(pattern, among):
                 self._refuse(pattern, among, setting, where)
+        for pattern in unused:
+            print(f"{setting}: {pattern!r} matches none of the parameters to choose from", flush=True)
         return [name for name in among if any(self._matches(name, pattern) for pattern in globs)]
 
     def _matches(self, name: str, pattern: str) -> bool:
+        if (condition := _CONDITION.fullmatch(pattern.strip())) is not None:
+            return bool(_COMPARISONS[condition[1]](self._ndims[name], int(condition[2])))
         return any(fnmatchcase(one, pattern) for one in self._names[name])
 
     def _refuse(self, pattern: str, among: Sequence[str], setting: str, where: Where) -> None:
@@ -90,8 +102,10 @@ class Parameters:
 def _suggestion(pattern: str, names: Sequence[str]) -> str:
     """Returns the glob that was probably intended, as the beginning of a fix."""
     modules = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
-    if pattern in modules:
-        meant: str | None = f"{pattern}.*"
+    if "ndim" in pattern:
+        meant: str | None = None if _CONDITION.fullmatch(pattern.strip()) else "ndim < 2"
+    elif pattern in modules:
+        meant = f"{pattern}.*"
     elif any(fnmatchcase(name, f"*.{pattern}") for name in names):
         meant = f"*.{pattern}"
     else:

@@ -1,0 +1,101 @@
+"""Keys of other tools in a config: refused with ours, unless they are the user's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from roost.base.errors import ConfigError
+from roost.config import foreign_keys, layers
+from roost.config.layers import Config
+from tests.config.test_other_tools import CONFIGS
+from tests.messages import Messages
+
+BASE = {
+    "runner": "Model/Runner.py:Runner",
+    "dataset": "Dataset/Dataset.py:Dataset",
+    "max_epochs": 30,
+    "data": {"batch_size": 64},
+    "optimizers": {"main": {"class": "torch.optim.SGD", "lr": 0.1}},
+}
+
+
+def config(folder: Path, values: dict[str, Any], *overrides: str) -> Config:
+    (folder / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    return layers.load(folder / "config.yaml", overrides=overrides)
+
+
+REFUSED = [
+    ({"num_epochs": 200}, "`max_epochs: ...`"),
+    ({"use_amp": True}, "`precision: ...`"),
+    ({"accum_grad": 4}, "`gradient_accumulation_steps: ...`"),
+    ({"early_stopping_patience": 20}, "`early_stopping: {patience: ...}`"),
+    ({"best_model_selection": [["valid", "accuracy", "max", 3]]}, "`checkpoint: {best: ...}`"),
+    ({"ngpu": 2}, "`devices: ...`"),
+    ({"learning_rate": 0.5}, "`optimizers: {main: {lr: ...}}`"),
+    ({"lr": 0.5}, "`optimizers: {main: {lr: ...}}`"),
+    ({"batch_size": 256}, "`data: {batch_size: ...}`"),
+    ({"num_workers": 4}, "`data: {num_workers: ...}`"),
+    ({"prefetch_factor": 9}, "`data: {prefetch: ...}`"),
+    ({"child_jsons": ["model.json"]}, "`include: ...`"),
+    ({"checkpoint_args": {"max_ckpt_in_fast_track": 1}}, "`checkpoint: {fast: ...}`"),
+    ({"trainer": {"max_epochs": 5}}, "`max_epochs: ...`"),
+    ({"SOLVER": {"MAX_ITER": 5}}, "`max_steps: ...`"),
+    ({"num_epochs": 200, "use_amp": True, "ngpu": 2}, "`max_epochs: ...`"),
+]
+
+
+@pytest.mark.parametrize(
+    ("own", "ours"), REFUSED, ids=lambda one: next(iter(one)) if isinstance(one, dict) else ""
+)
+def test_a_key_without_effect_is_refused(
+    tmp_path: Path, own: dict[str, Any], ours: str, messages: Messages
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        foreign_keys.refuse(config(tmp_path, {**BASE, **own}))
+    assert ours in str(error.value.fix) and str(error.value.where).startswith("config.yaml:")
+    messages.check(error.value)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"num_epochs": 200, "options": {"num_epochs": {"type": "int"}}},
+        {"num_epochs": 30},
+        {"num_epochs": 200, "max_epochs": "${num_epochs}"},
+        {"num_epochs": None},
+        {"trainer": {"max_epochs": 5}, "max_epochs": "${trainer.max_epochs}"},
+        {"batch_size": 256, "data": {"batch_size": "${batch_size}"}},
+        {"learning_rate": 0.5, "lr": 0.5, "optimizers": None},
+        {"learning_rate": 0.1},
+        {"model": {"model_type": "resnet", "lr": 1, "num_epochs": 3}, "train": {"type": "x"}},
+        {"steps": 1000, "sampler": "ddim", "timeout": 3, "system": {"max_iter": 5}},
+    ],
+)
+def test_a_key_of_the_user_is_accepted(tmp_path: Path, own: dict[str, Any]) -> None:
+    foreign_keys.refuse(config(tmp_path, {**BASE, **own}))
+
+
+def test_a_reference_counts_even_where_the_command_line_replaces_it(tmp_path: Path) -> None:
+    values = {**BASE, "num_epochs": 200, "max_epochs": "${num_epochs}"}
+    foreign_keys.refuse(config(tmp_path, values, "max_epochs=1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(name, text) for name, texts in CONFIGS.items() for text in texts],
+    ids=[f"{name}-{number}" for name, texts in CONFIGS.items() for number, _ in enumerate(texts)],
+)
+def test_a_config_of_another_tool_is_refused(
+    tmp_path: Path, name: str, text: str, messages: Messages
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        foreign_keys.refuse(layers.load(tmp_path / "config.yaml"))
+    assert name in error.value.message and re.search(r"docs/(coming-from\.md#|from-)", str(error.value.fix))
+    assert "\n" not in str(error.value)
+    messages.check(error.value)
