@@ -6,6 +6,7 @@ step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
+project_folder: the folder of the code of a config
 conflicts: settings that contradict each other
 synonyms: names of settings in other trainers, for suggestions
 type_examples: fixes for values of the wrong type

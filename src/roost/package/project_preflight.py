@@ -74,6 +74,17 @@ def named_classes(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _classes_below(f"optimizers.{name}", optimizer)
 
 
+def code_files(settings: Settings) -> dict[str, str]:
+    """Returns the files of the classes and functions that the settings name, as relative paths, each with the
+    dotted key that names it first; without paths that `named_files` refuses."""
+    found: dict[str, str] = {}
+    for key, path in named_classes(settings):
+        name = path.rpartition(":")[0]
+        if name.endswith(".py") and not Path(name).is_absolute() and ".." not in Path(name).parts:
+            found.setdefault(name, key)
+    return found
+
+
 def format_classes(*sections: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
     """Returns the classes of Runner, Dataset or hooks as one text: a class path, or all that a section
     names."""
@@ -122,7 +133,7 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
         raise ConfigError("the path leaves the project", setting=key, received=path, where=at, fix=fix)
     file = root / name
     if not file.is_file():
-        fix = f"paths start at the config's folder, {root}"
+        fix = f"paths start at the project's folder, {root}"
         raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
     names = _top_level_names(file, key)
     if names is not None and class_name not in names:
