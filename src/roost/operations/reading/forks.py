@@ -1,7 +1,7 @@
 """The forks of a package: the packages next to it that began with one of its checkpoints.
 
-The parent of a package never changes, so a process that asks again, such as a server, reads only new packages;
-while the folder does not change, the time of an answer does not depend on the number of packages in it.
+The parent of a package never changes, so a process that asks again, such as a server, reads only new
+packages. While the folder does not change, the time of an answer does not depend on their number.
 """
 
 from __future__ import annotations
