@@ -84,15 +84,16 @@ class PackageDraft:
         return package
 
     def notes(self) -> list[str]:
-        """Returns lines for the user: the project's folder if it was chosen, and each path that is not
-        copied, with the reason."""
+        """Returns lines for the user: the project's folder if it was chosen, each path that is not copied,
+        with the reason, and the size of a large copy."""
         chosen = [self.project_note] if self.project_note else []
         if self.selection is None:
             return chosen
-        return [
-            *chosen,
-            *(f"{one['path']} is linked, not copied: {one['reason']}" for one in self.selection.left_out),
+        left_out = [
+            f"{one['path']} is linked, not copied: {one['reason']}" for one in self.selection.left_out
         ]
+        size = self.selection.size_note()
+        return [*chosen, *left_out, *([size] if size else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
