@@ -18,9 +18,9 @@ demo: .venv/.demo
 	@test -e demo/digits || $(BIN)/roost new demo/digits --template digits
 	@$(BIN)/roost run -c demo/digits/config.yaml
 	@package=$$(ls -dt demo/digits/runs/*/ | head -n 1) && package=$${package%/} && \
-	$(BIN)/roost plot "$$package" -o demo/curves.png && \
+	picture=$$($(BIN)/roost plot "$$package") && \
 	accuracy=$$(cat "$$package"/records/*.jsonl | sed -n 's/.*"test\/accuracy": *\([0-9.e-]*\).*/\1/p' | tail -n 1) && \
-	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   demo/curves.png"
+	echo && echo "accuracy  $$accuracy" && echo "package   $$package" && echo "picture   $$picture"
 
 # Three processes, more than CI has cores, for many tests wait; a file of tests in one of them. They must agree
 # on the tests, and some names come out of sets. Models are tiny: more threads would only wait for each other.

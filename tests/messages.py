@@ -22,6 +22,7 @@ MASKS = (
     (re.compile(r"\b0x[0-9a-f]{6,}"), "<address>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T_]\d\d[-:]\d\d([-:]\d\d([._]\d+)?)?Z?"), "<time>"),
     (re.compile(r"(<tmp-parent>/[A-Za-z_]+)\d+"), r"\1<n>"),  # numbered in the worker's order
+    (re.compile(r"(looked in [^\n]*?), <tmp-parent>(, [^\s,]+)*"), r"\1, <folders above>"),
 )
 """What differs from run to run in a message that is the same."""
 

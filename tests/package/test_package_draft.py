@@ -83,7 +83,7 @@ def test_a_file_linked_for_its_size_is_reported(tmp_path: Path, messages: Messag
     config = project(tmp_path / "p")
     with (tmp_path / "p" / "big.bin").open("wb") as file:
         file.truncate(20 << 20)
-    (line,) = prepare_training(layers.load(config)).left_out()
+    (line,) = prepare_training(layers.load(config)).notes()
     messages.check(line)
     assert line.startswith("big.bin ")
 

@@ -59,6 +59,41 @@ def copied(selection: snapshot.Selection, tmp_path: Path) -> Path:
 # --- with and without git ---------------------------------------------------------------------------------
 
 
+def test_results_that_a_template_ignores_by_their_ending_are_linked(project: Path) -> None:
+    fill(project, "a.py", "net.pt", "deep/curves.png", "deep/b.py", "apt", "x.ptx", "table.csv.py")
+    (project / ".gitignore").write_text("# results\n*.pt\n*.png\n*.csv\n")
+    selection = snapshot.select(project)
+    assert selection.files == [".gitignore", "a.py", "apt", "deep/b.py", "table.csv.py", "x.ptx"]
+    assert selection.links == {name: str(project / name) for name in ("net.pt", "deep/curves.png")}
+
+
+def test_an_exception_of_an_ending_counts(project: Path) -> None:
+    fill(project, "a.py", "logo.png")
+    (project / ".gitignore").write_text("*.png\n!logo.png\n")
+    assert "logo.png" in snapshot.select(project).files
+
+
+def test_a_large_copy_says_which_files_are_large(project: Path) -> None:
+    fill(project, "a.py")
+    assert snapshot.select(project).size_note() is None
+    for name, size in (("data.bin", 9_000_000), ("small.bin", 1_200_000)):
+        with (project / name).open("wb") as file:
+            file.truncate(size)
+    note = snapshot.select(project).size_note()
+    assert note == (
+        "each run copies 10.2 MB, of which data.bin 9 MB, small.bin 1.2 MB; what .gitignore names is linked "
+        "instead"
+    )
+
+
+def test_a_large_copy_of_small_files_is_reported(project: Path) -> None:
+    for number in range(12):
+        with (project / f"{number}.bin").open("wb") as file:
+            file.truncate(1_000_000)
+    note = snapshot.select(project).size_note()
+    assert note is not None and note.startswith("each run copies 12 MB in 12 files; ")
+
+
 def test_the_tree_is_copied_with_its_layout_modes_and_hashes(project: Path, tmp_path: Path) -> None:
     fill(project, "config.yaml", "Model/Runner.py", "Model/deep/er/Net.py", ".hidden/x", "run.sh", "empty")
     (project / "run.sh").chmod(0o755)
@@ -476,10 +511,10 @@ def test_a_project_inside_of_a_repository_is_copied_alone(tmp_path: Path) -> Non
 def test_without_the_program_git_the_tree_is_walked(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(repository, ".gitignore", "a.py", "b.log")
-    (repository / ".gitignore").write_text("*.log\n")
+    fill(repository, ".gitignore", "a.py", "b1.log", "c.log")
+    (repository / ".gitignore").write_text("b?.log\n*.tmp\n")
     monkeypatch.setenv("PATH", "/nowhere")
-    assert snapshot.select(repository).files == [".gitignore", "a.py", "b.log"]
+    assert snapshot.select(repository).files == [".gitignore", "a.py", "b1.log", "c.log"]
 
 
 def test_what_gitignore_names_in_plain_words_is_linked_without_git_too(tmp_path: Path) -> None:

@@ -63,8 +63,12 @@ def test_the_walk_typed_at_a_terminal(tmp_path: Path) -> None:
         packages[0].path.name
     ]
     assert packages[0].records().last()["test/accuracy"] >= 0.97
-    pictures = [project / "curves.png", *packages[0].path.glob("analysis/1/*.png")]
+    pictures = [packages[0].path / "exports" / "curves.png", *packages[0].path.glob("analysis/1/*.png")]
     assert len(pictures) == 2 and all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
+    assert (packages[0].path / "exports" / "weights.pt").is_file()
+    copied, *later = [made.manifest["files"].keys() for made in packages]
+    assert {path.name for path in project.iterdir()} == {"runs", *(name.split("/")[0] for name in copied)}
+    assert all(files == copied for files in later), "no result of a run is in the project"
 
 
 def test_the_lab_as_it_is_typed(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ _COMMAND_LINE = (
         "required",
         ["runner"],
         ["roost run -c config.yaml"],
-        "a config of any name; it names the model, whose module may have any name",
+        "a config of any name, in the project or deeper, such as `./configs/NAME.json`: the project is the "
+        "nearest folder that holds the files that the config names, or that `--project` or `project:` names",
     ),
     Option(
         "--iter",
@@ -116,7 +117,12 @@ _SYSTEM = (
     ),
     Option("data_dir", "./data", note="a key of your own, such as `data_folder: ${project}/data`"),
     Option("cache_dir", "./cache", ["save_root"], note="each run is a folder there, with all it needs"),
-    Option("config_dir", "./config", note="a config may be in any folder; the package has a copy"),
+    Option(
+        "config_dir",
+        "./config",
+        commands=["roost run configs/NAME.json"],
+        note="the package has a copy of the config at the same place",
+    ),
     Option(
         "result_dir",
         "./results",

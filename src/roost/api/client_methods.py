@@ -169,6 +169,7 @@ class ClientMethods:
         self,
         config: Path | str,
         *,
+        project: Path | str | None = None,
         tuning: Path | str | None = None,
         overrides: Sequence[str] = (),
         description: str | None = None,
@@ -179,6 +180,8 @@ class ClientMethods:
 
         Args:
             config: The path of the config, absolute for a client with a URL.
+            project: The path of the project's folder; None: the nearest one, from the config's folder
+                upwards, that holds the files that the config names.
             tuning: The path of a second config that overrides the first.
             overrides: Settings as typed after ``roost submit CONFIG``.
             description: A few words about the run.
@@ -186,8 +189,9 @@ class ClientMethods:
             **resources: `ResourceArguments`.
         """
         return post(
-            "/runs", SubmitResponse, config=self._path(config), tuning=tuning and self._path(tuning),
-            overrides=overrides, description=description, name=name, **resources,
+            "/runs", SubmitResponse, config=self._path(config), project=project and self._path(project),
+            tuning=tuning and self._path(tuning), overrides=overrides, description=description, name=name,
+            **resources,
         )  # fmt: skip
 
     @operation

@@ -6,6 +6,7 @@ step_modes: the step modes and their consequences
 section_schema: reading structs from values; keys, defaults and help of a struct
 layers: files and overrides, merged in layers, with the origin of each setting
 interpolation: ``${...}`` in settings
+project_folder: the folder of the code of a config
 conflicts: settings that contradict each other
 other_tools: other training tools: how to recognise their configs, and what their keys are called here
 foreign_keys: keys of other tools in a config, which are refused

@@ -84,6 +84,11 @@ class Config:
         holders = [layer for layer in self.layers if _value_at(layer.values, path) is not ABSENT]
         return holders[-1].label_of(path)
 
+    def folder_of(self, key: str) -> Path:
+        """Returns the folder of the file that set a top-level key last; that of the root file if none did."""
+        files = [one.located for one in self.layers if one.located is not None and key in one.values]
+        return files[-1].file.parent if files else self.path.parent
+
     def explain(self, key: str) -> list[tuple[str, Any]]:
         """Returns the value of a dotted key or section in each layer that has one, from lowest to highest.
 
@@ -437,6 +442,8 @@ def _check_path(path: Key, text: str) -> None:
             raise ConfigError("is not a dotted key", received=text, fix="write names joined by single dots")
     if path[0] == "include":
         raise ConfigError("include is allowed only in files", received=text, fix="give a tuning file")
+    if path[0] == "project":
+        raise ConfigError("project is allowed only in files", received=text, fix="use --project DIR")
 
 
 def _check_sections(path: Key, values: Values) -> None:

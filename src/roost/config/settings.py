@@ -49,7 +49,9 @@ Devices = Annotated[int, Meta(ge=1, le=MAX_DEVICES)] | Literal["auto"] | list[Na
 class StateSettings(Struct, frozen=True, kw_only=True):
     """The settings of every config: the folder of its package, and the checkpoints that are kept."""
 
-    save_root: Annotated[str, help_text("folder in which packages are made")] = "runs"
+    save_root: Annotated[str, help_text("folder in which packages are made, relative to the project")] = (
+        "runs"
+    )
     description: Annotated[str | None, help_text("short description of the run")] = None
     checkpoint: Annotated[CheckpointSettings, help_text("when to save and what to keep")] = (
         CheckpointSettings()
@@ -74,6 +76,9 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         list[str | ObjectSettings],
         help_text("Hook classes of the project, such as Hooks.py:Rules, or with arguments"),
     ] = []
+    project: Annotated[
+        str | None, help_text("folder of the code, relative to this file; by default the nearest one")
+    ] = None
     options: Annotated[
         dict[str, OptionSettings], help_text("your own keys, checked and shown by `roost run CONFIG --help`")
     ] = {}

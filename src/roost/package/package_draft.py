@@ -11,16 +11,17 @@ from pathlib import Path
 from roost.base.errors import ConfigError
 from roost.config import interpolation
 from roost.config.layers import Config
+from roost.config.project_folder import ProjectFolder, given_folder, named_project, nearest_project
 from roost.config.settings import Settings, StateSettings, parse_state_settings
 from roost.package import environment, package_name, snapshot
 from roost.package.kinds import PackageKind
 from roost.package.package import PackageFolder
-from roost.package.project_preflight import check_mirror_paths, check_new_config, named_files
+from roost.package.project_preflight import check_mirror_paths, check_new_config, code_files, named_files
 from roost.package.results import initial_weights
 from roost.package.snapshot import Selection
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PackageDraft:
     """A checked package that can be created."""
 
@@ -28,11 +29,14 @@ class PackageDraft:
     kind: PackageKind
     """train, or python: the config names no Runner, and only a Python program writes to the package."""
     project: Path
+    """The folder of the code."""
     root: Path
     """The folder that will contain the package."""
     selection: Selection | None
     """The files to copy; None: none."""
     description: str | None
+    project_note: str | None = None
+    """How the project's folder was found, if that is not obvious."""
 
     def create(
         self,
@@ -48,7 +52,7 @@ class PackageDraft:
             name: The package's name; None: the time. A name that exists gets a suffix.
             exactly: Refuses a name that exists, instead of adding a suffix.
             command: The command line as it was typed.
-            like: A package that was just created from the same project: its git state is reused.
+            like: A package that was just created: its git state is reused if it is of the same project.
 
         Raises:
             UsageError: The description cannot be used as a folder name.
@@ -57,6 +61,8 @@ class PackageDraft:
         """
         if self.description:
             package_name.folder_name(self.description)  # refused before anything is created
+        project = str(self.project)
+        is_alike = like is not None and like.request.get("project") == project
         package = PackageFolder.create(
             self.root,
             name=name,
@@ -67,8 +73,8 @@ class PackageDraft:
                 "kind": self.kind,
                 "command": list(command),
                 "description": self.description,
-                "git": like.request["git"] if like else environment.git_state(self.project),
-                "project": str(self.project),
+                "git": like.request["git"] if like and is_alike else environment.git_state(self.project),
+                "project": project,
                 "created": round(time.time(), 3),
             },
             selection=self.selection,
@@ -77,13 +83,20 @@ class PackageDraft:
             package.describe(self.description)
         return package
 
-    def left_out(self) -> list[str]:
-        """Returns a line for each path that is not copied, with the reason."""
-        found = self.selection.left_out if self.selection is not None else []
-        return [f"{one['path']} is linked, not copied: {one['reason']}" for one in found]
+    def notes(self) -> list[str]:
+        """Returns lines for the user: the project's folder if it was chosen, each path that is not copied,
+        with the reason, and the size of a large copy."""
+        chosen = [self.project_note] if self.project_note else []
+        if self.selection is None:
+            return chosen
+        left_out = [
+            f"{one['path']} is linked, not copied: {one['reason']}" for one in self.selection.left_out
+        ]
+        size = self.selection.size_note()
+        return [*chosen, *left_out, *([size] if size else [])]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingDraft(PackageDraft):
     """A draft that can be trained: it has a Runner, a Dataset, and the code of both."""
 
@@ -96,6 +109,7 @@ class TrainingDraft(PackageDraft):
 def prepare_training(
     config: Config,
     *,
+    project: Path | None = None,
     root: Path | None = None,
     description: str | None = None,
     like: TrainingDraft | None = None,
@@ -104,28 +118,33 @@ def prepare_training(
 
     Args:
         config: The merged config, from a file.
+        project: The project's folder; None: that of the config (`roost.config.project_folder`).
         root: The folder that will contain the package; None: the config's ``save_root``.
         description: A few words about the run; None: those of the config.
-        like: A draft that was just prepared: its selection is reused if it has the same root and files.
+        like: A draft that was just prepared: its selection is reused if it has the same project, root and
+            files.
 
     Raises:
+        NotFound: ``project`` does not exist.
         ConfigError: The config, or a file that it names, is wrong.
         OSError: A folder cannot be read.
     """
-    project = config.path.parent
-    settings = check_new_config(config)
-    chosen = _checked_root(config, root, settings.save_root)
+    found, settings = _project_and_settings(config, project)
+    project = found.path
+    chosen = _checked_root(config, project, root, settings.save_root)
     files = named_files(settings, root=project, where=config.where)
     initial_weights.require(settings, project=project, where=config.where)
-    if like and (like.root, like.config.files, like.files) == (chosen, config.files, files):
+    same = (like.project, like.root, like.config.files, like.files) if like else None
+    if like and same == (project, chosen, config.files, files):
         selection = like.selection
     else:
-        selection = _select(config, chosen, files)
+        selection = _select(config, project, chosen, files)
     check_mirror_paths(settings.mirrors, copied=[*selection.files, *selection.links], where=config.where)
     return TrainingDraft(
         config=config,
         kind=PackageKind.TRAIN,
         project=project,
+        project_note=found.note,
         root=chosen,
         selection=selection,
         description=description or settings.description,
@@ -134,46 +153,64 @@ def prepare_training(
     )
 
 
+def _project_and_settings(config: Config, given: Path | None) -> tuple[ProjectFolder, Settings]:
+    """Returns the project's folder, and the settings with its path as ``${project}``."""
+
+    def checked(project: Path) -> Settings:
+        return check_new_config(config, project=project)
+
+    if (named := named_project(config, given)) is not None:
+        return named, checked(named.path)
+    settings = checked(config.path.parent)
+    found = nearest_project(config, code_files(settings))
+    return found, settings if found.path == config.path.parent else checked(found.path)
+
+
 def prepare_python(
-    config: Config, *, copy: bool, root: Path | None = None, description: str | None = None
+    config: Config,
+    *,
+    copy: bool,
+    project: Path | None = None,
+    root: Path | None = None,
+    description: str | None = None,
 ) -> PackageDraft:
     """Checks a config that is used only from Python: of its keys, roost reads ``save_root``, ``description``
     and ``checkpoint``; all others are free.
 
     Args:
         config: The merged config.
-        copy: Whether to copy the folder of the config file.
+        copy: Whether to copy the project's folder.
+        project: The project's folder; None: the config's folder.
         root: The folder that will contain the package; None: the config's ``save_root``.
         description: A few words about the run; None: those of the config.
 
     Raises:
+        NotFound: ``project`` does not exist.
         ConfigError: ``save_root``, ``description`` or ``checkpoint`` is wrong.
         OSError: A folder cannot be read.
     """
-    project = config.path.parent
+    project = config.path.parent if project is None else given_folder(project)
     context = {"project": str(project), "package": "${package}"}
     values = interpolation.resolve(config.values, context, where=config.where)
     settings: StateSettings = parse_state_settings(values, where=config.where)
-    chosen = _checked_root(config, root, settings.save_root)
+    chosen = _checked_root(config, project, root, settings.save_root)
     return PackageDraft(
         config=config,
         kind=PackageKind.PYTHON,
         project=project,
         root=chosen,
-        selection=_select(config, chosen, []) if copy else None,
+        selection=_select(config, project, chosen, []) if copy else None,
         description=description or settings.description,
     )
 
 
-def _select(config: Config, root: Path, files: Iterable[Path]) -> Selection:
-    project = config.path.parent
+def _select(config: Config, project: Path, root: Path, files: Iterable[Path]) -> Selection:
     read = [file for file in config.files if file.resolve().is_relative_to(project.resolve())]
     inside = [root] if root.resolve().is_relative_to(project.resolve()) else []
     return snapshot.select(project, named=[*files, *read], exclude=inside)
 
 
-def _checked_root(config: Config, given: Path | None, save_root: str) -> Path:
-    project = config.path.parent
+def _checked_root(config: Config, project: Path, given: Path | None, save_root: str) -> Path:
     # Without `..`: the package must be found when the project no longer exists.
     root = Path(os.path.normpath(given.absolute() if given is not None else project / _expanded(save_root)))
     if root.resolve() == project.resolve():

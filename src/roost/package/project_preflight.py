@@ -41,7 +41,7 @@ def check_settings(values: Mapping[str, Any], *, project: Path, package: str, wh
     return parse_settings(interpolation.resolve(values, context, where=where), where=where)
 
 
-def check_new_config(config: Config) -> Settings:
+def check_new_config(config: Config, *, project: Path) -> Settings:
     """Returns the typed settings of a config of which a new package is to be made. A config of another tool,
     and keys that other tools have for settings, are accepted only in packages that an older version made.
 
@@ -49,7 +49,6 @@ def check_new_config(config: Config) -> Settings:
         ConfigError: As `check_settings` does; or a key of another tool would have no effect.
     """
     foreign_keys.refuse(config)
-    project = config.path.parent
     return check_settings(config.values, project=project, package="${package}", where=config.where)
 
 
@@ -85,6 +84,17 @@ def named_classes(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _classes_below(f"hooks.{number}", hook)
     for name, optimizer in settings.optimizers.items():
         yield from _classes_below(f"optimizers.{name}", optimizer)
+
+
+def code_files(settings: Settings) -> dict[str, str]:
+    """Returns the files of the classes and functions that the settings name, as relative paths, each with the
+    dotted key that names it first; without paths that `named_files` refuses."""
+    found: dict[str, str] = {}
+    for key, path in named_classes(settings):
+        name = path.rpartition(":")[0]
+        if name.endswith(".py") and not Path(name).is_absolute() and ".." not in Path(name).parts:
+            found.setdefault(name, key)
+    return found
 
 
 def format_classes(*sections: str | RunnerSettings | DatasetSettings | ObjectSettings) -> str:
@@ -135,7 +145,7 @@ def _checked_file(key: str, path: str, root: Path, where: Where) -> Path:
         raise ConfigError("the path leaves the project", setting=key, received=path, where=at, fix=fix)
     file = root / name
     if not file.is_file():
-        fix = f"paths start at the config's folder, {root}"
+        fix = f"paths start at the project's folder, {root}"
         raise ConfigError(f"the file {name} does not exist", setting=key, received=path, where=at, fix=fix)
     names = _top_level_names(file, key)
     if names is not None and class_name not in names:

@@ -10,18 +10,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import subprocess
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from roost.base import durable
 from roost.base.errors import ConfigError, NotFound
+from roost.base.text.byte_sizes import format_bytes
 
 MAX_FILE_MB = 10.0
 """A larger file is data, not code: it is linked, not copied, unless the config names it."""
+
+_LARGE_FILE_MB, _LARGE_COPY_MB = 1.0, 10.0
+"""A copy with a file of this size, or of this size in all, is reported: each run repeats it."""
 
 MAX_TOTAL_MB = 1000.0
 MAX_FILES = 20_000
@@ -37,14 +42,16 @@ _PACKAGE_NAMES = {
     "skipped.jsonl", "init_from.json", "_model.txt",
 }  # fmt: skip
 """Names of the package's own files at its top level, next to the project's files."""
-RESERVED_NAMES = frozenset(_PACKAGE_NAMES | {"analysis", "predictions", "profile", "mirrors"})
+RESERVED_NAMES = frozenset(_PACKAGE_NAMES | {"analysis", "exports", "predictions", "profile", "mirrors"})
 """`_PACKAGE_NAMES`, and folders that may be added later. A project may have these folders too: the numbered
 folders of analyses do not collide with a project's code in ``analysis/``, nor do those of predictions,
-profiles and mirrors."""
+profiles and mirrors; an export that would replace a copied file is refused."""
 _NEVER_LINKED = RESERVED_NAMES | {"tensorboard"}
 """Names that must not be links, through which the run would write into the project. ``tensorboard`` there
 probably has event files of other runs."""
 _CHUNK = 1 << 20
+_MAX_LARGE_SHOWN = 3
+_ENDING = re.compile(r"\*(\.\w+)+")
 _MAX_SYNCED_FILES = 200
 """Up to this number, files are synced one by one: 0.2 ms each on an idle disk, 3 ms on a busy one. Of a
 larger project, only the files that the config names are synced; the kernel writes the rest within half a
@@ -63,12 +70,24 @@ class Selection:
     left_out: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
     """Bytes of the files to copy."""
+    large: dict[str, int] = field(default_factory=dict)
+    """Bytes of the files to copy that are worth a note."""
+
+    def size_note(self) -> str | None:
+        """Returns a line about the size of the copy, if it is large or has a large file."""
+        if not self.large and self.size < _LARGE_COPY_MB * 2**20:
+            return None
+        largest = sorted(self.large.items(), key=lambda one: -one[1])[:_MAX_LARGE_SHOWN]
+        shown = ", ".join(f"{name} {format_bytes(size)}" for name, size in largest)
+        more = " …" if len(self.large) > len(largest) else ""
+        which = f", of which {shown}{more}" if shown else f" in {len(self.files):,} files"
+        return f"each run copies {format_bytes(self.size)}{which}; what .gitignore names is linked instead"
 
 
 def select(project: Path, *, named: Iterable[Path] = (), exclude: Iterable[Path] = ()) -> Selection:
     """Selects the files to copy: those that the config names, and those that git knows (tracked, and
-    untracked but not ignored). Without git: all files, except caches and other junk, and names that
-    .gitignore contains without wildcards.
+    untracked but not ignored). Without git: all files, except caches and other junk, and what .gitignore
+    contains without wildcards or as an ending (``*.pt``).
 
     Large files and ignored files (usually data) are linked, so that the run finds them. Submodules and nested
     repositories are part of the project; Python environments and other packages are not.
@@ -168,18 +187,32 @@ def _project_files(root: str, exclusions: _Exclusions) -> Iterable[str]:
     if listed := _git_names(root):
         return (name.rstrip("/") for name in listed if name != "./")  # "./": a submodule that was not fetched
     # No repository here, or one further up that ignores the whole project.
-    return _walk(root, exclusions, _ignored_names(root))
+    return _walk(root, exclusions, _Ignored.read(root))
 
 
-def _ignored_names(root: str) -> set[str]:
-    """The lines of the topmost .gitignore without wildcards: ``data`` for a name anywhere, ``/deep/data`` for
-    one path. Only git interprets the patterns; a folder of data is rarely given by one."""
-    try:
-        lines = Path(root, ".gitignore").read_text(errors="replace").splitlines()
-    except OSError:
-        return set()
-    plain = {line.strip().rstrip("/") for line in lines if not set("*?[\\!#") & set(line)} - {""}
-    return {f"/{name.lstrip('/')}" if "/" in name else name for name in plain}
+class _Ignored(NamedTuple):
+    """The lines of the topmost .gitignore that are understood without git. Git alone interprets all of them;
+    a folder of data, or a kind of files, is rarely given in another way."""
+
+    names: frozenset[str] = frozenset()
+    """``data`` for a name anywhere, ``/deep/data`` for one path."""
+    endings: tuple[str, ...] = ()
+    """``.pt`` for ``*.pt``."""
+
+    @classmethod
+    def read(cls, root: str) -> Self:
+        try:
+            lines = Path(root, ".gitignore").read_text(errors="replace").splitlines()
+        except OSError:
+            return cls()
+        plain = {line.strip().rstrip("/") for line in lines if not set("*?[\\!#") & set(line)} - {""}
+        names = frozenset(f"/{name.lstrip('/')}" if "/" in name else name for name in plain)
+        if any(line.startswith("!") for line in lines):  # an exception, which might be of an ending
+            return cls(names)
+        return cls(names, tuple(line.strip()[1:] for line in lines if _ENDING.fullmatch(line.strip())))
+
+    def matches(self, folder: str, name: str) -> bool:
+        return name in self.names or f"/{folder}{name}" in self.names or name.endswith(self.endings)
 
 
 def _git_names(folder: str) -> list[str]:
@@ -196,11 +229,11 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _walk(root: str, exclusions: _Exclusions, ignored: Collection[str] = ()) -> Iterator[str]:
+def _walk(root: str, exclusions: _Exclusions, ignored: _Ignored = _Ignored()) -> Iterator[str]:  # noqa: B008  - immutable
     for folder, folders, files in os.walk(root, onerror=_raise):
         prefix = f"{folder}/"[len(root) + 1 :]
-        for names in (folders, files) if ignored else ():
-            names[:] = [name for name in names if not (name in ignored or f"/{prefix}{name}" in ignored)]
+        for names in (folders, files) if any(ignored) else ():
+            names[:] = [name for name in names if not ignored.matches(prefix, name)]
         # os.walk lists a link to a folder among the folders and does not enter it: it is yielded as an entry.
         links = [name for name in folders if os.path.islink(f"{folder}/{name}")]
         folders[:] = sorted(
@@ -229,6 +262,8 @@ def _add(selection: Selection, name: str, exclusions: _Exclusions, *, keep: bool
         else:
             selection.files.append(name)
             selection.size += status.st_size
+            if status.st_size >= _LARGE_FILE_MB * 2**20:
+                selection.large[name] = status.st_size
     elif stat.S_ISDIR(status.st_mode) and not exclusions.folder(path):  # a submodule, or a nested repository
         for below in _project_files(path, exclusions):
             if not exclusions.file(f"{path}/{below}"):

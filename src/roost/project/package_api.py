@@ -56,6 +56,7 @@ class Package(stored.PackageFolder):
         name: str | None = None,
         description: str | None = None,
         copy: bool = True,
+        project: Path | str | None = None,
     ) -> Self:
         """Creates a package. Nothing is ever overwritten: an existing name gets a suffix.
 
@@ -66,19 +67,21 @@ class Package(stored.PackageFolder):
             root: The parent folder; None: ``save_root`` of the config.
             name: The name of the folder; None: the time.
             description: A few words, written as the name of a marker file.
-            copy: Whether to copy the folder of the config file, as `roost run` does.
+            copy: Whether to copy the project's folder, as `roost run` does.
+            project: The project's folder; None: that of a config that names a Runner, as `roost run` finds
+                it; of any other the config's folder.
 
         Raises:
-            NotFound: There is no such file.
+            NotFound: There is no such file or folder.
             ConfigError: The config is wrong.
             UsageError: The name or the description is not a valid folder name.
             OSError: It cannot be written; the unfinished package is removed.
         """
         if name is not None:
             package_name.checked_name(name, setting="name")
-        prepared = _draft(config, Path(root).expanduser() if root is not None else None, description, copy)
+        prepared = _draft(config, _path(project), _path(root), description, copy)
         made = cls(prepared.create(name, command=sys.argv).path)
-        for line in prepared.left_out():
+        for line in prepared.notes():
             warnings.warn(line, stacklevel=2)
         return made
 
@@ -242,17 +245,25 @@ def _unwrap_state(states: dict[str, Any]) -> Any:
     return states[STATE] if list(states) == [STATE] else states
 
 
+def _path(given: Path | str | None) -> Path | None:
+    return None if given is None else Path(given).expanduser()
+
+
 def _draft(
-    config: Path | str | Mapping[str, Any], root: Path | None, description: str | None, copy: bool
+    config: Path | str | Mapping[str, Any],
+    project: Path | None,
+    root: Path | None,
+    description: str | None,
+    copy: bool,
 ) -> PackageDraft:
     if isinstance(config, Mapping):
         values = _plain(config)
         made = Config(Path.cwd() / "settings", values, [], (Layer("given from Python", values),))
-        return prepare_python(made, copy=False, root=root, description=description)
+        return prepare_python(made, copy=False, project=project, root=root, description=description)
     loaded = layers.load(config)
     if copy and loaded.values.get("runner") is not None:
-        return prepare_training(loaded, root=root, description=description)
-    return prepare_python(loaded, copy=copy, root=root, description=description)
+        return prepare_training(loaded, project=project, root=root, description=description)
+    return prepare_python(loaded, copy=copy, project=project, root=root, description=description)
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,18 @@ def test_the_file_on_stdout_and_the_rest_beside_it(
     net.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True), strict=True)
 
 
+def test_a_format_alone_is_a_file_of_the_package(
+    made: PackageFolder, tmp_path: Path, messages: Messages
+) -> None:
+    said = roost("export", made.path, "--weights", "safetensors", cwd=tmp_path)
+    file = made.path / "exports" / "weights.safetensors"
+    assert (said.returncode, said.stdout) == (0, f"{file}\n"), said.stderr
+    assert file.is_file() and list(tmp_path.iterdir()) == []
+    said = roost("export", made.path, "--weights", "safetensors", cwd=tmp_path)
+    assert said.returncode == 5
+    messages.check(said.stderr.replace(str(made.path), "<package>"))
+
+
 def test_json(made: PackageFolder, tmp_path: Path) -> None:
     options = ("--average", "best:9", "--json")
     said = roost("export", made.path, "--weights", "net.safetensors", *options, cwd=tmp_path)
@@ -75,7 +87,6 @@ def test_records_with_lines_that_cannot_be_read(
         ([], 2, "--weights or --records"),
         (["--weights", "a.pt", "--records", "csv"], 2, "--weights or --records"),
         (["--weights", "a.pt", "-o", "b.pt"], 2, "--records"),
-        (["--records", "csv"], 2, "-o"),
         (["--records", "csv", "-o", "x.csv", "--averaged", "ema"], 2, "--averaged: "),
         (["--weights", "a.pt", "-c", "1", "--average", "last:2"], 2, "average"),
         (["--weights", "a.pt", "--average", "last:0"], 2, "'last:0'"),

@@ -37,6 +37,7 @@ def command(arguments: tuple[str, ...], config: Path | None, as_json: bool, **op
 
     \b
     roost check config.yaml
+    roost check configs/small.json --project .
     roost check config.yaml max_epochs=100 model.dropout=0.5 -CPU
     """
     from roost.cli import live_run

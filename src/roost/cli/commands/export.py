@@ -19,9 +19,19 @@ _MAX_TIED = 3
 
 @click.command("export")
 @click.argument("package", type=click.Path(path_type=Path))
-@click.option("--weights", type=click.Path(path_type=Path), help="The file: .pt, .pth or .safetensors.")
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    metavar="FILE|FORMAT",
+    help="The file: .pt, .pth or .safetensors; a format alone, such as pt: a file in the package's exports/.",
+)
 @click.option("--records", metavar="KIND", help="Write the records as csv, parquet or tensorboard.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --records: the file or folder.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="With --records: the file or folder; default: in the package's exports/.",
+)
 @click.option("-c", "--checkpoint", metavar="ID", help="The checkpoint: last (default), best, or an id.")
 @click.option(
     "--average", metavar="best:K", help="The mean of the best K checkpoints, or with last:K of the newest."
@@ -52,11 +62,12 @@ def command(
     needed, and the training may still be running.
 
     \b
+    roost export runs/NAME --weights pt                  # runs/NAME/exports/weights.pt
     roost export runs/NAME --weights net.pt              # torch.load("net.pt", weights_only=True)
     roost export runs/NAME --weights net.safetensors -c best --prefix net.
     roost export runs/NAME --weights net.pt --average best:3 --monitor valid/accuracy --mode max
     roost export runs/NAME --weights net.pt --averaged NAME
-    roost export runs/NAME --records csv -o curves.csv
+    roost export runs/NAME --records csv                 # runs/NAME/exports/records.csv; or -o FILE
     """
     if (weights is None) == (records is None):
         fix = "write `roost export runs/NAME --weights net.pt`, or `--records csv -o curves.csv`"
@@ -70,12 +81,10 @@ def command(
             raise UsageError(
                 "is for --weights", setting=f"--{name}", received=options[name], fix="leave it out"
             )
-    if output is None:
-        raise UsageError("no file is named", setting="-o", fix=f"add -o curves.{records}")
     return _export_records(package, str(records), output, overwrite=options["overwrite"], as_json=as_json)
 
 
-def _export_records(package: Path, kind: str, output: Path, *, overwrite: bool, as_json: bool) -> int:
+def _export_records(package: Path, kind: str, output: Path | None, *, overwrite: bool, as_json: bool) -> int:
     from roost.operations.curves.export_records import export_records
 
     exported = export_records(package, kind=kind, output=output, overwrite=overwrite)
@@ -87,7 +96,7 @@ def _export_records(package: Path, kind: str, output: Path, *, overwrite: bool, 
     if as_json:
         terminal.print_json(exported)
     else:
-        click.echo(output)
+        click.echo(output or exported.path)
     return 0
 
 
@@ -109,7 +118,7 @@ def _export_weights(package: Path, file: Path, *, as_json: bool, **options: Any)
     for line in _summary_lines(found):
         terminal.print_status(terminal.escape_text(line))
     if not as_json:
-        click.echo(file)
+        click.echo(found.path if file.suffix == "" else file)
     return 0
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command("plot")
 @click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The picture: .png, .svg, .pdf."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The picture: .png, .svg, .pdf; default, of one package: its exports/curves.png.",
 )
 @click.option(
     "-m",
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Redraw the picture until all runs have ended.")
 @click.option("--every", metavar="TIME", help="With --follow: the time between two pictures; default: 5s.")
 def command(
-    packages: tuple[Path, ...], output: Path, names: tuple[str, ...], follow: bool, every: str | None
+    packages: tuple[Path, ...], output: Path | None, names: tuple[str, ...], follow: bool, every: str | None
 ) -> int:
     """Draws the metrics of packages: one panel for train, valid and test of a metric; packages are overlaid.
 
@@ -41,10 +44,11 @@ def command(
     drawn only if named by -m.
 
     \b
+    roost plot runs/NAME                            # runs/NAME/exports/curves.png
     roost plot runs/NAME -o curves.png
     roost plot runs/A runs/B -m loss -o both.png
     roost plot runs/NAME -m 'perf/*' -o times.png
-    roost plot runs/NAME -o curves.png --follow     # redrawn while it trains
+    roost plot runs/NAME --follow                   # redrawn while it trains
     """
     if follow:
         return _follow(packages, output, names, every or "5s")
@@ -57,11 +61,11 @@ def command(
     drawn = plot(packages, output=output, names=names)
     terminal.print_status(terminal.escape_text(", ".join(drawn.panels)))
     _report_left_out(drawn, names)
-    click.echo(output)
+    click.echo(output or drawn.path)
     return 0
 
 
-def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], every: str) -> int:
+def _follow(packages: tuple[Path, ...], output: Path | None, names: tuple[str, ...], every: str) -> int:
     from roost.base.interval import parse_duration
     from roost.operations.curves.plot import PlotResult, follow
 
@@ -74,7 +78,7 @@ def _follow(packages: tuple[Path, ...], output: Path, names: tuple[str, ...], ev
                 line.show(f"waiting for {', '.join(drawn)}: nothing is recorded yet")
                 continue
             if not number:
-                click.echo(output)
+                click.echo(output or drawn.path)
             number, last = number + 1, drawn
             pictures = "1 picture" if number == 1 else f"{number} pictures"
             line.show(

@@ -56,6 +56,8 @@ def command(arguments: tuple[str, ...], **options: Any) -> int:
     roost run config.yaml --name baseline --iter 1200   # resume from its checkpoint of step 1200
     roost run config.yaml --detach             # in the background; roost attach shows it
     roost run config.yaml --initialize         # only step 0; roost continue trains it
+    roost run configs/small.json               # the project is the folder above that holds the code
+    roost run /etc/small.json --project ~/detector
     roost run config.yaml -DDP                 # one process per GPU; --devices 2 or 0,2 for some
     roost run config.yaml -CPU --devices 2     # two processes on the CPU
     roost run config.yaml --time-limit 11h30m --restart 3

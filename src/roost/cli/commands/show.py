@@ -9,11 +9,13 @@ import click
 
 from roost.base.errors import UsageError
 from roost.cli import terminal
+from roost.cli.options.config_help import project_option
 
 
 @click.command("show")
 @click.argument("arguments", nargs=-1, metavar="PACKAGE|TASK | --data CONFIG [a.b=c]...")
 @click.option("--data", is_flag=True, help="Show the data of a project or package.")
+@project_option
 @click.option(
     "-f",
     "--tuning",
@@ -23,7 +25,9 @@ from roost.cli import terminal
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; with --data everything else goes to stderr."
 )
-def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json: bool) -> int:
+def command(
+    arguments: tuple[str, ...], data: bool, project: Path | None, tuning: Path | None, as_json: bool
+) -> int:
     """Shows one package: its sessions, newest metrics, checkpoints, settings, and files that were not copied.
 
     With --data: the content of each set, its batch plan, its first batch, and loading times. The project is
@@ -38,10 +42,11 @@ def command(arguments: tuple[str, ...], data: bool, tuning: Path | None, as_json
     roost show --data runs/NAME                # with the package's code and settings
     """
     if data:
-        return _show_data(arguments, tuning, as_json=as_json)
-    if tuning is not None:
-        fix = "type `roost show --data config.yaml -f tuning.yaml`"
-        raise UsageError("-f is for --data", received=str(tuning), fix=fix)
+        return _show_data(arguments, project, tuning, as_json=as_json)
+    for option, value in (("--project", project), ("-f", tuning)):
+        if value is not None:
+            fix = f"type `roost show --data config.yaml {option} {value}`"
+            raise UsageError(f"{option} is for --data", received=str(value), fix=fix)
     if not arguments:
         raise UsageError("no package is named", fix="type `roost show runs/NAME`")
     if len(arguments) > 1:
@@ -65,14 +70,18 @@ def _show_package(package: Path, *, as_json: bool) -> int:
     return 0
 
 
-def _show_data(arguments: tuple[str, ...], tuning: Path | None, *, as_json: bool) -> int:
+def _show_data(
+    arguments: tuple[str, ...], project: Path | None, tuning: Path | None, *, as_json: bool
+) -> int:
     from roost.cli import live_run
     from roost.cli.commands.run import config_and_overrides
     from roost.cli.wait_progress import StageScreen, format_unfinished
     from roost.operations.reading.show_data import ShowDataRequest, show_data
 
     config, overrides = config_and_overrides(None, arguments, command="show --data")
-    request = ShowDataRequest(config=config, tuning=tuning, overrides=overrides, command=sys.argv)
+    request = ShowDataRequest(
+        config=config, project=project, tuning=tuning, overrides=overrides, command=sys.argv
+    )
     with show_data(request) as started:
         shown, is_printed = live_run.wait_for_outcome(started, StageScreen(started.stage))
     if as_json:

@@ -28,7 +28,10 @@ _MAX_SHOWN = 5
 _CONFIRM_ABOVE = 1000
 """A larger sweep must be confirmed: `seed=0..4000` may be a typing error for 0..4."""
 
-_FORM_OPTIONS = {"config": "-c", "tuning": "-f", "name": "--name", "check": "--check", "force": "--force"}
+_FORM_OPTIONS = {
+    "config": "-c", "project": "--project", "tuning": "-f", "name": "--name", "check": "--check",
+    "force": "--force",
+}  # fmt: skip
 """The options that not all of the three forms (new run, continue, command) have."""
 
 
@@ -98,7 +101,7 @@ def _submit(
     _require_quoted_begin(options["begin"], arguments)
     requested, overrides = take_task_options(options)
     if typed is not None:
-        _require_absent(options, ["config", "tuning", "check", "force"], "a command")
+        _require_absent(options, ["config", "project", "tuning", "check", "force"], "a command")
         if arguments or not typed:
             what = f"{arguments[0]!r} is written before --" if arguments else "no command is given after --"
             raise UsageError(what, fix="type `roost submit --gpus 1 -- python train.py`")
@@ -116,6 +119,7 @@ def _submit(
     config, own = config_and_overrides(options["config"], arguments, command="submit")
     request = SubmitRequest(
         config=config,
+        project=options["project"],
         tuning=options["tuning"],
         overrides=(*own, *overrides),
         description=options["description"],
@@ -182,6 +186,7 @@ def _submit_continue(arguments: tuple[str, ...], options: dict[str, Any], reques
         overrides=overrides,
         description=options["description"],
         force=options["force"],
+        project=options["project"],
         command=sys.argv,
     )
     return submit_continue(request, requested)

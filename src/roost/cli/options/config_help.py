@@ -1,4 +1,5 @@
-"""`-c` and `-f` of the commands that take a config; their help, with the options that the config declares."""
+"""`-c`, `--project` and `-f` of the commands that take a config; their help, with the options that the config
+declares."""
 
 from __future__ import annotations
 
@@ -16,11 +17,23 @@ _TYPED_ARGUMENTS = f"{__name__}.given"
 
 
 def config_options(command: F) -> F:
-    """Adds ``-c`` (`config`) and ``-f`` (`tuning`) to a command."""
+    """Adds ``-c`` (`config`), ``--project`` and ``-f`` (`tuning`) to a command."""
     path = click.Path(path_type=Path)
     first = "The config, if not given as the first argument."
-    second = click.option("-f", "--tuning", type=path, help="A second config, which overrides the first.")
-    return click.option("-c", "--config", "config", type=path, help=first)(second(command))
+    tuning = click.option("-f", "--tuning", type=path, help="A second config, which overrides the first.")
+    config = click.option("-c", "--config", "config", type=path, help=first)
+    return config(project_option(tuning(command)))
+
+
+def project_option(command: F) -> F:
+    """Adds ``--project``, the folder of the code of a config."""
+    return click.option(
+        "--project",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The folder of the code, if it is not the nearest one, from the config's folder upwards, that "
+        "holds the files that the config names.",
+    )(command)
 
 
 class ConfigCommand(click.Command):

@@ -14,6 +14,7 @@ from roost.operations.reading import package_schema
 from roost.package import records
 from roost.package.package import PackageFolder
 from roost.package.records import Columns
+from roost.package.results import exports
 from roost.train.mirrors.mirror_kinds import require_library
 from roost.train.mirrors.record_feed import RecordFeed
 from roost.train.mirrors.sink import Sink
@@ -34,7 +35,7 @@ class ExportedRecords:
 
 
 def export_records(
-    package: Path | str, *, kind: str, output: Path, overwrite: bool = False
+    package: Path | str, *, kind: str, output: Path | None = None, overwrite: bool = False
 ) -> ExportedRecords:
     """Writes the effective rows of all sessions. The package may be running; it is only read.
 
@@ -42,7 +43,8 @@ def export_records(
         package: The package.
         kind: csv: a line for each row; parquet: columns of 64-bit numbers, null if a row has no value;
             tensorboard: a folder of event files, with the media.
-        output: The file, or the folder.
+        output: The file, or the folder; None: ``records.csv``, ``records.parquet`` or ``tensorboard`` in the
+            package's ``exports``.
         overwrite: Replace an existing file, atomically; never a folder.
 
     Raises:
@@ -57,6 +59,9 @@ def export_records(
     if write is None:
         raise UsageError("there is no such kind", received=kind, fix=f"give one of {', '.join(_WRITERS)}")
     opened = package_schema.open_checked(package)
+    if output is None:
+        name = kind if kind == "tensorboard" else f"records.{kind}"
+        output = exports.export_path(opened, name, fix=f"name it: -o {name}")
     _check_output(output, is_folder=kind == "tensorboard", overwrite=overwrite)
     columns = opened.records()
     if not columns.rows:

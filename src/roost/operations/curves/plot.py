@@ -17,6 +17,7 @@ from roost.package.checkpoints import checkpoint
 from roost.package.package import PackageFolder
 from roost.package.records import Columns
 from roost.package.records_follower import HistoryFollower
+from roost.package.results import exports
 
 KINDS = ("png", "svg", "pdf")
 _POLL_SECONDS = 0.2
@@ -36,27 +37,35 @@ class PlotResult:
     """The last step in the picture."""
 
 
-def plot(packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = ()) -> PlotResult:
+def plot(
+    packages: Sequence[Path | str], *, output: Path | None = None, names: Sequence[str] = ()
+) -> PlotResult:
     """Draws all metrics of some packages: train, valid and test of one metric share a panel.
 
     Args:
         packages: One or several; several share the panels.
         names: Draw only these, which may be times and memory (``perf/…``); see `build_picture`.
-        output: The picture; its ending (.png, .svg, .pdf) gives the format. Replaced if it exists.
+        output: The picture; its ending (.png, .svg, .pdf) gives the format. Replaced if it exists. None:
+            ``exports/curves.png`` in the package, if it is one.
 
     Raises:
         NotFound: A package does not exist, no package has recorded anything, or a name matches no metric.
-        UsageError: The ending is not a known format.
+        UsageError: The ending is not a known format; or there are several packages and no ``output``.
+        Refused: The package's ``exports`` cannot be written.
         DamagedPackage: A file of a package is not as roost writes it.
         RoostError: matplotlib is not installed.
         OSError: The picture cannot be written.
     """
-    opened = _open_packages(packages, output)
+    opened, output = _open_packages(packages, output)
     return _draw(opened, output, _build_picture(opened, names, PackageFolder.records))
 
 
 def follow(
-    packages: Sequence[Path | str], *, output: Path, names: Sequence[str] = (), every_seconds: float = 5.0
+    packages: Sequence[Path | str],
+    *,
+    output: Path | None = None,
+    names: Sequence[str] = (),
+    every_seconds: float = 5.0,
 ) -> Iterator[PlotResult | list[str]]:
     """Draws again after each new row while one of the packages runs or has not started, and once at the end.
     Each byte of the records is read once.
@@ -73,7 +82,7 @@ def follow(
     Raises:
         RoostError, OSError: As `plot`; that nothing is recorded is an error only when all runs have ended.
     """
-    opened = _open_packages(packages, output)
+    opened, output = _open_packages(packages, output)
     followers = {package.path: HistoryFollower(package.path / "records") for package in opened}
 
     def read(package: PackageFolder) -> Columns:
@@ -109,8 +118,22 @@ def _checkpoint_ids(package: PackageFolder) -> list[int]:
     return checkpoint.ids(package.checkpoints) if package.checkpoints.is_dir() else []
 
 
-def _open_packages(packages: Sequence[Path | str], output: Path) -> list[PackageFolder]:
-    """Opens the packages, after a check that a picture of them can be written."""
+def _open_packages(packages: Sequence[Path | str], output: Path | None) -> tuple[list[PackageFolder], Path]:
+    """Opens the packages, and returns them with the path of the picture, after a check that it can be
+    written."""
+    if output is not None:
+        _check_output(output)
+    elif len(packages) > 1:
+        raise UsageError("a picture of several packages has no place of its own", fix="add -o curves.png")
+    opened = [package_schema.open_checked(path) for path in packages]
+    if find_spec("matplotlib") is None:
+        raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
+    if output is None:
+        output = exports.export_path(opened[0], "curves.png", fix="name the picture: -o curves.png")
+    return opened, output
+
+
+def _check_output(output: Path) -> None:
     if output.suffix.removeprefix(".").lower() not in KINDS:
         fix = f"end the name in .{', .'.join(KINDS)}"
         raise UsageError(
@@ -120,10 +143,6 @@ def _open_packages(packages: Sequence[Path | str], output: Path) -> list[Package
         raise NotFound(
             "there is no such folder", setting="-o", received=str(output.parent), fix="create it first"
         )
-    opened = [package_schema.open_checked(path) for path in packages]
-    if find_spec("matplotlib") is None:
-        raise RoostError("plot needs matplotlib", fix="pip install 'roost[demo]'")
-    return opened
 
 
 def _build_picture(

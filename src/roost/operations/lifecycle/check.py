@@ -30,6 +30,8 @@ class CheckRequest:
     """A request to check a config."""
 
     config: Path
+    project: Path | None = None
+    """The folder of the code; None: that of the config (`roost.config.project_folder`)."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     device: str = "auto"
@@ -110,9 +112,9 @@ def check(request: CheckRequest) -> Iterator[RunningCheck]:
         RoostError: The supervisor did not start.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
-    plan = prepare_training(config)
+    plan = prepare_training(config, project=request.project)
     _require_writable(plan.root)
-    notes = [*plan.left_out(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
+    notes = [*plan.notes(), *one_process_notes(plan.settings, device=request.device, where=config.where)]
     session_cards = choose_one_card(request.device)
     notes += session_cards.notes
     with worker_on_copy(

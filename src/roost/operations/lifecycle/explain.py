@@ -40,7 +40,7 @@ def merged_settings(
         ConfigError: A file, an override or a setting is wrong, so that `run` would refuse it.
     """
     loaded = layers.load(config, tuning=tuning, overrides=overrides)
-    check_new_config(loaded)
+    check_new_config(loaded, project=loaded.path.parent)
     return loaded.values
 
 

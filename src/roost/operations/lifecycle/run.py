@@ -42,6 +42,8 @@ class RunRequest:
     """A request to run a config."""
 
     config: Path
+    project: Path | None = None
+    """The folder of the code; None: that of the config (`roost.config.project_folder`)."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     description: str | None = None
@@ -76,7 +78,7 @@ def run(request: RunRequest) -> StartedSession:
         OSError: The package cannot be written; what was made is removed.
     """
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
-    plan = prepare_training(config, description=request.description)
+    plan = prepare_training(config, project=request.project, description=request.description)
     if request.initialize:
         _require_saves(request, plan)
     if request.step is not None and not os.path.lexists(plan.root / (request.name or "")):
@@ -162,7 +164,7 @@ def _begin_new(request: RunRequest, plan: TrainingDraft, name: str | None) -> St
     finally:
         os.close(lock_fd)
     started.is_new = True
-    started.notes = [*plan.left_out(), *layout.notes, *started.notes]
+    started.notes = [*plan.notes(), *layout.notes, *started.notes]
     return started
 
 

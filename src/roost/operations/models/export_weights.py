@@ -16,6 +16,8 @@ from roost.operations.sessions.package_worker import select_checkpoints, worker_
 from roost.operations.sessions.running_session import RunningSession
 from roost.package import sessions
 from roost.package.kinds import TaskKind
+from roost.package.package import PackageFolder
+from roost.package.results import exports
 from roost.package.sessions import Session
 from roost.supervisor.guard_start import GuardProcess
 
@@ -28,7 +30,8 @@ class ExportWeightsRequest:
 
     package: Path
     output: Path
-    """Its ending gives the format: .pt and .pth for `torch.load`, or .safetensors."""
+    """Its ending gives the format: .pt and .pth for `torch.load`, or .safetensors. A format alone, such as
+    ``pt``, is the file ``weights.pt`` in the package's ``exports``."""
     checkpoint: str | None = None
     """``last``, ``best`` or an id; None: ``last``."""
     average: str | None = None
@@ -111,8 +114,8 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
         Refused: The file exists already, cannot be written, or the package has no Runner.
         RoostError: The supervisor did not start.
     """
-    output = _checked_output(request.output, overwrite=request.overwrite)
     package = preconditions.open_with_runner(resolve.find_package(request.package))
+    output = _checked_output(request.output, package, overwrite=request.overwrite)
     criteria = {name: getattr(request, name) for name in ("average", "monitor", "mode")}
     which, notes = select_checkpoints(package, request.checkpoint, **criteria)
     body = {
@@ -129,7 +132,10 @@ def export_weights(request: ExportWeightsRequest) -> Iterator[RunningExport]:
         yield RunningExport(started.running, started.process, output, notes)
 
 
-def _checked_output(output: Path, *, overwrite: bool) -> Path:
+def _checked_output(output: Path, package: PackageFolder, *, overwrite: bool) -> Path:
+    if f".{output}" in FILE_ENDINGS:
+        name = f"weights.{output}"
+        output = exports.export_path(package, name, fix=f"name the file: --weights {name}")
     if output.suffix not in FILE_ENDINGS:
         fix = f"end the name in {', '.join(FILE_ENDINGS)}"
         raise UsageError("the ending is no known format", setting="--weights", received=str(output), fix=fix)

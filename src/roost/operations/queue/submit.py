@@ -62,6 +62,8 @@ class SubmitRequest:
     """A request to queue one training, or a sweep of trainings."""
 
     config: Path
+    project: Path | None = None
+    """The folder of the code; None: that of the config (`roost.config.project_folder`)."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     """As for `run`; an override may also name several values (`roost.operations.queue.sweep`)."""
@@ -107,7 +109,7 @@ def submit(request: SubmitRequest, *, report: Callable[[str], None] = _ignore) -
     prepared = _prepare(request, report)
     lab.ensure_daemon()  # before anything is made, because the running daemon may be of another version
     queued = enqueue(_create_tasks(prepared, request, conditions, report))
-    return queued.with_notes(prepared[0].plan.left_out())
+    return queued.with_notes(prepared[0].plan.notes())
 
 
 def check_requests(request: SubmitRequest) -> list[CheckRequest]:
@@ -122,6 +124,7 @@ def check_requests(request: SubmitRequest) -> list[CheckRequest]:
     return [
         CheckRequest(
             config=request.config,
+            project=request.project,
             tuning=request.tuning,
             overrides=overrides,
             device="cpu" if on_cpu else "auto",
@@ -196,7 +199,7 @@ def _prepare(request: SubmitRequest, report: Callable[[str], None]) -> list[Prep
 def _prepare_one(
     request: SubmitRequest, overrides: Sequence[str], config: Config, like: TrainingDraft | None
 ) -> PreparedTask:
-    plan = prepare_training(config, description=request.description, like=like)
+    plan = prepare_training(config, project=request.project, description=request.description, like=like)
     settings = plan.settings
     if not STEP_MODES[settings.step_mode].trains:
         raise Refused(

@@ -8,6 +8,7 @@ query: the query language of lists
 search: selects and sorts packages by a query
 search_fields: the settings and newest metrics of a package, for queries
 search_index: the search fields of all packages of a folder, in a cache
+forks: the forks of a package, for `show`
 show: `roost show`, the details of a package
 determinism_summary: the determinism of a run, for `show`
 show_data: `roost show --data`, the sets of a project

@@ -12,10 +12,9 @@ import msgspec
 from roost.analysis import analysis_folder
 from roost.analysis.analysis_folder import AnalysisSessionRequest
 from roost.base import durable
-from roost.base.errors import NotFound
 from roost.operations.reading import determinism_summary, package_schema
 from roost.operations.reading.determinism_summary import DeterminismSummary
-from roost.operations.reading.list_packages import list_packages
+from roost.operations.reading.forks import find_forks
 from roost.operations.reading.package_row import PackageSummary
 from roost.operations.reading.package_summary import summarize
 from roost.package import environment, lineage
@@ -220,7 +219,7 @@ def show(package: Path | str) -> PackageDetails:
         links=manifest.get("links", {}),
         parent=next(iter(ancestry), None),
         ancestors=ancestry[1:],
-        forks=_find_forks(opened),
+        forks=_forks(opened),
         output=package_schema.printable(str(opened.output)),
     )
 
@@ -233,12 +232,11 @@ def _device_settings(found: Sequence[Session]) -> dict[str, Any]:
     return {key: package_schema.printable(request[key]) for key in ("devices", "strategy") if key in request}
 
 
-def _find_forks(package: PackageFolder) -> list[PackageSummary]:
+def _forks(package: PackageFolder) -> list[PackageSummary]:
     try:
-        siblings = list_packages(package.path.parent)
-    except (NotFound, OSError):  # a folder that this user may not list
+        return find_forks(package.path)
+    except OSError:  # a folder that this user may not list
         return []
-    return [row for row in siblings if row.parent == package_schema.printable(package.path.name)]
 
 
 def _redact_command(command: Sequence[str]) -> str:
@@ -329,6 +327,16 @@ def _count_media(folder: Path) -> dict[int, int]:
     steps = sorted((int(one.name), one) for one in folder.iterdir() if one.name.isdecimal() and one.is_dir())
     found = {step: sum(not durable.is_staging(file.name) for file in one.iterdir()) for step, one in steps}
     return {step: number for step, number in found.items() if number}
+
+
+def list_checkpoints(package: Path) -> list[CheckpointDetails]:
+    """Returns the checkpoints of a package.
+
+    Raises:
+        NotFound: There is no such package.
+        DamagedPackage: A file of it is not as roost writes it.
+    """
+    return _checkpoints(package_schema.open_checked(package))
 
 
 def _checkpoints(package: PackageFolder) -> list[CheckpointDetails]:

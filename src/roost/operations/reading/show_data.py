@@ -41,6 +41,8 @@ class ShowDataRequest:
 
     config: Path
     """The config; or a package, whose own settings and code are used."""
+    project: Path | None = None
+    """The folder of the code of a config; None: that of the config (`roost.config.project_folder`)."""
     tuning: Path | None = None
     overrides: Sequence[str] = ()
     command: Sequence[str] = ()
@@ -108,14 +110,14 @@ def show_data(request: ShowDataRequest) -> Iterator[RunningDataInspection]:
         RoostError: The supervisor did not start.
     """
     plan = _draft_from_package(request) if request.config.is_dir() else _draft_from_config(request)
-    notes = [*plan.left_out(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
+    notes = [*plan.notes(), *one_process_notes(plan.settings, device="auto", where=plan.config.where)]
     with worker_on_copy(plan, TaskKind.DATA_REPORT, command=request.command) as started:
         yield RunningDataInspection(started.running, started.process, notes)
 
 
 def _draft_from_config(request: ShowDataRequest) -> TrainingDraft:
     config = layers.load(request.config, tuning=request.tuning, overrides=request.overrides)
-    return prepare_training(_with_placeholders(config))
+    return prepare_training(_with_placeholders(config), project=request.project)
 
 
 def _with_placeholders(config: Config) -> Config:

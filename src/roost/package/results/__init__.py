@@ -7,6 +7,7 @@ In reading order:
 - black_box: failed steps with their state and batch, for `roost debug`
 - initial_weights: the report about ``init_from``
 - predictions: the folders of predictions
+- exports: the folder of pictures, tables and weights that are written for other programs
 - check_findings: the findings of `roost check`
 - data_report: the report of `roost show --data`
 """

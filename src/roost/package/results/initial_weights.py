@@ -59,7 +59,7 @@ def require(settings: Settings, *, project: Path, where: Where) -> None:
                 setting=key,
                 received=one.path,
                 where=where(f"{key}.path") or where(key),
-                fix=f"paths start at the config's folder, {project}",
+                fix=f"paths start at the project's folder, {project}",
             )
 
 

@@ -59,6 +59,8 @@ SECURITY_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """The headers of every answer."""
+_FRAMING_CODES = frozenset(["malformed", "too_large", "slow"])
+"""Refusals after which nothing on the connection is read: where the next request begins is not certain."""
 
 
 class RequestMiddleware:
@@ -111,7 +113,7 @@ class RequestMiddleware:
                 body = await _read_body(scope, receive)
             except HttpError as refused:
                 is_logged = self._refusals_logged.try_count()
-                await send_error(refused, sent)
+                await send_error(refused, sent, closes=refused.problem.code in _FRAMING_CODES)
             else:
                 await self._app(scope, _replay_body(body, receive), sent)
         finally:
@@ -187,12 +189,14 @@ class _RateLimit:
         return True
 
 
-async def send_error(refused: HttpError, send: Send) -> None:
-    """Sends the answer to a refused request."""
+async def send_error(refused: HttpError, send: Send, *, closes: bool = False) -> None:
+    """Sends the answer to a refused request; ``closes``: and ends the connection."""
     body = msgspec.json.encode(ErrorResponse(refused.problem))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if refused.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if closes:
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -17,7 +18,7 @@ from roost.operations.queue.submit import SubmitRequest, submit, submit_continue
 from roost.operations.queue.submit_command import submit_command
 from roost.operations.reading.list_packages import entries
 from roost.operations.reading.search import FoundPackage, search
-from roost.operations.reading.show import CheckpointDetails, PackageDetails, show
+from roost.operations.reading.show import CheckpointDetails, PackageDetails, list_checkpoints, show
 from roost.operations.responses import (
     AcceptedRun,
     FileEntry,
@@ -61,6 +62,9 @@ class SubmitRun(ResourceParameters, frozen=True, kw_only=True):
 
     config: Annotated[str, Meta(min_length=1, max_length=4096)]
     """The absolute path of the config."""
+    project: Text | None = None
+    """The absolute path of the project's folder, if it is not the nearest one, from the config's folder
+    upwards, that holds the files that the config names."""
     tuning: Text | None = None
     """The absolute path of a second config, whose settings win over those of the first."""
     overrides: Lines = ()
@@ -124,15 +128,14 @@ def _show(parameters: RunParameters) -> PackageDetails:
 
 
 def _checkpoints(parameters: RunParameters) -> list[CheckpointDetails]:
-    return show(served_packages.package_path(parameters.run)).checkpoints
+    return list_checkpoints(served_packages.package_path(parameters.run))
 
 
 def _submit(parameters: SubmitRun) -> SubmitResponse:
     request = SubmitRequest(
         config=task_resources.absolute_path(parameters.config, "config"),
-        tuning=task_resources.absolute_path(parameters.tuning, "tuning")
-        if parameters.tuning is not None
-        else None,
+        project=_optional_path(parameters.project, "project"),
+        tuning=_optional_path(parameters.tuning, "tuning"),
         overrides=[*parameters.overrides, *task_resources.time_limit_override(parameters)],
         description=parameters.description,
         name=parameters.name,
@@ -140,6 +143,10 @@ def _submit(parameters: SubmitRun) -> SubmitResponse:
         command=["POST", "/api/v1/runs"],
     )
     return _to_submitted(submit(request))
+
+
+def _optional_path(text: str | None, field: str) -> Path | None:
+    return None if text is None else task_resources.absolute_path(text, field)
 
 
 def _submit_command(parameters: SubmitCommand) -> SubmitResponse:
