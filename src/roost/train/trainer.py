@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from roost.package.live_progress import ProgressFile
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.agenda import Agenda
 from roost.train.checkpointing.checkpointer import Checkpointer, Checkpoints, Stateful, StateToSave
 from roost.train.checkpointing.late_copies import LateCopies
@@ -429,6 +430,8 @@ class Trainer(TrainerRequests):
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds the state; calls `on_start`, and `on_stop` however the run ends."""
         self.publish("starting")
+        device = self.runner.device
+        accelerator_of(device).set_current(device)  # its generator is the one that checkpoints hold
         own = [self.ranks.rank] if self.has_own_seed else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()

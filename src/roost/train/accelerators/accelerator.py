@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -104,8 +105,15 @@ class Accelerator:
         return int(self._ask("current_device_index", "current_device"))
 
     def set_current(self, device: torch.device) -> None:
-        """Makes a device the current one of this process."""
-        self._ask("set_device_index", "set_device", device)
+        """Makes a device the current one of this thread; without a number it is that already."""
+        if device.index is not None:
+            self._ask("set_device_index", "set_device", device)
+
+    def use_device(self, device: torch.device) -> AbstractContextManager[object]:
+        """Returns a context in which a device is the current one. A new thread needs it for each call of the
+        runtime: its current device is 0, and the call would create a context there."""
+        context: AbstractContextManager[object] = self._module().device(device)
+        return context
 
     def why_unusable(self, device: torch.device) -> str | None:
         """Returns why a device cannot be used here, or None; torch itself refuses what it does not know."""
@@ -142,23 +150,16 @@ class Accelerator:
 
     # ---- random numbers ---------------------------------------------------------------------------------
 
-    def rng_state(self) -> Tensor:
-        """Returns the state of the current device's generator; creates a context."""
-        state: Tensor = self._module().get_rng_state()
-        return state
-
-    def set_rng_state(self, state: Tensor) -> None:
-        """Restores the state of the current device's generator.
-
-        Raises:
-            RuntimeError: The state is of another version of torch.
-        """
-        self._module().set_rng_state(state)
+    def generators(self) -> Sequence[torch.Generator]:
+        """Returns the generator of each device, in the order of their numbers; empty if torch has none, or
+        before the type is in use. Their states are on the host: to read or set one neither waits for the
+        device nor creates a context on it."""
+        return ()
 
     def generator(self) -> torch.Generator | None:
-        """Returns the current device's generator, or None. Reading its state does not wait for the
-        device."""
-        return None
+        """Returns the generator of the current device, or None."""
+        found = self.generators()
+        return found[self.current_index()] if found else None
 
     # ---- work -------------------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ Never run: no machine with a GPU was available. The calls and their order were c
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from roost.train.accelerators.accelerator import Accelerator, DeviceEvent, DeviceStream, float32_precision
 
@@ -47,7 +47,11 @@ class Cuda(Accelerator):
         return torch.cuda.current_device()
 
     def set_current(self, device: torch.device) -> None:
-        torch.cuda.set_device(device)
+        if device.index is not None:
+            torch.cuda.set_device(device)
+
+    def use_device(self, device: torch.device) -> AbstractContextManager[object]:
+        return torch.cuda.device(device)
 
     def why_unavailable(self) -> str:
         return f"no GPU is visible: {why_no_gpu()}"
@@ -83,14 +87,8 @@ class Cuda(Accelerator):
 
     # ---- random numbers ---------------------------------------------------------------------------------
 
-    def rng_state(self) -> Tensor:
-        return torch.cuda.get_rng_state()
-
-    def set_rng_state(self, state: Tensor) -> None:
-        torch.cuda.set_rng_state(state)
-
-    def generator(self) -> torch.Generator | None:
-        return torch.cuda.default_generators[torch.cuda.current_device()]
+    def generators(self) -> Sequence[torch.Generator]:
+        return torch.cuda.default_generators
 
     # ---- work -------------------------------------------------------------------------------------------
 

@@ -173,8 +173,9 @@ class Staging:
 
     def wait(self) -> None:
         """Waits until the GPUs have copied; called before the bytes are read."""
-        for _, event in self._events:
-            event.synchronize()
+        for device, event in self._events:
+            with accelerator_of(device).use_device(device):  # mostly called by a thread of its own
+                event.synchronize()
         self._deferred, self._gpu_sources = [], []  # frees tensors that training has replaced meanwhile
 
 
