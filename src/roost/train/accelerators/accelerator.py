@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from roost.train.accelerators.device_errors import is_device_error
 
 
 class DeviceEvent(Protocol):
@@ -136,6 +138,10 @@ class Accelerator:
         """Returns the model of a device; None if torch does not know it."""
         return None
 
+    def uuid(self, index: int) -> str | None:
+        """Returns the UUID of a device, without a prefix; None if torch does not know it."""
+        return None
+
     def properties(self) -> list[dict[str, Any]]:
         """Returns name, memory in MB, capability and UUID of each device, as far as torch knows them."""
         return []
@@ -147,6 +153,11 @@ class Accelerator:
     def numeric_flags(self) -> dict[str, Any]:
         """Returns torch's settings that change bits on this type, for ``environment.json``."""
         return {"matmul_precision": float32_precision(getattr(torch.backends.mkldnn, "matmul", None))}
+
+    def inexact_reasons(self, module: nn.Module) -> list[str]:
+        """Returns why a run with this module does not continue with the same bits on this type, whatever the
+        settings."""
+        return []
 
     # ---- random numbers ---------------------------------------------------------------------------------
 
@@ -252,7 +263,9 @@ class Accelerator:
             one = torch.ones(8, 8, device=device)
             with self.autocast(dtype):
                 return (one @ one).dtype is dtype
-        except RuntimeError:
+        except RuntimeError as error:
+            if is_device_error(error):
+                raise
             return False
 
     def has_fused(self, optimizer: str) -> bool:
