@@ -449,7 +449,8 @@ class Trainer(TrainerRequests):
                 )
             for hook in self.calls.start:
                 hook.on_start(self)
-            for reason in self.loaders["train"].inexact_reasons():
+            of_model = accelerator_of(device).inexact_reasons(self.runner)
+            for reason in [*of_model, *self.loaders["train"].inexact_reasons()]:
                 self.note_inexact(reason)
             if self.recovery.on_non_finite == "rollback" and self.checkpoints and not self.checkpoints.newest:
                 self.save("start")  # otherwise there would be nothing to return to
