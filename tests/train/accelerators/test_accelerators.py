@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from roost.devices import device_types
+from roost.package import environment
 from roost.train.accelerators import registry
 from roost.train.accelerators.accelerator import Accelerator, float32_precision
 from roost.train.accelerators.cpu import Cpu
@@ -137,7 +138,30 @@ def test_rocm_is_a_build_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", "6.2.41133")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert "built without" not in why_no_gpu()
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    assert "built without" not in why_no_gpu() and "rocm-smi" in why_no_gpu()
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "7")
+    assert "HIP_VISIBLE_DEVICES is '7'" in why_no_gpu()
+
+
+def test_what_changes_the_bits_of_cuda_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fact under a name that is compared when a run continues."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.delenv("NCCL_PROTO", raising=False)
+    cuda = accelerator_of("cuda")
+    flags, versions = cuda.numeric_flags(), cuda.versions()
+    assert {*flags, *versions} <= environment._COMPARED.keys()
+    assert (flags["tf32_override"], flags["nccl_algorithm"], flags["nccl_protocol"]) == ("0", "Ring", None)
+    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not before
+    try:
+        assert cuda.numeric_flags()["allow_bf16_reduced_precision_reduction"] is not before
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
+    if torch.version.cuda is None:
+        assert versions["cublas"] is None
 
 
 def test_a_precision_is_read_by_its_new_name_or_its_old_one() -> None:
