@@ -199,8 +199,9 @@ class Accelerator:
         return event
 
     def pinned_memory(self, num_bytes: int) -> Tensor:
-        """Returns (num_bytes,) uint8 on the host, into which a device can copy asynchronously."""
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        """Returns (num_bytes,) uint8 or more on the host, into which a device can copy asynchronously.
+        Torch's allocator of such memory takes powers of two: all that it takes is returned."""
+        return torch.empty(1 << (num_bytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
 
     def profiler_activity(self) -> torch.profiler.ProfilerActivity | None:
         """Returns the activity by which torch's profiler traces the device itself, or None."""

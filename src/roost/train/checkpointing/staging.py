@@ -26,7 +26,7 @@ class StagingMemory:
     copy.
 
     Args:
-        new: Returns (num_bytes,) uint8 on the host.
+        new: Returns (num_bytes,) uint8 on the host, or more, which is used too.
     """
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
