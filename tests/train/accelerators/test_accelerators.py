@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from roost.devices import device_types
 from roost.package import environment
@@ -123,6 +124,39 @@ def test_cuda_pins_and_fuses(monkeypatch: pytest.MonkeyPatch) -> None:
         assert calls.pop() == ("empty", taken, ("dtype", torch.uint8), ("pin_memory", True))
     assert cuda.has_fused("torch.optim.AdamW") and not cuda.has_fused("torch.optim.Adagrad")
     assert (cuda.collective_backend, cuda.name_for_rank(2)) == ("nccl", "cuda:2")
+
+
+def test_the_dropout_of_cudnn_is_named_inexact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the layers of an RNN, and nowhere else: cuDNN keeps a generator of its own for it."""
+    net = nn.ModuleDict(
+        {
+            "encoder": nn.LSTM(2, 2, num_layers=2, dropout=0.1),
+            "decoder": nn.GRU(2, 2, num_layers=3, dropout=0.5),
+            "plain": nn.LSTM(2, 2, num_layers=2),
+            "single": nn.ModuleList([nn.GRU(2, 2), nn.Dropout(0.3), nn.GRU(2, 2)]),
+        }
+    )
+    reasons = accelerator_of("cuda").inexact_reasons(net)
+    assert [next(name for name in net if name in reason) for reason in reasons] == ["encoder", "decoder"]
+    assert all("cuDNN" in reason for reason in reasons)
+    (alone,) = accelerator_of("cuda").inexact_reasons(net["encoder"])
+    assert "LSTM" in alone
+    assert accelerator_of("cpu").inexact_reasons(net) == []
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)  # torch's own kernels draw from its generator
+    assert accelerator_of("cuda").inexact_reasons(net) == []
+
+
+def test_a_model_on_several_devices_is_named_inexact() -> None:
+    """Of their generators checkpoints hold one."""
+
+    def spread(*devices: str) -> Any:
+        parameters = [SimpleNamespace(device=torch.device(one)) for one in devices]
+        return SimpleNamespace(parameters=lambda: parameters, named_modules=list)
+
+    cuda = accelerator_of("cuda")
+    assert cuda.inexact_reasons(spread("cuda:0", "cpu", "cuda:0")) == []
+    (reason,) = cuda.inexact_reasons(spread("cuda:0", "cuda:1"))
+    assert "several devices" in reason
 
 
 def test_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,12 @@ class Accelerator:
     def inexact_reasons(self, module: nn.Module) -> list[str]:
         """Returns why a run with this module does not continue with the same bits on this type, whatever the
         settings."""
-        return []
+        devices = {one.device for one in module.parameters() if one.device.type == self.type}
+        return (
+            ["a model on several devices: checkpoints hold one's random generator"]
+            if len(devices) > 1
+            else []
+        )
 
     # ---- random numbers ---------------------------------------------------------------------------------
 

@@ -115,9 +115,10 @@ class Cuda(Accelerator):
     def inexact_reasons(self, module: nn.Module) -> list[str]:
         # The dropout between the layers of an RNN has a generator of cuDNN's own (MIOpen's), for each device.
         # Torch seeds it at its first use, from CUDA's, and has no function that reads or sets it.
+        found = super().inexact_reasons(module)
         if not torch.backends.cudnn.enabled:
-            return []
-        return [
+            return found
+        return found + [
             f"the dropout between the layers of {name or type(one).__name__}, whose random generator belongs "
             "to cuDNN and cannot be saved (nn.Dropout between single layers can)"
             for name, one in module.named_modules()
