@@ -22,7 +22,7 @@ IN_CI = os.environ.get("ROOST_CI") == "1"
 MARKERS = (
     "needs_program(name): runs a program of Debian; skipped with a reason where it is missing, failed in CI",
     "needs_cgroup: makes a cgroup; skipped with a reason where the machine has none (why_no_cgroup)",
-    "needs_gpu: runs on a CUDA card; skipped where there is none, failed there in `make gpu`",
+    "needs_gpu(count=1): runs on CUDA cards; skipped where there are fewer; without one failed in `make gpu`",
     "soak: takes longer than CI may; only `make soak` runs it",
 )
 LAUNCHERS = (
@@ -71,10 +71,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
         if program == "strace" and not _may_trace():
             pytest.skip("strace may not trace here: ptrace is refused")
-    if item.get_closest_marker("needs_gpu") and not _has_gpu():
-        if os.environ.get("ROOST_GPU") == "1":
-            pytest.fail("torch sees no GPU", pytrace=False)
-        pytest.skip("there is no GPU (make gpu)")
+    if (marker := item.get_closest_marker("needs_gpu")) is not None:
+        _require_gpus(*marker.args, rehearses=item.path.parent.name == "gpu")
     if item.get_closest_marker("needs_cgroup") and not cgroup.can_create():
         reason = why_no_cgroup()
         if reason is None:
@@ -101,10 +99,16 @@ def why_no_cgroup() -> str | None:
     return None if os.geteuid() == 0 else "cgroup v2 is not delegated to this user"
 
 
-def _has_gpu() -> bool:
+def _require_gpus(count: int = 1, *, rehearses: bool) -> None:
     import torch
 
-    return torch.cuda.is_available()
+    if rehearses and count == 1 and os.environ.get("ROOST_REHEARSE") == "1":  # tests/gpu/device.py
+        return
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if found == 0 and os.environ.get("ROOST_GPU") == "1":
+        pytest.fail("torch sees no GPU", pytrace=False)
+    if found < count:
+        pytest.skip(f"{f'{count} GPUs are needed' if found else 'there is no GPU'} (make gpu)")
 
 
 @cache

@@ -48,7 +48,33 @@ def test_a_piece_is_ended_at_the_limit() -> None:
 
 
 def test_the_marked_tests_are_found() -> None:
-    assert "tests/train/step/test_device_clock.py" in gpu_suite.marked_tests()
+    marked = gpu_suite.marked_tests()
+    assert "tests/train/step/test_device_clock.py" in marked
+    assert not any(file.startswith("tests/gpu/") for file in marked), "these are pieces of their own"
+
+
+def test_each_proof_is_a_piece() -> None:
+    files = sorted(Path(gpu_suite.REPOSITORY, "tests/gpu").glob("test_*.py"))
+    assert files and {f"tests/gpu/{file.name}" for file in files} == set(gpu_suite.proofs())
+    assert set(gpu_suite.proofs()) <= gpu_suite.PIECES.keys()
+
+
+def test_what_failed_is_run_again_with_blocking_launches(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "test_card.py"
+    file.write_text(
+        "import os\ndef test_good(): pass\n"
+        "def test_bad(): assert os.environ.get('CUDA_LAUNCH_BLOCKING') == '1', 'asynchronous'\n"
+    )
+    cache = f"cache_dir={tmp_path / 'cache'}"
+    piece = ["-m", "pytest", "-q", "--rootdir", str(tmp_path), "-p", "no:xdist", "-o", cache, str(file)]
+    monkeypatch.setattr(gpu_suite, "PIECES", {"proof": piece})
+    assert gpu_suite.main() == 1
+    results = json.loads(suite.read_text())
+    assert "1 failed, 1 passed" in results["proof"]["output"]
+    again = results["proof: what failed, blocking"]
+    assert again["passed"] and "1 passed" in again["output"]
 
 
 def test_an_interpreter_without_the_libraries_is_refused() -> None:

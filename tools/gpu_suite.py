@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +27,37 @@ RESULTS = REPOSITORY / "bench" / "gpu_results.json"
 MARK = "@pytest.mark.needs_gpu"
 
 
+PYTEST = (
+    *("-m", "pytest", "-m", "needs_gpu", "-q"),
+    # The interpreter may lack the plugin for timeouts.
+    *("-W", "ignore::pytest.PytestConfigWarning", "-W", "ignore::pytest.PytestUnknownMarkWarning"),
+)
+FIRST_PROOFS = ("card", "copies", "skipped_steps", "host_waits", "device_failures", "promised_memory")
+"""Those that tell most in least time."""
+
+
 def marked_tests() -> list[str]:
-    """The files with tests that need a GPU: importing all others would ask for their libraries, too."""
+    """The files outside of tests/gpu with tests that need a GPU: importing all others would ask for their
+    libraries, too."""
     files = sorted((REPOSITORY / "tests").rglob("test_*.py"))
     return [file.relative_to(REPOSITORY).as_posix() for file in files if f"\n{MARK}" in file.read_text()]
 
 
+def proofs() -> list[str]:
+    """The files of tests/gpu, `FIRST_PROOFS` in front."""
+    names = [file.stem.removeprefix("test_") for file in (REPOSITORY / "tests/gpu").glob("test_*.py")]
+    ordered = [*FIRST_PROOFS, *sorted(set(names).difference(FIRST_PROOFS))]
+    return [f"tests/gpu/test_{name}.py" for name in ordered]
+
+
 PIECES = {
-    "tests": [
-        "-m",
-        "pytest",
-        "-m",
-        "needs_gpu",
-        "-q",
-        "-W",
-        "ignore::pytest.PytestConfigWarning",
-        *marked_tests(),
-    ],
+    "tests": [*PYTEST, *marked_tests()],
+    **{file: [*PYTEST, file] for file in proofs()},
     "bench/gpu.py": ["bench/gpu.py", "--rounds", "3"],
 }
 """Arguments of the interpreter for each piece; one that needs more than nine minutes is cut in two here."""
+BLOCKING = {"CUDA_LAUNCH_BLOCKING": "1"}
+"""Waits for each kernel, so that an error comes up where it was made."""
 MODULES = ("torch", "numpy", "click", "rich", "msgspec", "yaml", "pynvml", "pytest")
 """What the interpreter must have for the pieces to start."""
 MOST_OUTPUT = 12_000
@@ -75,12 +87,22 @@ def main() -> int:
             continue
         print(f"{name}: running, at most {options.limit} s", flush=True)
         results[name] = {"machine": machine, **run_piece(arguments, options.limit)}
-        write_results(results)
-        print(results[name]["output"], end="", flush=True)
-        print(f"{name}: {results[name]['end']}, {results[name]['seconds']} s", flush=True)
+        report(results, name)
         if not results[name]["passed"]:
             failed.append(name)
+            if "pytest" in arguments:
+                again = f"{name}: what failed, blocking"
+                found = run_piece([*arguments, "--last-failed"], options.limit, BLOCKING)
+                results[again] = {"machine": machine, **found}
+                report(results, again)
     return 1 if failed else 0
+
+
+def report(results: dict[str, Any], name: str) -> None:
+    """Keeps and prints the result of a piece."""
+    write_results(results)
+    print(results[name]["output"], end="", flush=True)
+    print(f"{name}: {results[name]['end']}, {results[name]['seconds']} s", flush=True)
 
 
 def what_is_missing() -> str | None:
@@ -117,11 +139,12 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def run_piece(arguments: list[str], limit: int) -> dict[str, Any]:
+def run_piece(arguments: list[str], limit: int, variables: Mapping[str, str] = {}) -> dict[str, Any]:
     """Runs one piece in a process of its own; its output and how it ended."""
     paths = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
         **os.environ,
+        **variables,
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

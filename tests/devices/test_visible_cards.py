@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import importlib.util
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -136,6 +139,18 @@ def test_why_there_is_none(monkeypatch: pytest.MonkeyPatch, messages: Messages) 
     assert "nvidia-smi" in visible_cards.no_cards_reason({})
     assert visible_cards.no_cards_reason({"ROOST_DEVICES": "sim:1x24GB"}).startswith("ROOST_DEVICES ")
     messages.check(visible_cards.no_cards_reason({"ROOST_DEVICES": "sim:1x24GB"}))
+
+
+def test_a_torch_for_rocm_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    (tmp_path / "version.py").write_text("cuda: Optional[str] = None\nhip: Optional[str] = '6.4.43482'\n")
+    found = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: found)
+    assert not visible_cards.torch_has_cuda(), "no card of AMD's is leased"
+    reason = visible_cards.no_cards_reason({})
+    assert "ROCm" in reason and "without" not in reason
+    messages.check(reason)
 
 
 def test_torch_computes_on_no_simulated_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,34 @@ def test_a_difference_is_described(key: str, value: object, old: str, new: str, 
     assert old in line and new in line and line.index(old) < line.rindex(new)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hip", "6.4"),
+        ("cublas", "12.9.1"),
+        ("tf32_override", "0"),
+        ("allow_fp16_reduced_precision_reduction", False),
+        ("allow_bf16_reduced_precision_reduction", False),
+        ("allow_fp16_accumulation", True),
+    ],
+)
+def test_what_changes_bits_on_a_gpu_alone_is_compared(key: str, value: object) -> None:
+    gpu = {**STACK, "device": "cuda", key: "another"}
+    (line,) = environment.stack_differences(gpu, {**gpu, key: value})
+    assert "another" in line and str(value) in line
+    older = {name: found for name, found in gpu.items() if name != key}
+    assert environment.stack_differences(older, gpu) == [], "an older roost did not record it"
+
+
+@pytest.mark.parametrize("key", ["nccl", "nccl_algorithm", "nccl_protocol"])
+def test_nccl_counts_between_ranks(key: str) -> None:
+    one, other = {**STACK, key: "Ring"}, {**STACK, key: "Tree"}
+    assert environment.stack_differences(one, other) == []
+    several = {"ranks": 2, "strategy": "ddp"}
+    (line,) = environment.stack_differences({**one, **several}, {**other, **several})
+    assert "Ring" in line and "Tree" in line
+
+
 def test_before_there_could_be_several_ranks_there_was_one() -> None:
     older = {key: value for key, value in STACK.items() if key not in ("ranks", "strategy")}
     ranks, strategy = environment.stack_differences(older, {**STACK, "ranks": 2, "strategy": "ddp"})
@@ -169,7 +197,8 @@ def test_the_capture_is_plain_and_complete(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    for name in ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"):
+        monkeypatch.delenv(name, raising=False)
     before = environment.stack("cpu", CPU)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -179,7 +208,8 @@ def test_switches_of_torch_are_part_of_the_stack(monkeypatch: pytest.MonkeyPatch
     changed = {"deterministic": True, "deterministic_warn_only": True}
     assert now == {**before, **changed} != before
     cuda = accelerator_of("cuda").numeric_flags()
-    assert cuda.pop("cublas_workspace") is None
+    variables = ("cublas_workspace", "tf32_override", "nccl_algorithm", "nccl_protocol")
+    assert {name: cuda.pop(name) for name in variables} == dict.fromkeys(variables)
     assert cuda.keys() > before.keys() & cuda.keys() and None not in cuda.values()
     assert cuda.keys() > {"cudnn_benchmark", "convolution_precision", "rnn_precision"}
 
@@ -204,7 +234,8 @@ def test_the_gpus_are_listed() -> None:
     found = environment.capture("cuda", accelerator_of("cuda"), seed=0, determinism="seeded")
     assert json.loads(json.dumps(found)) == found
     assert len(found["gpus"]) == torch.cuda.device_count() and found["gpus"][0]["memory_mb"] > 0
-    assert None not in found["stack"].values()
+    known = ("cuda", "cudnn", "cublas", "nccl", "device_name", "matmul_precision", "cudnn_benchmark")
+    assert [name for name in known if found["stack"][name] is None] == []
 
 
 def _git(folder: Path, *arguments: str) -> None:

@@ -19,6 +19,7 @@ class FakeCuda:
         self.free_mb, self.ooms = 9_000.0, 0
         self.fractions: dict[int, float] = {}
         self.resets: list[int] = []
+        self.uuids: list[str | None] = [None] * count
 
     def put_in_place(self, patch: pytest.MonkeyPatch) -> None:
         for name, found in {
@@ -30,7 +31,9 @@ class FakeCuda:
             "memory_reserved": lambda index: int(self.reserved[index] * MB),
             "memory_stats": lambda index: {"num_ooms": self.ooms},
             "mem_get_info": lambda index: (int(self.free_mb * MB), 10_000 * MB),
-            "get_device_properties": lambda index: SimpleNamespace(total_memory=10_000 * MB),
+            "get_device_properties": lambda index: SimpleNamespace(
+                total_memory=10_000 * MB, uuid=self.uuids[index]
+            ),
             "set_per_process_memory_fraction": lambda share, index: self.fractions.update({index: share}),
             "reset_peak_memory_stats": self._reset,
         }.items():

@@ -7,7 +7,7 @@ by streams and events takes place too late, and has wrong bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,7 +116,8 @@ class SimulatedAccelerator(Accelerator):
         self.current = self.main
         self.streams = [self.main]
         self.is_used = True
-        self.random = torch.Generator()
+        self.random, self.other_random = torch.Generator(), torch.Generator()
+        """The generators of the current device, and of one that this process does not train on."""
         self.reserved = self.peak = self.peak_allocated = 0
 
     def put_in_place(self, patch: pytest.MonkeyPatch) -> None:
@@ -142,16 +143,14 @@ class SimulatedAccelerator(Accelerator):
     def set_current(self, device: torch.device) -> None:
         self.calls.append(f"current device {device}")
 
-    def rng_state(self) -> Tensor:
-        self.calls.append("read the generator")
-        return self.random.get_state()
+    @contextmanager
+    def use_device(self, device: torch.device) -> Iterator[None]:
+        self.calls.append(f"current device {device} for a while")
+        yield
 
-    def set_rng_state(self, state: Tensor) -> None:
-        self.calls.append("set the generator")
-        self.random.set_state(state)
-
-    def generator(self) -> torch.Generator | None:
-        return self.random
+    def generators(self) -> Sequence[torch.Generator]:
+        self.calls.append("read the generators")
+        return self.random, self.other_random
 
     def synchronize(self) -> None:
         self.calls.append("the host waits for everything")

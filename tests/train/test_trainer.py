@@ -21,6 +21,7 @@ from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.package.checkpoints import checkpoint
 from roost.package.live_progress import ProgressFile, read
 from roost.train import trainer as trainer_module
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
 from roost.train.hook import Hook, Phase
@@ -139,6 +140,18 @@ class Weighted(roost.Runner):
         x, weight = batch
         losses = (self.net(x).squeeze(1) - x.sum(1)).square()
         return {"loss": (losses * weight).sum() / weight.sum(), "weight": weight.sum()}
+
+
+def test_the_device_of_the_runner_is_the_current_one_and_may_be_inexact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a loop without a worker, too: checkpoints hold the generator of the current device."""
+    cpu, found = accelerator_of("cpu"), []
+    monkeypatch.setattr(cpu, "set_current", found.append)
+    monkeypatch.setattr(cpu, "inexact_reasons", lambda module: [f"the {type(module).__name__}"])
+    trainer = plain(built(MLP), Still(), until=2)
+    trainer.fit()
+    assert found == [torch.device("cpu")] and trainer.inexact == ["the MLP"]
 
 
 def test_accumulation_equals_one_big_batch() -> None:

@@ -57,6 +57,21 @@ def test_torch_is_held_to_the_promise(cuda: FakeCuda, monkeypatch: pytest.Monkey
     assert cuda.fractions == {0: 0.45, 1: 0.45}
 
 
+def test_of_unlike_cards_torch_may_count_another_one_first(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA counts the fastest first, the driver by the bus."""
+    own, other = CardProcess(os.getpid(), "ada", 500), CardProcess(os.getpid(), "ada", 900)
+    cards = [
+        Card(0, "GPU-aa", "old", 10_240, 9_000, (other,)),
+        Card(1, "GPU-bb", "new", 10_240, 9_000, (own,)),
+    ]
+    monkeypatch.setattr(visible_cards, "cards", lambda: cards)
+    cuda.uuids = ["bb", "aa"]
+    card_memory.limit_to_reservation(5_000, "cuda", is_rank=False)
+    assert cuda.fractions == {0: 0.45, 1: 0.41}
+
+
 @pytest.mark.parametrize(
     ("found", "driver"),
     [

@@ -70,11 +70,24 @@ def test_each_says_all_of_it(name: str, expected: dict[str, Any]) -> None:
 
 
 def test_seeded_leaves_a_gpu_its_own_algorithms() -> None:
-    torch_settings.apply(settings(), device="cuda:1", first=None)
+    torch_settings.apply(settings(), device="cuda", first=None)
     assert flags() == {**SEEDED, "algorithms": 0}
     assert torch.utils.deterministic.fill_uninitialized_memory, (
         "as torch has it, if the project asks for them"
     )
+
+
+@pytest.mark.parametrize("level", ["off", "seeded", "strict"])
+def test_the_device_becomes_the_current_one_when_all_is_set(
+    level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever its number: checkpoints hold the generator of the current device."""
+    found: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: found.append((device, flags())))
+    torch_settings.apply(settings(determinism=level), device="cuda:1", first=None)
+    assert found == [(torch.device("cuda", 1), flags())], "cuBLAS reads its variable when CUDA starts"
+    torch_settings.apply(settings(determinism=level), device="cuda", first=None)
+    assert len(found) == 1, "without a number it is the current one, and CUDA need not start"
 
 
 @pytest.mark.parametrize("name", ["off", "seeded", "strict"])

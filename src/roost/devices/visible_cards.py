@@ -45,6 +45,8 @@ def no_cards_reason(environment: Mapping[str, str] = os.environ) -> str:
     if inventory.excludes_real_cards(environment):
         return f"{inventory.VARIABLE} is {environment[inventory.VARIABLE]!r}"
     if not torch_has_cuda():
+        if _torch_was_built_for("hip"):
+            return "torch here was built for ROCm, and roost lists NVIDIA's cards only"
         return "torch here was built without CUDA"
     if (value := environment.get(VARIABLE)) is not None:
         return f"{VARIABLE} is {value!r}"
@@ -57,12 +59,17 @@ def torch_can_compute(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def torch_has_cuda() -> bool:
-    """Whether torch was built for CUDA, according to its files."""
+    """Whether torch was built for NVIDIA's CUDA, according to its files. A build for ROCm was not: on AMD's
+    GPUs it computes under the name of CUDA, but no card of them is listed here."""
+    return _torch_was_built_for("cuda")
+
+
+def _torch_was_built_for(library: str) -> bool:
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False
     file = Path(found.origin).with_name("version.py")
-    return re.search(r"^cuda\b.*= *['\"]", file.read_text(), re.MULTILINE) is not None
+    return re.search(rf"^{library}\b.*= *['\"]", file.read_text(), re.MULTILINE) is not None
 
 
 def most_free(found: Sequence[Card], count: int) -> list[Card]:

@@ -22,6 +22,8 @@ from roost.base.errors import Refused
 NAME = "environment.json"
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
     "CUBLAS_WORKSPACE_CONFIG",
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -46,7 +48,10 @@ _MAX_DIFF_BYTES = 1 << 20
 _COMPARED = {
     "torch": "torch",
     "cuda": "CUDA",
+    "hip": "HIP",
     "cudnn": "cuDNN",
+    "cublas": "cuBLAS",
+    "nccl": "NCCL",
     "numpy": "NumPy",
     "device": "device",
     "ranks": "number of ranks",
@@ -61,8 +66,14 @@ _COMPARED = {
     "cudnn_benchmark": "cuDNN benchmark",
     "cudnn_deterministic": "cuDNN deterministic",
     "cublas_workspace": "CUBLAS_WORKSPACE_CONFIG",
+    "allow_fp16_reduced_precision_reduction": "reduced precision of fp16 sums",
+    "allow_bf16_reduced_precision_reduction": "reduced precision of bf16 sums",
+    "allow_fp16_accumulation": "accumulation in fp16",
+    "tf32_override": "NVIDIA_TF32_OVERRIDE",
+    "nccl_algorithm": "NCCL_ALGO",
+    "nccl_protocol": "NCCL_PROTO",
 }
-
+_OF_SEVERAL_RANKS = ("nccl", "nccl_algorithm", "nccl_protocol")
 
 _SINGLE_RANK = {"ranks": 1, "strategy": "single"}
 """The values of a stack that was recorded before roost had ranks."""
@@ -224,12 +235,14 @@ def stack_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     """Returns the differences of two stacks that make the rest of a run inexact, a text for each.
 
     Deterministic algorithms are not compared on the CPU: if their absence may change bits, that is a separate
-    reason (`roost.worker.torch_settings`).
+    reason (`roost.worker.torch_settings`). NCCL is compared if there are several ranks.
     """
     then, now = {**_SINGLE_RANK, **then}, {**_SINGLE_RANK, **now}
     on_cpu = then.get("device") == now.get("device") == "cpu"
+    ignored = {"deterministic"} if on_cpu else set()
+    ignored.update(_OF_SEVERAL_RANKS if then["ranks"] == now["ranks"] == 1 else ())
     return [
         f"{words} was {then[key]}, is {now[key]}"
         for key, words in _COMPARED.items()
-        if key in then and key in now and then[key] != now[key] and not (on_cpu and key == "deterministic")
+        if key in then and key in now and then[key] != now[key] and key not in ignored
     ]

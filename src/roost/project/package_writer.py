@@ -245,7 +245,11 @@ def _checkpoint_settings(package: PackageFolder) -> CheckpointSettings:
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        from roost.train.accelerators.device_errors import is_device_error  # imports torch
+
+        if is_device_error(error):
+            raise
         fix = "give a number, or a tensor with one element"
         raise Refused("is not a number", setting=f"metrics.{name}", received=value, fix=fix) from None
 

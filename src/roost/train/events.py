@@ -11,6 +11,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.package.records import STATS
+from roost.train.accelerators.device_errors import is_device_error
 from roost.train.accelerators.registry import accelerator_of
 from roost.train.distributed.ranks import ALONE, Ranks
 
@@ -280,6 +281,8 @@ def _table(names: Names, values: list[Any]) -> Tensor:
     try:
         return _stacked(values).reshape(-1, len(names))
     except (RuntimeError, TypeError, ValueError) as error:
+        if is_device_error(error):  # a row is the first to wait for the device
+            raise
         bad = next((place for place, value in enumerate(values) if not _is_number(value)), 0)
         raise ContractError(
             "is not a single number",
@@ -297,7 +300,9 @@ def _stacked(values: list[Any]) -> Tensor:
     if len(tensors) == len(values) and len({tensor.dtype for tensor in tensors}) == 1:
         try:
             return torch.stack(values).detach().to(_wide_dtype(tensors[0].device)).reshape(len(values))
-        except RuntimeError:
+        except RuntimeError as error:
+            if is_device_error(error):
+                raise
             return _one_by_one(values, tensors)  # on several devices, or of shapes like () and (1,)
     return _one_by_one(values, tensors)
 

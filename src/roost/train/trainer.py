@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from roost.package.checkpoints.checkpoint import Manifest
 from roost.package.live_progress import ProgressFile
+from roost.train.accelerators.registry import accelerator_of
 from roost.train.agenda import Agenda
 from roost.train.checkpointing.checkpointer import Checkpointer, StateToSave
 from roost.train.checkpointing.checkpoints import Checkpoints, Stateful
@@ -458,6 +459,8 @@ class Trainer(TrainerRequests):
     def _running(self, checkpoint: int | None, resume: bool) -> Iterator[None]:
         """Restores or seeds the state; calls `on_start`, and `on_stop` however the run ends."""
         self.publish("starting")
+        device = self.runner.device
+        accelerator_of(device).set_current(device)  # its generator is the one that checkpoints hold
         own = [self.ranks.rank] if self.has_own_seed else []
         seeding.seed_all(seeding.mix(self.seed, "train", *own))
         self.runner.train()
@@ -475,7 +478,8 @@ class Trainer(TrainerRequests):
                 )
             for hook in self.calls.start:
                 hook.on_start(self)
-            for reason in self.loaders["train"].inexact_reasons():
+            of_model = accelerator_of(device).inexact_reasons(self.runner)
+            for reason in [*of_model, *self.loaders["train"].inexact_reasons()]:
                 self.note_inexact(reason)
             if self.recovery.on_non_finite == "rollback" and self.checkpoints and not self.checkpoints.newest:
                 self.save("start")  # otherwise there would be nothing to return to

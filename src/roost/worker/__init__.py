@@ -13,6 +13,7 @@ debug/: ``roost debug``, and breakpoints
 ranks/: rank and world size, rendezvous, diagnosis of lost ranks
 torch_settings: determinism and threads, applied to torch
 card_memory: limit and measurement of card memory
+card_limit: the hook that limits it again when the GPU's libraries are loaded
 worker_signals: signals, turned into a stop request or a dump of stacks
 caller_watch: the end of a task whose caller is gone
 worker_output: output streams that survive a full disk

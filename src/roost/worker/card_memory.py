@@ -11,7 +11,7 @@ from typing import Any
 
 from roost.base.errors import RoostError
 from roost.devices import visible_cards
-from roost.devices.card import TYPICAL_CONTEXT_MB
+from roost.devices.card import TYPICAL_CONTEXT_MB, Card
 from roost.worker.causes import memory_causes as causes
 
 _MB = 2**20
@@ -119,13 +119,20 @@ def _card_usage() -> dict[str, Any] | None:
     }
 
 
+def _card_of(index: int, uuid: str | None) -> Card:
+    """Returns the card of torch's device ``index``: that with its UUID, since of unlike cards CUDA may take
+    the fastest first; else, such as of a MIG instance, that of the same number."""
+    found = visible_cards.cards()
+    return next((card for card in found if uuid and card.id.removeprefix("GPU-") == uuid), found[index])
+
+
 def _driver_mb(index: int) -> float | None:
     """Returns the memory that the driver uses on a card for this process, in addition to the tensors; None if
     it is not known."""
     from roost.train.accelerators.registry import leased_accelerator
 
     try:
-        users: Sequence[Any] = visible_cards.cards()[index].users
+        users: Sequence[Any] = _card_of(index, leased_accelerator().uuid(index)).users
     except (RoostError, IndexError):
         return None
     own = [user for user in users if user.pid == os.getpid()]

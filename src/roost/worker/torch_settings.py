@@ -27,6 +27,9 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
       deterministic algorithms; an operation without one warns.
     - strict: deterministic algorithms only, cuBLAS's included (an operation without one raises); no TF32.
 
+    Last, makes the device the current one: the project's code may mean it by ``"cuda"``, and its generator is
+    the one that checkpoints hold.
+
     Call it once, before the project is imported, so that torch settings made by the project's code win; and
     before CUDA starts, because cuBLAS reads its environment variable at that moment.
 
@@ -38,6 +41,11 @@ def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -
     before = first["stack"] if first is not None else {}
     level = settings.determinism
     _set_threads(settings, before)
+    _set_kernels(level, before, device=device)
+    accelerator_of(device).set_current(torch.device(device))
+
+
+def _set_kernels(level: str, before: Mapping[str, Any], *, device: str) -> None:
     torch.backends.cudnn.benchmark = level == "off"
     torch.backends.cudnn.deterministic = level != "off"
     if level != "seeded":

@@ -24,6 +24,7 @@ from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.hooks import TimeLimit
 from roost.train.trainer import Trainer
 from roost.worker import card_memory, torch_settings
+from roost.worker.card_limit import CardLimit
 from roost.worker.initialize_task import Initialize
 from roost.worker.ranks import rank_environment, rank_join
 from roost.worker.worker_signals import StopSignals
@@ -79,6 +80,8 @@ def build_trainer(
         initial_weights.write(package.path, experiment.began_with)
     if session.request.initialize and begins:
         experiment.hooks.append(Initialize(package))
+    if session.request.reserved_mb is not None:
+        experiment.hooks.append(CardLimit(session.request.reserved_mb, device, is_rank=ranks.are_several))
     if (ends := os.environ.get(DEADLINE_VARIABLE)) is not None:
         started = float(session.recorded.started or time.time())
         experiment.hooks.append(TimeLimit(parse_timestamp(ends, setting=DEADLINE_VARIABLE), started))

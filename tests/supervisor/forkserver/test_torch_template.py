@@ -14,7 +14,7 @@ import pytest
 
 from roost.operations.lifecycle.run import RunRequest, run
 from roost.operations.sessions.rank_layout import RankRequest
-from roost.supervisor.forkserver import template_client
+from roost.supervisor.forkserver import template_client, torch_template
 from roost.supervisor.forkserver.forked_worker import TOKEN_PLACEHOLDER, UNUSABLE_EXIT_CODE
 from roost.supervisor.forkserver.template_pool import TemplatePool
 from tests.supervisor.forkserver import test_template_pool
@@ -187,6 +187,15 @@ kind.__getitem__ = lambda self, name: names.add(name) or read(self, name)
 torch_template._import_ahead()
 print(len(names), *sorted(name for name in names if not is_read_ahead(name)))
 """
+
+
+@pytest.mark.parametrize("device", ["/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg"])
+def test_with_any_gpu_no_step_is_taken_ahead(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backward pass reads the number of GPUs; WSL has one file for those of every maker."""
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) == device)
+    assert torch_template._has_accelerator()
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert not torch_template._has_accelerator()
 
 
 def test_every_variable_that_torch_reads_ahead_is_known() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from roost.devices import device_types
+from roost.package import environment
 from roost.train.accelerators import registry
 from roost.train.accelerators.accelerator import Accelerator, float32_precision
 from roost.train.accelerators.cpu import Cpu
@@ -86,8 +88,7 @@ def test_the_cpu_is_never_asked_for_anything(monkeypatch: pytest.MonkeyPatch) ->
         ("current_index", (), "current_device", ()),
         ("set_current", (FIRST,), "set_device", (FIRST,)),
         ("model", ("cuda:1",), "get_device_name", ("cuda:1",)),
-        ("rng_state", (), "get_rng_state", ()),
-        ("set_rng_state", (5,), "set_rng_state", (5,)),
+        ("use_device", (FIRST,), "device", (FIRST,)),
         ("synchronize", (), "synchronize", ()),
         ("current_stream", (FIRST,), "current_stream", (FIRST,)),
         ("new_stream", (FIRST,), "Stream", (FIRST,)),
@@ -118,10 +119,44 @@ def test_cuda_pins_and_fuses(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls()
     monkeypatch.setattr(torch, "empty", calls.stub("empty"))
     cuda = accelerator_of("cuda")
-    cuda.pinned_memory(64)
-    assert calls == [("empty", 64, ("dtype", torch.uint8), ("pin_memory", True))]
+    for given, taken in ((64, 64), (65, 128), (2**26 + 1, 2**27)):  # what torch's allocator takes anyway
+        cuda.pinned_memory(given)
+        assert calls.pop() == ("empty", taken, ("dtype", torch.uint8), ("pin_memory", True))
     assert cuda.has_fused("torch.optim.AdamW") and not cuda.has_fused("torch.optim.Adagrad")
     assert (cuda.collective_backend, cuda.name_for_rank(2)) == ("nccl", "cuda:2")
+
+
+def test_the_dropout_of_cudnn_is_named_inexact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the layers of an RNN, and nowhere else: cuDNN keeps a generator of its own for it."""
+    net = nn.ModuleDict(
+        {
+            "encoder": nn.LSTM(2, 2, num_layers=2, dropout=0.1),
+            "decoder": nn.GRU(2, 2, num_layers=3, dropout=0.5),
+            "plain": nn.LSTM(2, 2, num_layers=2),
+            "single": nn.ModuleList([nn.GRU(2, 2), nn.Dropout(0.3), nn.GRU(2, 2)]),
+        }
+    )
+    reasons = accelerator_of("cuda").inexact_reasons(net)
+    assert [next(name for name in net if name in reason) for reason in reasons] == ["encoder", "decoder"]
+    assert all("cuDNN" in reason for reason in reasons)
+    (alone,) = accelerator_of("cuda").inexact_reasons(net["encoder"])
+    assert "LSTM" in alone
+    assert accelerator_of("cpu").inexact_reasons(net) == []
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)  # torch's own kernels draw from its generator
+    assert accelerator_of("cuda").inexact_reasons(net) == []
+
+
+def test_a_model_on_several_devices_is_named_inexact() -> None:
+    """Of their generators checkpoints hold one."""
+
+    def spread(*devices: str) -> Any:
+        parameters = [SimpleNamespace(device=torch.device(one)) for one in devices]
+        return SimpleNamespace(parameters=lambda: parameters, named_modules=list)
+
+    cuda = accelerator_of("cuda")
+    assert cuda.inexact_reasons(spread("cuda:0", "cpu", "cuda:0")) == []
+    (reason,) = cuda.inexact_reasons(spread("cuda:0", "cuda:1"))
+    assert "several devices" in reason
 
 
 def test_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +173,30 @@ def test_rocm_is_a_build_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", "6.2.41133")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert "built without" not in why_no_gpu()
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
+    assert "built without" not in why_no_gpu() and "rocm-smi" in why_no_gpu()
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "7")
+    assert "HIP_VISIBLE_DEVICES is '7'" in why_no_gpu()
+
+
+def test_what_changes_the_bits_of_cuda_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fact under a name that is compared when a run continues."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.delenv("NCCL_PROTO", raising=False)
+    cuda = accelerator_of("cuda")
+    flags, versions = cuda.numeric_flags(), cuda.versions()
+    assert {*flags, *versions} <= environment._COMPARED.keys()
+    assert (flags["tf32_override"], flags["nccl_algorithm"], flags["nccl_protocol"]) == ("0", "Ring", None)
+    before = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = not before
+    try:
+        assert cuda.numeric_flags()["allow_bf16_reduced_precision_reduction"] is not before
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = before
+    if torch.version.cuda is None:
+        assert versions["cublas"] is None
 
 
 def test_a_precision_is_read_by_its_new_name_or_its_old_one() -> None:

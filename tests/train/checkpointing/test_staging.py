@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from roost.base import state_tree
 from roost.train.checkpointing.staging import Staging, StagingMemory, unpinned_memory
@@ -98,6 +99,20 @@ def test_memory_is_kept_and_aligned() -> None:
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
     kept.reset()
     assert [kept.allocate(size).data_ptr() for size in sizes] == [one.data_ptr() for one in first]
+
+
+def test_what_a_block_has_more_than_was_asked_for_is_used() -> None:
+    """Torch's allocator of pinned memory takes powers of two."""
+    blocks = []
+
+    def rounded(num_bytes: int) -> Tensor:
+        blocks.append(torch.empty(1 << (num_bytes - 1).bit_length(), dtype=torch.uint8))
+        return blocks[-1]
+
+    kept = StagingMemory(rounded)
+    for size in (72 << 20, 24 << 20, 24 << 20, 8 << 20):
+        assert len(kept.allocate(size)) == size
+    assert [len(block) for block in blocks] == [128 << 20]
 
 
 @pytest.mark.needs_gpu

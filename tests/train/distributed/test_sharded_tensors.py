@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.distributed.tensor  # here, so that no forked rank imports it by it
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roost.base import state_tree
 from roost.base.errors import CheckpointError
@@ -25,6 +27,8 @@ from roost.train.distributed.sharded_tensors import (
 )
 from tests.messages import Messages
 from tests.train.team import team
+
+aten = torch.ops.aten
 
 
 def values(rows: int) -> Tensor:
@@ -75,6 +79,34 @@ def test_norms_are_those_of_all_rows() -> None:
             assert [one.isfinite().item() for one in norms(mixed, math.inf)] == [True, False, True, True]
 
     team(3, work)
+
+
+class HostIndices(TorchDispatchMode):
+    """Collects what takes an index or a mask from the host: on a GPU a copy that waits, in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (aten.index, aten.index_put_, aten.index_put, aten.lift_fresh):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_norm_copies_nothing_from_the_host() -> None:
+    def run(ranks: Ranks) -> object:
+        whole = values(4)
+        for tensors in ([sharded(whole, ranks)] * 2, [sharded(whole, ranks), whole]):
+            with HostIndices() as seen:
+                total_norm(tensors, 2.0)
+                total_norm(tensors, math.inf)
+            assert seen.found == []
+        with HostIndices() as seen:
+            whole[[0, 1]] = torch.tensor([1.0, 2.0]).unsqueeze(1)
+        return seen.found
+
+    assert all(team(2, run)), "it would be seen"
 
 
 def test_a_state_distinguishes_shards_from_whole_tensors(messages: Messages) -> None:

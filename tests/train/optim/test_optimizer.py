@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from roost.base import state_tree
 from roost.base.errors import ContractError
 from roost.train.optim.optimizer import LR_SCALE, Optim
+from roost.train.step.nonfinite_check import step_unless
 from tests.messages import Messages
 from tests.train.parts import bits
 
@@ -136,6 +137,67 @@ def test_who_has_one_kernel(name: str) -> None:
     made = getattr(torch.optim, name)
     assert Optim(made(line().parameters(), lr=0.1, fused=True)).is_fused
     assert not Optim(made(line().parameters(), lr=0.1)).is_fused
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+@pytest.mark.parametrize("built", [True, False])
+def test_after_loading_it_is_fused_as_the_loaded_groups_say(name: str, built: bool) -> None:
+    """A loaded state replaces ``fused``, and torch asserts if a kernel that cannot skip is given a flag."""
+    made, module = getattr(torch.optim, name), with_gradients(line())
+    saved = Optim(made(with_gradients(line()).parameters(), lr=0.1, fused=not built))
+    saved.take_step()
+    optim = Optim(made(module.parameters(), lr=0.1, fused=built))
+    optim.load_state_dict(saved.state_dict())
+    assert optim.is_fused is not built
+    before = bits(dict(module.named_parameters()))
+    step_unless(torch.tensor(True), optim)
+    assert bits(dict(module.named_parameters())) == before
+    step_unless(torch.tensor(False), optim)
+    assert bits(dict(module.named_parameters())) != before
+
+
+def test_an_optimizer_with_a_mark_of_its_own_keeps_it() -> None:
+    class Foreign(torch.optim.SGD):
+        """Whose groups have no ``fused``, like those of other libraries."""
+
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, lr=0.1)
+            self._step_supports_amp_scaling = True
+            for group in self.param_groups:
+                del group["fused"]
+
+    _, saved = sgd()
+    state = saved.state_dict()
+    for group in state["optimizer"]["param_groups"]:
+        del group["fused"]
+    optim = Optim(Foreign(line().parameters()))
+    optim.optimizer.__class__.__setstate__ = lambda *_: None  # type: ignore[method-assign]
+    optim.load_state_dict(state)
+    assert optim.is_fused
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_the_product_of_nadam_stays_where_its_step_reads_it(
+    capturable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch loads it to the device of the parameter, here "meta", and would read it back there each step."""
+    module = with_gradients(line())
+    saved = Optim(torch.optim.NAdam(module.parameters(), lr=0.1))
+    saved.take_step()
+    state = saved.state_dict()
+    state["optimizer"]["param_groups"][0]["capturable"] = capturable
+    optim = Optim(torch.optim.NAdam(line().to("meta").parameters(), lr=0.1))
+    if capturable:  # all of it lies on the device then
+        optim.load_state_dict({**state, "optimizer": on_meta(state["optimizer"])})
+    else:
+        optim.load_state_dict(state)
+    found = [one["mu_product"].device.type for one in optim.optimizer.state.values()]
+    assert found == [("meta" if capturable else "cpu")] * 2
+
+
+def on_meta(state: Any) -> Any:
+    numbers = {key: {n: v.to("meta") for n, v in one.items()} for key, one in state["state"].items()}
+    return {**state, "state": numbers}
 
 
 def sgd(**arguments: Any) -> tuple[nn.Module, Optim]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roost.base.errors import ContractError
 from roost.train.events import Events
@@ -99,6 +100,67 @@ def test_sparse_gradients_are_looked_at_too(count: int) -> None:
     assert float(values["skipped"]) == 1.0 and all_of(module) == before
     values = stepper.run(lambda batch: module(batch).mean(), batches)
     assert float(values["skipped"]) == 0.0 and all_of(module) != before
+
+
+class Large(nn.Module):
+    """Beside packed buffers: one that is too large, and one whose memory has another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(3) for _ in range(3))
+        self.line = nn.Linear(3, 3)
+        self.register_buffer("queue", torch.rand(2**18 + 1))
+        self.register_buffer("table", torch.rand(4, 5).t())
+        self.register_buffer("short", torch.rand(7, dtype=torch.bfloat16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = norm(x)
+        for buffer in (self.queue, self.table, self.short):
+            buffer += 1  # type: ignore[operator]
+        found: Tensor = self.line(x)
+        return found
+
+
+def test_buffers_of_every_type_and_size_are_put_back() -> None:
+    module = Large()
+    stepper = Stepper(adamw(module), guard=NonfiniteGuard(module))
+    for _ in range(2):
+        before = all_of(module)
+        stepper.run(lambda batch: module(batch).mean() * NAN, [torch.rand(4, 3)])
+        assert all_of(module) == before
+        stepper.run(lambda batch: module(batch).mean(), [torch.rand(4, 3)])
+        assert all_of(module) != before
+
+
+class CountsOperations(TorchDispatchMode):
+    """On a GPU each is a kernel, or for lists of tensors of one type a few."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        if "_foreach" in str(func):  # one type and device: otherwise torch copies one after the other
+            for tensors in (one for one in args if isinstance(one, list)):
+                assert len({(one.dtype, one.device) for one in tensors}) == 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_guard_costs_as_much_for_a_hundred_normalisations_as_for_one() -> None:
+    """A ResNet-50 has 53 of them, with 159 buffers of two types."""
+    counts = []
+    for number in (1, 53):
+        guard = NonfiniteGuard(nn.ModuleList(nn.BatchNorm2d(64) for _ in range(number)))
+        guard.begin()
+        counter = CountsOperations()
+        with counter:
+            guard.begin()
+            guard.check(torch.tensor(1.0), [])
+        counts.append(counter.names)
+    assert counts[0] == counts[1] and len(counts[1]) < 20
 
 
 def test_the_flag_is_of_all_since_it_was_taken() -> None:

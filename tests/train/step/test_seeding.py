@@ -96,10 +96,11 @@ def test_a_device_state_that_cannot_be_restored_is_reported(
     assert "CUDA" in of_others and "8" in of_others
     messages.check(of_others)
 
-    def refuses(_: object) -> None:
-        raise RuntimeError("RNG state is wrong size\nat …")
+    class Refusing:
+        def set_state(self, _: object) -> None:
+            raise RuntimeError("RNG state is wrong size\nat …")
 
-    monkeypatch.setattr("torch.cuda.set_rng_state", refuses)
+    monkeypatch.setattr(cuda, "generator", Refusing)
     torch.rand(3)
     (refused,) = seeding.set_rng_state(foreign)
     assert "CUDA" in refused and refused.endswith("RNG state is wrong size")
@@ -122,8 +123,7 @@ def test_the_current_cuda_device_is_saved_and_restored() -> None:
 
 def test_isolated_for_fetching_asks_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.cuda.get_rng_state", lambda: pytest.fail("asked"))
-    monkeypatch.setattr("torch.cuda.set_rng_state", lambda _: pytest.fail("changed"))
+    monkeypatch.setattr(accelerator_of("cuda"), "generators", lambda: pytest.fail("asked"))
     seeding._seed_cpu(3)
     expected = draw()
     seeding._seed_cpu(1)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from roost.base.errors import ContractError
 from roost.project.yaml.batch_paths import BatchPath, SettingLocation, call_with_paths, describe_value
+from roost.train.accelerators.device_errors import is_device_error
 
 _ROWS = "rows/"
 """The prefix of the values that `DatasetMetric` collects; no metric has a slash in its name."""
@@ -113,6 +114,8 @@ class DatasetMetric:
         try:
             return float(value)
         except (TypeError, ValueError, RuntimeError) as error:
+            if is_device_error(error):
+                raise
             raise ContractError(
                 f"returned a value that is not a number: {error}",
                 setting=self._location.setting,

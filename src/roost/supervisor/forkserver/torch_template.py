@@ -106,7 +106,8 @@ def _reset_process_state() -> None:
 
 def _has_accelerator() -> bool:
     """Whether a backward pass would read the number of GPUs, and so keep that of the template for ever."""
-    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri"))
+    # NVIDIA's, AMD's, Intel's, and any GPU in WSL.
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dri", "/dev/dxg"))
 
 
 def _run_tiny_step() -> None:

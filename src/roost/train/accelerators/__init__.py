@@ -6,4 +6,5 @@ cpu: the host itself
 cuda: NVIDIA's GPUs, and AMD's, which torch calls CUDA, too
 mps: Apple's GPUs
 xpu: Intel's GPUs
+device_errors: which errors are those of a device, not of a value
 """

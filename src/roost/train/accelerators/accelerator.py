@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from roost.train.accelerators.device_errors import is_device_error
 
 
 class DeviceEvent(Protocol):
@@ -104,8 +107,15 @@ class Accelerator:
         return int(self._ask("current_device_index", "current_device"))
 
     def set_current(self, device: torch.device) -> None:
-        """Makes a device the current one of this process."""
-        self._ask("set_device_index", "set_device", device)
+        """Makes a device the current one of this thread; without a number it is that already."""
+        if device.index is not None:
+            self._ask("set_device_index", "set_device", device)
+
+    def use_device(self, device: torch.device) -> AbstractContextManager[object]:
+        """Returns a context in which a device is the current one. A new thread needs it for each call of the
+        runtime: its current device is 0, and the call would create a context there."""
+        context: AbstractContextManager[object] = self._module().device(device)
+        return context
 
     def why_unusable(self, device: torch.device) -> str | None:
         """Returns why a device cannot be used here, or None; torch itself refuses what it does not know."""
@@ -128,6 +138,10 @@ class Accelerator:
         """Returns the model of a device; None if torch does not know it."""
         return None
 
+    def uuid(self, index: int) -> str | None:
+        """Returns the UUID of a device, without a prefix; None if torch does not know it."""
+        return None
+
     def properties(self) -> list[dict[str, Any]]:
         """Returns name, memory in MB, capability and UUID of each device, as far as torch knows them."""
         return []
@@ -140,25 +154,28 @@ class Accelerator:
         """Returns torch's settings that change bits on this type, for ``environment.json``."""
         return {"matmul_precision": float32_precision(getattr(torch.backends.mkldnn, "matmul", None))}
 
+    def inexact_reasons(self, module: nn.Module) -> list[str]:
+        """Returns why a run with this module does not continue with the same bits on this type, whatever the
+        settings."""
+        devices = {one.device for one in module.parameters() if one.device.type == self.type}
+        return (
+            ["a model on several devices: checkpoints hold one's random generator"]
+            if len(devices) > 1
+            else []
+        )
+
     # ---- random numbers ---------------------------------------------------------------------------------
 
-    def rng_state(self) -> Tensor:
-        """Returns the state of the current device's generator; creates a context."""
-        state: Tensor = self._module().get_rng_state()
-        return state
-
-    def set_rng_state(self, state: Tensor) -> None:
-        """Restores the state of the current device's generator.
-
-        Raises:
-            RuntimeError: The state is of another version of torch.
-        """
-        self._module().set_rng_state(state)
+    def generators(self) -> Sequence[torch.Generator]:
+        """Returns the generator of each device, in the order of their numbers; empty if torch has none, or
+        before the type is in use. Their states are on the host: to read or set one neither waits for the
+        device nor creates a context on it."""
+        return ()
 
     def generator(self) -> torch.Generator | None:
-        """Returns the current device's generator, or None. Reading its state does not wait for the
-        device."""
-        return None
+        """Returns the generator of the current device, or None."""
+        found = self.generators()
+        return found[self.current_index()] if found else None
 
     # ---- work -------------------------------------------------------------------------------------------
 
@@ -187,8 +204,9 @@ class Accelerator:
         return event
 
     def pinned_memory(self, num_bytes: int) -> Tensor:
-        """Returns (num_bytes,) uint8 on the host, into which a device can copy asynchronously."""
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        """Returns (num_bytes,) uint8 or more on the host, into which a device can copy asynchronously.
+        Torch's allocator of such memory takes powers of two: all that it takes is returned."""
+        return torch.empty(1 << (num_bytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
 
     def profiler_activity(self) -> torch.profiler.ProfilerActivity | None:
         """Returns the activity by which torch's profiler traces the device itself, or None."""
@@ -251,7 +269,9 @@ class Accelerator:
             one = torch.ones(8, 8, device=device)
             with self.autocast(dtype):
                 return (one @ one).dtype is dtype
-        except RuntimeError:
+        except RuntimeError as error:
+            if is_device_error(error):
+                raise
             return False
 
     def has_fused(self, optimizer: str) -> bool:

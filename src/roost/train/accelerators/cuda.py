@@ -9,14 +9,29 @@ Never run: no machine with a GPU was available. The calls and their order were c
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from roost.train.accelerators.accelerator import Accelerator, DeviceEvent, DeviceStream, float32_precision
+
+_REDUCED_PRECISION = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",  # since torch 2.7
+)
+"""Switches of `torch.backends.cuda.matmul`: whether sums within a matrix product have 16 bits."""
+_NUMERIC_VARIABLES = {
+    "tf32_override": "NVIDIA_TF32_OVERRIDE",
+    "nccl_algorithm": "NCCL_ALGO",
+    "nccl_protocol": "NCCL_PROTO",
+}
+"""Variables that NVIDIA's libraries read, past torch's settings."""
 
 
 class Cuda(Accelerator):
@@ -47,13 +62,21 @@ class Cuda(Accelerator):
         return torch.cuda.current_device()
 
     def set_current(self, device: torch.device) -> None:
-        torch.cuda.set_device(device)
+        if device.index is not None:
+            torch.cuda.set_device(device)
+
+    def use_device(self, device: torch.device) -> AbstractContextManager[object]:
+        return torch.cuda.device(device)
 
     def why_unavailable(self) -> str:
         return f"no GPU is visible: {why_no_gpu()}"
 
     def model(self, device: torch.device | str) -> str | None:
         return torch.cuda.get_device_name(device)
+
+    def uuid(self, index: int) -> str | None:
+        found = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        return str(found) if found is not None else None
 
     def properties(self) -> list[dict[str, Any]]:
         found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
@@ -68,7 +91,13 @@ class Cuda(Accelerator):
         ]
 
     def versions(self) -> dict[str, Any]:
-        return {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}  # type: ignore[no-untyped-call]
+        return {
+            "cuda": torch.version.cuda,
+            "hip": torch.version.hip,
+            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+            "cublas": _cublas_version(),
+            "nccl": _nccl_version(),
+        }
 
     def numeric_flags(self) -> dict[str, Any]:
         cudnn: Any = torch.backends.cudnn
@@ -79,18 +108,27 @@ class Cuda(Accelerator):
             "cudnn_benchmark": cudnn.benchmark,
             "cudnn_deterministic": cudnn.deterministic,
             "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+            **{name: getattr(torch.backends.cuda.matmul, name, None) for name in _REDUCED_PRECISION},
+            **{key: os.environ.get(variable) for key, variable in _NUMERIC_VARIABLES.items()},
         }
+
+    def inexact_reasons(self, module: nn.Module) -> list[str]:
+        # The dropout between the layers of an RNN has a generator of cuDNN's own (MIOpen's), for each device.
+        # Torch seeds it at its first use, from CUDA's, and has no function that reads or sets it.
+        found = super().inexact_reasons(module)
+        if not torch.backends.cudnn.enabled:
+            return found
+        return found + [
+            f"the dropout between the layers of {name or type(one).__name__}, whose random generator belongs "
+            "to cuDNN and cannot be saved (nn.Dropout between single layers can)"
+            for name, one in module.named_modules()
+            if isinstance(one, nn.RNNBase) and one.dropout > 0 and one.num_layers > 1
+        ]
 
     # ---- random numbers ---------------------------------------------------------------------------------
 
-    def rng_state(self) -> Tensor:
-        return torch.cuda.get_rng_state()
-
-    def set_rng_state(self, state: Tensor) -> None:
-        torch.cuda.set_rng_state(state)
-
-    def generator(self) -> torch.Generator | None:
-        return torch.cuda.default_generators[torch.cuda.current_device()]
+    def generators(self) -> Sequence[torch.Generator]:
+        return torch.cuda.default_generators
 
     # ---- work -------------------------------------------------------------------------------------------
 
@@ -153,11 +191,33 @@ class Cuda(Accelerator):
         return not optimizer.endswith(".Adagrad")  # torch 2.6 has none
 
 
+def _cublas_version() -> str | None:
+    """Returns the version of the loaded cuBLAS; torch has no function for it. None on ROCm, and where torch
+    was linked with it statically."""
+    try:
+        library = ctypes.CDLL(f"libcublas.so.{(torch.version.cuda or '').partition('.')[0]}")
+        numbers = [ctypes.c_int() for _ in ("major", "minor", "patch")]
+        for part, number in enumerate(numbers):
+            library.cublasGetProperty(part, ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    return ".".join(str(number.value) for number in numbers)
+
+
+def _nccl_version() -> str | None:
+    """Returns the version of NCCL, or of RCCL; None if torch was built without it."""
+    if not hasattr(torch._C, "_nccl_version"):
+        return None
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
 def why_no_gpu() -> str:
     """Returns the reason why torch sees no GPU on this machine."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} was built without CUDA"
-    if visible is not None:
-        return f"CUDA_VISIBLE_DEVICES is {visible!r}"
-    return "there is none, or its driver is not loaded (nvidia-smi shows it)"
+    of_rocm = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if torch.version.hip is not None else ()
+    for variable in (*of_rocm, "CUDA_VISIBLE_DEVICES"):
+        if (visible := os.environ.get(variable)) is not None:
+            return f"{variable} is {visible!r}"
+    program = "rocm-smi" if torch.version.hip is not None else "nvidia-smi"
+    return f"there is none, or its driver is not loaded ({program} shows it)"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-from torch import Tensor
 
 from roost.train.accelerators.accelerator import Accelerator
 
@@ -38,11 +39,8 @@ class Mps(Accelerator):
         if self.is_available():
             torch.mps.empty_cache()
 
-    def rng_state(self) -> Tensor:
-        return torch.mps.get_rng_state()
+    def current_index(self) -> int:
+        return 0
 
-    def set_rng_state(self, state: Tensor) -> None:
-        torch.mps.set_rng_state(state)
-
-    def generator(self) -> torch.Generator | None:
-        return torch.mps._get_default_mps_generator()
+    def generators(self) -> Sequence[torch.Generator]:
+        return (torch.mps._get_default_mps_generator(),)

@@ -7,6 +7,8 @@ set once the tests have passed on a card.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from roost.train.accelerators.accelerator import Accelerator
@@ -25,8 +27,8 @@ class Xpu(Accelerator):
     def model(self, device: torch.device | str) -> str | None:
         return torch.xpu.get_device_name(device)
 
-    def generator(self) -> torch.Generator | None:
-        found: torch.Generator = torch.xpu.default_generators[torch.xpu.current_device()]
+    def generators(self) -> Sequence[torch.Generator]:
+        found: Sequence[torch.Generator] = torch.xpu.default_generators
         return found
 
     def profiler_activity(self) -> torch.profiler.ProfilerActivity | None:

@@ -26,7 +26,7 @@ class StagingMemory:
     copy.
 
     Args:
-        new: Returns (num_bytes,) uint8 on the host.
+        new: Returns (num_bytes,) uint8 on the host, or more, which is used too.
     """
 
     def __init__(self, new: Callable[[int], Tensor]) -> None:
@@ -173,8 +173,9 @@ class Staging:
 
     def wait(self) -> None:
         """Waits until the GPUs have copied; called before the bytes are read."""
-        for _, event in self._events:
-            event.synchronize()
+        for device, event in self._events:
+            with accelerator_of(device).use_device(device):  # mostly called by a thread of its own
+                event.synchronize()
         self._deferred, self._gpu_sources = [], []  # frees tensors that training has replaced meanwhile
 
 

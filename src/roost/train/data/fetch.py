@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset, default_collate
 
 from roost.base import state_tree
 from roost.base.errors import ContractError
+from roost.train.accelerators.device_errors import is_device_error
 from roost.train.data.arrays import Arrays
 from roost.train.data.dataset_size import dataset_length
 from roost.train.data.plans.batch_plan import Draw
@@ -178,6 +179,8 @@ def collate_samples(samples: Sequence[Any], collate: Collate, dataset: Any, name
     try:
         return default_collate(list(samples))
     except (TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
+        if is_device_error(error):  # of samples that are on a device already
+            raise
         kinds = sorted({type(sample).__name__ for sample in samples})
         within = f" in {name}" if name else ""
         raise ContractError(

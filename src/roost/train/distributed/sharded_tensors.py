@@ -86,11 +86,11 @@ def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
     all-reduce can combine. In float64, which can hold the square of any float32."""
     shards = [local_shard(one) for one in tensors]
     like: Any = next(one for one in tensors if is_sharded(one))
-    own = torch.zeros(len(tensors), dtype=torch.float64, device=like.device)
-    filled = [place for place, shard in enumerate(shards) if shard.numel()]  # the last ranks may hold nothing
-    if filled:
-        parts = torch._foreach_norm([shards[place] for place in filled], kind)
-        own[filled] = torch.stack([part.to(own) for part in parts])
+    # Neither an index nor a mask of the host is copied to the device, which would wait for it in each step.
+    nothing = torch.zeros((), dtype=torch.float64, device=like.device)
+    filled = [shard for shard in shards if shard.numel()]  # the last ranks may hold nothing
+    parts = iter(torch._foreach_norm(filled, kind) if filled else ())
+    own = torch.stack([next(parts).to(nothing) if shard.numel() else nothing for shard in shards])
     group = like.device_mesh.get_group()
     if kind == math.inf:
         # Gloo's maximum may drop a NaN.
@@ -100,5 +100,8 @@ def _powers(tensors: Sequence[Tensor], kind: float) -> Tensor:
     powers = own.pow(kind)
     joined = powers.clone()
     dist.all_reduce(joined, group=group)
-    are_sharded = torch.tensor([is_sharded(one) for one in tensors], device=own.device)
-    return torch.where(are_sharded, joined, powers)  # tensors that are not sharded are equal on every rank
+    are_sharded = [is_sharded(one) for one in tensors]
+    if all(are_sharded):
+        return joined
+    # Tensors that are not sharded are equal on every rank.
+    return torch.stack([(joined if one else powers)[place] for place, one in enumerate(are_sharded)])

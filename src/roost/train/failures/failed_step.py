@@ -12,6 +12,7 @@ from torch import nn
 
 from roost.base.errors import PeerLost, TrainingError
 from roost.package.results.black_box import FailureNote
+from roost.train.accelerators.device_errors import breaks_device
 from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.distributed.control_channel import ControlChannel
 from roost.train.distributed.ranks import Ranks
@@ -38,7 +39,7 @@ def why_not_skippable(context: StepContext, window: Sequence[Any] | None, error:
         return "it was raised outside of stepper.run, where the other ranks do not learn of it"
     if context.stepper.has_stepped:
         return "an optimizer had already changed weights in this step"
-    if isinstance(error, getattr(torch, "AcceleratorError", ())):
+    if breaks_device(error):
         return "after such an error the device cannot compute any more"
     return ""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from roost.base.errors import CheckpointError, TrainingError
+from roost.train.accelerators.device_errors import is_device_error
 from roost.train.distributed import sharded_tensors
 
 
@@ -50,6 +51,8 @@ class ModuleState:
         try:
             self._module.load_state_dict(values)
         except RuntimeError as error:
+            if is_device_error(error):
+                raise
             difference = _difference(state["state"], self._module.state_dict())
             raise CheckpointError(
                 f"the checkpoint does not fit the model: {difference}",

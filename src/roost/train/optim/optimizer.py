@@ -196,10 +196,19 @@ class Optim:
                 fix="continue the package with its own code and settings",
             ) from error
         if type(self.optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            _restore_dtypes(self.optimizer, own)
+            _restore_placement(self.optimizer, own)
+        self._mark_as_fused()
         self.num_calls, self.rates_before = state.get("asked", 0), state.get("rates_before")
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
+
+    def _mark_as_fused(self) -> None:
+        """Sets the mark of `is_fused` by the groups: a loaded state replaces their ``fused``, and torch sets
+        the mark when the optimizer is built only. A wrong one is an assertion of torch in the next step."""
+        groups = self.optimizer.param_groups
+        if all("fused" in group for group in groups):  # else an optimizer that has a mark of its own
+            mark = all(group["fused"] for group in groups)
+            self.optimizer._step_supports_amp_scaling = mark  # type: ignore[attr-defined]
 
     def _in_shards(self, saved: dict[str, Any]) -> dict[str, Any]:
         """Shards the tensors of a saved state whose parameters are sharded.
@@ -224,15 +233,23 @@ class Optim:
         return {**saved, "state": values, "param_groups": groups}
 
 
-def _restore_dtypes(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Restores the saved dtypes of optimizer state. Torch loads floating-point state in the dtype of its
-    parameter: the float32 counters of NAdam and ASGD would lose bits with bf16 weights, and with float64
-    weights the next steps would round differently."""
+def _restore_placement(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Restores what torch changes when it loads the state of an optimizer.
+
+    Floating-point state gets the dtype of its parameter: the float32 counters of NAdam and ASGD would lose
+    bits with bf16 weights, and with float64 weights the next steps would round differently. And all of it
+    moves to the device of the parameter: NAdam has its products on the CPU, and each step would read two of
+    them back for each parameter.
+    """
     indices = (index for group in saved["param_groups"] for index in group["params"])
-    parameters = (p for group in optimizer.param_groups for p in group["params"])
-    for index, parameter in zip(indices, parameters, strict=True):
-        if index in saved["state"]:
-            optimizer.state[parameter] = _with_saved_dtype(optimizer.state[parameter], saved["state"][index])
+    parameters = ((p, group) for group in optimizer.param_groups for p in group["params"])
+    for index, (parameter, group) in zip(indices, parameters, strict=True):
+        if index not in saved["state"]:
+            continue
+        own = saved["state"][index]
+        optimizer.state[parameter] = loaded = _with_saved_dtype(optimizer.state[parameter], own)
+        if isinstance(optimizer, torch.optim.NAdam) and not group["capturable"]:
+            loaded["mu_product"] = own["mu_product"].to("cpu", copy=True)
 
 
 def _with_saved_dtype(loaded: Any, saved: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from roost.train.optim.optimizer import Optim
+
+_MAX_PACKED_BYTES = 1 << 20
+"""A larger buffer takes a kernel of its own, and no third copy of its values."""
 
 
 class _SavedBuffer(NamedTuple):
@@ -17,6 +20,95 @@ class _SavedBuffer(NamedTuple):
     home: dict[str, Tensor | None]
     name: str
     tensor: Tensor | None
+
+
+class _Pack:
+    """Small buffers of one type on one device, as one tensor: a model with a hundred normalisations would
+    launch three kernels for each of their three buffers.
+
+    Args:
+        places: Their places among all buffers.
+        buffers: The buffers themselves.
+    """
+
+    def __init__(self, places: list[int], buffers: Sequence[Tensor]) -> None:
+        self.places = places
+        self._kept, self._kept_parts = _empty_pack(buffers)
+        self._now, self._now_parts = _empty_pack(buffers)
+
+    def keep(self, own: list[Tensor]) -> None:
+        torch._foreach_copy_(self._kept_parts, own)
+
+    def restore(self, own: list[Tensor]) -> None:
+        torch._foreach_copy_(own, self._kept_parts)
+
+    def restore_where(self, bad: Tensor, own: list[Tensor]) -> None:
+        torch._foreach_copy_(self._now_parts, own)
+        torch.where(bad.to(self._now.device), self._kept, self._now, out=self._now)
+        torch._foreach_copy_(own, self._now_parts)
+
+
+class _KeptBuffers:
+    """The values of some buffers before a step.
+
+    Args:
+        buffers: The buffers of which values are kept.
+    """
+
+    def __init__(self, buffers: Sequence[Tensor]) -> None:
+        self._form = _form_of(buffers)
+        alike: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for place, buffer in enumerate(buffers):
+            if _can_be_packed(buffer):
+                alike.setdefault((buffer.device, buffer.dtype), []).append(place)
+        self._packs = [_Pack(places, [buffers[place] for place in places]) for places in alike.values()]
+        self._single = {
+            place: torch.empty_like(one) for place, one in enumerate(buffers) if not _can_be_packed(one)
+        }
+
+    def fits(self, buffers: Sequence[Tensor]) -> bool:
+        """Whether the buffers have the shapes, types and devices of those given at first."""
+        return _form_of(buffers) == self._form
+
+    def keep(self, buffers: Sequence[Tensor]) -> None:
+        """Copies the values of the buffers."""
+        for pack in self._packs:
+            pack.keep([buffers[place] for place in pack.places])
+        for place, kept in self._single.items():
+            kept.copy_(buffers[place])
+
+    def restore(self, buffers: Sequence[Tensor]) -> None:
+        """Copies the values back."""
+        for pack in self._packs:
+            pack.restore([buffers[place] for place in pack.places])
+        for place, kept in self._single.items():
+            buffers[place].copy_(kept)
+
+    def restore_where(self, bad: Tensor, buffers: Sequence[Tensor]) -> None:
+        """Copies the values back if ``bad``: () a flag on a device. No synchronisation."""
+        for pack in self._packs:
+            pack.restore_where(bad, [buffers[place] for place in pack.places])
+        for place, kept in self._single.items():
+            buffer = buffers[place]
+            buffer.copy_(torch.where(bad.to(buffer.device), kept, buffer))
+
+
+def _form_of(buffers: Sequence[Tensor]) -> list[tuple[Any, ...]]:
+    return [(type(b), b.shape, b.stride(), b.dtype, b.device) for b in buffers]
+
+
+def _can_be_packed(buffer: Tensor) -> bool:
+    # With equal strides on both sides torch copies a list of tensors by few kernels.
+    is_small = buffer.numel() * buffer.element_size() <= _MAX_PACKED_BYTES
+    return type(buffer) is Tensor and is_small and buffer.is_contiguous()
+
+
+def _empty_pack(buffers: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Returns new memory for the values of the buffers, and its parts in their shapes."""
+    sizes = [buffer.numel() for buffer in buffers]
+    pack = torch.empty(sum(sizes), dtype=buffers[0].dtype, device=buffers[0].device)
+    parts = zip(torch.split(pack, sizes), buffers, strict=True)
+    return pack, [part.view(buffer.shape) for part, buffer in parts]
 
 
 class NonfiniteGuard:
@@ -38,7 +130,7 @@ class NonfiniteGuard:
         self._buffers: list[_SavedBuffer] = []
         self._written: list[Tensor] = []
         """The buffers into which a step can write."""
-        self._kept: list[Tensor] = []
+        self._kept = _KeptBuffers([])
         """The values of these buffers before the step."""
 
     def reset(self) -> None:
@@ -54,13 +146,10 @@ class NonfiniteGuard:
         ]
         tensors = [one.tensor for one in self._buffers if one.tensor is not None]
         self._written = [tensor for tensor in tensors if _can_be_written(tensor)]
-        if [(b.shape, b.dtype, b.device) for b in self._written] != [
-            (b.shape, b.dtype, b.device) for b in self._kept
-        ]:
-            self._kept = [torch.empty_like(buffer) for buffer in self._written]
-        if self._written:
-            with torch.no_grad():
-                torch._foreach_copy_(self._kept, self._written)
+        if not self._kept.fits(self._written):
+            self._kept = _KeptBuffers(self._written)
+        with torch.no_grad():
+            self._kept.keep(self._written)
 
     def restore(self) -> None:
         """Restores the buffers, if they were kept in this step."""
@@ -68,7 +157,7 @@ class NonfiniteGuard:
             one.home[one.name] = one.tensor
         if self._written:
             with torch.no_grad():
-                torch._foreach_copy_(self._written, self._kept)
+                self._kept.restore(self._written)
 
     def check(self, loss: Tensor, sizes: Iterable[Tensor]) -> Tensor:
         """Returns () whether the loss or a gradient is not finite; if so, the buffers are restored. No
@@ -81,9 +170,9 @@ class NonfiniteGuard:
         bad = ~loss.isfinite()
         for size in sizes:
             bad = bad | ~size.isfinite().to(bad.device)
-        with torch.no_grad():
-            for buffer, kept in zip(self._written, self._kept, strict=True):
-                buffer.copy_(torch.where(bad.to(buffer.device), kept, buffer))
+        if self._written:
+            with torch.no_grad():
+                self._kept.restore_where(bad, self._written)
         # Not selected on the device: the new tensor may also be used elsewhere, for example as a weight.
         if any(one.home.get(one.name) is not one.tensor for one in self._buffers) and bool(bad):
             self.restore()

@@ -11,6 +11,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from roost.base.errors import CheckpointError
+from roost.train.accelerators.device_errors import is_device_error
 from roost.train.weights import weight_names
 from roost.train.weights.weight_names import format_names
 
@@ -135,6 +136,8 @@ class WeightFit:
         try:
             self._module.load_state_dict(self._values, strict=False)
         except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+            if is_device_error(error):
+                raise
             raise CheckpointError(
                 f"the module refuses its state: {' '.join(str(error).split())[:600]}"
             ) from error

@@ -47,15 +47,13 @@ def join(this_rank: RankEnvironment | None, settings: Settings, device: str) -> 
     """
     if this_rank is None or this_rank.world_size == 1:
         return ALONE
-    accelerator = accelerator_of(device)
-    accelerator.set_current(torch.device(device))
     try:
         return ranks.join(
             _store(this_rank),
             this_rank.rank,
             this_rank.world_size,
             local_rank=this_rank.local_rank,
-            backend=accelerator.collective_backend,
+            backend=accelerator_of(device).collective_backend,
             timeout_seconds=parse_duration(settings.rank_timeout, setting="rank_timeout"),
         )
     except (RuntimeError, ValueError) as error:  # the classes of torch's errors of stores and groups
