@@ -11,6 +11,7 @@ from roost.base.errors import ContractError
 from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import Ranks
 from roost.train.evaluation import split_evaluation
+from roost.train.failures.skipped_batches import SkippedBatches
 from roost.train.optim.weight_average import Average
 from roost.train.step import seeding
 
@@ -31,6 +32,8 @@ class Evaluator:
     """The seed of the training."""
     autocast: Callable[[], AbstractContextManager[object]]
     """Returns a new context for forward passes."""
+    skips: SkippedBatches | None = None
+    """Skips batches that fail. None: they raise."""
 
     def evaluate(self, split: str, *, step: int, should_stop: Callable[[], bool]) -> dict[str, float]:
         """Returns the metrics of a split by full name: of the runner's weights, and of each average.
@@ -48,6 +51,7 @@ class Evaluator:
             ConfigError: There is no such split.
             ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
             PeerLost: Another rank has failed.
+            TrainingError: Too many batches were skipped.
         """
         raw = self._measure(split, step, should_stop)
         results = dict(raw)
@@ -73,7 +77,13 @@ class Evaluator:
         ):
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
                 values = split_evaluation.evaluate_split(
-                    self.runner, loader, name, stop=should_stop, forward=self.autocast(), ranks=self.ranks
+                    self.runner,
+                    loader,
+                    name,
+                    stop=should_stop,
+                    forward=self.autocast(),
+                    ranks=self.ranks,
+                    skips=self.skips,
                 )
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
@@ -91,9 +101,15 @@ class Evaluator:
             seeding.isolated(seeding.mix(self.seed, "probe")),
         ):
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
-                found, left_out = split_evaluation.probe_metrics(
-                    self.runner, loader, forward=self.autocast(), ranks=self.ranks
-                )
+                try:
+                    found, left_out = split_evaluation.probe_metrics(
+                        self.runner, loader, forward=self.autocast(), ranks=self.ranks
+                    )
+                except Exception as error:
+                    if self.skips is None or not self.skips.may_skip(error):
+                        raise
+                    known = None  # the evaluation itself will skip the batch, and find the names by others
+                    continue
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
                 for key in left_out if self.ranks.is_main else ():
                     print(f"{name}/{key} is not a metric: its shape is not (B,) or ()", flush=True)

@@ -293,9 +293,9 @@ class CheckRun:
     # ---- reporting --------------------------------------------------------------------------------------
 
     def _warn_of_skipped(self) -> None:
-        number = len(skipped_steps.read(self._package.path / skipped_steps.NAME))
-        if number:
-            self._reporter.warn(f"steps that were skipped, as the settings request: {number} of {_STEPS}")
+        skipped = skipped_steps.read(self._package.path / skipped_steps.NAME)
+        if skipped:
+            self._reporter.warn(f"{skipped_steps.format_counts(skipped)}, as the settings request")
 
     def _peak_gpu_mb(self) -> float | None:
         if not accelerator_of(self._device).reports_memory:
