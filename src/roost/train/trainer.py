@@ -303,6 +303,9 @@ class Trainer(TrainerRequests):
             seed=self.seed,
             autocast=self.autocast,
             skips=self.recovery.skipped_batches(self.step_context),
+            evaluation_function=lambda name: self.stepper.evaluation_function(
+                self.runner, name, self.note_inexact
+            ),
         )
 
     def validate(self) -> dict[str, float]:

@@ -43,6 +43,7 @@ def evaluate_split(
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
     skips: SkippedBatches | None = None,
+    evaluate: Callable[[Any], Any] | None = None,
 ) -> dict[str, float]:
     """Returns the metrics of one split: means over its samples, and the metrics of `Runner.summarize`.
 
@@ -62,6 +63,7 @@ def evaluate_split(
         ranks: The ranks that evaluate together.
         skips: Skips batches that fail; their number is the metric "skipped". None: they raise. With several
             ranks, each batch then costs one more exchange between them.
+        evaluate: What evaluates a batch. None: `Runner.evaluate`.
 
     Raises:
         Interrupted: ``stop()`` returned True on any rank.
@@ -69,7 +71,7 @@ def evaluate_split(
         PeerLost: Another rank has failed.
         TrainingError: Too many batches were skipped, or all.
     """
-    name = loader.name or split
+    name, evaluate = loader.name or split, evaluate or runner.evaluate
     found, has_samples, batch = MetricSums(keeps_values=_summarizes(runner)), False, None
     num_good, skipped_before = 0, skips.num_skipped if skips is not None else 0
     with (
@@ -88,7 +90,7 @@ def evaluate_split(
                 elif batch is None:
                     batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
                 with forward:
-                    output = runner.evaluate(batch)
+                    output = evaluate(batch)
                 _check_output(output)
             except Exception as error:
                 if skips is None or not skips.may_skip(error):
@@ -205,6 +207,7 @@ def probe_metrics(
     *,
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
+    evaluate: Callable[[Any], Any] | None = None,
 ) -> tuple[set[str] | None, list[str]]:
     """Returns the names that `evaluate_split` would report, from one batch, the same on every rank: so errors
     appear before the first step, not after the first epoch.
@@ -224,7 +227,7 @@ def probe_metrics(
             raise _nothing_to_evaluate(loader.name)
         lockstep.meet(CONTINUING)
         with forward:
-            output = runner.evaluate(runner.to_device(batch.value))
+            output = (evaluate or runner.evaluate)(runner.to_device(batch.value))
         _check_output(output)
         totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
         lockstep.meet(ENDING)

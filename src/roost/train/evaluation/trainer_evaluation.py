@@ -32,6 +32,8 @@ class Evaluator:
     """The seed of the training."""
     autocast: Callable[[], AbstractContextManager[object]]
     """Returns a new context for forward passes."""
+    evaluation_function: Callable[[str], Callable[[Any], Any]]
+    """Returns what evaluates a batch of a set, by its name: `Runner.evaluate`, compiled or not."""
     skips: SkippedBatches | None = None
     """Skips batches that fail. None: they raise."""
 
@@ -84,6 +86,7 @@ class Evaluator:
                     forward=self.autocast(),
                     ranks=self.ranks,
                     skips=self.skips,
+                    evaluate=self.evaluation_function(name),
                 )
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
@@ -103,7 +106,11 @@ class Evaluator:
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
                 try:
                     found, left_out = split_evaluation.probe_metrics(
-                        self.runner, loader, forward=self.autocast(), ranks=self.ranks
+                        self.runner,
+                        loader,
+                        forward=self.autocast(),
+                        ranks=self.ranks,
+                        evaluate=self.evaluation_function(name),
                     )
                 except Exception as error:
                     if self.skips is None or not self.skips.may_skip(error):
