@@ -180,6 +180,17 @@ def test_a_bar_and_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     assert "\x1b[31m" not in shown  # NO_COLOR, which every test sets
 
 
+def test_a_notebook_gets_plain_lines(tmp_path: Path, terminals: list[Terminal]) -> None:
+    """Its `!roost run` has a terminal, of which the notebook keeps every byte."""
+    config = project(tmp_path / "p", max_epochs="2")
+    terminal = Terminal("run", config, cwd=tmp_path, JPY_PARENT_PID="1")
+    terminals.append(terminal)
+    code, shown = terminal.end()
+    assert code == 0, shown
+    assert "valid: " in shown and "finished" in shown
+    assert "\x1b[" not in shown and "ETA" not in shown
+
+
 def test_a_second_ctrl_c(tmp_path: Path, terminals: list[Terminal]) -> None:
     config = project(tmp_path / "p", **ENDLESS)
     # A hook that hangs in its stop: the first Ctrl-C would wait for ever.

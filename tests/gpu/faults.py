@@ -18,7 +18,7 @@ from torch import Tensor
 from roost.base.exception_record import record_exception
 from roost.package.checkpoints.retention import RetentionPolicy
 from roost.train.accelerators.device_errors import breaks_device, is_device_error
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.failures.black_box_recorder import BlackBoxRecorder
 from roost.train.failures.recovery import Recovery
 from roost.train.hook import Hook, Phase

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from roost.config.settings import parse_settings
 from roost.package.checkpoints.retention import RetentionPolicy
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import Records, Save, Validate
 from roost.train.optim.optimizer import Optim
 from roost.train.step.nonfinite_check import NonfiniteGuard

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from roost.config.settings import parse_settings
-from roost.train.checkpointing.checkpointer import Checkpoints
+from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.hooks import Validate
 from roost.worker import torch_settings
 from tests.project.projects import VALUES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,24 @@ def test_a_limit_that_a_schedule_was_laid_out_for_is_inexact(tmp_path: Path) -> 
     assert not found.needs_force
     assert [reason for reason in found.inexact if "max_epochs" in reason and "scheduler.T_max" in reason]
     assert check(package(tmp_path / "runs", "two", values=values), ["+log_every=3"]).inexact == []
+
+
+ONE_CYCLE = {"class": "torch.optim.lr_scheduler.OneCycleLR", "max_lr": 0.1, "total_steps": "${total_steps}"}
+CHAINED = {"class": "torch.optim.lr_scheduler.ChainedScheduler", "schedulers": [ONE_CYCLE]}
+
+
+@pytest.mark.parametrize("scheduler", [ONE_CYCLE, CHAINED])
+def test_a_schedule_that_cannot_be_prolonged_is_refused(
+    scheduler: dict[str, Any], tmp_path: Path, messages: Messages
+) -> None:
+    main = {**VALUES["optimizers"]["main"], "scheduler": scheduler}
+    made = package(tmp_path / "runs", values={**VALUES, "optimizers": {"main": main}})
+    with pytest.raises(Refused, match="fork") as refused:
+        check(made, ["max_epochs=9"])
+    messages.check(refused.value)
+    assert check(made, ["max_epochs=1"]).safe, "an earlier end is no harm"
+    unstarted = package(tmp_path / "other", values=made.args, checkpoints=False)
+    assert check(unstarted, ["max_epochs=9"]).safe
 
 
 def test_before_the_first_checkpoint_anything_may_be_changed(tmp_path: Path) -> None:

@@ -115,6 +115,19 @@ def test_threads_are_those_of_the_beginning() -> None:
     assert torch.get_num_threads() == 3
 
 
+def test_threads_fit_the_quota_unless_the_user_has_set_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto, quota = parse_settings(VALUES), "roost.worker.torch_settings.cpu_cores.usable_cores"
+    monkeypatch.setattr(quota, lambda: 1)
+    for variable, expected in (("2", 2), (None, 1)):
+        torch.set_num_threads(2)
+        if variable is None:
+            monkeypatch.delenv("OMP_NUM_THREADS")
+        else:
+            monkeypatch.setenv("OMP_NUM_THREADS", variable)
+        torch_settings.apply(auto, device="cpu", first=None)
+        assert torch.get_num_threads() == expected
+
+
 @pytest.mark.parametrize(
     ("own", "before", "found", "said"),
     [

@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
@@ -246,8 +245,9 @@ def detach_or_stop(running: RunningSession, screen: Screen, number: int) -> bool
 
 def _screen(running: RunningSession) -> Screen:
     session = running.session()
-    undrawable = not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown")
-    if undrawable or session.request.terminal:  # the run uses the terminal itself, for pdb
+    if (
+        not terminal.can_draw(sys.stderr) or session.request.terminal
+    ):  # the run uses the terminal itself, for pdb
         return PlainScreen()
     from roost.cli.progress_bar import BarScreen  # imports rich, 45 ms
 
@@ -361,12 +361,12 @@ def _newest_metrics(package: PackageFolder) -> str:
     """Formats the newest metrics: test first, then validation, then training."""
     order = {"test": 0, "valid": 1, "train": 2}
     columns = package.records()
-    steps = len(skipped_steps.read(package.path / skipped_steps.NAME, columns.starts))
+    skipped = skipped_steps.read(package.path / skipped_steps.NAME, columns.starts)
     newest = columns.last()
-    if steps or not newest.get(_SKIPPED, 1.0):  # the count of the last row alone would mislead
+    if skipped or not newest.get(_SKIPPED, 1.0):  # the count of the last row alone would mislead
         newest.pop(_SKIPPED, None)
     last = sorted(newest.items(), key=lambda one: order.get(one[0].partition("/")[0], 3))
     shown = [f"{name} {terminal.format_number(value)}" for name, value in last[:_MAX_METRICS]]
     if more := len(last) - len(shown):
         shown.append(f"… {more} more")
-    return "  ".join([*shown, *([f"{steps} step{'s' * (steps != 1)} skipped"] if steps else [])])
+    return "  ".join(filter(None, [*shown, skipped_steps.format_counts(skipped)]))

@@ -21,6 +21,7 @@ from roost.operations.reading.show import (
     SessionDetails,
 )
 from roost.package.lineage import ForkParent
+from roost.package.results import skipped_steps
 
 
 def format_package(shown: PackageDetails) -> Iterator[str]:
@@ -65,9 +66,12 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     if shown.time is not None:
         yield f"time: {shown.time}"
     if shown.skipped:
-        last, number = shown.skipped[-1], len(shown.skipped)
-        steps = "1 step skipped:" if number == 1 else f"{number} steps skipped, the last:"
-        yield f"{steps} {last.step}, {terminal.escape_text(last.error)}"
+        last, only = shown.skipped[-1], len(shown.skipped) == 1
+        place = (
+            f"{last.step}" if last.is_step else f"batch {last.batch} of {last.split} after step {last.step}"
+        )
+        counts = f"{skipped_steps.format_counts(shown.skipped)}{':' if only else ', the last:'}"
+        yield f"{counts} {place}, {terminal.escape_text(last.error)}"
     if shown.black_box is not None:
         failed = f"step {shown.black_box.step}, {terminal.escape_text(shown.black_box.error)}"
         yield f"black box: {failed}; to debug it: roost debug {terminal.quote_path(Path(shown.path))}"

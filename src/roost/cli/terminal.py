@@ -25,6 +25,8 @@ from roost.base.text.durations import format_duration as format_duration
 
 _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _MAX_COLOUR_CHARACTERS = 24
+_NOTEBOOK_VARIABLE = "JPY_PARENT_PID"
+"""Set in the kernels of Jupyter, Colab, Kaggle and VS Code, not in the terminals that they open."""
 _COLUMN_GAP = 2
 """Spaces between the columns of a table."""
 _STATE_COLOURS = {
@@ -36,6 +38,13 @@ _STATE_COLOURS = {
     "crashed": "red",
     "damaged": "red",
 }
+
+
+def can_draw(stream: IO[str]) -> bool:
+    """Whether a stream is a terminal on which lines can be redrawn. A notebook's ``!command`` has a terminal
+    that only collects what is written: each redrawn line would stay in the notebook."""
+    is_simple = os.environ.get("TERM", "dumb") in ("dumb", "unknown")
+    return stream.isatty() and not is_simple and _NOTEBOOK_VARIABLE not in os.environ
 
 
 def allows_colours(stream: IO[str]) -> bool:
@@ -95,7 +104,7 @@ class RewrittenLine:
     lines are printed."""
 
     def __init__(self) -> None:
-        self._rewrites = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        self._rewrites = can_draw(sys.stderr)
         self._is_open = False
 
     def show(self, text: str) -> None:

@@ -46,7 +46,7 @@ class StageScreen(PlainScreen):
     def __init__(self, stage: Callable[[], str]) -> None:
         super().__init__(sys.stderr)
         self._stage = stage
-        self._draws = sys.stderr.isatty()
+        self._draws = terminal.can_draw(sys.stderr)
         self._since, self._shown = monotonic(), ""
         self._drawn = 0.0
 

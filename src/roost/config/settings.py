@@ -132,9 +132,12 @@ class Settings(StateSettings, frozen=True, kw_only=True):
         help_text("what to do about a loss or gradient that is NaN or infinite"),
     ] = "stop"
     on_step_error: Annotated[
-        Literal["raise", "skip"], help_text("what to do about an error in a step, out of memory included")
+        Literal["raise", "skip"],
+        help_text("what to do about an error in a step or a validation batch, out of memory included"),
     ] = "raise"
-    max_skipped_steps: Annotated[Natural, help_text("steps that may be skipped before the run fails")] = 100
+    max_skipped_steps: Annotated[
+        Natural, help_text("steps and validation batches that may be skipped before the run fails")
+    ] = 100
     determinism: Annotated[
         Literal["off", "seeded", "strict"], help_text("off: fastest; strict: the same bits also on a GPU")
     ] = "seeded"

@@ -11,7 +11,7 @@ class StepModeTraits(NamedTuple):
     """The consequences of a step mode."""
 
     compiles: bool = False
-    """Whether the loss functions are compiled by torch.compile."""
+    """Whether loss functions, `Runner.evaluate` and `Runner.predict` are compiled by torch.compile."""
     computes: bool = True
     """Whether losses and gradients are computed; otherwise a step only takes its batches."""
     trains: bool = True

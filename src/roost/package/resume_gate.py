@@ -101,7 +101,10 @@ def check(package: PackageFolder, overrides: Iterable[str]) -> ResumeGate:
     before = package.settings()
     after = layers.apply_overrides(before, overrides)
     found = layers.differences(before, after)
-    if not checkpoint.ids(package.checkpoints):  # nothing so far that the rest must match
+    has_begun = bool(checkpoint.ids(package.checkpoints))
+    if has_begun:
+        _refuse_exceeded_schedules(found, after)
+    if not has_begun:  # nothing so far that the rest must match
         return ResumeGate(safe=found, refused=[], changed_files={}, inexact=[])
     return ResumeGate(
         safe=[one for one in found if is_safe(one.key)],
@@ -139,6 +142,36 @@ def _changed_length_reasons(found: Iterable[ConfigDifference], after: Mapping[st
     users = settings_using_total_steps(after) if moved else []
     reason = f"while {', '.join(users)} was created for the previous end"
     return [f"{format_difference(one)}, {reason}" for one in moved if users]
+
+
+def _refuse_exceeded_schedules(found: Iterable[ConfigDifference], after: Mapping[str, Any]) -> None:
+    """Refuses a later end for a schedule that fails in the step after its last one, and whose state keeps the
+    length for which it was created.
+
+    Raises:
+        Refused: A OneCycleLR would be exceeded.
+    """
+    moved = [one for one in found if one.key in LENGTH_SETTINGS and _is_later(one)]
+    names = [
+        key for key, value in _texts(after.get("optimizers") or {}, "optimizers") if _is_one_cycle(key, value)
+    ]
+    if moved and names:
+        raise Refused(
+            f"{format_difference(moved[0])}: a OneCycleLR keeps the number of steps for which it was "
+            "created, and fails in the step after them",
+            setting=names[0].removesuffix(".class"),
+            fix=f"use `roost fork` with {moved[0].key}={moved[0].new}: in the new package the schedule has "
+            "the new length (a number given as its total_steps must be raised, too)",
+        )
+
+
+def _is_later(one: ConfigDifference) -> bool:
+    numbers = isinstance(one.old, int | float) and isinstance(one.new, int | float)
+    return one.new > one.old if numbers else True
+
+
+def _is_one_cycle(key: str, value: str) -> bool:
+    return ".scheduler." in key and key.endswith(".class") and value.rpartition(".")[2] == "OneCycleLR"
 
 
 def settings_using_total_steps(values: Mapping[str, Any]) -> list[str]:

@@ -300,7 +300,10 @@ class Trainer(TrainerRequests):
 
         self.checkpointer.wait_until_copied()  # before an average replaces the weights
         started = perf_counter()
-        results = self._evaluator().evaluate(split, step=self.progress.step, should_stop=should_stop)
+        evaluator = self._evaluator()
+        results = evaluator.evaluate(split, step=self.progress.step, should_stop=should_stop)
+        if evaluator.skips is not None:  # only now: an evaluation that was interrupted is repeated
+            self.recovery.num_skipped = evaluator.skips.num_skipped
         self.stepper.timing.spent[VALIDATE] += perf_counter() - started
         return results
 
@@ -321,6 +324,10 @@ class Trainer(TrainerRequests):
             ranks=self.ranks,
             seed=self.seed,
             autocast=self.autocast,
+            skips=self.recovery.skipped_batches(self.step_context),
+            evaluation_function=lambda name: self.stepper.evaluation_function(
+                self.runner, name, self.note_inexact
+            ),
         )
 
     def validate(self) -> dict[str, float]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from roost.base.errors import STOPPED_EXIT_CODE, NotFound
-from roost.base.system import process_title
+from roost.base.system import process_title, spin_limit
 from roost.base.system.worker_protocol import EARLY_STOP, OUT_OF_MEMORY
 from roost.package.kinds import TaskKind
 from roost.worker import worker_output, worker_signals
@@ -39,6 +39,7 @@ _EXIT_SECONDS = 10.0
 
 def main(arguments: list[str]) -> int:
     """Runs the task and returns the exit code."""
+    spin_limit.set_default()
     path, task, *rest = arguments
     if task == TaskKind.DEBUG:
         # Ctrl-C during torch's imports ends the process at once: as a KeyboardInterrupt it would look like an

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from roost.base.system import cpu_cores
 from roost.config.settings import Settings
 from roost.train.accelerators.registry import accelerator_of
 
@@ -17,6 +18,7 @@ _DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
 """Workspaces with which cuBLAS sums in a fixed order; in deterministic mode torch refuses all others."""
 _NEVER, _WARN = 0, 1
 """Values of `torch.get_deterministic_debug_mode`."""
+_THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 def apply(settings: Settings, *, device: str, first: Mapping[str, Any] | None) -> None:
@@ -80,11 +82,18 @@ def inexact_reasons(device: str) -> list[str]:
 
 def _set_threads(settings: Settings, before: Mapping[str, Any]) -> None:
     """Sets the threads of one operation: as configured, else as in the run's first session, because another
-    number of threads sums in another order."""
+    number of threads sums in another order; in that session as many as there are usable cores.
+
+    Torch is always given the number: MKL uses its threads otherwise if it may choose how many.
+    """
     if settings.threads != "auto":
-        torch.set_num_threads(settings.threads)
+        threads = settings.threads
     elif "threads" in before:
-        torch.set_num_threads(int(before["threads"]))
+        threads = int(before["threads"])
+    else:  # torch does not know the quotas of control groups
+        threads = torch.get_num_threads()
+        threads = threads if _THREADS_VARIABLE in os.environ else min(threads, cpu_cores.usable_cores())
+    torch.set_num_threads(threads)
 
 
 def _allow_tf32(allowed: bool) -> None:

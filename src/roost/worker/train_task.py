@@ -7,8 +7,10 @@ import time
 from typing import Any
 
 import msgspec
+import torch
 
 from roost.base import durable
+from roost.base.system import cpu_wait
 from roost.base.system.worker_protocol import DEADLINE_VARIABLE, EARLY_STOP
 from roost.base.text.timestamps import parse_timestamp
 from roost.config.settings import Settings
@@ -56,6 +58,8 @@ def train(package: PackageFolder, session: Session, stop: StopSignals) -> str:
             record_stack(package, trainer, device, settings, first, strategy=strategy, id=session.checkpoint)
         for reason in [*_inexact_reasons(session), *torch_settings.inexact_reasons(device)]:
             trainer.note_inexact(reason)
+        if ranks.is_main and (busy := cpu_wait.format_busy(cpu_wait.read(), threads=torch.get_num_threads())):
+            print(busy, flush=True)
         stop.attach(trainer)
         reason = trainer.fit(checkpoint=session.checkpoint)
         return EARLY_STOP if reason == "finished" and trainer.ended_early else reason

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import roost
+from roost.base.system import cpu_wait
+from roost.base.system.cpu_wait import CpuTime
 from roost.package.results.time_breakdown import PARTS, TimeBreakdown
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.end_condition import EndCondition
@@ -19,7 +21,7 @@ from roost.train.step.stepper import Stepper
 from tests.messages import Messages
 from tests.train.parts import MLP, Still, StopAt, built, loader, plain
 
-ADVICE = re.compile(r"\d+% .*\(.*\d ms ")
+ADVICE = re.compile(r"\d+% .*\(.*\d (ms|on) ")
 """Is in a line that a busy machine may add to any run."""
 
 
@@ -85,7 +87,9 @@ def test_where_the_time_went(tmp_path: object, capsys: pytest.CaptureFixture[str
     plain(built(MLP), Still(), hooks, until="1ep", loaders=loaders, checkpoints=checkpoints).fit()
     *_, run, _ = said(capsys)
     parts = "  ".join(rf"{part} \d+%" for part in (*PARTS, "other"))
-    assert re.search(rf": \d+\.\ds, [\d,]+ samples/s  {parts}  memory \d+(\.\d GB| MB)$", run), run
+    assert re.search(
+        rf": \d+\.\ds, [\d,]+ samples/s  {parts}(  CPU wait \d+%)?  memory \d+(\.\d GB| MB)$", run
+    ), run
 
 
 class OneOfTwo(MLP):
@@ -153,6 +157,21 @@ def test_a_long_wait_for_data_comes_with_advice_once(
     assert all(fact in advice for fact in ("50%", "data", "100.0 ms", "data.num_workers"))
     assert ADVICE.search(advice)
     messages.check(advice)
+
+
+def test_a_busy_cpu_is_named_once_and_in_each_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, console = plain(built(MLP), Still(), until="9ep"), Console(10.0)
+    console.on_start(trainer)
+    for trainer.progress.epoch, seconds in ((1, 20.0), (2, 40.0)):
+        monkeypatch.setattr(cpu_wait, "read", CpuTime)
+        trainer.stepper.timing.begin(0, 0, perf_counter() - seconds)
+        monkeypatch.setattr(cpu_wait, "read", lambda seconds=seconds: CpuTime(0.4 * seconds, 0.6 * seconds))
+        console.on_epoch(trainer)
+    first, advice, second = said(capsys, advice=True)[1:]
+    assert "CPU wait 60%" in first and "CPU wait 60%" in second
+    assert ADVICE.search(advice) and "busy" in advice and "40%" in advice
 
 
 @pytest.mark.parametrize(

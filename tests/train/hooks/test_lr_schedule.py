@@ -8,6 +8,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from roost.base.errors import ConfigError
+from roost.train.checkpointing.checkpointer import Checkpoints
 from roost.train.hook import Hook, Phase
 from roost.train.hooks import Schedule, Validate
 from roost.train.optim.optimizer import Optim
@@ -16,7 +17,7 @@ from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
 from tests.train.hooks.test_best_checkpoint import Scripted
-from tests.train.parts import Recipe, Still, StopAt, assert_equal, built, loader, outcome, plain
+from tests.train.parts import MLP, Recipe, Still, StopAt, assert_equal, built, loader, outcome, plain
 
 
 class Rates(Hook):
@@ -132,3 +133,24 @@ def test_each_optimizer_has_its_own_unit() -> None:
     optimizers["slow"].step()
     plain(runner, Still(), [Schedule()], until=8, stepper=Stepper(optims)).fit()
     assert [o.param_groups[0]["lr"] for o in optimizers.values()] == [0.5**8, 0.5, 1.0]
+
+
+def test_a_schedule_of_a_shorter_run_is_refused_at_the_start(tmp_path: Path, messages: Messages) -> None:
+    """Its length is part of its state, so a new one of the right length does not help."""
+
+    def trainer(until: int, *hooks: Hook) -> Trainer:
+        runner = built(MLP)
+        optimizer = torch.optim.SGD(runner.parameters(), lr=0.1)
+        stepper = Stepper(Optim(optimizer, lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=until)))
+        checkpoints = Checkpoints(tmp_path / "checkpoints")
+        return plain(
+            runner, Still(), [Schedule(), *hooks], until=until, stepper=stepper, checkpoints=checkpoints
+        )
+
+    trainer(6, StopAt(3)).fit()
+    trainer(6).fit()  # to its end
+    longer = trainer(9)
+    with pytest.raises(ConfigError, match="fork") as refused:
+        longer.fit()
+    assert longer.progress.step == 6 and refused.value.setting == "optimizers.main.scheduler"
+    messages.check(refused)

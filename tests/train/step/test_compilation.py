@@ -14,6 +14,7 @@ from torch.nn import functional
 from roost.base.errors import ContractError
 from roost.train.checkpointing.checkpoints import Checkpoints
 from roost.train.data.plans.batch_plan import BatchPlan
+from roost.train.hooks import Validate
 from roost.train.optim.optimizer import Optim
 from roost.train.step import compilation as compiled_module
 from roost.train.step import seeding
@@ -21,7 +22,7 @@ from roost.train.step.compilation import CompiledLoss
 from roost.train.step.stepper import Stepper
 from roost.train.trainer import Trainer
 from tests.messages import Messages
-from tests.train.parts import MLP, Still, StopAt, built, plain, state_of, weights
+from tests.train.parts import MLP, Still, StopAt, built, loader, plain, state_of, weights
 
 
 @pytest.fixture(autouse=True)
@@ -252,3 +253,61 @@ def test_a_long_compilation_is_printed_once_for_each_shape(
         monkeypatch.setattr(compiled_module, "_MIN_REPORTED_SECONDS", float("inf"))
         CompiledLoss(mean, dynamic=dynamic)(batch_of(4))
         assert capsys.readouterr().out == ""
+
+
+# --- evaluations ------------------------------------------------------------------------------------------
+
+
+class TellsHow(MLP):
+    """A metric of `evaluate` says whether it was compiled."""
+
+    factor = 1
+
+    def evaluate(self, batch: Any) -> Mapping[str, Tensor]:
+        how = torch.ones(()) * torch.compiler.is_compiling()
+        return {**super().evaluate(batch), "compiled": how * self.factor / self.factor}
+
+
+@pytest.mark.parametrize("mode", ["compile", "eager"])
+def test_a_validation_is_compiled_as_the_step_is(mode: Any, traced: None, tmp_path: Path) -> None:
+    runner = built(TellsHow)
+    loaders = {"valid": loader(Still(), 8, shuffle=False), "test": loader(Still(), 5, shuffle=False)}
+    trainer = plain(
+        runner, Still(), [Validate("1ep")], until="1ep", stepper=stepper_of(runner, mode), loaders=loaders
+    )
+    trainer.fit()
+    assert trainer.results["valid/compiled"] == (mode == "compile"), "the short last batch, too"
+    assert trainer.evaluate("test")["test/compiled"] == (mode == "compile")
+
+
+def test_further_shapes_are_evaluated_uncompiled(
+    traced: None, capsys: pytest.CaptureFixture[str], messages: Messages
+) -> None:
+    runner, reasons = built(TellsHow), list[str]()
+    stepper = stepper_of(runner)
+    for name in ("valid/a", "valid/b"):  # each set has its own limit
+        evaluate = stepper.evaluation_function(runner, name, reasons.append)
+        sizes = [*range(2, 13), 2]
+        batches = [(torch.zeros(n, 6), torch.zeros(n, dtype=torch.long)) for n in sizes]
+        how = [float(evaluate(batch)["compiled"]) for batch in batches]
+        assert how == [1.0] * 8 + [0.0] * 3 + [1.0]
+    said = capsys.readouterr().out.splitlines()
+    first, second = [text for text in said if not text.startswith("compiled in")]
+    assert first.startswith("valid/a") and second.startswith("valid/b")
+    messages.check(first)
+    assert not reasons, "the order of the batches decides it"
+
+
+def test_a_number_that_changes_ends_only_the_compilation(
+    traced: None, monkeypatch: pytest.MonkeyPatch, messages: Messages
+) -> None:
+    monkeypatch.setattr(compiled_module, "_INITIAL_RECOMPILES", 4)
+    torch._dynamo.config.recompile_limit = 4
+    runner, reasons = built(TellsHow), list[str]()
+    evaluate = stepper_of(runner).evaluation_function(runner, "valid", reasons.append)
+    batch, how = (torch.zeros(4, 6), torch.zeros(4, dtype=torch.long)), []
+    for runner.factor in range(1, 10):
+        how.append(float(evaluate(batch)["compiled"]))
+    assert how[0] == 1.0 and how[-1] == 0.0 and sorted(how, reverse=True) == how
+    [reason] = reasons
+    messages.check(reason)

@@ -7,6 +7,8 @@ worker_protocol: environment variables, signals and reasons between supervisor a
 cold_restart: the restart of a worker that was forked from a template process
 cgroup_membership: the control groups of this process
 cpu_cores: the number of usable CPU cores
+cpu_wait: how long this process waits for a CPU core
+spin_limit: how long a thread of OpenMP waits actively
 host_memory: the memory that is still available
 mounts: the types of file systems
 state_folder: the lab's folder

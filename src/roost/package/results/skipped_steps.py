@@ -1,4 +1,5 @@
-"""The skipped steps of a run: one JSON line for each, in one file to which the sessions append.
+"""The skipped steps of a run and the skipped batches of its evaluations: one JSON line for each, in one file
+to which the sessions append.
 
 Steps become invalid in the same way as rows of the records: when a later session continues from before them,
 or their session goes back to before them.
@@ -17,24 +18,32 @@ from roost.base import durable, safe_read
 
 NAME = "skipped.jsonl"
 _MAX_BYTES = 1 << 28
+TRAINING = "train"
 
 Kind = Literal["error", "nonfinite", "rollback", "empty"]
 """The reason: an exception; a loss or gradient that is not finite; a rollback; empty batches."""
 
 
 class SkippedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that was skipped."""
+    """A step that was skipped, or a batch of the evaluation after a step."""
 
     session: int
     step: int
     epoch: int
     batch: int
-    """The number of its first micro-batch in the epoch."""
+    """The number of its first micro-batch in the epoch; of an evaluation, that of the batch in the split."""
     kind: Kind
     error: str
     """One line."""
     samples: list[int]
-    """Indices in the training set."""
+    """Indices in the set."""
+    split: str = TRAINING
+    """The split of the evaluation, with the name of the set if there are several."""
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step; otherwise a batch of an evaluation."""
+        return self.split == TRAINING
 
 
 class _Rewind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,24 +97,36 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def read(file: Path, starts: Sequence[tuple[int, int]] = ()) -> list[SkippedStep]:
-    """Returns the valid skipped steps of a run, ascending, each once. Torn lines are left out.
+    """Returns the valid skipped steps and batches of a run, ascending by step, each once. Torn lines are left
+    out.
 
     Args:
         file: A package's `NAME`; it need not exist.
         starts: For each session its number and the step from which it continued, see `Columns.starts`.
     """
-    found: dict[int, SkippedStep] = {}
+    found: dict[tuple[int, bool, str, int], SkippedStep] = {}
     for line in filter(None, _lines(file)):
         body = _decoded(line)
         if isinstance(body, _Rewind):
             found = {
-                step: one
-                for step, one in found.items()
-                if one.session != body.session or step <= body.start_step
+                place: one
+                for place, one in found.items()
+                if one.session != body.session or one.step <= body.start_step
             }
         elif body is not None and not _is_undone(body, starts):
-            found[body.step] = body
-    return [found[step] for step in sorted(found)]
+            # A step is there once; the same batch of an evaluation may be, too, for a session repeats it.
+            number = 0 if body.is_step else body.batch
+            found[body.step, not body.is_step, body.split, number] = body
+    return [found[place] for place in sorted(found)]
+
+
+def format_counts(skipped: Sequence[SkippedStep]) -> str:
+    """Returns the numbers in words: ``3 steps and 1 batch skipped``; empty for none."""
+    steps = sum(one.is_step for one in skipped)
+    numbers = {"step": steps, "batch": len(skipped) - steps}
+    plurals = {"step": "steps", "batch": "batches"}
+    parts = [f"{n} {name if n == 1 else plurals[name]}" for name, n in numbers.items() if n]
+    return f"{' and '.join(parts)} skipped" if parts else ""
 
 
 def _is_undone(skipped: SkippedStep, starts: Sequence[tuple[int, int]]) -> bool:

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from roost.base.system.cpu_wait import CpuTime
 from roost.base.text.byte_sizes import format_memory
 from roost.base.text.durations import format_duration
 from roost.package.records import PERF, Columns
@@ -26,6 +27,8 @@ def column_name(part: str) -> str:
     return f"{PERF}{part.replace(' ', '_')}_{'s' if part in PARTS[len(STEP_PARTS) :] else 'ms'}"
 
 
+_MIN_CPU_WAIT_SHARE = 0.1
+"""The share of the requested CPU time from which on the wait for it is shown."""
 HOST_MB, GPU_MB, RATE = f"{PERF}host_mb", f"{PERF}gpu_mb", f"{PERF}samples_per_second"
 _MS_COLUMNS = {part: column_name(part) for part in (*STEP_PARTS, OTHER)}
 _SECONDS_COLUMNS = {part: column_name(part) for part in PARTS[len(STEP_PARTS) :]}
@@ -36,7 +39,8 @@ class TimeBreakdown:
     """The time of a section of training by parts, with its steps and samples.
 
     ``parts`` are seconds by the names of `PARTS`; the rest of ``seconds`` is `OTHER`. ``host_mb`` is the
-    memory at the end, ``gpu_mb`` the largest allocation; 0 if unknown.
+    memory at the end, ``gpu_mb`` the largest allocation; 0 if unknown. ``cpu`` is the CPU time of the
+    process.
     """
 
     seconds: float = 0.0
@@ -45,6 +49,7 @@ class TimeBreakdown:
     parts: dict[str, float] = field(default_factory=dict)
     host_mb: float = 0.0
     gpu_mb: float = 0.0
+    cpu: CpuTime = field(default_factory=CpuTime)
 
     def __sub__(self, before: TimeBreakdown) -> TimeBreakdown:
         """Returns the section after ``before``, which is the beginning of this one."""
@@ -55,6 +60,7 @@ class TimeBreakdown:
             {part: seconds - before.parts.get(part, 0.0) for part, seconds in self.parts.items()},
             self.host_mb,
             self.gpu_mb,
+            self.cpu.since(before.cpu),
         )
 
     @property
@@ -78,7 +84,8 @@ class TimeBreakdown:
         shares = [f"{part} {share:.0%}" for part, share in self.shares.items()]
         known = {"memory": self.host_mb, "GPU memory": self.gpu_mb}
         used = [f"{name} {format_memory(mb)}" for name, mb in known.items() if mb]
-        return "  ".join([f"{format_duration(self.seconds)}{rate}", *shares, *used])
+        waited = [f"CPU wait {self.cpu.wait_share:.0%}"] * (self.cpu.wait_share >= _MIN_CPU_WAIT_SHARE)
+        return "  ".join([f"{format_duration(self.seconds)}{rate}", *shares, *waited, *used])
 
 
 def from_records(columns: Columns, *, after: int = 0) -> TimeBreakdown | None:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from roost.base.system import spin_limit
 from roost.supervisor.forkserver import forked_worker, template_process
 from roost.supervisor.forkserver.template_process import Preload
 
@@ -31,6 +32,7 @@ def load() -> Preload:
     started_with, descriptors = dict(os.environ), _descriptors()
     if descriptors - {"0", "1", "2"}:
         _exit_unusable(f"modules imported at the start of the interpreter have opened {sorted(descriptors)}")
+    spin_limit.set_default()
     template_process.load_modules()
     modules = _load_torch()
     warm = forked_worker.WarmWorker(started_with, modules=modules, prepare=_reset_process_state)

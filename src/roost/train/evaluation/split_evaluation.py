@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from roost.base.errors import ConfigError, ContractError
+from roost.base.errors import ConfigError, ContractError, TrainingError
 from roost.train.data.batches import Batch, Batches
 from roost.train.distributed.lockstep import CONTINUING, ENDING, STOPPING, Lockstep
 from roost.train.distributed.ranks import ALONE, Ranks
 from roost.train.evaluation.metric_sums import MetricSums, means, metric_total
+from roost.train.failures.skipped_batches import SkippedBatches
 
+_NOT_COUNTED, _GOOD, _SKIPPED = range(3)
+"""The outcome of a batch, as the ranks exchange it."""
 _NO_CONTEXT: AbstractContextManager[object] = nullcontext()
 
 
@@ -48,6 +51,8 @@ def evaluate_split(
     stop: Callable[[], bool] = lambda: False,
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
+    skips: SkippedBatches | None = None,
+    evaluate: Callable[[Any], Any] | None = None,
 ) -> dict[str, float]:
     """Returns the metrics of one split: means over its samples, and the metrics of `Runner.summarize`.
 
@@ -65,32 +70,58 @@ def evaluate_split(
         stop: Called before each batch.
         forward: Entered around each `Runner.evaluate`.
         ranks: The ranks that evaluate together.
+        skips: Skips batches that fail; their number is the metric "skipped". None: they raise. With several
+            ranks, each batch then costs one more exchange between them.
+        evaluate: What evaluates a batch. None: `Runner.evaluate`.
 
     Raises:
         Interrupted: ``stop()`` returned True on any rank.
         ContractError: ``evaluate`` returned something else.
         PeerLost: Another rank has failed.
+        TrainingError: Too many batches were skipped, or all.
     """
-    name = loader.name or split
+    name, evaluate = loader.name or split, evaluate or runner.evaluate
     found, has_samples, batch = MetricSums(keeps_values=_summarizes(runner)), False, None
+    num_good, skipped_before = 0, skips.num_skipped if skips is not None else 0
     with (
         Lockstep(ranks, f"the evaluation of {name}") as lockstep,
-        closing(_own_batches(loader, ranks)) as drawn,
+        closing(_own_batches(loader, ranks, split, skips)) as drawn,
     ):
         for turn, (number, one) in enumerate(drawn):
             counts = lockstep.meet(STOPPING if stop() else CONTINUING, one.num_samples)
             if not any(counts):
                 continue
             has_samples = True
-            if one.num_samples:
-                batch = runner.to_device(one.value)
-            elif batch is None:
-                batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
-            with forward:
-                output = runner.evaluate(batch)
-            _check_output(output)
-            if number is not None and one.num_samples:
-                found.add(number, output, one.num_samples)
+            output, counted = None, number if one.num_samples else None
+            try:
+                if one.num_samples:
+                    batch = runner.to_device(one.value)
+                elif batch is None:
+                    batch = runner.to_device(_nonempty_batch(loader, turn, counts).value)
+                with forward:
+                    output = evaluate(batch)
+                _check_output(output)
+            except Exception as error:
+                if skips is None or not skips.may_skip(error):
+                    raise
+                batch = None
+                if counted is not None:
+                    skips.skip(loader, split, counted, error)
+            if output is not None and counted is not None:
+                found.add(counted, output, one.num_samples)
+            if skips is not None:
+                outcome = (_GOOD if output is not None else _SKIPPED) if counted is not None else _NOT_COUNTED
+                outcomes = lockstep.meet(CONTINUING, outcome)
+                num_good += outcomes.count(_GOOD)
+                skips.count(outcomes.count(_SKIPPED))
+        num_skipped = skips.num_skipped - skipped_before if skips is not None else 0
+        if skips is not None and num_skipped:
+            last = skips.report()
+            if not num_good:
+                raise TrainingError(
+                    f"every batch of {name} was skipped, the last one by: {last}",
+                    fix="correct Runner.evaluate, or the samples of the set",
+                )
         if not has_samples:
             raise _nothing_to_evaluate(name)
         totals = found.totals()
@@ -101,17 +132,47 @@ def evaluate_split(
     results = means(every)
     if _summarizes(runner):
         results.update(_summary_numbers(runner.summarize(found.values(ranks), split)))
+    if num_skipped:
+        results["skipped"] = float(num_skipped)
     # `summarize` may draw random numbers, and all ranks must decide by the same results.
     return ranks.control.broadcast(results, at)
 
 
-def _own_batches(loader: Batches, ranks: Ranks) -> Generator[tuple[int | None, Batch], None, None]:
+def _own_batches(
+    loader: Batches, ranks: Ranks, split: str, skips: SkippedBatches | None
+) -> Generator[tuple[int | None, Batch], None, None]:
     """Yields the batches of a rank with their numbers; the number None marks a batch that is not counted."""
     if ranks.are_several:
         yield from loader.shard(ranks.rank, ranks.world_size)
         return
+    if skips is not None and loader.has_indices:
+        yield from _past_failures(loader, split, skips)
+        return
     with closing(loader.once()) as batches:
         yield from enumerate(batches)
+
+
+def _past_failures(
+    loader: Batches, split: str, skips: SkippedBatches
+) -> Generator[tuple[int | None, Batch], None, None]:
+    """Yields the batches of a pass with their numbers, without those that cannot be drawn."""
+    number = 0
+    while number < len(loader):
+        rest = loader.excerpt([range(number, len(loader))]) if number else loader
+        try:
+            with closing(rest.once()) as batches:
+                for batch in batches:
+                    yield number, batch
+                    number += 1
+        except Exception as error:
+            if not skips.may_skip(error):
+                raise
+            skips.skip(loader, split, number, error)
+            skips.count(1)
+            number += 1
+        finally:
+            if rest is not loader:
+                rest.close()
 
 
 def _nonempty_batch(loader: Batches, turn: int, counts: Sequence[int]) -> Batch:
@@ -155,6 +216,7 @@ def probe_metrics(
     *,
     forward: AbstractContextManager[object] = _NO_CONTEXT,
     ranks: Ranks = ALONE,
+    evaluate: Callable[[Any], Any] | None = None,
 ) -> ProbedMetrics:
     """Returns the names that `evaluate_split` would report, from one batch, the same on every rank: so errors
     appear before the first step, not after the first epoch.
@@ -170,7 +232,7 @@ def probe_metrics(
             raise _nothing_to_evaluate(loader.name)
         lockstep.meet(CONTINUING)
         with forward:
-            output = runner.evaluate(runner.to_device(batch.value))
+            output = (evaluate or runner.evaluate)(runner.to_device(batch.value))
         _check_output(output)
         totals = {name: metric_total(name, tensor, batch.num_samples) for name, tensor in output.items()}
         lockstep.meet(ENDING)

@@ -12,6 +12,7 @@ from roost.train.data.batches import Batches
 from roost.train.distributed.ranks import Ranks
 from roost.train.evaluation import split_evaluation
 from roost.train.evaluation.split_evaluation import ProbedMetrics
+from roost.train.failures.skipped_batches import SkippedBatches
 from roost.train.optim.weight_average import Average
 from roost.train.step import seeding
 
@@ -32,6 +33,10 @@ class Evaluator:
     """The seed of the training."""
     autocast: Callable[[], AbstractContextManager[object]]
     """Returns a new context for forward passes."""
+    evaluation_function: Callable[[str], Callable[[Any], Any]]
+    """Returns what evaluates a batch of a set, by its name: `Runner.evaluate`, compiled or not."""
+    skips: SkippedBatches | None = None
+    """Skips batches that fail. None: they raise."""
 
     def evaluate(self, split: str, *, step: int, should_stop: Callable[[], bool]) -> dict[str, float]:
         """Returns the metrics of a split by full name: of the runner's weights, and of each average.
@@ -49,6 +54,7 @@ class Evaluator:
             ConfigError: There is no such split.
             ContractError: ``Runner.evaluate`` does not return a mapping of tensors.
             PeerLost: Another rank has failed.
+            TrainingError: Too many batches were skipped.
         """
         raw = self._measure(split, step, should_stop)
         results = dict(raw)
@@ -74,7 +80,14 @@ class Evaluator:
         ):
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
                 values = split_evaluation.evaluate_split(
-                    self.runner, loader, name, stop=should_stop, forward=self.autocast(), ranks=self.ranks
+                    self.runner,
+                    loader,
+                    name,
+                    stop=should_stop,
+                    forward=self.autocast(),
+                    ranks=self.ranks,
+                    skips=self.skips,
+                    evaluate=self.evaluation_function(name),
                 )
                 results.update({f"{name}/{key}": value for key, value in values.items()})
         return results
@@ -93,9 +106,19 @@ class Evaluator:
             seeding.isolated(seeding.mix(self.seed, "probe")),
         ):
             for name, loader in split_evaluation.split_loaders(self.loaders, split).items():
-                found, others = split_evaluation.probe_metrics(
-                    self.runner, loader, forward=self.autocast(), ranks=self.ranks
-                )
+                try:
+                    found, others = split_evaluation.probe_metrics(
+                        self.runner,
+                        loader,
+                        forward=self.autocast(),
+                        ranks=self.ranks,
+                        evaluate=self.evaluation_function(name),
+                    )
+                except Exception as error:
+                    if self.skips is None or not self.skips.may_skip(error):
+                        raise
+                    known = None  # the evaluation itself will skip the batch, and find the names by others
+                    continue
                 known = None if found is None or known is None else known | {f"{name}/{key}" for key in found}
                 left_out += [f"{name}/{key}" for key in others]
         for text in left_out if self.ranks.is_main else ():

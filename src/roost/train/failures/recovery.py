@@ -18,6 +18,7 @@ from roost.train.data.workers.worker_errors import WorkerDied
 from roost.train.events import Events, Value
 from roost.train.failures import failed_step
 from roost.train.failures.black_box_recorder import BlackBoxRecorder
+from roost.train.failures.skipped_batches import SkippedBatches
 from roost.train.failures.step_context import StepContext
 from roost.train.failures.step_report import StepReporter, format_error, format_place, older_checkpoints
 from roost.train.step.device_flags import DeviceFlags
@@ -47,8 +48,9 @@ class Recovery:
     Args:
         on_non_finite: "stop"; "skip" the step; or "rollback": return to the newest checkpoint before it and
             skip its window, at most 3 times.
-        on_step_error: "raise"; or "skip", unless an optimizer has already stepped in that step.
-        max_skipped_steps: Steps that may be skipped before the run fails.
+        on_step_error: "raise"; or "skip", unless an optimizer has already stepped in that step. Failing
+            batches of evaluations are skipped, too.
+        max_skipped_steps: Steps and batches of evaluations that may be skipped before the run fails.
         black_box: Keeps the step by which the run fails.
         log: File that gets a line for each skipped step; no file when None.
         session: Number of the running session.
@@ -198,6 +200,17 @@ class Recovery:
         if isinstance(error, torch.OutOfMemoryError):
             empty_caches()
         return _SKIPPED
+
+    # ---- evaluations --------------------------------------------------------------------------------------
+
+    def skipped_batches(self, context: StepContext) -> SkippedBatches | None:
+        """Returns what skips failing batches of an evaluation, counted with the steps; None if an error ends
+        the run."""
+        if self.on_step_error == "raise":
+            return None
+        return SkippedBatches(
+            context, self._reporter, num_skipped=self.num_skipped, max_skipped=self._max_skipped
+        )
 
     # ---- checks, where values are read from the device anyway -------------------------------------------
 

@@ -44,7 +44,7 @@ class StepReporter:
     def __init__(
         self, black_box: BlackBoxRecorder | None = None, log: Path | None = None, session: int = 0
     ) -> None:
-        self._black_box, self._log, self._session = black_box, log, session
+        self._black_box, self._log, self.session = black_box, log, session
         self._watched_generators: dict[str, torch.Generator] = {}
         self._states: dict[str, torch.Tensor] = {}
         self._host_states: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class StepReporter:
             samples=loader.sample_indices(epoch, batch, num_batches),
             kind=kind,
             error=error,
-            session=self._session,
+            session=self.session,
             checkpoint=older[0].id if older else None,
             inexact=list(context.inexact),
         )
@@ -144,15 +144,19 @@ class StepReporter:
         self._black_box.keep(context, note, window, generators=generators)
 
     def log_skipped(self, note: FailureNote) -> None:
-        """Logs a skipped step. An error of the disk is printed and otherwise ignored."""
+        """Logs the step of a note as skipped."""
+        names = set(SkippedStep.__struct_fields__) & set(note.__struct_fields__)
+        self.log(SkippedStep(**{name: getattr(note, name) for name in names}))
+
+    def log(self, skipped: SkippedStep) -> None:
+        """Logs a skipped step or batch. An error of the disk is printed and otherwise ignored."""
         if self._log is not None:
-            fields = {name: getattr(note, name) for name in SkippedStep.__struct_fields__}
-            _try_write(skipped_steps.append, self._log, SkippedStep(**fields))
+            _try_write(skipped_steps.append, self._log, skipped)
 
     def log_rollback(self, step: int) -> None:
         """Logs that the run continues from an earlier step."""
         if self._log is not None:
-            _try_write(skipped_steps.append_rewind, self._log, session=self._session, step=step)
+            _try_write(skipped_steps.append_rewind, self._log, session=self.session, step=step)
 
 
 def older_checkpoints(checkpoints: Checkpoints | None, ranks: Ranks, step: int) -> list[Manifest]:

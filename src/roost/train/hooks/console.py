@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import torch
+
 from roost.base.interval import NEVER
+from roost.base.system import cpu_wait
 from roost.package.records import STATS
 from roost.package.results.time_breakdown import TimeBreakdown
 from roost.train.hook import Hook, Phase
@@ -34,7 +37,7 @@ class Console(Hook):
         self._last = 0.0
         self._reported, self._epoch = TimeBreakdown(), 0
         """The time breakdown up to the last printed one, and the number of epochs at that time."""
-        self._resumed = self._hinted = False
+        self._resumed = self._hinted = self._named_busy_cpu = False
         self._has_indices = True
 
     def on_start(self, trainer: Trainer) -> None:
@@ -66,6 +69,10 @@ class Console(Hook):
         if span.seconds >= self._seconds and not is_all:
             self._print_breakdown(f"epoch {last}" if first == last else f"epochs {first}-{last}", span)
             self._reported, self._epoch = now, last
+            busy = cpu_wait.format_busy(span.cpu, threads=torch.get_num_threads())
+            if busy and not self._named_busy_cpu:
+                print(busy, flush=True)
+                self._named_busy_cpu = True
 
     def _print_breakdown(self, what: str, span: TimeBreakdown) -> None:
         """Prints the time breakdown of a part of the run; once, a hint about a long wait for data."""

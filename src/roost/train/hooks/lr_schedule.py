@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from roost.base.interval import NEVER
 from roost.train.hook import Hook, Phase
 from roost.train.hooks.monitor import monitored_value
-from roost.train.optim.schedulers import Warmup
+from roost.train.optim.schedulers import Warmup, check_loaded_length
 
 if TYPE_CHECKING:
     from roost.train.trainer import Trainer
@@ -22,6 +23,21 @@ class Schedule(Hook):
     def monitors(self, trainer: Trainer) -> dict[str, str]:
         named = trainer.stepper.optimizers.items()
         return {_setting(name): optim.monitor for name, optim in named if optim.monitor is not None}
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Checks that no schedule, as loaded, is shorter than the rest of the run.
+
+        Raises:
+            ConfigError: One is.
+        """
+        step, total = trainer.progress.step, trainer.total_steps
+        if step and total < NEVER:
+            per_epoch = trainer.steps_per_epoch
+            check_loaded_length(
+                trainer.stepper.optimizers,
+                remaining_steps=total - step,
+                remaining_epochs=total // per_epoch - step // per_epoch,
+            )
 
     def on_step(self, trainer: Trainer) -> None:
         for optim in trainer.stepper.optimizers.values():

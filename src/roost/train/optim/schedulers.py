@@ -115,6 +115,11 @@ class Warmup:
             else:
                 group[LR_SCALE] = scale * factor
 
+    @property
+    def remaining_steps(self) -> int:
+        """The steps for which the scheduler still waits."""
+        return max(0, self.steps - self._warmup_steps_done) if self._waits else 0
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the steps of the warm-up so far, and the scheduler's state."""
         return {"climbed": self._warmup_steps_done, "scheduler": self.scheduler.state_dict()}
@@ -262,17 +267,48 @@ def _check_sequence(scheduler: Any, key: str, where: Where) -> None:
             )
 
 
+def check_loaded_length(optims: Mapping[str, Optim], *, remaining_steps: int, remaining_epochs: int) -> None:
+    """Refuses to continue a run for longer than a OneCycleLR lasts: its state keeps the length for which it
+    was created.
+
+    Args:
+        optims: The optimizers, with the state of the checkpoint.
+        remaining_steps: The steps up to the end of the run.
+        remaining_epochs: The ends of epochs in them.
+
+    Raises:
+        ConfigError: A OneCycleLR ends before the run.
+    """
+    for name, optim in optims.items():
+        waits = optim.scheduler.remaining_steps if isinstance(optim.scheduler, Warmup) else 0
+        units = {"step": remaining_steps - waits, "epoch": remaining_epochs}.get(optim.unit, 0)
+        for one in _one_cycles(optim.scheduler):
+            if one.last_epoch + units > one.total_steps:
+                raise ConfigError(
+                    f"OneCycleLR was created for {one.total_steps} steps and has taken {one.last_epoch}; the "
+                    f"run has {units} more",
+                    setting=f"optimizers.{name}.scheduler",
+                    fix="use `roost fork`: in the new package the schedule has the length of the new end",
+                )
+
+
+def _one_cycles(scheduler: Any) -> list[lr_scheduler.OneCycleLR]:
+    """Returns a scheduler, or those that step with it, as far as they fail in the step after their last."""
+    inner = scheduler.scheduler if isinstance(scheduler, Warmup) else scheduler
+    ones = inner._schedulers if isinstance(inner, lr_scheduler.ChainedScheduler) else [inner]
+    return [one for one in ones if isinstance(one, lr_scheduler.OneCycleLR)]
+
+
 def _check_length(
     settings: SchedulerSettings, scheduler: Any, totals: Mapping[str, int], at: dict[str, Any]
 ) -> None:
     """Refuses a OneCycleLR that is shorter than the run: it would fail in the step after its last."""
     total = totals.get("total_steps")
-    ones = scheduler._schedulers if isinstance(scheduler, lr_scheduler.ChainedScheduler) else [scheduler]
     if total is None or settings.unit == "validation":
         return
     units = total - settings.warmup_steps if settings.unit == "step" else total // totals["steps_per_epoch"]
-    for one in ones:
-        if isinstance(one, lr_scheduler.OneCycleLR) and one.total_steps < units:
+    for one in _one_cycles(scheduler):
+        if one.total_steps < units:
             raise ConfigError(
                 f"OneCycleLR ends after {one.total_steps} steps, but the run needs {units}, one each "
                 f"{settings.unit}",

@@ -1,8 +1,8 @@
-"""Loss functions compiled by torch.compile, with kernels of their own for each shape of batches."""
+"""Losses and evaluations compiled by torch.compile, with separate kernels for each shape of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from roost.base.errors import ContractError
 from roost.train.step.loss import LossFunction
 
+EvaluationFunction = Callable[[Any], Any]
 MAX_SHAPES = 8
 """The most shapes of batches that get separate kernels."""
 _MAX_COMPILED = 32
@@ -84,6 +85,12 @@ class CompiledLoss:
             print(f"compiled in {seconds:.0f} s (for batches of {_format_shapes(batch)})", flush=True)
         return output
 
+    def has_kernels_for(self, batch: Any) -> bool:
+        """Whether a batch has no more shapes than get kernels."""
+        if self._dynamic or len(self._shapes) < MAX_SHAPES:
+            return True
+        return _shape_key(batch) in self._shapes
+
     def _add(self, shape: Any) -> None:
         if len(self._shapes) == MAX_SHAPES:
             raise ContractError(
@@ -96,8 +103,55 @@ class CompiledLoss:
         self._shapes.add(shape)
 
 
+class CompiledEvaluation:
+    """A compiled `Runner.evaluate` or `predict`; called like the plain one.
+
+    What cannot be compiled is evaluated by the plain function, and that is printed once: a ninth shape of
+    batches, or a number that changes too often. The first is decided by the order of the batches alone, which
+    a resumed run repeats; the second is not, so it makes the run inexact.
+
+    Args:
+        fn: Evaluates a batch.
+        name: The name of the evaluation, for messages.
+        dynamic: One kernel for all shapes, from the first on.
+        note_inexact: Called with the reason why the run is inexact from now on.
+    """
+
+    def __init__(
+        self, fn: EvaluationFunction, name: str, *, dynamic: bool, note_inexact: Callable[[str], object]
+    ) -> None:
+        self._plain, self._name, self._note_inexact = fn, name, note_inexact
+        self._compiled: CompiledLoss | None = CompiledLoss(fn, dynamic=dynamic)
+        self._has_printed = False
+
+    def __call__(self, batch: Any) -> Any:
+        """Returns the values of a batch."""
+        if self._compiled is None:
+            return self._plain(batch)
+        if not self._compiled.has_kernels_for(batch):
+            if not self._has_printed:
+                self._has_printed = True
+                print(
+                    f"{self._name}: kernels are compiled for {MAX_SHAPES} shapes of batches, others are "
+                    "computed uncompiled (compile_dynamic: true makes one kernel for all shapes)",
+                    flush=True,
+                )
+            return self._plain(batch)
+        try:
+            return self._compiled(batch)
+        except ContractError as error:
+            if not isinstance(error.__cause__, torch._dynamo.exc.FailOnRecompileLimitHit):
+                raise
+            self._compiled = None
+            self._note_inexact(
+                f"{self._name} is no longer compiled: it reads a number, text or flag that changes, and each "
+                "value was compiled"
+            )
+            return self._plain(batch)
+
+
 class CompiledLosses:
-    """The compiled forms of loss functions, made at their first use.
+    """The compiled forms of loss functions and evaluations, made at their first use.
 
     Args:
         dynamic: One kernel for all shapes.
@@ -106,6 +160,7 @@ class CompiledLosses:
     def __init__(self, *, dynamic: bool) -> None:
         self._dynamic = dynamic
         self._made: dict[LossFunction, CompiledLoss] = {}
+        self._evaluations: dict[tuple[str, EvaluationFunction], CompiledEvaluation] = {}
 
     def get(self, fn: LossFunction) -> CompiledLoss:
         """Returns the compiled form of ``fn``, the same one each time. Functions that are created in each
@@ -115,6 +170,17 @@ class CompiledLosses:
             if len(self._made) == _MAX_COMPILED:
                 self._made.clear()
             found = self._made[fn] = CompiledLoss(fn, dynamic=self._dynamic)
+        return found
+
+    def evaluation(
+        self, fn: EvaluationFunction, name: str, note_inexact: Callable[[str], object]
+    ) -> CompiledEvaluation:
+        """Returns the compiled form of ``fn`` for one split, the same one each time: the shapes of one split
+        must not decide which ones of another are compiled, as a resumed run may evaluate only that one."""
+        found = self._evaluations.get((name, fn))
+        if found is None:
+            found = CompiledEvaluation(fn, name, dynamic=self._dynamic, note_inexact=note_inexact)
+            self._evaluations[name, fn] = found
         return found
 
 

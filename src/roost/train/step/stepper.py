@@ -18,7 +18,7 @@ from roost.train.events import Value
 from roost.train.optim.optimizer import Optim
 from roost.train.step import loss as losses
 from roost.train.step import precision as numbers
-from roost.train.step.compilation import CompiledLosses, exclude_log
+from roost.train.step.compilation import CompiledLosses, EvaluationFunction, exclude_log
 from roost.train.step.gradients import Gradients, LossTarget
 from roost.train.step.loss import LossFunction
 from roost.train.step.nonfinite_check import NonfiniteGuard, host_waits, step_unless
@@ -43,8 +43,8 @@ class Stepper:
         optimizers: One optimizer, or several by name; a torch optimizer or an `Optim`.
         accumulation: Micro-batches per step. It only sets `batches_per_step`; `run` uses all batches it gets.
         precision: Precision of forward and backward: 32, "bf16" or "fp16".
-        mode: "eager"; "compile": loss functions are compiled by torch.compile; "no_optim": no optimizer takes
-            a step; "dry": a step only takes its batches.
+        mode: "eager"; "compile": loss functions and `Runner.evaluate` are compiled by torch.compile;
+            "no_optim": no optimizer takes a step; "dry": a step only takes its batches.
         compile_dynamic: In mode compile: one kernel for all shapes of batches, instead of one for each.
         guard: Skips steps whose loss or gradient is not finite. None: no step is skipped.
         ranks: The ranks that take each step together; the gradient is that of all their batches.
@@ -142,6 +142,19 @@ class Stepper:
         if self._buffers is not None:
             self._buffers.synchronize()
         return {**values, "skipped": torch.stack(kept_back).amax()} if kept_back else values
+
+    def evaluation_function(
+        self, runner: Any, name: str, note_inexact: Callable[[str], object]
+    ) -> EvaluationFunction:
+        """Returns ``Runner.evaluate`` in this mode.
+
+        Args:
+            runner: The runner.
+            name: The name of the evaluated set; each has separate limits.
+            note_inexact: Called with a reason why the run is inexact from now on.
+        """
+        evaluate: EvaluationFunction = runner.evaluate
+        return evaluate if self._compiled is None else self._compiled.evaluation(evaluate, name, note_inexact)
 
     def run(
         self, fn: LossFunction, batches: Sequence[Any], *, optimizer: str | tuple[str, ...] = "main"

@@ -12,6 +12,7 @@ from time import perf_counter
 
 import torch
 
+from roost.base.system import cpu_wait
 from roost.package.results.time_breakdown import (
     GPU_MB,
     HOST_MB,
@@ -76,6 +77,7 @@ class Timing:
         """
         now = perf_counter() if now is None else now
         self._session_start = self._row_start = (step, samples, now)
+        self._cpu_start = cpu_wait.read()
         self._totals = [0.0] * len(PARTS)
         self._per_step: list[float] | None = None
         self._memory_checked_at, self._host_mb, self._gpu_mb, self._most_gpu_mb = -math.inf, 0.0, 0.0, 0.0
@@ -151,6 +153,7 @@ class Timing:
             parts=dict(zip(PARTS, totals, strict=True)),
             host_mb=self._host_mb,
             gpu_mb=self._most_gpu_mb,
+            cpu=cpu_wait.read().since(self._cpu_start),
         )
 
     def _parts(self, steps: int) -> list[float]:

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from roost.base.errors import RoostError
 from roost.base.interval import NEVER
+from roost.base.system import cpu_wait
 from roost.base.text.durations import format_short_duration
 from roost.base.text.word_list import join_names
 from roost.config.sections.mirrors import MirrorSettings
@@ -40,11 +41,17 @@ from roost.train.trainer import Trainer
 from roost.worker import failure_report, torch_settings
 from roost.worker.check.resume_comparison import ReloadComparison, fingerprints
 from roost.worker.check.short_run import all_optimizers_due, shorten
-from roost.worker.check.speed_measurement import evaluation_seconds, step_seconds
+from roost.worker.check.speed_measurement import (
+    evaluation_seconds,
+    step_seconds,
+    step_seconds_on_one_thread,
+)
 from roost.worker.check.stage_hooks import StageHooks, describe_value
 from roost.worker.check.stages import StageReporter, output_suppressed
 
 _STEPS = 2
+_MIN_SPEEDUP = 1.5
+"""One thread is proposed if it is so many times faster: the few steps that are measured vary."""
 _SCHEDULE_SECONDS = 2.0
 
 
@@ -216,7 +223,13 @@ class CheckRun:
             if trainer.finished and trainer.calls.of_kind(kind)
         }
         step = step_seconds(trainer, whole["train"])
+        on_one_thread = step_seconds_on_one_thread(trainer, whole["train"])
         self._reporter.done(f"{format_short_duration(step)} a step")
+        if on_one_thread is not None and step > _MIN_SPEEDUP * on_one_thread:
+            self._reporter.warn(
+                f"threads=1 is faster: {format_short_duration(on_one_thread)} a step instead of "
+                f"{format_short_duration(step)} ({cpu_wait.format_load()}); set threads: 1"
+            )
         self._reporter.record_measurements(
             device=self._device,
             parameters=sum(p.numel() for p in trainer.runner.parameters()),
@@ -279,9 +292,9 @@ class CheckRun:
     # ---- reporting --------------------------------------------------------------------------------------
 
     def _warn_of_skipped(self) -> None:
-        number = len(skipped_steps.read(self._package.path / skipped_steps.NAME))
-        if number:
-            self._reporter.warn(f"steps that were skipped, as the settings request: {number} of {_STEPS}")
+        skipped = skipped_steps.read(self._package.path / skipped_steps.NAME)
+        if skipped:
+            self._reporter.warn(f"{skipped_steps.format_counts(skipped)}, as the settings request")
 
     def _peak_gpu_mb(self) -> float | None:
         if not accelerator_of(self._device).reports_memory:

@@ -16,6 +16,7 @@ from roost.analysis import analysis_folder
 from roost.base import durable
 from roost.base.errors import ContractError
 from roost.config.settings import Settings
+from roost.config.step_modes import STEP_MODES
 from roost.package import sessions
 from roost.package.checkpoints import selection
 from roost.package.checkpoints.checkpoint import Manifest
@@ -30,6 +31,7 @@ from roost.project.loaded_model import LoadedExperiment, load_experiment
 from roost.train.evaluation import split_evaluation
 from roost.train.model.module_state import ModuleState
 from roost.train.step import precision, seeding
+from roost.train.step.compilation import CompiledLosses, EvaluationFunction, exclude_log
 from roost.worker import torch_settings
 from roost.worker.analyze_task import initial_environment
 from roost.worker.caller_watch import end_with_caller
@@ -67,7 +69,15 @@ def predict(package: PackageFolder, folder: Path) -> str:
         split_evaluation.evaluation_mode(loaded.runner),
         precision.autocast_context(numbers, loaded.runner.device),
     ):
-        _run(loaded.runner, found, written, ProgressFile(folder / "progress"), request["limit"])
+        function = _prediction_function(loaded.runner, settings)
+        _run(
+            loaded.runner,
+            function,
+            found,
+            written,
+            ProgressFile(folder / "progress"),
+            request["limit"],
+        )
     meta = predictions.PredictionMeta(
         package=package.path.name,
         checkpoint=info.id,
@@ -130,8 +140,22 @@ def _unlimited_settings(settings: Settings, request: Mapping[str, Any]) -> Setti
     )
 
 
+def _prediction_function(runner: Runner, settings: Settings) -> EvaluationFunction:
+    """Returns `Runner.predict` in the step mode of the run."""
+    if not STEP_MODES[settings.step_mode].compiles:
+        return runner.predict
+    exclude_log(runner)
+    compiled = CompiledLosses(dynamic=settings.compile_dynamic)
+    return compiled.evaluation(runner.predict, "predict", functools.partial(print, flush=True))
+
+
 def _run(
-    runner: Runner, found: PredictionSource, written: PredictionWriter, board: ProgressFile, limit: int | None
+    runner: Runner,
+    predict: EvaluationFunction,
+    found: PredictionSource,
+    written: PredictionWriter,
+    board: ProgressFile,
+    limit: int | None,
 ) -> None:
     total = min([n for n in (found.num_samples, limit) if n is not None], default=0)
     batches = found.batches
@@ -144,7 +168,7 @@ def _run(
                     continue
                 last = first + num_samples - 1
                 with _naming_samples(found.name, first, last):
-                    output = runner.predict(runner.to_device(value))
+                    output = predict(runner.to_device(value))
                     most = None if limit is None else limit - written.count
                     written.add(output, num_samples, first=first, most=most)
                 first += num_samples
