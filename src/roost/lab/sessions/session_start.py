@@ -10,6 +10,7 @@ from roost.base.system.worker_protocol import DEADLINE_VARIABLE, LEASE_VARIABLE,
 from roost.devices.lease import Leases
 from roost.lab.sessions.session_plan import SessionPlan
 from roost.package.package import PackageFolder
+from roost.package.seals import session_seal
 from roost.supervisor import guard_start
 from roost.supervisor.guard_start import SupervisedSession
 from roost.supervisor.limits import SessionLimits
@@ -115,6 +116,7 @@ def _spec(
         limits=SessionLimits(**plan.limits),
         progress="" if plan.is_command else str(package.progress),
         stacks=str(folder / f"{number}.stacks.txt"),
+        seal=str(session_seal.seal_path(package.path, number)),
         terminal=str(plan.request.get("terminal") or ""),
         ranks=plan.ranks,
         restart=plan.restart,
