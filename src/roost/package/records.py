@@ -127,7 +127,8 @@ class Columns:
         return {name: values[-1] for name, (_, values) in self.series.items()}
 
 
-_MAX_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
+"""A larger file is not read."""
 _TAIL_BYTES = _CHUNK_BYTES = 1 << 16
 _MAX_INT = 2**63
 _NOT_METRICS = frozenset(["step", "epoch", "time", "nonfinite", "session", "start_step"])
@@ -229,7 +230,7 @@ class SessionFollower:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return bytes(safe_read.read(path, max_bytes=_MAX_BYTES))
+        return bytes(safe_read.read(path, max_bytes=MAX_BYTES))
     except OSError:
         return b""  # a FIFO, a folder, …: not a file of roost
 

@@ -50,7 +50,7 @@ def _summarize_checked(path: Path) -> PackageSummary:
     parent = next(iter(lineage.ancestry_of_request(request)), None)
     return PackageSummary(
         name=package_schema.printable(path.name),
-        state=latest.state if latest else _state_before_sessions(stored_tasks),
+        state=latest.state_shown if latest else _state_before_sessions(stored_tasks),
         step=progress.step if progress else None,
         total_steps=(progress.total_steps or None) if progress else None,
         epoch=progress.epoch if progress else None,

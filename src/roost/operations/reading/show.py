@@ -256,7 +256,7 @@ def _session(session: Session) -> SessionDetails:
     record, request = session.recorded, session.request
     return SessionDetails(
         number=session.number,
-        state=session.state,
+        state=session.state_shown,
         exit_code=record.exit_code,
         reason=record.reason,
         error=session.error,

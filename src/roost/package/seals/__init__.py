@@ -1,4 +1,4 @@
-"""The seals of a package: the digests of what its sessions wrote, by which `roost verify` finds later changes.
+"""The seals of a package: digests of what its sessions wrote, by which `roost verify` finds later changes.
 
 In reading order:
 

@@ -84,10 +84,11 @@ def _hash_file(path: Path, *, deadline: float) -> SealedFile | None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return None
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        return None
     with open(fd, "rb", buffering=0) as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return None
         digest, size = hashlib.sha256(), 0
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)

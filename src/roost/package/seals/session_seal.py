@@ -1,5 +1,5 @@
-"""Which files a seal covers: for a session, ``sessions/<n>.seal.json``, all that it and the package's creation
-wrote; for an analysis or a prediction, ``seal.json``, all of its folder.
+"""Which files a seal covers: for a session, ``sessions/<n>.seal.json``, all that it and the creation of its
+package wrote; for an analysis or a prediction, ``seal.json``, all of its folder.
 
 ::
 
@@ -32,7 +32,14 @@ FOLDER_SEAL = "seal.json"
 """The seal of an analysis or a prediction, in its folder."""
 LASTING = ("request.json", "args.json", "provenance.json", "manifest.json")
 """The files at the top of a package that never change."""
-_REWRITTEN = ("environment.json", "_package.json", "_model.txt", "init_from.json", "skipped.jsonl", "progress")
+_REWRITTEN = (
+    "environment.json",
+    "_package.json",
+    "_model.txt",
+    "init_from.json",
+    "skipped.jsonl",
+    "progress",
+)
 _OUTPUT = re.compile(r"_output(_\d+)?\.txt")
 _OF_SESSION = re.compile(r"(\d+)\.(?!node-)[^/]+")
 """Not the files of further machines, which may end later."""
