@@ -49,7 +49,7 @@ def format_package(shown: PackageDetails) -> Iterator[str]:
 
 def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     row = shown.summary
-    yield f"{click.style(shown.path, bold=True)}  {terminal.format_state(row.state)}"
+    yield f"{click.style(terminal.escape_text(shown.path), bold=True)}  {terminal.format_state(row.state)}"
     if row.description:
         yield terminal.escape_text(row.description)
     yield from _lineage_lines(shown)
@@ -59,7 +59,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     changes = " with changes" if shown.git_dirty else ""
     commit = f"git {shown.git_commit[:12]}{changes}" if shown.git_commit else ""
     project = f"project {shown.project}" if shown.project else ""
-    yield "  ".join(filter(None, (where, terminal.format_duration(row.seconds), project, commit)))
+    about = filter(None, (where, terminal.format_duration(row.seconds), project, commit))
+    yield terminal.escape_text("  ".join(about))
     if shown.determinism is not None:
         yield _determinism(shown.determinism, shown.settings.get("determinism"))
     if shown.time is not None:

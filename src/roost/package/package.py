@@ -345,5 +345,5 @@ class PackageFolder:
 
 def _lock_file_error(path: Path) -> RoostError:
     return RoostError(
-        "the package's lock is not a plain file", where=path, fix="remove it: roost creates a new one"
+        "the package's lock is not a plain file", where=path, fix="rename it: roost creates a new one"
     )

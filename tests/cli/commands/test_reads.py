@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from roost.package.seals import session_seal
 from tests.cli.programs import Terminal, roost
 from tests.operations.packages import package
 
@@ -28,17 +29,20 @@ def test_logs(tmp_path: Path) -> None:
 
 def test_verify(tmp_path: Path) -> None:
     made = package(tmp_path / "runs")
+    session_seal.write(session_seal.seal_path(made.path, 1))
     said = roost("verify", made.path)
-    assert said.returncode == 0 and said.stdout.count("good") == 6
+    words = [line.split()[0] for line in said.stdout.splitlines()]
+    assert said.returncode == 0 and set(words) == {"good"}
     (made.checkpoints / "state_1.ckpt" / "model.json").write_text("{}")
     said = roost("verify", made.path)
     assert (
         said.returncode == 1
-        and re.search(r"^BAD .* state_1\.ckpt", said.stdout, re.MULTILINE)
+        and re.search(r"^damaged .* Checkpoints/state_1\.ckpt", said.stdout, re.MULTILINE)
         and "error: 1 " in said.stderr
+        and "newest good checkpoint" in said.stderr
     )
     body = json.loads(roost("verify", made.path, "--json").stdout)
-    assert [finding["name"] for finding in body if not finding["good"]] == ["state_1.ckpt"]
+    assert [one["path"] for one in body if one["verdict"] != "good"] == ["Checkpoints/state_1.ckpt"]
 
 
 def test_plot(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def command(all_of_them: bool, states: tuple[str, ...], user: str | None, each: 
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode(rows) + b"\n")
+        sys.stdout.write(terminal.encode_json(msgspec.json.encode(rows)) + "\n")
         return 0
     if not rows:
         some = bool(states or user) and not all_of_them

@@ -79,7 +79,7 @@ def _check_output(output: Path, *, is_folder: bool, overwrite: bool) -> None:
         "exists already" if is_replaceable else "exists already, and --overwrite replaces only files",
         setting="-o",
         received=str(output),
-        fix=f"give another name, or {'replace it: --overwrite' if is_replaceable else 'remove it'}",
+        fix="give another name" + (", or replace it: --overwrite" if is_replaceable else ""),
     )
 
 
