@@ -91,7 +91,7 @@ def _is_of_dlnest(path: Path) -> bool:
     """Whether a folder is as DLNest writes its packages: settings that name a file of a runner or model, and
     checkpoints as files, or lists of them without the keys that roost adds."""
     settings, derived = sessions.load_json(path / "args.json"), sessions.load_json(path / "_package.json")
-    names_code = bool(settings) and bool(_DLNEST_KEYS & settings.keys())
+    names_code = settings is not None and bool(_DLNEST_KEYS & settings.keys())
     is_derived = derived is not None and "ckpt_consistent" in derived and "format" not in derived
     return names_code or is_derived
 

@@ -72,6 +72,8 @@ def _summary_lines(shown: PackageDetails) -> Iterator[str]:
     if shown.black_box is not None:
         failed = f"step {shown.black_box.step}, {terminal.escape_text(shown.black_box.error)}"
         yield f"black box: {failed}; to debug it: roost debug {terminal.quote_path(Path(shown.path))}"
+    if shown.records_damage:
+        yield f"{click.style('warning:', fg='yellow')} {shown.records_damage}"
     if row.error:
         yield f"{click.style('error:', fg='red')} {terminal.escape_text(row.error)}"
 

@@ -60,7 +60,7 @@ class Session:
         A session whose process no longer exists is crashed, for every reader.
         """
         fields = self.record if self.record is not None else self.request
-        if not fields:
+        if not fields or self.damage is not None:
             return "crashed"  # its files, or the whole package, were removed
         state = str(fields.get("state", "starting"))  # a record of another program may have none
         return "crashed" if state in ("starting", "running") and _is_gone(fields, self.lock) else state
@@ -222,8 +222,8 @@ def read(request: Path, record: Path, *, number: int, lock: Path | None = None) 
     found = Session(number, SessionRequest.from_json(load_json(request) or {}), load_record(record), lock)
     if found.state == "crashed":  # or it ended properly between reading its record and checking its process
         found = Session(number, found.request, load_record(record), lock)
-        if found.record is None:
-            return replace(found, damage=_damage(record))
+    if found.record is None and not found.is_locked:
+        return replace(found, damage=_damage(record))
     return found
 
 
